@@ -1,0 +1,71 @@
+# One entry point for people and CI. Every target creates what it needs; `make demo` and `make test` work on a
+# fresh machine with git, make and Python 3.11 or newer.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV ?= .venv
+PY := $(VENV)/bin/python
+ROOTS := operator:crds:reconcilers:broker_image:spark
+export PYTHONPATH := $(CURDIR)/operator:$(CURDIR)/crds:$(CURDIR)/reconcilers:$(CURDIR)/broker_image:$(CURDIR)/spark
+SEEDS ?= 200
+JOBS ?= 2
+STAMP := $(VENV)/.supercluster-stamp
+
+.PHONY: help setup check format test test-unit sim sim-mutants demo e2e e2e-kind bench image crds clean
+
+help: ## Say what each target does
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --upgrade pip
+	$(PY) -m pip install --quiet --editable '.[dev,bench]' --constraint constraints.txt
+	touch $@
+
+setup: $(STAMP) ## Create the virtual environment with everything in it
+
+check: $(STAMP) ## Format, lint, types, import contracts, generated files
+	$(PY) -m ruff format --check --quiet .
+	$(PY) -m ruff check --quiet .
+	$(PY) -m mypy
+	$(VENV)/bin/lint-imports --cache-dir .cache/import-linter
+	if [ -f crds/supercluster/api/generate.py ]; then $(PY) -m supercluster.api.generate --check; fi
+
+format: $(STAMP) ## Rewrite the code in the project's format
+	$(PY) -m ruff format --quiet .
+	$(PY) -m ruff check --fix --quiet .
+
+test: $(STAMP) ## Everything: unit, property, scripted, 200 simulator seeds, end to end on the embedded control plane
+	$(PY) -m pytest tests
+
+test-unit: $(STAMP) ## Only what needs no processes, no Java and no kubectl
+	$(PY) -m pytest tests -m 'not e2e and not spark'
+
+sim: $(STAMP) ## Run the simulator: make sim SEEDS=2000 (replay one: make sim SEED=17)
+	$(PY) -m tests.simulator.run --seeds $(SEEDS) --jobs $(JOBS) $(if $(SEED),--seed $(SEED) --verbose)
+
+sim-mutants: $(STAMP) ## Take each safety rule out of a copy of the code and show that the simulator notices
+	$(PY) -m tests.simulator.mutants --jobs $(JOBS)
+
+demo: $(STAMP) ## The main job on the embedded control plane (KEEP=1 leaves it running)
+	$(PY) -m e2e.demo $(if $(KEEP),--keep)
+
+e2e: $(STAMP) ## The end-to-end tests alone
+	$(PY) -m pytest tests -m 'e2e or spark'
+
+e2e-kind: $(STAMP) ## The same against a kind cluster (needs an engine, kind and kubectl)
+	$(PY) -m e2e.kind
+
+bench: $(STAMP) ## Benchmarks beside nats-server, as a table
+	$(PY) -m benchmarks.run
+
+image: ## Build the images (needs a container engine; BASE=… gives another base image)
+	./tools/build-images.sh
+
+crds: $(STAMP) ## Generate the custom resource definitions from the models
+	$(PY) -m supercluster.api.generate
+
+clean: ## Remove what was built here
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .cache .demo artifacts

@@ -1,0 +1,219 @@
+"""The seams: what the broker's cores are handed instead of sockets, files and clocks.
+
+Three worlds implement these protocols: the process (`net`, `storage`, `runtime`), the unit tests, and the simulator.
+A core may call nothing else that reaches the outside. All calls are made on one thread, and none blocks for longer
+than a local write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol
+
+from supercluster.broker.raft.entry import Entry
+
+
+class Channel(IntEnum):
+    """The two connections of a pair of brokers: bulk copies never delay heartbeats."""
+
+    CONTROL = 0
+    BULK = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ClientInfo:
+    """Who asks: passed with API requests, so that rules about who may do what are judged where the state is."""
+
+    account: str
+    user: str
+    is_operator: bool
+    """True for the operator's credentials: only they may change a declared stream (SF-23)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerInfo:
+    """What a peer said of itself in the handshake."""
+
+    node: str
+    """The broker's name, unique in its super-cluster (the pod's name)."""
+    cluster: str
+    incarnation: str
+    """Random identity of its data directory (SF-4)."""
+    process: str
+    """Random identity of the running process: a new one wakes the groups shared with it (SF-7)."""
+    client_url: str
+    """host:port for clients, for INFO's connect_urls."""
+    meta_state: int
+    """0: its volume holds no meta log; otherwise the last index of its meta log."""
+    version: int
+    """Frame version that both speak: the smaller of the two."""
+
+
+class Clock(Protocol):
+    """Both clocks of a broker. Only `now_ns` may end up in replicated state, and only through leader time (SF-13)."""
+
+    def now_ns(self) -> int:
+        """Unix time, nanoseconds; may jump."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds since some start; never goes back. All time-outs use it."""
+        ...
+
+
+class RaftLog(Protocol):
+    """A group's log, as Raft sees it. Appends are in the log when the call returns; whether they are durable is
+    `persisted_index`, and only that may be acknowledged."""
+
+    @property
+    def base_index(self) -> int:
+        """Index of the entry before the first one held; the state up to it is the base snapshot. 0 when new."""
+        ...
+
+    @property
+    def base_term(self) -> int: ...
+
+    @property
+    def last_index(self) -> int: ...
+
+    @property
+    def last_term(self) -> int: ...
+
+    @property
+    def persisted_index(self) -> int:
+        """The last entry that is durable under the group's fsync policy."""
+        ...
+
+    def term(self, index: int) -> int | None:
+        """Term of the entry at `index` (also of the base); None when it is not held."""
+        ...
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Append entries that follow `last_index` without a gap.
+
+        Raises:
+            DiskError: nothing of them was kept.
+        """
+        ...
+
+    def truncate_after(self, index: int) -> None:
+        """Drop every entry above `index` (a conflict with a newer leader's log)."""
+        ...
+
+    def entries(self, first: int, last: int, bytes_max: int) -> list[Entry]:
+        """Entries first … last in order, at least one when held, ending before `bytes_max` is passed."""
+        ...
+
+    def reset(self, base_index: int, base_term: int) -> None:
+        """Throw the log away and start behind a snapshot's base."""
+        ...
+
+
+class StreamLog(RaftLog, Protocol):
+    """A log that is also a stream's store (RP-4)."""
+
+    def entry(self, index: int) -> Entry | None:
+        """The entry at `index`, or None when it is not held."""
+        ...
+
+    def index_of_seq(self, seq: int) -> int | None:
+        """Raft index of the entry that has message `seq`; None when no held entry has it."""
+        ...
+
+    def save_checkpoint(self, index: int, state: bytes) -> None:
+        """Keep the state as of committed `index` (SF-17: the caller passes only committed ones). The newest two stay,
+        and those that a head drop needs."""
+        ...
+
+    def load_checkpoint(self) -> tuple[int, bytes] | None:
+        """The newest valid checkpoint not beyond the log's end."""
+        ...
+
+    def checkpoint_due(self) -> bool:
+        """True when a segment was sealed since the last checkpoint."""
+        ...
+
+    def drop_head(self, keep_from_index: int) -> int:
+        """Drop whole sealed segments that end below `keep_from_index` and have a checkpoint at or behind their end.
+        The state at the new base stays readable by `base_state()`. Returns the new base index."""
+        ...
+
+    def base_state(self) -> bytes | None:
+        """The state machine's snapshot as of `base_index`; None when base_index is 0."""
+        ...
+
+    def install_base(self, base_index: int, base_term: int, state: bytes) -> None:
+        """`reset`, with the state that belongs to the base (an installed snapshot)."""
+        ...
+
+    def save_vote(self, term: int, vote: str) -> None:
+        """Make term and vote durable, whatever the fsync policy (SF-4)."""
+        ...
+
+    def load_vote(self) -> tuple[int, str]:
+        """(term, vote); (0, "") when new."""
+        ...
+
+    def note_commit(self, index: int) -> None:
+        """Remember (not durably at once) the highest index known to be committed: recovery tells by it a torn tail
+        from a lost record."""
+        ...
+
+    def bytes_on_disk(self) -> int: ...
+
+    def has_room(self, size_bytes: int, *, reserved: bool) -> bool:
+        """Is there room for an entry of that size? `reserved` entries (not messages) may use the reserve (SF-18)."""
+        ...
+
+    def tick(self) -> int:
+        """Do what is due (fsync at its interval, by the policy). Returns `persisted_index`."""
+        ...
+
+    def close(self, *, clean: bool) -> None: ...
+
+    def destroy(self) -> None:
+        """Remove the group's files (after the grace time, SF-5)."""
+        ...
+
+
+class Publisher(Protocol):
+    """A client connection as an ingest window sees it."""
+
+    def pause(self, stream: str) -> None:
+        """Stop reading from the socket: the window of `stream` is full (SF-15)."""
+        ...
+
+    def resume(self, stream: str) -> None: ...
+
+    def error(self, text: str) -> None:
+        """Send -ERR and count it: a plain publish was refused after the time limit (SF-15)."""
+        ...
+
+
+class Network(Protocol):
+    """What cores send: frames to brokers, messages to subscribers."""
+
+    def send(self, node: str, frame_type: int, body: Sequence[bytes | memoryview], channel: Channel) -> bool:
+        """Queue one frame to a broker; False (and dropped) when there is no link or its queue is full. Raft, ingest
+        and the API all repeat what stays unanswered."""
+        ...
+
+    def publish(self, account: str, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+        """Publish to plain subscribers, here and over routes. Never captured by a stream."""
+        ...
+
+    def publish_many(self, account: str, messages: Sequence[tuple[bytes, bytes]]) -> None:
+        """Publish (subject, payload) pairs without reply and header: one write per connection (acknowledgements)."""
+        ...
+
+    def deliver(
+        self, account: str, inbox: bytes, items: Sequence[tuple[bytes, bytes, bytes, bytes | memoryview]]
+    ) -> None:
+        """Deliver (shown subject, reply, header, payload) items to the subscription on `inbox`: pull consumers."""
+        ...
+
+    def has_interest(self, account: str, subject: bytes) -> bool:
+        """Does anyone, here or at a peer, subscribe to something that matches `subject`?"""
+        ...

@@ -1,0 +1,30 @@
+"""The custom resources: models, conditions, and the generator of their definitions.
+
+Everything that the schema can say about one object alone is said here, once: the models are the source of the CRD
+YAML in `crds/`, of `docs/api.md`, and of what the operator reads. This package imports pydantic and the standard
+library only.
+"""
+
+from supercluster.api.cluster import Cluster, ClusterSpec, ClusterStatus
+from supercluster.api.common import GROUP, VERSION, Condition, ObjectMeta
+from supercluster.api.stream import Stream, StreamSpec, StreamStatus
+from supercluster.api.super_cluster import SuperCluster, SuperClusterSpec, SuperClusterStatus
+
+API_VERSION = f"{GROUP}/{VERSION}"
+
+__all__ = [
+    "API_VERSION",
+    "GROUP",
+    "VERSION",
+    "Cluster",
+    "ClusterSpec",
+    "ClusterStatus",
+    "Condition",
+    "ObjectMeta",
+    "Stream",
+    "StreamSpec",
+    "StreamStatus",
+    "SuperCluster",
+    "SuperClusterSpec",
+    "SuperClusterStatus",
+]

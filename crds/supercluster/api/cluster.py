@@ -1,0 +1,263 @@
+"""Cluster: brokers that run together, in one place, as one StatefulSet."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, StringConstraints
+
+from supercluster.api.common import (
+    ApiModel,
+    CelRule,
+    Conditions,
+    DeletionPolicy,
+    LabelName,
+    ObjectMeta,
+    ShortText,
+    immutable,
+)
+from supercluster.api.units import Duration, Size
+
+BROKERS_MAX = 64
+Port = Annotated[int, Field(ge=1, le=65535)]
+QUANTITY_PATTERN = r"^[0-9]+(\.[0-9]+)?(m|Ki|Mi|Gi|Ti|k|M|G|T)?$"
+Quantity = Annotated[str, StringConstraints(pattern=QUANTITY_PATTERN, max_length=20)]
+LabelText = Annotated[str, StringConstraints(max_length=63)]
+
+
+class ResourceList(ApiModel):
+    cpu: Quantity | None = Field(default=None, description="Processor time, such as 500m or 2.")
+    memory: Quantity | None = Field(default=None, description="Memory, such as 512Mi.")
+
+
+class Resources(ApiModel):
+    """Kubernetes' requests and limits of the broker's container."""
+
+    requests: ResourceList = Field(
+        default=ResourceList(cpu="100m", memory="128Mi"), description="What is reserved for a broker."
+    )
+    limits: ResourceList | None = Field(default=None, description="What a broker may use at most.")
+
+
+class VolumeSpec(ApiModel):
+    """Where a broker keeps its streams."""
+
+    type: Literal["PersistentVolumeClaim", "EmptyDir"] = Field(
+        default="PersistentVolumeClaim",
+        description="PersistentVolumeClaim survives the pod; EmptyDir is lost with it, and the broker that comes back is a "
+        "new member that copies everything again.",
+    )
+    size: Size = Field(default="10Gi", description="Size of the volume claim.")
+    class_name: ShortText | None = Field(
+        default=None, description="Storage class of the claim; unset is the default class."
+    )
+
+    cel_rules: ClassVar[tuple[CelRule, ...]] = (
+        CelRule(
+            rule="self.type == 'PersistentVolumeClaim' || !has(self.className)",
+            message="storage.className is for storage.type PersistentVolumeClaim; remove it or change the type",
+            field_path=".className",
+        ),
+    )
+
+
+class Ports(ApiModel):
+    """Ports of a broker."""
+
+    client: Port = Field(default=4222, description="NATS clients.")
+    cluster: Port = Field(default=6222, description="Other brokers.")
+    monitor: Port = Field(default=8222, description="Health, metrics, administration.")
+
+    cel_rules: ClassVar[tuple[CelRule, ...]] = (
+        CelRule(
+            rule="self.client != self.cluster && self.client != self.monitor && self.cluster != self.monitor",
+            message="ports.client, ports.cluster and ports.monitor must be three different numbers",
+        ),
+    )
+
+
+class ClientLimits(ApiModel):
+    """Limits that brokers hold clients to."""
+
+    max_payload: Size = Field(default="1Mi", description="Largest message.")
+    max_connections: int = Field(
+        default=65536, ge=1, le=1_000_000, description="Client connections per broker."
+    )
+    max_pending: Size = Field(
+        default="64Mi", description="Bytes waiting for one client before it is cut off as a slow consumer."
+    )
+    ping_interval: Duration = Field(
+        default="2m", description="How often an idle client is asked for a sign of life."
+    )
+    pings_out_max: int = Field(
+        default=2, ge=1, le=10, description="Unanswered pings before a client is cut off."
+    )
+    stream_window: Size = Field(
+        default="8Mi",
+        description="Bytes of one stream that a broker holds until they are committed; when it is full the broker reads no "
+        "more from that stream's publishers.",
+    )
+    stream_window_wait: Duration = Field(
+        default="10s",
+        description="How long a publish waits for a stream without a leader before it is refused.",
+    )
+
+
+class DiskLimits(ApiModel):
+    """Limits of a broker's store."""
+
+    max_file: Size = Field(
+        default="0", description="Bytes of streams on disk; 0 is no limit but the volume's."
+    )
+    max_memory: Size = Field(default="0", description="Bytes of streams in memory; 0 is no limit.")
+    segment: Size = Field(default="64Mi", description="Size at which a log segment is sealed.")
+
+
+class RaftTimings(ApiModel):
+    """Timings of the replicated logs."""
+
+    heartbeat: Duration = Field(default="100ms", description="Interval of heartbeats between two brokers.")
+    election_timeout: Duration = Field(
+        default="500ms", description="Silence after which followers elect another leader."
+    )
+
+    cel_rules: ClassVar[tuple[CelRule, ...]] = (
+        CelRule(
+            rule="duration(self.electionTimeout) >= duration(self.heartbeat) + duration(self.heartbeat) + "
+            "duration(self.heartbeat)",
+            message="raft.electionTimeout must be at least three times raft.heartbeat, or one late heartbeat elects a leader",
+            field_path=".electionTimeout",
+        ),
+        CelRule(
+            rule="duration(self.heartbeat) >= duration('10ms') && duration(self.electionTimeout) <= duration('60s')",
+            message="raft.heartbeat must be at least 10ms and raft.electionTimeout at most 60s",
+        ),
+    )
+
+
+class Toleration(ApiModel):
+    """A taint that the pods put up with, in Kubernetes' own form."""
+
+    key: ShortText | None = Field(default=None, description="Key of the taint; unset matches all.")
+    operator: Literal["Exists", "Equal"] = Field(default="Equal", description="How the value is compared.")
+    value: LabelText | None = Field(default=None, description="Value of the taint.")
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
+        default=None, description="Effect of the taint; unset matches all."
+    )
+    toleration_seconds: int | None = Field(default=None, ge=0, description="How long, for NoExecute.")
+
+
+class PodSettings(ApiModel):
+    """Where and how the pods run."""
+
+    node_selector: dict[str, LabelText] | None = Field(
+        default=None, description="Labels that a node must have.", max_length=16
+    )
+    tolerations: tuple[Toleration, ...] = Field(
+        default=(), description="Taints to put up with.", max_length=16
+    )
+    labels: dict[str, LabelText] | None = Field(
+        default=None, description="Further labels of the pods.", max_length=16
+    )
+    spread_key: ShortText = Field(
+        default="topology.kubernetes.io/zone",
+        description="Node label over whose values the brokers are spread as evenly as can be.",
+    )
+    priority_class_name: ShortText | None = Field(default=None, description="Priority class of the pods.")
+    termination_grace_period_seconds: int = Field(
+        default=60, ge=5, le=3600, description="Time to hand leaderships over and drain clients."
+    )
+
+
+class ClusterSpec(ApiModel):
+    """What a cluster is to be."""
+
+    super_cluster: LabelName = Field(description="Name of the SuperCluster, in the same namespace.")
+    replicas: int = Field(
+        default=3,
+        ge=1,
+        le=BROKERS_MAX,
+        description="Number of brokers. Fewer than there are is not carried out yet.",
+    )
+    image: ShortText | None = Field(
+        default=None, description="Image of the brokers; unset is the one of the operator's version."
+    )
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = Field(
+        default="IfNotPresent", description="When the image is pulled."
+    )
+    resources: Resources = Field(default=Resources(), description="Requests and limits of a broker.")
+    storage: VolumeSpec = Field(default=VolumeSpec(), description="Where a broker keeps its streams.")
+    fsync_interval: Duration = Field(
+        default="1s", description="How often streams with fsync Interval are made durable on each broker."
+    )
+    ports: Ports = Field(default=Ports(), description="Ports of a broker.")
+    limits: ClientLimits = Field(default=ClientLimits(), description="Limits that clients are held to.")
+    disk_limits: DiskLimits = Field(default=DiskLimits(), description="Limits of a broker's store.")
+    raft: RaftTimings = Field(default=RaftTimings(), description="Timings of the replicated logs.")
+    tags: tuple[LabelText, ...] = Field(
+        default=(),
+        max_length=16,
+        description="Tags that a stream's placement can ask for.",
+        json_schema_extra={"x-kubernetes-list-type": "set"},
+    )
+    pod: PodSettings = Field(default=PodSettings(), description="Where and how the pods run.")
+    deletion_policy: DeletionPolicy = Field(
+        default="Retain",
+        description="What becomes of the volume claims when the Cluster is deleted: Retain keeps them, Delete deletes them "
+        "and every message on them.",
+    )
+
+    cel_rules: ClassVar[tuple[CelRule, ...]] = (
+        immutable("superCluster"),
+        immutable("storage"),
+        immutable("ports"),
+        CelRule(
+            rule="duration(self.fsyncInterval) >= duration('10ms') && duration(self.fsyncInterval) <= duration('60s')",
+            message="spec.fsyncInterval must be between 10ms and 60s",
+            field_path=".fsyncInterval",
+        ),
+    )
+
+
+class BrokerStatus(ApiModel):
+    """One broker as it was last seen."""
+
+    name: str = Field(description="Name of the pod.")
+    node: str = Field(default="", description="Node that it runs on.")
+    ready: bool = Field(default=False, description="Whether it takes clients.")
+    restarts: int = Field(default=0, description="How often its container was started again.")
+
+
+class ClusterStatus(ApiModel):
+    """What was observed of a cluster."""
+
+    observed_generation: int = Field(
+        default=0, description="The generation of the spec that the status is about."
+    )
+    replicas: int = Field(default=0, description="Brokers that the StatefulSet was told to run.")
+    ready_replicas: int = Field(default=0, description="Brokers that are ready.")
+    meta_voters: tuple[str, ...] = Field(
+        default=(), description="Brokers that started the map of streams; chosen once."
+    )
+    url: str | None = Field(default=None, description="Address for clients inside Kubernetes.")
+    brokers: tuple[BrokerStatus, ...] = Field(
+        default=(),
+        description="The brokers.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
+    conditions: Conditions = ()
+
+
+class Cluster(ApiModel):
+    """Brokers that run together as one StatefulSet."""
+
+    metadata: ObjectMeta
+    spec: ClusterSpec
+    status: ClusterStatus = ClusterStatus()
+
+    cel_rules: ClassVar[tuple[CelRule, ...]] = (
+        CelRule(
+            rule="size(self.metadata.name) <= 40 && !self.metadata.name.contains('.')",
+            message="metadata.name must be a DNS label of at most 40 characters: names of pods and Services are made from it",
+        ),
+    )

@@ -1,0 +1,120 @@
+"""What the kinds share: the base model, metadata as the operator reads it, and the condition."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic.alias_generators import to_camel
+
+GROUP = "supercluster.dev"
+VERSION = "v1alpha1"
+
+# A DNS label: names of pods and services are made from it, "<cluster>-brokers" and an ordinal included.
+DNS_LABEL_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+LabelName = Annotated[str, StringConstraints(pattern=DNS_LABEL_PATTERN, min_length=1, max_length=40)]
+ObjectName = Annotated[str, StringConstraints(pattern=DNS_LABEL_PATTERN, min_length=1, max_length=63)]
+ShortText = Annotated[str, StringConstraints(max_length=253)]
+
+DeletionPolicy = Literal["Retain", "Delete"]
+
+
+class ApiModel(BaseModel):
+    """A part of a custom resource. Unknown fields are dropped: an older operator reads what a newer one wrote."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True, regex_engine="python-re"
+    )
+
+    cel_rules: ClassVar[tuple[CelRule, ...]] = ()
+    """Rules that the API server checks on every write of this part."""
+
+    def to_object(self) -> dict[str, Any]:
+        """The part as JSON, without what was never set."""
+        return self.model_dump(by_alias=True, exclude_none=True, mode="json")
+
+
+class CelRule(BaseModel):
+    """One x-kubernetes-validations entry. A rule that names oldSelf is checked on updates only."""
+
+    model_config = ConfigDict(frozen=True)
+
+    rule: str
+    message: str
+    field_path: str = ""
+
+    def to_schema(self) -> dict[str, str]:
+        schema = {"rule": self.rule, "message": self.message}
+        if self.field_path:
+            schema["fieldPath"] = self.field_path
+        return schema
+
+
+def immutable(field: str) -> CelRule:
+    """The rule on a whole spec that a field with a default keeps the value it was created with."""
+    return CelRule(
+        rule=f"self.{field} == oldSelf.{field}",
+        message=f"spec.{field} can't be changed; delete the resource and create it with the new value",
+        field_path=f".{field}",
+    )
+
+
+def kept(field: str) -> CelRule:
+    """The same for a field without a default: it can be neither added, changed nor removed."""
+    return CelRule(
+        rule=f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
+        message=f"spec.{field} can't be added, changed or removed; delete the resource and create it anew",
+        field_path=f".{field}",
+    )
+
+
+class OwnerReference(ApiModel):
+    uid: str
+    kind: str = ""
+    name: str = ""
+
+
+class ObjectMeta(ApiModel):
+    """The part of metadata that decisions are made from."""
+
+    name: str
+    namespace: str = "default"
+    uid: str = ""
+    generation: int = 1
+    resource_version: str = ""
+    creation_timestamp: str = ""
+    deletion_timestamp: str | None = None
+    finalizers: tuple[str, ...] = ()
+    labels: dict[str, str] = Field(default_factory=dict)
+    owner_references: tuple[OwnerReference, ...] = ()
+
+    @property
+    def age_key(self) -> tuple[str, str]:
+        """Sorts the older first; the uid decides between two of one second."""
+        return (self.creation_timestamp, self.uid)
+
+
+class Condition(ApiModel):
+    """One statement about a resource, in Kubernetes' own form."""
+
+    type: Annotated[str, StringConstraints(max_length=64)] = Field(description="What the statement is about.")
+    status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
+    reason: Annotated[str, StringConstraints(max_length=64)] = Field(
+        description="Why, as one word for programs; docs/api.md lists them."
+    )
+    message: Annotated[str, StringConstraints(max_length=4096)] = Field(
+        default="", description="Why, for people: the field, its value and what would be right."
+    )
+    observed_generation: int = Field(default=0, description="The generation of the spec that this is about.")
+    last_transition_time: str = Field(
+        default="", description="When the status last changed.", json_schema_extra={"format": "date-time"}
+    )
+
+
+Conditions = Annotated[
+    tuple[Condition, ...],
+    Field(
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+        description="What is true of the resource now; docs/api.md lists types and reasons.",
+    ),
+]

@@ -1,0 +1,159 @@
+"""The custom resource definitions: names, columns and versions around the models' schemas."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from supercluster.api.cluster import Cluster
+from supercluster.api.common import GROUP, VERSION, ApiModel
+from supercluster.api.schema import structural_schema
+from supercluster.api.stream import Stream
+from supercluster.api.super_cluster import SuperCluster
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of `kubectl get`; priority 1 shows with -o wide only."""
+
+    name: str
+    type: str
+    json_path: str
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of custom resource."""
+
+    model: type[ApiModel]
+    plural: str
+    short_name: str
+    columns: tuple[Column, ...]
+
+    @property
+    def name(self) -> str:
+        return self.model.__name__
+
+    @property
+    def crd_name(self) -> str:
+        return f"{self.plural}.{GROUP}"
+
+
+def _condition(name: str, type_: str, field: str = "status", priority: int = 0) -> Column:
+    return Column(name, "string", f'.status.conditions[?(@.type=="{type_}")].{field}', priority)
+
+
+_AGE = Column("Age", "date", ".metadata.creationTimestamp")
+
+# Not "all": `kubectl delete all --all` must not reach data.
+CATEGORIES = ("streaming",)
+
+KINDS: tuple[Kind, ...] = (
+    Kind(
+        SuperCluster,
+        "superclusters",
+        "scl",
+        (
+            _condition("Ready", "Ready"),
+            _condition("Reason", "Ready", "reason"),
+            Column("Streams", "integer", ".status.streams"),
+            Column("Identity", "string", ".status.identity", 1),
+            _AGE,
+        ),
+    ),
+    Kind(
+        Cluster,
+        "clusters",
+        "ncl",
+        (
+            Column("SuperCluster", "string", ".spec.superCluster"),
+            Column("Brokers", "integer", ".spec.replicas"),
+            Column("Available", "integer", ".status.readyReplicas"),
+            _condition("Ready", "Ready"),
+            _condition("Reason", "Ready", "reason"),
+            _condition("Accepted", "Accepted", priority=1),
+            Column("URL", "string", ".status.url", 1),
+            _AGE,
+        ),
+    ),
+    Kind(
+        Stream,
+        "streams",
+        "str",
+        (
+            Column("Cluster", "string", ".status.cluster"),
+            Column("Replicas", "integer", ".spec.replicas"),
+            Column("Current", "integer", ".status.readyReplicas"),
+            Column("Leader", "string", ".status.leader"),
+            Column("Messages", "integer", ".status.messages"),
+            _condition("Ready", "Ready"),
+            _condition("Reason", "Ready", "reason"),
+            _condition("Accepted", "Accepted", priority=1),
+            _condition("Synced", "Synced", priority=1),
+            Column("LastSeq", "integer", ".status.lastSequence", 1),
+            _AGE,
+        ),
+    ),
+)
+
+
+def definition(kind: Kind) -> dict[str, Any]:
+    """The CustomResourceDefinition of a kind."""
+    schema = structural_schema(kind.model)
+    properties = schema["properties"]
+    # Kubernetes defines metadata itself; status carries no default, so that it is absent until observed.
+    properties = {
+        "apiVersion": {"type": "string"},
+        "kind": {"type": "string"},
+        "metadata": {"type": "object"},
+        "spec": properties["spec"],
+        "status": {k: v for k, v in properties["status"].items() if k != "default"},
+    }
+    root = {
+        "type": "object",
+        "description": schema.get("description", ""),
+        "required": ["spec"],
+        "properties": properties,
+    }
+    if "x-kubernetes-validations" in schema:
+        root["x-kubernetes-validations"] = schema["x-kubernetes-validations"]
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": kind.crd_name, "labels": {"app.kubernetes.io/part-of": "supercluster"}},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": kind.name,
+                "listKind": f"{kind.name}List",
+                "plural": kind.plural,
+                "singular": kind.name.lower(),
+                "shortNames": [kind.short_name],
+                "categories": list(CATEGORIES),
+            },
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": [_column(column) for column in kind.columns],
+                    "schema": {"openAPIV3Schema": root},
+                }
+            ],
+        },
+    }
+
+
+def _column(column: Column) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": column.name, "type": column.type, "jsonPath": column.json_path}
+    if column.priority:
+        entry["priority"] = column.priority
+    return entry
+
+
+def definitions() -> list[dict[str, Any]]:
+    """All definitions, as `kubectl apply` takes them."""
+    return [definition(kind) for kind in KINDS]

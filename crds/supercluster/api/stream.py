@@ -1,0 +1,218 @@
+"""Stream: a replicated log of messages, and where and how it is kept."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, StringConstraints
+
+from supercluster.api.common import (
+    ApiModel,
+    CelRule,
+    Conditions,
+    DeletionPolicy,
+    LabelName,
+    ObjectMeta,
+    ShortText,
+    immutable,
+)
+from supercluster.api.units import Duration, Size
+
+STREAM_NAME_PATTERN = r"^[A-Za-z0-9_-]+$"
+# Tokens between dots; a star is a whole token; ">" stands for the rest and only at the end.
+SUBJECT_PATTERN = r"^(\*|[^\s.*>]+)(\.(\*|[^\s.*>]+))*(\.>)?$"
+REPLICAS_MAX = 5
+SUBJECTS_MAX = 64
+
+Subject = Annotated[str, StringConstraints(pattern=SUBJECT_PATTERN, min_length=1, max_length=256)]
+Count = Annotated[int, Field(ge=1, le=2**53)]
+Tag = Annotated[str, StringConstraints(min_length=1, max_length=63)]
+
+
+class StreamLimits(ApiModel):
+    """Bounds of a stream; what is unset has none."""
+
+    max_messages: Count | None = Field(default=None, description="Messages kept.")
+    max_bytes: Size | None = Field(default=None, description="Bytes kept.")
+    max_age: Duration | None = Field(default=None, description="How long a message is kept.")
+    max_messages_per_subject: Count | None = Field(default=None, description="Messages kept per subject.")
+    max_message_size: Size | None = Field(default=None, description="Largest message taken.")
+
+    cel_rules: ClassVar[tuple[CelRule, ...]] = (
+        CelRule(
+            rule="!has(self.maxMessages) || !has(self.maxMessagesPerSubject) || "
+            "self.maxMessagesPerSubject <= self.maxMessages",
+            message="limits.maxMessagesPerSubject must not be more than limits.maxMessages",
+            field_path=".maxMessagesPerSubject",
+        ),
+        CelRule(
+            rule="!has(self.maxAge) || duration(self.maxAge) >= duration('100ms')",
+            message="limits.maxAge must be at least 100ms; leave it out to keep messages for ever",
+            field_path=".maxAge",
+        ),
+    )
+
+
+class Placement(ApiModel):
+    """Where the replicas live."""
+
+    cluster: LabelName | None = Field(
+        default=None,
+        description="Name of the Cluster; unset is the one of the super-cluster that has the tags.",
+    )
+    tags: tuple[Tag, ...] = Field(
+        default=(),
+        max_length=16,
+        description="Tags that the cluster must have.",
+        json_schema_extra={"x-kubernetes-list-type": "set"},
+    )
+    preferred_leader: ShortText | None = Field(
+        default=None, description="Broker (pod name) that leads when it can, such as east-0."
+    )
+
+
+class StreamSpec(ApiModel):
+    """What a stream is to be."""
+
+    super_cluster: LabelName = Field(description="Name of the SuperCluster, in the same namespace.")
+    name: (
+        Annotated[str, StringConstraints(pattern=STREAM_NAME_PATTERN, min_length=1, max_length=128)] | None
+    ) = Field(default=None, description="Name of the stream on the brokers; metadata.name unless set.")
+    description: Annotated[str, StringConstraints(max_length=4096)] | None = Field(
+        default=None, description="For people."
+    )
+    subjects: tuple[Subject, ...] = Field(
+        min_length=1,
+        max_length=SUBJECTS_MAX,
+        description="Subjects that the stream captures; no other stream may capture one of them.",
+        json_schema_extra={"x-kubernetes-list-type": "set"},
+    )
+    retention: Literal["Limits", "Interest", "WorkQueue"] = Field(
+        default="Limits",
+        description="What ends a message's life: the limits alone, acknowledgement by all consumers, or by one.",
+    )
+    limits: StreamLimits = Field(default=StreamLimits(), description="Bounds of the stream.")
+    discard: Literal["Old", "New"] = Field(
+        default="Old", description="What gives way at a limit: the oldest message or the new one."
+    )
+    discard_new_per_subject: bool = Field(
+        default=False,
+        description="Refuse a new message also when its subject is at limits.maxMessagesPerSubject.",
+    )
+    storage: Literal["File", "Memory"] = Field(default="File", description="Where messages are kept.")
+    replicas: int = Field(
+        default=3, ge=1, le=REPLICAS_MAX, description="Copies of the stream: the number that people ask for."
+    )
+    min_replicas: int | None = Field(
+        default=None,
+        ge=1,
+        le=REPLICAS_MAX,
+        description="Copies that repair restores; replicas unless set. Automatic repair is not there yet.",
+    )
+    placement: Placement = Field(default=Placement(), description="Where the replicas live.")
+    duplicate_window: Duration = Field(
+        default="2m", description="How long a Nats-Msg-Id is remembered; 0s remembers none."
+    )
+    ack_policy: Literal["Commit", "Append", "None"] = Field(
+        default="Commit",
+        description="When a publish is acknowledged: committed by a majority, appended by the leader (a change of leader "
+        "may lose it), or never.",
+    )
+    fsync: Literal["Always", "Interval", "Never"] = Field(
+        default="Interval",
+        description="When a write is made durable: before it counts, at the cluster's fsyncInterval, or when the kernel "
+        "likes. With all but Always, a power failure of a majority at once can take the last writes.",
+    )
+    adopt: bool = Field(
+        default=False,
+        description="Take over a stream of this name that exists and that no resource declares. Without it such a stream is "
+        "left alone.",
+    )
+    deletion_policy: DeletionPolicy = Field(
+        default="Retain",
+        description="What becomes of the stream when this resource is deleted: Retain leaves it on the brokers, Delete "
+        "deletes it with every message.",
+    )
+
+    cel_rules: ClassVar[tuple[CelRule, ...]] = (
+        immutable("superCluster"),
+        immutable("storage"),
+        immutable("retention"),
+        CelRule(
+            rule="!self.discardNewPerSubject || (self.discard == 'New' && has(self.limits.maxMessagesPerSubject))",
+            message="spec.discardNewPerSubject needs spec.discard New and spec.limits.maxMessagesPerSubject",
+            field_path=".discardNewPerSubject",
+        ),
+        CelRule(
+            rule="!has(self.minReplicas) || self.minReplicas <= self.replicas",
+            message="spec.minReplicas must not be more than spec.replicas",
+            field_path=".minReplicas",
+        ),
+        CelRule(
+            rule="!has(self.limits.maxAge) || duration(self.duplicateWindow) <= duration(self.limits.maxAge)",
+            message="spec.duplicateWindow (2m unless set) must not be longer than spec.limits.maxAge",
+            field_path=".duplicateWindow",
+        ),
+        CelRule(
+            rule="self.subjects.all(s, !s.startsWith('$JS.') && !s.startsWith('$SYS.') && !s.startsWith('_INBOX.'))",
+            message="spec.subjects must not start with $JS., $SYS. or _INBOX.: those belong to the brokers",
+            field_path=".subjects",
+        ),
+    )
+
+
+class ReplicaStatus(ApiModel):
+    """One replica as its leader sees it."""
+
+    name: str = Field(description="Broker that holds it.")
+    leader: bool = Field(default=False, description="Whether it leads.")
+    current: bool = Field(default=False, description="Whether it has all that is committed.")
+    offline: bool = Field(default=False, description="Whether the leader has lost sight of it.")
+    lag: int = Field(default=0, description="Log entries that it lacks.")
+
+
+class StreamStatus(ApiModel):
+    """What was observed of a stream."""
+
+    observed_generation: int = Field(
+        default=0, description="The generation of the spec that the status is about."
+    )
+    stream_name: str | None = Field(default=None, description="Name of the stream on the brokers.")
+    cluster: str | None = Field(default=None, description="Cluster that it lives in.")
+    leader: str | None = Field(default=None, description="Broker that leads.")
+    replicas: tuple[ReplicaStatus, ...] = Field(
+        default=(),
+        description="The replicas.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
+    ready_replicas: int = Field(default=0, description="Replicas that have all that is committed.")
+    messages: int = Field(default=0, description="Messages held.")
+    bytes: int = Field(default=0, description="Bytes held.")
+    first_sequence: int = Field(default=0, description="Sequence of the oldest message held.")
+    last_sequence: int = Field(default=0, description="Sequence of the newest message.")
+    consumers: int = Field(default=0, description="Consumers of the stream.")
+    conditions: Conditions = ()
+
+
+class Stream(ApiModel):
+    """A replicated log of messages."""
+
+    metadata: ObjectMeta
+    spec: StreamSpec
+    status: StreamStatus = StreamStatus()
+
+    cel_rules: ClassVar[tuple[CelRule, ...]] = (
+        CelRule(
+            rule="has(self.spec.name) || !self.metadata.name.contains('.')",
+            message="metadata.name has a dot, which a stream's name can't have; set spec.name",
+        ),
+        CelRule(
+            rule="(has(self.spec.name) ? self.spec.name : self.metadata.name) == "
+            "(has(oldSelf.spec.name) ? oldSelf.spec.name : oldSelf.metadata.name)",
+            message="spec.name can't be changed; delete the resource and create it with the new name",
+        ),
+    )
+
+    @property
+    def stream_name(self) -> str:
+        return self.spec.name or self.metadata.name

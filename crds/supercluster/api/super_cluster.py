@@ -1,0 +1,82 @@
+"""SuperCluster: clusters that share an identity, credentials and one map of streams."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field, StringConstraints
+
+from supercluster.api.common import (
+    ApiModel,
+    CelRule,
+    Conditions,
+    LabelName,
+    ObjectMeta,
+    ShortText,
+    kept,
+)
+
+UUID_PATTERN = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+
+
+class SuperClusterSpec(ApiModel):
+    """What a super-cluster is to be."""
+
+    identity: Annotated[str, StringConstraints(pattern=UUID_PATTERN, max_length=36)] | None = Field(
+        default=None,
+        description="Identity written to the brokers' volumes; brokers refuse volumes and peers of another one. Unset, it "
+        "is this resource's uid. Set it to take over the retained volumes of a super-cluster that was deleted.",
+    )
+    application_user: LabelName = Field(
+        default="app",
+        description="User name that is generated for applications; the password is in the Secret <name>-client.",
+    )
+    description: ShortText | None = Field(default=None, description="For people.")
+
+    cel_rules: ClassVar[tuple[CelRule, ...]] = (kept("identity"),)
+
+
+class MemberStatus(ApiModel):
+    """One cluster of the super-cluster."""
+
+    name: str = Field(description="Name of the Cluster.")
+    brokers: int = Field(default=0, description="Brokers it should have.")
+    ready: int = Field(default=0, description="Brokers that are ready.")
+
+
+class SuperClusterStatus(ApiModel):
+    """What was observed of a super-cluster."""
+
+    observed_generation: int = Field(
+        default=0, description="The generation of the spec that the status is about."
+    )
+    identity: str | None = Field(default=None, description="The identity in force.")
+    members: tuple[MemberStatus, ...] = Field(
+        default=(),
+        description="Its clusters.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
+    streams: int = Field(default=0, description="Streams that are declared in it.")
+    client_secret: str | None = Field(
+        default=None, description="Secret with user, password and url for applications."
+    )
+    conditions: Conditions = ()
+
+
+class SuperCluster(ApiModel):
+    """Clusters that share an identity, credentials and one map of streams."""
+
+    metadata: ObjectMeta
+    spec: SuperClusterSpec = SuperClusterSpec()
+    status: SuperClusterStatus = SuperClusterStatus()
+
+    cel_rules: ClassVar[tuple[CelRule, ...]] = (
+        CelRule(
+            rule="size(self.metadata.name) <= 40 && !self.metadata.name.contains('.')",
+            message="metadata.name must be a DNS label of at most 40 characters: names of Secrets are made from it",
+        ),
+    )
+
+    @property
+    def identity(self) -> str:
+        return self.spec.identity or self.metadata.uid

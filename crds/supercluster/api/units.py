@@ -1,0 +1,84 @@
+"""Durations and byte sizes as people write them in manifests.
+
+A duration is Go's form, which CEL's `duration()` also reads ("1h30m", "500ms"); a size is a Kubernetes quantity of
+whole bytes ("512Mi", "1G", or a plain number).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+DURATION_PATTERN = r"^([0-9]+(ms|s|m|h))+$"
+SIZE_PATTERN = r"^[0-9]+(Ki|Mi|Gi|Ti|k|M|G|T)?$"
+
+_DURATION_PART = re.compile(r"([0-9]+)(ms|s|m|h)")
+_NS_PER_UNIT = {"ms": 1_000_000, "s": 1_000_000_000, "m": 60_000_000_000, "h": 3_600_000_000_000}
+_SIZE_UNITS = {
+    "": 1,
+    "k": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
+}
+
+
+def _size_text(value: Any) -> Any:
+    """A number and a string are the same quantity; the models hold the string."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return value
+
+
+Duration = Annotated[str, Field(pattern=DURATION_PATTERN, max_length=32)]
+"""One or more of number and unit, such as 2m, 24h or 1h30m."""
+
+Size = Annotated[
+    str,
+    BeforeValidator(_size_text),
+    Field(pattern=SIZE_PATTERN, max_length=20),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "pattern": SIZE_PATTERN,
+            "x-kubernetes-int-or-string": True,
+        }
+    ),
+]
+"""A number of bytes, with or without a unit."""
+
+
+def duration_ns(text: str) -> int:
+    """Nanoseconds of a duration.
+
+    Raises:
+        ValueError: the text is not a duration.
+    """
+    if not re.fullmatch(DURATION_PATTERN, text):
+        raise ValueError(f"{text!r} is not a duration; write numbers with ms, s, m or h, such as 2m or 1h30m")
+    return sum(int(number) * _NS_PER_UNIT[unit] for number, unit in _DURATION_PART.findall(text))
+
+
+def duration_ms(text: str) -> int:
+    """Milliseconds of a duration, rounded down."""
+    return duration_ns(text) // 1_000_000
+
+
+def size_bytes(text: str) -> int:
+    """Bytes of a size.
+
+    Raises:
+        ValueError: the text is not a size.
+    """
+    if not re.fullmatch(SIZE_PATTERN, text):
+        raise ValueError(
+            f"{text!r} is not a size; write whole bytes with or without Ki, Mi, Gi, Ti, k, M, G or T"
+        )
+    digits = text.rstrip("KMGTik")
+    return int(digits) * _SIZE_UNITS[text[len(digits) :]]

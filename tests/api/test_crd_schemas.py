@@ -1,0 +1,220 @@
+"""What the definitions refuse and fill in: schema, defaults and CEL rules of each kind, as an API server applies them."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+import celpy
+import jsonschema
+import pytest
+from celpy import celtypes
+from celpy.adapter import json_to_cel
+
+from supercluster.api.crd import CATEGORIES, KINDS, Kind, definition
+
+KIND = {kind.name: kind for kind in KINDS}
+
+STREAM = {"superCluster": "demo", "subjects": ["flights.>"]}
+CLUSTER = {"superCluster": "demo"}
+
+
+def schema_of(kind: Kind) -> dict[str, Any]:
+    schema: dict[str, Any] = definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return schema
+
+
+def fill_defaults(schema: dict[str, Any], value: Any) -> Any:
+    """Defaulting as Kubernetes does it: parents first, so that `default: {}` is filled in turn."""
+    if isinstance(value, dict):
+        for name, child in schema.get("properties", {}).items():
+            if name not in value and "default" in child:
+                value[name] = copy.deepcopy(child["default"])
+            if name in value:
+                fill_defaults(child, value[name])
+    elif isinstance(value, list):
+        for item in value:
+            fill_defaults(schema.get("items", {}), item)
+    return value
+
+
+def broken_rules(schema: dict[str, Any], value: Any, old: Any) -> list[str]:
+    """Messages of the CEL rules that do not hold; rules on oldSelf count only when there is an old value."""
+    messages = []
+    for rule in schema.get("x-kubernetes-validations", []):
+        if "oldSelf" in rule["rule"] and old is None:
+            continue
+        environment = celpy.Environment()
+        program = environment.program(environment.compile(rule["rule"]))
+        activation = {"self": json_to_cel(value)}
+        if old is not None:
+            activation["oldSelf"] = json_to_cel(old)
+        if program.evaluate(activation) != celtypes.BoolType(True):
+            messages.append(rule["message"])
+    if isinstance(value, dict):
+        for name, child in schema.get("properties", {}).items():
+            if name in value:
+                previous = old.get(name) if isinstance(old, dict) else None
+                messages += broken_rules(child, value[name], previous)
+    return messages
+
+
+def admit(
+    kind: str, spec: dict[str, Any], old: dict[str, Any] | None = None, name: str = "flights"
+) -> list[str]:
+    """Everything the API server has against a manifest; empty when it is taken."""
+    schema = schema_of(KIND[kind])
+
+    def whole(part: dict[str, Any]) -> dict[str, Any]:
+        body = {"metadata": {"name": name}, "spec": copy.deepcopy(part)}
+        filled = fill_defaults(schema, body)
+        assert isinstance(filled, dict)
+        return filled
+
+    new = whole(spec)
+    errors = [error.message for error in jsonschema.Draft202012Validator(schema).iter_errors(new)]
+    return errors or broken_rules(schema, new, None if old is None else whole(old))
+
+
+@pytest.mark.covers("OP-1")
+@pytest.mark.parametrize(("kind", "spec"), [("Stream", STREAM), ("Cluster", CLUSTER), ("SuperCluster", {})])
+def test_the_shortest_manifest_of_each_kind_is_taken(kind: str, spec: dict[str, Any]) -> None:
+    assert admit(kind, spec) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"subjects": []}, "non-empty|too short"),
+        ({"subjects": ["a..b"]}, "does not match"),
+        ({"subjects": ["a.>.b"]}, "does not match"),
+        ({"subjects": ["a b"]}, "does not match"),
+        ({"subjects": ["$JS.API.>"]}, "belong to the brokers"),
+        ({"replicas": 6}, "maximum of 5"),
+        ({"replicas": 0}, "minimum of 1"),
+        ({"name": "a.b"}, "does not match"),
+        ({"storage": "Tape"}, "is not one of"),
+        ({"duplicateWindow": "2 minutes"}, "does not match"),
+        ({"limits": {"maxBytes": "1 GB"}}, "does not match"),
+        (
+            {"limits": {"maxMessages": 5, "maxMessagesPerSubject": 6}},
+            "must not be more than limits.maxMessages",
+        ),
+        ({"limits": {"maxAge": "1ms"}, "duplicateWindow": "0s"}, "at least 100ms"),
+        ({"limits": {"maxAge": "1m"}}, "must not be longer than spec.limits.maxAge"),
+        ({"discardNewPerSubject": True}, "needs spec.discard New"),
+        ({"discardNewPerSubject": True, "discard": "New"}, "needs spec.discard New"),
+        ({"minReplicas": 4}, "must not be more than spec.replicas"),
+    ],
+)
+def test_a_stream_that_contradicts_itself_is_refused(change: dict[str, Any], complaint: str) -> None:
+    messages = admit("Stream", STREAM | change)
+    assert len(messages) == 1
+    assert re.search(complaint, messages[0])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"limits": {"maxBytes": "512Mi", "maxAge": "24h", "maxMessageSize": 1048576}},
+        {"limits": {"maxMessagesPerSubject": 1}, "discard": "New", "discardNewPerSubject": True},
+        {"minReplicas": 2, "replicas": 2},
+        {"subjects": ["a", "b.*.c", "*.>"]},
+        {"name": "KV_prices"},
+        {"ackPolicy": "None", "fsync": "Always", "storage": "Memory"},
+    ],
+)
+def test_a_stream_that_makes_sense_is_taken(change: dict[str, Any]) -> None:
+    assert admit("Stream", STREAM | change) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new"),
+    [
+        ("Stream", STREAM, STREAM | {"storage": "Memory"}),
+        ("Stream", STREAM, STREAM | {"retention": "WorkQueue"}),
+        ("Stream", STREAM, STREAM | {"superCluster": "other"}),
+        ("Stream", STREAM, STREAM | {"name": "other"}),
+        ("Stream", STREAM | {"name": "a"}, STREAM),
+        ("Cluster", CLUSTER, CLUSTER | {"storage": {"size": "20Gi"}}),
+        ("Cluster", CLUSTER, CLUSTER | {"ports": {"client": 4333}}),
+        ("Cluster", CLUSTER, CLUSTER | {"superCluster": "other"}),
+        ("SuperCluster", {}, {"identity": "6f1c0a52-8a5e-4a8b-9a8e-0d6f0a3f7a11"}),
+    ],
+)
+def test_what_can_not_change_is_refused_on_update(
+    kind: str, old: dict[str, Any], new: dict[str, Any]
+) -> None:
+    messages = admit(kind, new, old)
+    assert len(messages) == 1
+    assert "can't be" in messages[0]
+    assert admit(kind, old, old) == []
+
+
+def test_naming_a_stream_as_its_resource_is_no_change_of_name() -> None:
+    assert admit("Stream", STREAM | {"name": "flights"}, STREAM) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"ports": {"client": 6222}}, "three different numbers"),
+        ({"raft": {"heartbeat": "300ms"}}, "three times raft.heartbeat"),
+        ({"raft": {"heartbeat": "1ms"}}, "at least 10ms"),
+        ({"fsyncInterval": "2h"}, "between 10ms and 60s"),
+        ({"storage": {"type": "EmptyDir", "className": "fast"}}, "storage.className is for"),
+        ({"replicas": 65}, "maximum of 64"),
+    ],
+)
+def test_a_cluster_that_contradicts_itself_is_refused(change: dict[str, Any], complaint: str) -> None:
+    messages = admit("Cluster", CLUSTER | change)
+    assert len(messages) == 1
+    assert re.search(complaint, messages[0])
+
+
+def test_a_name_that_pods_can_not_be_named_after_is_refused() -> None:
+    assert "DNS label" in admit("Cluster", CLUSTER, name="east.one")[0]
+    assert "has a dot" in admit("Stream", STREAM, name="flights.eu")[0]
+    assert admit("Stream", STREAM | {"name": "flights_eu"}, name="flights.eu") == []
+
+
+def nodes(schema: dict[str, Any], path: str = "") -> list[tuple[str, dict[str, Any]]]:
+    found = [(path, schema)]
+    for name, child in schema.get("properties", {}).items():
+        found += nodes(child, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            found += nodes(schema[key], f"{path}[]")
+    return found
+
+
+@pytest.mark.covers("OP-1")
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_schemas_are_structural_and_every_field_is_described(kind: Kind) -> None:
+    for path, node in nodes(schema_of(kind)):
+        assert "type" in node or node.get("x-kubernetes-int-or-string"), path
+        assert "$ref" not in node, path
+        assert not ("properties" in node and "additionalProperties" in node), path
+        if path not in ("", ".apiVersion", ".kind", ".metadata") and not path.endswith("[]"):
+            assert node.get("description"), path
+        if node.get("type") == "array" and path.startswith(".spec"):
+            assert "maxItems" in node, f"{path}: CEL's cost needs a bound"
+
+
+@pytest.mark.covers("OP-1")
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_status_is_a_subresource_with_conditions_generation_and_columns(kind: Kind) -> None:
+    version = definition(kind)["spec"]["versions"][0]
+    status = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    assert version["subresources"] == {"status": {}}
+    assert status["conditions"]["x-kubernetes-list-map-keys"] == ["type"]
+    assert status["observedGeneration"]["type"] == "integer"
+    assert [column["name"] for column in version["additionalPrinterColumns"]][-1] == "Age"
+
+
+def test_names_do_not_shadow_each_other() -> None:
+    names = [definition(kind)["spec"]["names"] for kind in KINDS]
+    words = [word for entry in names for word in (entry["plural"], entry["singular"], *entry["shortNames"])]
+    assert len(set(words) | set(CATEGORIES)) == len(words) + len(CATEGORIES)
+    assert "all" not in CATEGORIES

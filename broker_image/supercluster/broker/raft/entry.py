@@ -75,7 +75,14 @@ class Entry:
 
 
 def make_entry(
-    *, index: int, term: int, kind: int, time_ns: int, first_seq: int = 0, count: int = 0, payload: bytes = b""
+    *,
+    index: int,
+    term: int,
+    kind: int,
+    time_ns: int,
+    first_seq: int = 0,
+    count: int = 0,
+    payload: bytes = b"",
 ) -> Entry:
     """Encode a new record."""
     size = HEADER_BYTES + len(payload)
@@ -83,7 +90,9 @@ def make_entry(
         raise ValueError(f"record of {size} bytes is over the limit of {RECORD_BYTES_MAX}")
     head = HEADER.pack(size, 0, index, term, time_ns, first_seq, count, kind)
     crc = crc32(payload, crc32(head[8:]))
-    return Entry(index, term, kind, time_ns, first_seq, count, b"".join((_SIZE_CRC.pack(size, crc), head[8:], payload)))
+    return Entry(
+        index, term, kind, time_ns, first_seq, count, b"".join((_SIZE_CRC.pack(size, crc), head[8:], payload))
+    )
 
 
 def decode_entry(buffer: bytes | memoryview, offset: int = 0, *, verify: bool = True) -> Entry:

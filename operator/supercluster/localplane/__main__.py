@@ -1,0 +1,67 @@
+"""`python -m supercluster.localplane --state DIR`: run the embedded control plane until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+from supercluster.localplane.plane import Plane
+
+DEFAULT_NODES = 3
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m supercluster.localplane",
+        description="A Kubernetes API on loopback with controllers and simulated nodes whose pods are local processes."
+        " For laptops and tests only: one process, no replication, no isolation between pods.",
+        epilog="Exit codes: 0 clean stop, 1 unexpected error, 2 bad arguments, 3 the address is in use.",
+    )
+    parser.add_argument(
+        "--state", type=Path, required=True, help="directory for state, logs, kubeconfig and ready.json"
+    )
+    parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1 (0: any free one)")
+    parser.add_argument(
+        "--nodes", type=int, default=DEFAULT_NODES, help=f"simulated nodes (default {DEFAULT_NODES})"
+    )
+    arguments = parser.parse_args(argv)
+    if not 0 <= arguments.port <= 65535:
+        parser.error(f"--port {arguments.port} is not between 0 and 65535")
+    if not 1 <= arguments.nodes <= 100:
+        parser.error(f"--nodes {arguments.nodes} is not between 1 and 100")
+    return arguments
+
+
+async def run(state_dir: Path, port: int, nodes: int) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    plane = Plane(state_dir, nodes)
+    try:
+        await plane.start(port)
+        print(
+            f"embedded control plane (for laptops and tests, not for production) ready at {plane.server.url}; "
+            f"KUBECONFIG={plane.kubeconfig_path}",
+            flush=True,
+        )
+        await stop.wait()
+    finally:
+        await plane.stop()
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = _arguments(argv)
+    try:
+        asyncio.run(run(arguments.state.absolute(), arguments.port, arguments.nodes))
+    except OSError as error:
+        print(f"error: 127.0.0.1:{arguments.port}: {error}", file=sys.stderr)
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

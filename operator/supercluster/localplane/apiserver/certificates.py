@@ -1,0 +1,93 @@
+"""A certificate for 127.0.0.1, made once per state directory.
+
+kubectl leaves the token of a kubeconfig out when the server is plain HTTP, so the API has to speak TLS although it
+only listens on loopback. The certificate is its own authority and goes into the kubeconfig.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+VALID_DAYS = 3650
+NAMES = (
+    "localhost",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """The paths of a certificate and its key, PEM."""
+
+    certificate: Path
+    key: Path
+
+
+def ensure(state_dir: Path, now: dt.datetime) -> Certificate:
+    """The certificate of a state directory, made if it isn't there."""
+    found = Certificate(state_dir / "apiserver.crt", state_dir / "apiserver.key")
+    if not (found.certificate.exists() and found.key.exists()):
+        key, certificate = _make(now)
+        _write(found.key, key)
+        _write(found.certificate, certificate)
+    return found
+
+
+def _make(now: dt.datetime) -> tuple[bytes, bytes]:
+    # Ten megabytes of library that only the first start over a directory needs.
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "supercluster local control plane")])
+    addresses = [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    subjects = [*addresses, *(x509.DNSName(item) for item in NAMES)]
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=True,
+        crl_sign=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        # A clock that is set back a little must not make the certificate invalid.
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=VALID_DAYS))
+        .add_extension(x509.SubjectAlternativeName(subjects), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return private, certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _write(path: Path, content: bytes) -> None:
+    temporary = path.with_name(path.name + ".new")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as handle:
+        handle.write(content)
+    temporary.replace(path)

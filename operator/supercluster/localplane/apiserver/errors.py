@@ -1,0 +1,128 @@
+"""Refusals as Kubernetes words them: one exception class that renders itself as a `Status` object.
+
+Clients branch on `reason` and `code`, people read `message`; so both follow what kube-apiserver answers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One thing wrong with one field."""
+
+    field: str
+    message: str
+    reason: str = "FieldValueInvalid"
+
+    def to_json(self) -> Json:
+        return {"reason": self.reason, "message": self.message, "field": self.field}
+
+
+@dataclass(eq=False)
+class ApiError(Exception):
+    """A refused request."""
+
+    code: int
+    reason: str
+    message: str
+    group: str = ""
+    kind: str = ""
+    name: str = ""
+    causes: tuple[Cause, ...] = ()
+    extra_details: Json = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__init__(self.message)
+
+    def to_json(self) -> Json:
+        details: Json = dict(self.extra_details)
+        for key, value in (("name", self.name), ("group", self.group), ("kind", self.kind)):
+            if value:
+                details[key] = value
+        if self.causes:
+            details["causes"] = [cause.to_json() for cause in self.causes]
+        return {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+            "details": details,
+            "code": self.code,
+        }
+
+
+def qualified(plural: str, group: str) -> str:
+    """`statefulsets.apps`, or only the plural in the core group."""
+    return f"{plural}.{group}" if group else plural
+
+
+def not_found(group: str, plural: str, name: str) -> ApiError:
+    message = f'{qualified(plural, group)} "{name}" not found'
+    return ApiError(404, "NotFound", message, group, plural, name)
+
+
+def no_such_path() -> ApiError:
+    return ApiError(404, "NotFound", "the server could not find the requested resource")
+
+
+def already_exists(group: str, plural: str, name: str) -> ApiError:
+    message = f'{qualified(plural, group)} "{name}" already exists'
+    return ApiError(409, "AlreadyExists", message, group, plural, name)
+
+
+def conflict(group: str, plural: str, name: str, why: str) -> ApiError:
+    message = f'Operation cannot be fulfilled on {qualified(plural, group)} "{name}": {why}'
+    return ApiError(409, "Conflict", message, group, plural, name)
+
+
+def stale(group: str, plural: str, name: str) -> ApiError:
+    return conflict(
+        group,
+        plural,
+        name,
+        "the object has been modified; please apply your changes to the latest version and try again",
+    )
+
+
+def invalid(group: str, kind: str, name: str, causes: list[Cause]) -> ApiError:
+    told = [f"{cause.field}: {cause.message}" for cause in causes]
+    text = told[0] if len(told) == 1 else "[" + ", ".join(told) + "]"
+    message = f'{qualified(kind, group)} "{name}" is invalid: {text}'
+    return ApiError(422, "Invalid", message, group, kind, name, tuple(causes))
+
+
+def bad_request(message: str) -> ApiError:
+    return ApiError(400, "BadRequest", message)
+
+
+def unauthorized() -> ApiError:
+    return ApiError(401, "Unauthorized", "Unauthorized")
+
+
+def forbidden(group: str, plural: str, name: str, why: str) -> ApiError:
+    shown = f' "{name}"' if name else ""
+    message = f"{qualified(plural, group)}{shown} is forbidden: {why}"
+    return ApiError(403, "Forbidden", message, group, plural, name)
+
+
+def method_not_allowed(method: str, what: str) -> ApiError:
+    return ApiError(405, "MethodNotAllowed", f"the server does not allow {method} on {what}")
+
+
+def unsupported_media_type(media_type: str, accepted: tuple[str, ...]) -> ApiError:
+    message = (
+        f"the body of the request was in an unknown format ({media_type or 'none given'}) "
+        f"- accepted media types include: {', '.join(accepted)}"
+    )
+    return ApiError(415, "UnsupportedMediaType", message)
+
+
+def expired(message: str) -> ApiError:
+    return ApiError(410, "Expired", message)

@@ -1,0 +1,83 @@
+"""The embedded control plane as one process: the API server, and what runs on it.
+
+Guarantees: the kubeconfig and the token in it are readable by their owner only; `ready.json` exists only while the
+API answers; a second start over the same directory finds the objects and the token of the first.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import secrets
+from pathlib import Path
+
+from supercluster.localplane.apiserver.server import ApiServer
+
+TOKEN_BYTES = 24
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file whole and only for its owner."""
+    temporary = path.with_name(path.name + ".new")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as handle:
+        handle.write(text)
+    temporary.replace(path)
+
+
+def kubeconfig(url: str, token: str, authority: str) -> str:
+    """A kubeconfig with the token inside; JSON is YAML, and every client reads it."""
+    name = "supercluster-local"
+    cluster = {"server": url, "certificate-authority-data": base64.b64encode(authority.encode()).decode()}
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": name,
+            "clusters": [{"name": name, "cluster": cluster}],
+            "users": [{"name": name, "user": {"token": token}}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}],
+        },
+        indent=1,
+    )
+
+
+class Plane:
+    """API server, controllers and node agent over one state directory."""
+
+    def __init__(self, state_dir: Path, nodes: int) -> None:
+        self.state_dir = state_dir
+        self.nodes = nodes
+        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.token = self._token()
+        self.server = ApiServer(state_dir, self.token)
+
+    @property
+    def kubeconfig_path(self) -> Path:
+        return self.state_dir / "kubeconfig"
+
+    @property
+    def ready_path(self) -> Path:
+        return self.state_dir / "ready.json"
+
+    def _token(self) -> str:
+        path = self.state_dir / "token"
+        if path.exists():
+            return path.read_text().strip()
+        token = secrets.token_urlsafe(TOKEN_BYTES)
+        write_private(path, token)
+        return token
+
+    async def start(self, port: int) -> None:
+        self.ready_path.unlink(missing_ok=True)
+        await self.server.start(port=port)
+        write_private(self.kubeconfig_path, kubeconfig(self.server.url, self.token, self.server.authority))
+        write_private(
+            self.ready_path,
+            json.dumps({"pid": os.getpid(), "url": self.server.url, "plainUrl": self.server.plain_url}),
+        )
+
+    async def stop(self) -> None:
+        self.ready_path.unlink(missing_ok=True)
+        await self.server.stop()

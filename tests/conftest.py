@@ -1,0 +1,142 @@
+"""Fixtures for all tests: the tools of Kubernetes' users and a fresh embedded control plane."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 15.0
+
+
+def _fetched() -> dict[str, Path]:
+    """The tools, fetched when they are missing; a failure is an error of the test, never a skip."""
+    spec = importlib.util.spec_from_file_location("fetch_kube_tools", ROOT / "tools" / "fetch_kube_tools.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    paths: dict[str, Path] = module.fetch()
+    return paths
+
+
+@pytest.fixture(scope="session")
+def kube_tools() -> dict[str, Path]:
+    return _fetched()
+
+
+@pytest.fixture(scope="session")
+def kubectl(kube_tools: dict[str, Path]) -> Path:
+    """The path of kubectl 1.35."""
+    return kube_tools["kubectl"]
+
+
+@pytest.fixture(scope="session")
+def helm(kube_tools: dict[str, Path]) -> Path:
+    return kube_tools["helm"]
+
+
+@dataclass
+class RunningPlane:
+    """The embedded control plane as a process of its own."""
+
+    state_dir: Path
+    extra: tuple[str, ...] = ()
+    process: subprocess.Popen[str] | None = None
+    url: str = ""
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.state_dir / "kubeconfig"
+
+    @property
+    def token(self) -> str:
+        return (self.state_dir / "token").read_text().strip()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "supercluster.localplane", "--state", str(self.state_dir), *self.extra],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert "ready at" in line, f"the control plane did not come up: {line!r}"
+        self.url = json.loads((self.state_dir / "ready.json").read_text())["url"]
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Stop it and return its exit code."""
+        process = self.process
+        assert process is not None
+        if process.poll() is None:
+            process.send_signal(number)
+        try:
+            return process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+        finally:
+            assert process.stdout is not None
+            process.stdout.close()
+            self.process = None
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPlane]:
+    """A control plane for the tests of one module."""
+    running = RunningPlane(tmp_path_factory.mktemp("plane"))
+    running.start()
+    yield running
+    assert running.stop() == 0
+
+
+Kubectl = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def kubectl_runner(binary: Path, kubeconfig: Path, home: Path) -> Kubectl:
+    """A function that runs kubectl against a control plane and, unless told otherwise, insists on success."""
+
+    def run(*arguments: str, stdin: Any = None, check: bool = True) -> subprocess.CompletedProcess[str]:
+        text = stdin if stdin is None or isinstance(stdin, str) else json.dumps(stdin)
+        done = subprocess.run(
+            [str(binary), "--kubeconfig", str(kubeconfig), *arguments],
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "HOME": str(home), "KUBECTL_KUBERC": "false"},
+        )
+        if check:
+            assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stdout}{done.stderr}"
+        return done
+
+    return run
+
+
+@pytest.fixture
+def run_kubectl(plane: RunningPlane, kubectl: Path, tmp_path: Path) -> Kubectl:
+    return kubectl_runner(kubectl, plane.kubeconfig, tmp_path)
+
+
+def eventually(check: Callable[[], Any], what: str, timeout_s: float = 30.0) -> Any:
+    """Poll a condition that another process brings about; the limit only ends a hung test."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        found = check()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
+        time.sleep(0.05)

@@ -1,0 +1,108 @@
+"""What goes into a Raft node besides messages (`RaftConfig`), and what comes out of it (`Ready`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Protocol
+
+from supercluster.broker.raft.confchange import Membership
+from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.raft.messages import Message
+
+NEVER_MS = 1 << 62
+"""A deadline that never comes: the node waits for a message, a proposal or a wake."""
+
+
+class Rng(Protocol):
+    """The part of `random.Random` that elections use."""
+
+    def randrange(self, start: int, /) -> int: ...
+
+
+class Role(IntEnum):
+    """What a member is in its current term."""
+
+    FOLLOWER = 0
+    PRECANDIDATE = 1
+    """Asks whether it could win, without disturbing anyone's term."""
+    CANDIDATE = 2
+    LEADER = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RaftConfig:
+    """Settings of one member. All times are milliseconds of the clock that `now_ms` comes from."""
+
+    member: str
+    """Own identity, `"<node>@<incarnation>"` (SF-4)."""
+    heartbeat_ms: int = 100
+    election_timeout_ms: int = 500
+    """A follower waits between one and two of these without a leader; a leader without a majority gives up after one."""
+    append_bytes_max: int = 1 << 20
+    """One append message carries at most this much (one entry always fits)."""
+    inflight_max: int = 64
+    """Unanswered append messages per follower."""
+    inflight_bytes_max: int = 8 << 20
+    """Unanswered bytes per follower: what a follower that stopped reading may pin."""
+    snapshot_chunk_bytes: int = 1 << 20
+    snapshot_inflight_max: int = 4
+    """Unanswered snapshot chunks per follower."""
+    snapshot_bytes_max: int = 1 << 30
+    """A larger snapshot is refused by its receiver: bounds what a damaged frame can make it hold."""
+    quiesce_after_ms: int = 2000
+    """A group in which nothing happened for so long falls silent (SF-7)."""
+    reads_max: int = 4096
+    """Read-index requests that may wait; more are failed at once."""
+
+    def __post_init__(self) -> None:
+        if self.heartbeat_ms < 1 or self.election_timeout_ms < 2 * self.heartbeat_ms:
+            raise ValueError(
+                f"election_timeout_ms is {self.election_timeout_ms} and heartbeat_ms {self.heartbeat_ms}: "
+                "heartbeats must be positive and at least twice as frequent as the time-out"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadState:
+    """A confirmed read: once entries up to `index` are applied, the state is at least as new as the request."""
+
+    context: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A received state that replaces the log: install it, then call `Raft.snapshot_installed`."""
+
+    base_index: int
+    base_term: int
+    membership: Membership
+    state: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What a turn has to do, in this order: make `hard_state` durable, install `snapshot`, then everything else."""
+
+    hard_state: tuple[int, str] | None = None
+    """(term, vote): durable before any message leaves and before anything else here is acted upon (SF-4)."""
+    messages: list[Message] = field(default_factory=list)
+    committed: tuple[int, int] | None = None
+    """First and last index that became committed: apply them in order."""
+    reads: list[ReadState] = field(default_factory=list)
+    failed_reads: list[int] = field(default_factory=list)
+    """Contexts of reads that nobody can confirm now; ask again."""
+    snapshot: Snapshot | None = None
+    snapshot_wanted: list[str] = field(default_factory=list)
+    """Members that need the state at the log's base: answer with `Raft.provide_snapshot`."""
+    role_changed: bool = False
+    """Role, leader or term differ from what they were at the last `ready`."""
+    membership_changed: bool = False
+    """The membership in force, or the committed one, differs from the last `ready`."""
+    doubtful_election: bool = False
+    """This member was elected by doubtful members: entries that they had confirmed may be lost (SF-4)."""
+    disk_error: DiskError | None = None
+    """The log refused a write. A leader has stepped down; a follower answers nothing it could not keep."""
+    newer_lineage: int = 0
+    """Not 0: a message of that newer lineage arrived; this copy was left behind by a forced recovery (SF-9)."""

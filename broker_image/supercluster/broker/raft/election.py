@@ -1,0 +1,149 @@
+"""Elections: first a pre-vote, which disturbs nobody, then the vote, in which a majority decides (of both halves, when
+the membership is joint).
+
+Doubtful members (SF-4) may have lost entries they had confirmed. They grant only requests that need every voter's
+consent: then the longest of all logs wins, and nothing is lost that any of them still has.
+"""
+
+from __future__ import annotations
+
+from supercluster.broker.raft import quorum
+from supercluster.broker.raft.config import Role
+from supercluster.broker.raft.following import Following
+from supercluster.broker.raft.messages import TimeoutNow, VoteRequest, VoteResponse
+
+
+class Election(Following):
+    """Standing for election, and voting."""
+
+    _need_all = False
+    _granted: frozenset[str] | set[str] = frozenset()
+    _refused: frozenset[str] | set[str] = frozenset()
+    _doubtful_voters: frozenset[str] | set[str] = frozenset()
+
+    def _campaign(self, *, pre: bool, need_all: bool = False, transfer: bool = False) -> None:
+        if not self._may_campaign():
+            self._reset_election_timer()
+            return
+        if not pre:
+            self._set_term(self.term + 1, self.id)
+        self.role = Role.PRECANDIDATE if pre else Role.CANDIDATE
+        self.leader = None
+        self.quiesced = False
+        self._role_changed = True
+        self._need_all = need_all
+        self._granted, self._refused = {self.id}, set()
+        self._doubtful_voters = {self.id} if self.doubtful else set()
+        self._reset_election_timer()
+        if self._won():
+            self._next_stage()
+            return
+        for voter in self.membership.all_voters:
+            if voter != self.id:
+                self._send(
+                    VoteRequest(
+                        self.id,
+                        voter,
+                        self.term + 1 if pre else self.term,
+                        self.lineage,
+                        self.log.last_index,
+                        self.log.last_term,
+                        pre,
+                        need_all,
+                        transfer,
+                    )
+                )
+
+    def _won(self) -> bool:
+        decide = quorum.has_all if self._need_all else quorum.has_quorum
+        return decide(self.membership, self._granted)
+
+    def _next_stage(self) -> None:
+        if self.role is Role.PRECANDIDATE:
+            self._campaign(pre=False, need_all=self._need_all)
+            return
+        sure = self._granted - self._doubtful_voters
+        if self._need_all and not quorum.has_quorum(self.membership, sure):
+            self._doubtful_election = True
+        self.doubtful = False
+        self._become_leader()
+
+    def _stand(self) -> None:
+        """The leader is gone for too long."""
+        self._campaign(pre=True, need_all=self.doubtful)
+
+    # Voting.
+
+    def _has_live_leader(self) -> bool:
+        """As long as the leader is heard, requests that would depose it are not heard (check-quorum)."""
+        if self.role is Role.LEADER:
+            return True
+        return (
+            self.leader is not None and self._now_ms - self._heard_leader_ms < self.config.election_timeout_ms
+        )
+
+    def _on_vote_request(self, message: VoteRequest) -> None:
+        if self._has_live_leader() and not message.transfer:
+            if message.pre or message.term <= self.term:
+                self._answer_vote(message, granted=False)
+            return
+        if not message.pre and message.term > self.term:
+            self._become_follower(message.term, None)
+        granted = self._may_grant(message)
+        if granted and not message.pre:
+            self._set_term(message.term, message.frm)
+            self._reset_election_timer()
+        self._answer_vote(message, granted=granted)
+
+    def _may_grant(self, message: VoteRequest) -> bool:
+        """A member that is in the group, is sure of its log, did not vote otherwise, and has no newer log."""
+        log = self.log
+        if self.id not in self.membership or (self.doubtful and not message.need_all):
+            return False
+        if (message.last_term, message.last_index) < (log.last_term, log.last_index):
+            return False
+        if message.term == self.term:
+            return self.vote == message.frm or (not self.vote and self.leader is None)
+        return message.term > self.term and message.pre
+
+    def _answer_vote(self, message: VoteRequest, *, granted: bool) -> None:
+        term = message.term if granted else self.term
+        self._send(
+            VoteResponse(
+                self.id,
+                message.frm,
+                term,
+                self.lineage,
+                message.pre,
+                granted,
+                message.need_all,
+                self.doubtful,
+            )
+        )
+
+    def _on_vote_response(self, message: VoteResponse) -> None:
+        pre = self.role is Role.PRECANDIDATE
+        if message.pre != pre or (not pre and self.role is not Role.CANDIDATE):
+            return
+        if message.need_all != self._need_all or (message.granted and message.term != self.term + pre):
+            return
+        assert isinstance(self._granted, set)
+        assert isinstance(self._refused, set)
+        assert isinstance(self._doubtful_voters, set)
+        (self._granted if message.granted else self._refused).add(message.frm)
+        if message.doubtful:
+            self._doubtful_voters.add(message.frm)
+        if self._won():
+            self._next_stage()
+        elif pre and not self._need_all and self._only_doubt_refuses():
+            self._campaign(pre=True, need_all=True)
+
+    def _only_doubt_refuses(self) -> bool:
+        """Every voter answered, and those who refused are doubtful: they may consent if all do."""
+        answered = self._granted | self._refused
+        return self._refused <= self._doubtful_voters and quorum.has_all(self.membership, answered)
+
+    def _on_timeout_now(self, message: TimeoutNow) -> None:
+        """The leader hands over to this member. A doubtful one must not take it."""
+        if self.role is Role.FOLLOWER and not self.doubtful and message.term == self.term:
+            self._campaign(pre=False, transfer=True)

@@ -1,0 +1,276 @@
+"""A member of a Raft group.
+
+Contract for the caller, who runs one of these per group and turn of its loop:
+
+1. Hand in whatever happened: `step` (a message), `tick` (when `next_deadline_ms` has come), `propose`, `persisted`.
+2. Call `ready` once, and do what it says in the order that `config.Ready` describes: above all, make the hard state
+   durable before any message leaves.
+3. Call `tick` no later than at `next_deadline_ms`.
+
+Guarantees: at most one leader per term; a committed entry is in the log of every later leader; nothing is confirmed that
+the log does not call durable; no member that is not sure of its log helps to elect (RP-8, SF-4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from supercluster.broker.ports import RaftLog
+from supercluster.broker.raft import messages as msg
+from supercluster.broker.raft.confchange import (
+    ChangeRefusal,
+    Membership,
+    MembershipChange,
+    RefusalReason,
+    node_of,
+    plan_change,
+)
+from supercluster.broker.raft.config import NEVER_MS, RaftConfig, Ready, Rng, Role
+from supercluster.broker.raft.election import Election
+from supercluster.broker.raft.entry import Entry, EntryKind
+from supercluster.broker.raft.messages import Message
+
+_FROM_LEADER = (msg.Append, msg.Heartbeat, msg.InstallSnapshot)
+
+
+class Raft(Election):
+    """One member of one group; see the module for how to drive it."""
+
+    def __init__(
+        self,
+        config: RaftConfig,
+        log: RaftLog,
+        *,
+        term: int,
+        vote: str,
+        membership: Membership,
+        commit_index: int,
+        rng: Rng,
+        now_ms: int,
+        doubtful: bool = False,
+        lineage: int = 0,
+    ) -> None:
+        """`membership` is the one in force at `commit_index`; those behind it are read from the log."""
+        super().__init__(
+            config,
+            log,
+            term=term,
+            vote=vote,
+            membership=membership,
+            commit_index=commit_index,
+            rng=rng,
+            now_ms=now_ms,
+            doubtful=doubtful,
+            lineage=lineage,
+        )
+        self._handlers: dict[type[Message], Callable[[Any], None]] = {
+            msg.Append: self._on_append,
+            msg.AppendResponse: self._if_leader(self._on_append_response),
+            msg.Heartbeat: self._on_heartbeat,
+            msg.HeartbeatResponse: self._if_leader(self._on_heartbeat_response),
+            msg.VoteRequest: self._on_vote_request,
+            msg.VoteResponse: self._on_vote_response,
+            msg.TimeoutNow: self._on_timeout_now,
+            msg.InstallSnapshot: self._on_snapshot,
+            msg.SnapshotResponse: self._if_leader(self._on_snapshot_response),
+            msg.ReadRequest: self._on_read_request,
+            msg.ReadResponse: self._on_read_response,
+        }
+        self._reset_election_timer()
+        if self.membership.all_voters == (self.id,):
+            # Nobody else could be the leader, so there is nothing to wait for.
+            self._stand()
+
+    def _if_leader(self, handler: Callable[[Any], None]) -> Callable[[Any], None]:
+        def handle(message: Message) -> None:
+            if self.role is Role.LEADER:
+                handler(message)
+
+        return handle
+
+    # What happens to a member.
+
+    def step(self, message: Message, now_ms: int) -> None:
+        """Take one message."""
+        self._now_ms = max(self._now_ms, now_ms)
+        if message.to != self.id:
+            return
+        if message.lineage != self.lineage:
+            if message.lineage > self.lineage:
+                self._newer_lineage = max(self._newer_lineage, message.lineage)
+            return
+        if self.quiesced and not (isinstance(message, msg.Heartbeat) and message.quiesce):
+            self._unquiesce()
+        kind = type(message)
+        if kind is not msg.VoteRequest and not self._enter_term(message, kind):
+            return
+        self._handlers[kind](message)
+
+    def _enter_term(self, message: Message, kind: type[Message]) -> bool:
+        """Follow a newer term; False when the message is of an older one."""
+        if isinstance(message, msg.VoteResponse) and message.pre:
+            # A granted pre-vote names a term that nobody has entered; a refused one may come from behind.
+            if not message.granted and message.term > self.term:
+                self._become_follower(message.term, None)
+            return True
+        if message.term > self.term:
+            self._become_follower(message.term, message.frm if kind in _FROM_LEADER else None)
+            if kind in _FROM_LEADER:
+                self._doubt_target = None
+                self._incoming = None
+        elif message.term < self.term:
+            if kind in _FROM_LEADER:
+                self._tell_newer_term(message)
+            return False
+        return True
+
+    def tick(self, now_ms: int) -> None:
+        """Do what is due."""
+        self._now_ms = max(self._now_ms, now_ms)
+        if self._asked_reads:
+            self._expire_reads()
+        if self.role is Role.LEADER:
+            self._tick_leader()
+        elif not self.quiesced and self._now_ms >= self._election_due_ms:
+            self._stand()
+
+    def next_deadline_ms(self) -> int:
+        """When `tick` is due. A value in the past means: call `ready` again, there is more to send."""
+        due_ms = min(self._asked_reads.values(), default=NEVER_MS)
+        if self.role is Role.LEADER:
+            if self._unsent:
+                return self._now_ms
+            if not self.quiesced and self.progress:
+                due_ms = min(due_ms, self._heartbeat_due_ms)
+            if self._transfer is not None:
+                due_ms = min(due_ms, self._transfer[1])
+        elif not self.quiesced:
+            due_ms = min(due_ms, self._election_due_ms)
+        return due_ms
+
+    def persisted(self, now_ms: int) -> None:
+        """`log.persisted_index` moved: the next `ready` commits or confirms what became durable."""
+        self._now_ms = max(self._now_ms, now_ms)
+
+    def wake(self, now_ms: int, lost_node: str | None = None) -> None:
+        """A node that shares this group was lost, or runs as a new process (SF-7); None wakes without a reason."""
+        self._now_ms = max(self._now_ms, now_ms)
+        if self.quiesced:
+            self._unquiesce()
+        if lost_node is None:
+            return
+        if self.role is Role.LEADER:
+            for member, progress in self.progress.items():
+                if node_of(member) == lost_node:
+                    progress.probe(progress.match + 1)
+            self._stir()
+            self._beat_wanted = True
+        elif self.leader is not None and node_of(self.leader) == lost_node:
+            self._become_follower(self.term, None)
+            if self._election_due_ms != NEVER_MS:
+                # Sooner than by time-out; the pre-vote keeps it harmless if others still hear the leader.
+                soon_ms = 1 + self.rng.randrange(self.config.election_timeout_ms // 2)
+                self._election_due_ms = self._now_ms + soon_ms
+
+    def _unquiesce(self) -> None:
+        if self.role is Role.LEADER:
+            self._stir()
+            return
+        self.quiesced = False
+        self._heard_leader_ms = self._now_ms
+        self._reset_election_timer()
+
+    # What a leader is asked to do.
+
+    def propose(
+        self, payload: bytes, *, time_ns: int, first_seq: int = 0, count: int = 0, kind: int = EntryKind.BATCH
+    ) -> Entry | None:
+        """Append an entry. None when this member is not the leader, hands over, or cannot write."""
+        if self.role is not Role.LEADER or self._transfer is not None:
+            return None
+        return self._append_own(kind, payload, time_ns, first_seq, count)
+
+    def propose_membership(self, change: MembershipChange, time_ns: int) -> ChangeRefusal | None:
+        """Start a change of membership, or say why not."""
+        current = self.membership
+        refusal: tuple[RefusalReason, str] | None = None
+        if self.role is not Role.LEADER:
+            refusal = RefusalReason.NOT_LEADER, f"{self.id} is not the leader; {self.leader or 'nobody'} is"
+        elif self._transfer is not None:
+            refusal = RefusalReason.TRANSFERRING, f"leadership is being handed to {self._transfer[0]}"
+        elif self.commit_index < self._term_start:
+            refusal = (
+                RefusalReason.NOT_READY,
+                f"the leader of term {self.term} has not committed an entry of it yet",
+            )
+        if refusal is not None:
+            return ChangeRefusal(*refusal, current.index)
+        planned = plan_change(current, change)
+        if isinstance(planned, ChangeRefusal):
+            return planned
+        if current.index > self.commit_index:
+            why = f"membership {current.index} is in force but not yet committed"
+            return ChangeRefusal(RefusalReason.CHANGE_PENDING, why, current.index)
+        if not self._append_membership(planned, time_ns):
+            return ChangeRefusal(
+                RefusalReason.DISK, f"the log could not be written: {self._disk_error}", current.index
+            )
+        return None
+
+    def transfer_leadership(self, to: str, now_ms: int) -> bool:
+        """Hand leadership to a voter, within an election time-out; meanwhile nothing is proposed."""
+        self._now_ms = max(self._now_ms, now_ms)
+        progress = self.progress.get(to)
+        if self.role is not Role.LEADER or self._transfer is not None or progress is None:
+            return False
+        if to not in self.membership.voters or progress.doubtful:
+            return False
+        self._stir()
+        self._transfer = (to, self._now_ms + self.config.election_timeout_ms)
+        self._hand_over_if_equal(progress)
+        return True
+
+    def read_index(self, context: int) -> None:
+        """Ask for an index that reads may be served at; it comes out of `Ready.reads` or `Ready.failed_reads`."""
+        if self.role is Role.LEADER:
+            if not self._add_read(context, ""):
+                self._failed_reads.append(context)
+            return
+        if self.quiesced:
+            self._unquiesce()
+        self._ask_leader(context)
+
+    # What comes out.
+
+    def ready(self) -> Ready:
+        """Everything that is to be done now; each thing is handed out once."""
+        if self.role is Role.LEADER:
+            self._leader_ready()
+        else:
+            self._follower_ready()
+        committed = None
+        if self.commit_index > self._handed_out:
+            committed = (self._handed_out + 1, self.commit_index)
+            self._handed_out = self.commit_index
+        memberships = (self._track.current, self._track.committed(self.commit_index))
+        ready = Ready(
+            (self.term, self.vote) if self._hard_state_due else None,
+            self._outbox,
+            committed,
+            self._ready_reads,
+            self._failed_reads,
+            self._snapshot,
+            self._snapshots_wanted() if self.progress else [],
+            self._role_changed,
+            memberships != self._membership_seen,
+            self._doubtful_election,
+            self._disk_error,
+            self._newer_lineage,
+        )
+        self._hard_state_due = self._role_changed = self._doubtful_election = False
+        self._outbox, self._ready_reads, self._failed_reads = [], [], []
+        self._membership_seen = memberships
+        self._snapshot = self._disk_error = None
+        self._newer_lineage = 0
+        return ready

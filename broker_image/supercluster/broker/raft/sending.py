@@ -1,0 +1,178 @@
+"""What a leader puts on the way to its followers: appends, heartbeats and snapshot chunks, within bounds.
+
+Per turn and follower there is at most one append; it carries all that is new. Appends are sent ahead of the answers.
+"""
+
+from __future__ import annotations
+
+from supercluster.broker.raft.entry import Entry
+from supercluster.broker.raft.messages import Append, Heartbeat, InstallSnapshot, SnapshotResponse
+from supercluster.broker.raft.progress import OutgoingSnapshot, Progress, SendState
+from supercluster.broker.raft.state import RaftState
+
+
+class Sending(RaftState):
+    """The leader's way out."""
+
+    _round = 0
+    """Number of the last heartbeat round; it only grows, over all leaderships of this process."""
+    _beat_wanted = False
+    _heartbeat_due_ms = 0
+    _active_ms = 0
+    _unsent = False
+    """A follower could take more at once than the last turn gave it."""
+
+    def _send_all(self) -> None:
+        if self._reads.wants_round(self._round):
+            self._beat_wanted = True
+        beat, self._beat_wanted = self._beat_wanted, False
+        if beat:
+            self._round += 1
+            self._confirm_alone()
+        self._unsent = False
+        batches: dict[int, tuple[Entry, ...]] = {}
+        last_index = self.log.last_index
+        for progress in self.progress.values():
+            sent = self._send_entries(progress, last_index, batches)
+            commit = min(progress.match, self.commit_index)
+            if beat or (not sent and commit > progress.sent_commit):
+                progress.sent_commit = max(progress.sent_commit, commit)
+                self._send(
+                    Heartbeat(
+                        self.id,
+                        progress.member,
+                        self.term,
+                        self.lineage,
+                        self._round,
+                        commit,
+                        last_index,
+                        answer=beat,
+                    )
+                )
+
+    def _confirm_alone(self) -> None:
+        """A leader that is a quorum by itself confirms its reads without answers."""
+        self._confirm_reads()
+
+    def _confirm_reads(self) -> None:
+        raise NotImplementedError
+
+    def _send_entries(
+        self, progress: Progress, last_index: int, batches: dict[int, tuple[Entry, ...]]
+    ) -> bool:
+        """Send one append, if the follower may get one. `batches` shares slices between followers."""
+        if progress.state is SendState.SNAPSHOT:
+            return self._send_chunk(progress)
+        probing = progress.state is SendState.PROBE
+        if probing:
+            if progress.probe_sent:
+                return False
+        elif progress.next > last_index or self._window_full(progress):
+            return False
+        prev_index = progress.next - 1
+        prev_term = self.log.term(prev_index)
+        if prev_term is None:
+            progress.want_snapshot()
+            return False
+        entries = batches.get(progress.next)
+        if entries is None:
+            held = (
+                self.log.entries(progress.next, last_index, self.config.append_bytes_max)
+                if progress.next <= last_index
+                else ()
+            )
+            entries = batches[progress.next] = tuple(held)
+        end = prev_index + len(entries)
+        size_bytes = 0
+        for entry in entries:
+            size_bytes += len(entry.record)
+        self._send(
+            Append(
+                self.id,
+                progress.member,
+                self.term,
+                self.lineage,
+                prev_index,
+                prev_term,
+                self.commit_index,
+                last_index,
+                entries,
+            )
+        )
+        progress.sent(end, size_bytes, self._round)
+        progress.sent_commit = max(progress.sent_commit, min(end, self.commit_index))
+        if not probing and end < last_index and not self._window_full(progress):
+            self._unsent = True
+        return True
+
+    def _window_full(self, progress: Progress) -> bool:
+        return (
+            len(progress.inflight) >= self.config.inflight_max
+            or progress.inflight_bytes >= self.config.inflight_bytes_max
+        )
+
+    # Snapshots.
+
+    def _snapshots_wanted(self) -> list[str]:
+        return [
+            member
+            for member, progress in self.progress.items()
+            if progress.state is SendState.SNAPSHOT and progress.snapshot is None
+        ]
+
+    def provide_snapshot(self, to: str, state: bytes) -> None:
+        """The state at the log's base, for a member that `Ready.snapshot_wanted` named."""
+        progress = self.progress.get(to)
+        if progress is None or progress.state is not SendState.SNAPSHOT or progress.snapshot is not None:
+            return
+        log = self.log
+        progress.snapshot = OutgoingSnapshot(
+            log.base_index, log.base_term, self.committed_membership, state, self.config.snapshot_chunk_bytes
+        )
+        self._unsent = True
+
+    def _send_chunk(self, progress: Progress) -> bool:
+        """Send the next chunk, if fewer than the allowed number are unanswered."""
+        snapshot = progress.snapshot
+        if snapshot is None or snapshot.next >= snapshot.chunks:
+            return False
+        if snapshot.next - snapshot.acked >= self.config.snapshot_inflight_max:
+            return False
+        offset = snapshot.next * snapshot.chunk_bytes
+        self._send(
+            InstallSnapshot(
+                self.id,
+                progress.member,
+                self.term,
+                self.lineage,
+                snapshot.base_index,
+                snapshot.base_term,
+                offset,
+                len(snapshot.state),
+                snapshot.membership.encode() if offset == 0 else b"",
+                memoryview(snapshot.state)[offset : offset + snapshot.chunk_bytes],
+            )
+        )
+        snapshot.next += 1
+        snapshot.chunk_round = self._round
+        more = snapshot.next < snapshot.chunks
+        self._unsent |= more and snapshot.next - snapshot.acked < self.config.snapshot_inflight_max
+        return True
+
+    def _resume_snapshot(self, progress: Progress, round_: int) -> None:
+        """A heartbeat sent after the last chunk was answered before that chunk was: it was lost."""
+        if progress.snapshot is not None and round_ > progress.snapshot.chunk_round:
+            progress.snapshot.go_back()
+
+    def _on_snapshot_response(self, message: SnapshotResponse) -> None:
+        progress = self.progress.get(message.frm)
+        if progress is None:
+            return
+        progress.heard_ms = self._now_ms
+        if progress.state is not SendState.SNAPSHOT:
+            return
+        if message.done:
+            progress.probe(message.base_index + 1)
+            progress.acked(message.base_index)
+        elif progress.snapshot is not None and message.base_index == progress.snapshot.base_index:
+            progress.snapshot.held(message.received)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from supercluster.broker.raft.entry import Entry
+from supercluster.broker.raft.entry import Entry, EntryKind
 from supercluster.broker.raft.errors import DiskError
 
 
@@ -51,7 +51,8 @@ class MemoryLog:
         for entry in entries:
             assert entry.index == self.last_index + 1, f"gap: {entry.index} behind {self.last_index}"
             self._entries.append(entry)
-        if self.sync_at_once:
+        # A membership is durable whatever the policy: a member that lost one might elect itself alone.
+        if self.sync_at_once or any(entry.kind == EntryKind.CONFIG for entry in entries):
             self.sync()
 
     def sync(self) -> None:
@@ -90,5 +91,6 @@ class MemoryLog:
         del self._entries[self._persisted - self._base[0] :]
 
     def lose_after(self, index: int) -> None:
-        """Power failure under a relaxed fsync policy: confirmed entries are gone too."""
-        self.truncate_after(index)
+        """Power failure under a relaxed fsync policy: confirmed entries are gone too, but for memberships."""
+        configs = [entry.index for entry in self._entries if entry.kind == EntryKind.CONFIG]
+        self.truncate_after(max([index, *configs]))

@@ -132,6 +132,8 @@ class RefusalReason(StrEnum):
     NO_VOTERS = "NoVoters"
     VOTER_AND_LEARNER = "VoterAndLearner"
     NODE_TWICE = "NodeTwice"
+    NOT_CAUGHT_UP = "NotCaughtUp"
+    """A new voter has not been a learner, or does not yet know that it is one."""
     NO_CHANGE = "NoChange"
     JOINT = "Joint"
     """In a joint membership only leaving it, either way, is possible."""
@@ -205,6 +207,11 @@ class MembershipTrack:
     def current(self) -> Membership:
         """The one in force: the last in the log, committed or not."""
         return self._held[-1]
+
+    def involves(self, member: str, *, as_voter: bool) -> bool:
+        """Is the member in any that may be the committed one? A leader that appended its own removal is still needed
+        to elect until that removal is known to be committed: its log is the longest."""
+        return any(held.is_voter(member) if as_voter else member in held for held in self._held)
 
     def add(self, membership: Membership, index: int) -> None:
         """A CONFIG entry was appended at `index`. One at or below what is held is known already (a snapshot may bring

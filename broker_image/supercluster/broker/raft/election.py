@@ -98,7 +98,7 @@ class Election(Following):
     def _may_grant(self, message: VoteRequest) -> bool:
         """A member that is in the group, is sure of its log, did not vote otherwise, and has no newer log."""
         log = self.log
-        if self.id not in self.membership or (self.doubtful and not message.need_all):
+        if not self._track.involves(self.id, as_voter=False) or (self.doubtful and not message.need_all):
             return False
         if (message.last_term, message.last_index) < (log.last_term, log.last_index):
             return False

@@ -188,6 +188,7 @@ class Following(Leading):
                     self.lineage,
                     message.round,
                     self._matched,
+                    self._durable(),
                     self.log.last_index,
                     self.commit_index,
                     self.doubtful,

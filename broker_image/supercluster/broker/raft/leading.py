@@ -120,7 +120,8 @@ class Leading(Sending):
             return
         agreed = self._last_at_or_below(message.hint_index, message.hint_term)
         progress.match = min(progress.match, message.last_index)
-        progress.probe(max(min(agreed, progress.next - 1), progress.match) + 1)
+        # The refused place itself is out, even if a hint should name it: probing always gets further down.
+        progress.probe(max(min(agreed, message.index - 1), progress.match) + 1)
 
     def _on_heartbeat_response(self, message: HeartbeatResponse) -> None:
         progress = self.progress.get(message.frm)
@@ -137,9 +138,12 @@ class Leading(Sending):
             self._resume_snapshot(progress, message.round)
         elif progress.state is SendState.PROBE:
             progress.probe_sent = progress.probe_sent and not later
-        elif message.matched < progress.match or (later and message.last_index < progress.next - 1):
-            # It was restarted, or an append to it was lost.
-            progress.probe(progress.match + 1)
+        else:
+            if progress.acked(message.durable):
+                self._hand_over_if_equal(progress)
+            if message.matched < progress.match or (later and message.matched < progress.next - 1):
+                # It was restarted, or an append to it was lost.
+                progress.probe(progress.match + 1)
 
     # Commit.
 
@@ -185,7 +189,7 @@ class Leading(Sending):
         return self._reads.add(context, origin, index, self._round + 1)
 
     def _on_read_request(self, message: ReadRequest) -> None:
-        if not self._add_read(message.context, message.frm):
+        if self.role is not Role.LEADER or not self._add_read(message.context, message.frm):
             self._send(ReadResponse(self.id, message.frm, self.term, self.lineage, message.context, 0, False))
 
     def _confirm_reads(self) -> None:

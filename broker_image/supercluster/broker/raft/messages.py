@@ -101,7 +101,9 @@ class Heartbeat(Message):
 class HeartbeatResponse(Message):
     round: int
     matched: int
-    """Up to here the sender knows its log to equal the leader's (durable or not)."""
+    """Up to here the sender knows its log to equal the leader's (durable or not): shows lost appends."""
+    durable: int
+    """The part of it that is durable: stands in for a lost answer to an append."""
     last_index: int
     commit: int
     doubtful: bool = False
@@ -175,7 +177,7 @@ _FORMS = (
     _form(3, Append, "prev_index prev_term commit last_index"),
     _form(4, AppendResponse, "index hint_index hint_term last_index commit", "ok doubtful"),
     _form(5, Heartbeat, "round commit last_index", "answer quiesce"),
-    _form(6, HeartbeatResponse, "round matched last_index commit", "doubtful"),
+    _form(6, HeartbeatResponse, "round matched durable last_index commit", "doubtful"),
     _form(7, TimeoutNow, ""),
     _form(8, InstallSnapshot, "base_index base_term offset total"),
     _form(9, SnapshotResponse, "base_index received", "done"),

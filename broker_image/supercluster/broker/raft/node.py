@@ -212,10 +212,23 @@ class Raft(Election):
         if current.index > self.commit_index:
             why = f"membership {current.index} is in force but not yet committed"
             return ChangeRefusal(RefusalReason.CHANGE_PENDING, why, current.index)
+        if (stranger := self._stranger(planned)) is not None:
+            why = f"{stranger} must be a learner that holds membership {current.index} before it can vote"
+            return ChangeRefusal(RefusalReason.NOT_CAUGHT_UP, why, current.index)
         if not self._append_membership(planned, time_ns):
             return ChangeRefusal(
                 RefusalReason.DISK, f"the log could not be written: {self._disk_error}", current.index
             )
+        return None
+
+    def _stranger(self, planned: Membership) -> str | None:
+        """A new voter that does not know the group yet. An empty member neither votes nor stands (SF-4), so with it the
+        group might be unable to elect; as a learner it would, and it would delay every commit until it caught up."""
+        for member in planned.voters:
+            if member != self.id and not self.membership.is_voter(member):
+                progress = self.progress.get(member)
+                if progress is None or progress.match < self.membership.index or progress.doubtful:
+                    return member
         return None
 
     def transfer_leadership(self, to: str, now_ms: int) -> bool:

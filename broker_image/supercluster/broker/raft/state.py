@@ -132,7 +132,7 @@ class RaftState:
 
     def _may_campaign(self) -> bool:
         """Only voters stand for election; so an empty node never starts a group by itself (SF-4)."""
-        return self.membership.is_voter(self.id)
+        return self._track.involves(self.id, as_voter=True)
 
     def _reset_election_timer(self) -> None:
         self._election_due_ms = self._now_ms + self._timeout_ms() if self._may_campaign() else NEVER_MS

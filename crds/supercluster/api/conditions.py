@@ -58,7 +58,6 @@ class Reason(StrEnum):
     INVALID_OBJECT = "InvalidObject"
 
     EVEN_REPLICAS = "EvenReplicas"
-    SINGLE_REPLICA = "SingleReplica"
     VOLATILE_STORAGE = "VolatileStorage"
     PREFERRED_LEADER_UNKNOWN = "PreferredLeaderUnknown"
 
@@ -150,7 +149,6 @@ REASONS: dict[Reason, Entry] = {
         "Accepted", "The stored object does not fit the schema that the operator knows."
     ),
     Reason.EVEN_REPLICAS: Entry("Unwise", "An even count tolerates no more failures than one less."),
-    Reason.SINGLE_REPLICA: Entry("Unwise", "One replica: while its broker is down the stream is, too."),
     Reason.VOLATILE_STORAGE: Entry("Unwise", "Data is lost when pods are, in memory or in an EmptyDir."),
     Reason.PREFERRED_LEADER_UNKNOWN: Entry(
         "Unwise", "spec.placement.preferredLeader names no broker of the cluster."

@@ -13,6 +13,7 @@ from supercluster.api.common import (
     LabelName,
     ObjectMeta,
     ShortText,
+    immutable,
     kept,
 )
 
@@ -33,7 +34,15 @@ class SuperClusterSpec(ApiModel):
     )
     description: ShortText | None = Field(default=None, description="For people.")
 
-    cel_rules: ClassVar[tuple[CelRule, ...]] = (kept("identity"),)
+    cel_rules: ClassVar[tuple[CelRule, ...]] = (
+        kept("identity"),
+        immutable("applicationUser"),
+        CelRule(
+            rule="self.applicationUser != 'operator'",
+            message="spec.applicationUser can't be operator: that is the operator's own user on the brokers",
+            field_path=".applicationUser",
+        ),
+    )
 
 
 class MemberStatus(ApiModel):

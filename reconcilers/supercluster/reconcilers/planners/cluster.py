@@ -1,0 +1,365 @@
+"""Plans for a Cluster: its objects in Kubernetes, one broker at a time restarted, and deletion by its policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from supercluster.api import Cluster, ClusterStatus, Stream, SuperCluster
+from supercluster.api.cluster import BrokerStatus
+from supercluster.api.conditions import ConditionType, EventReason, Reason
+from supercluster.reconcilers.planners import manifests, naming
+from supercluster.reconcilers.planners.broker_config import broker_config, choose_meta_voters, voters_in
+from supercluster.reconcilers.planners.drift import DIGEST_ANNOTATION, differences, is_current
+from supercluster.reconcilers.planners.manifests import OperatorDefaults
+from supercluster.reconcilers.planners.plan import (
+    FINALIZER,
+    Apply,
+    DeleteObject,
+    Manifest,
+    Note,
+    Plan,
+    SetFinalizers,
+    Step,
+)
+from supercluster.reconcilers.planners.rollout import GroupView, PodView, Restart, Wait, next_restart
+from supercluster.reconcilers.planners.status import Conditions, status_patch
+from supercluster.reconcilers.planners.super_cluster import active_cluster
+
+# While a roll-out waits for replicas to catch up, nothing in Kubernetes changes: look at the brokers again.
+ROLL_OUT_RECHECK_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimView:
+    """A volume claim of a broker."""
+
+    name: str
+    uid: str
+    terminating: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterObserved:
+    """What one look at Kubernetes and the brokers shows of a cluster."""
+
+    super_cluster: SuperCluster | None = None
+    siblings: tuple[Cluster, ...] = ()
+    """All Clusters of the super-cluster, this one included."""
+    streams: tuple[Stream, ...] = ()
+    """Streams that live in this cluster."""
+    objects: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)
+    """Objects of ours by (kind, name)."""
+    pods: tuple[PodView, ...] = ()
+    claims: tuple[ClaimView, ...] = ()
+    credentials_ready: bool = False
+    groups: tuple[GroupView, ...] | None = None
+    """State of the streams; None when no broker tells, or nobody needed to know."""
+    refusal: str | None = None
+    """What the last step of this round was refused with."""
+
+
+def plan_cluster(
+    desired: Cluster, observed: ClusterObserved, defaults: OperatorDefaults, now: datetime
+) -> Plan:
+    conditions = Conditions(desired.status.conditions, desired.metadata.generation, now)
+    if desired.metadata.deletion_timestamp is not None:
+        return _deletion(desired, observed, conditions)
+    refusal = _refusal(desired, observed)
+    if refusal is not None:
+        conditions.put(ConditionType.ACCEPTED, False, *refusal)
+        for type_ in (ConditionType.SYNCED, ConditionType.READY):
+            conditions.put(type_, False, Reason.NOT_ACCEPTED, refusal[1])
+        return Plan((), _patch(desired, observed, conditions, None), conditions.notes())
+    assert observed.super_cluster is not None
+    conditions.put(ConditionType.ACCEPTED, True, Reason.AS_DECLARED)
+    _advise(desired, observed, conditions)
+    wanted = _wanted(desired, observed, observed.super_cluster, defaults)
+    steps = _apply_steps(desired, observed, wanted)
+    restart = None if steps else _next_restart(observed, wanted)
+    _describe(desired, observed, conditions, steps, restart)
+    waits_for_streams = isinstance(restart, Wait)
+    if isinstance(restart, Restart):
+        steps = (_restart_step(desired, restart.pod),)
+    return Plan(
+        steps,
+        _patch(desired, observed, conditions, wanted),
+        conditions.notes(),
+        recheck_after_ms=ROLL_OUT_RECHECK_MS if waits_for_streams else None,
+        wait_after_step=isinstance(restart, Restart),
+    )
+
+
+def _refusal(desired: Cluster, observed: ClusterObserved) -> tuple[Reason, str] | None:
+    """Why the spec can't be carried out beside the other resources."""
+    spec, namespace = desired.spec, desired.metadata.namespace
+    if observed.super_cluster is None or observed.super_cluster.metadata.deletion_timestamp is not None:
+        state = "is being deleted" if observed.super_cluster else "is not there"
+        return (
+            Reason.SUPER_CLUSTER_NOT_FOUND,
+            (
+                f"spec.superCluster is {spec.super_cluster}, and SuperCluster {spec.super_cluster} {state} in namespace "
+                f"{namespace}; create it first"
+            ),
+        )
+    oldest = active_cluster(observed.siblings)
+    if oldest is not None and oldest.metadata.uid != desired.metadata.uid:
+        return (
+            Reason.ONE_CLUSTER_ONLY,
+            (
+                f"SuperCluster {spec.super_cluster} has Cluster {oldest.metadata.name}, which is older; joining clusters "
+                "through gateways is not there yet: use a SuperCluster of its own"
+            ),
+        )
+    if observed.refusal is not None:
+        return Reason.INVALID_OBJECT, observed.refusal
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    replicas: int
+    meta_voters: tuple[str, ...]
+    objects: tuple[Manifest, ...]
+
+    @property
+    def stateful_set(self) -> Manifest:
+        return self.objects[-1]
+
+
+def _replicas_in_force(desired: Cluster, observed: ClusterObserved) -> int:
+    """Brokers are never taken away: replicas of streams may live on them."""
+    running = observed.objects.get(("StatefulSet", naming.stateful_set(desired.metadata.name)), {})
+    there = int(running.get("spec", {}).get("replicas", 0))
+    return max(desired.spec.replicas, desired.status.replicas, there)
+
+
+def _wanted(
+    desired: Cluster, observed: ClusterObserved, super_cluster: SuperCluster, defaults: OperatorDefaults
+) -> _Wanted:
+    name = desired.metadata.name
+    replicas = _replicas_in_force(desired, observed)
+    voters = (
+        desired.status.meta_voters
+        or voters_in(observed.objects.get(("ConfigMap", naming.config_map(name))))
+        or choose_meta_voters(name, replicas)
+    )
+    config = broker_config(desired, super_cluster.identity, replicas, voters)
+    objects = (
+        manifests.config_map(desired, config),
+        manifests.headless_service(desired),
+        manifests.client_service(desired),
+        manifests.disruption_budget(desired, defaults.pdb_api_version),
+        manifests.stateful_set(desired, config, replicas, defaults),
+    )
+    return _Wanted(replicas, voters, objects)
+
+
+def _apply_steps(desired: Cluster, observed: ClusterObserved, wanted: _Wanted) -> tuple[Step, ...]:
+    steps: list[Step] = []
+    if FINALIZER not in desired.metadata.finalizers:
+        steps.append(
+            SetFinalizers((*desired.metadata.finalizers, FINALIZER), desired.metadata.resource_version)
+        )
+    for manifest in wanted.objects:
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        there = observed.objects.get((kind, name))
+        if is_current(manifest, there):
+            continue
+        steps.append(Apply(manifest, _apply_note(desired, manifest, there)))
+    # Pods wait for the Secret anyway; without it they would only collect errors.
+    if not observed.credentials_ready:
+        return tuple(step for step in steps if _kind(step) != "StatefulSet")
+    return tuple(steps)
+
+
+def _kind(step: Step) -> str:
+    return str(step.manifest["kind"]) if isinstance(step, Apply) else ""
+
+
+def _apply_note(desired: Cluster, manifest: Manifest, there: Manifest | None) -> Note | None:
+    label = f"{manifest['kind']} {manifest['metadata']['name']}"
+    settled = desired.status.observed_generation == desired.metadata.generation
+    if there is None:
+        was_there = settled and any(
+            c.type == ConditionType.SYNCED and c.status == "True" for c in desired.status.conditions
+        )
+        if was_there:
+            return Note.done(EventReason.DRIFT_REPAIRED, f"{label} was gone; created it again")
+        return Note.done(EventReason.CREATED, f"created {label}")
+    fields = differences(manifest, there)
+    digest_path = f"metadata.annotations.{DIGEST_ANNOTATION}"
+    if digest_path not in fields:
+        # What we want is what we applied, so somebody else changed the object.
+        return Note.done(
+            EventReason.DRIFT_REPAIRED, f"{label} was changed; set back: {', '.join(fields[:5])}"
+        )
+    changed = [path for path in fields if path != digest_path][:5]
+    return Note.done(EventReason.UPDATED, f"updated {label}: {', '.join(changed) or 'removed fields'}")
+
+
+def _revision(observed: ClusterObserved, wanted: _Wanted) -> str:
+    there = observed.objects.get(("StatefulSet", wanted.stateful_set["metadata"]["name"]), {})
+    status = there.get("status", {})
+    if status.get("observedGeneration", 0) != there.get("metadata", {}).get("generation", -1):
+        return ""
+    return str(status.get("updateRevision", ""))
+
+
+def _next_restart(observed: ClusterObserved, wanted: _Wanted) -> Restart | Wait | None:
+    return next_restart(observed.pods, wanted.replicas, _revision(observed, wanted), observed.groups)
+
+
+def needs_group_states(observed: ClusterObserved, cluster: str) -> bool:
+    """Does a plan depend on the brokers' answer? Only while some pod has another revision."""
+    there = observed.objects.get(("StatefulSet", naming.stateful_set(cluster)), {})
+    revision = there.get("status", {}).get("updateRevision", "")
+    return bool(revision) and any(pod.revision != revision for pod in observed.pods)
+
+
+def _restart_step(desired: Cluster, pod: PodView) -> DeleteObject:
+    note = Note.done(
+        EventReason.RESTARTING_BROKER, f"restarting {pod.name} to take over a changed configuration"
+    )
+    return DeleteObject("v1", "Pod", desired.metadata.namespace, pod.name, pod.uid, note)
+
+
+def _advise(desired: Cluster, observed: ClusterObserved, conditions: Conditions) -> None:
+    spec = desired.spec
+    unwise = []
+    if spec.replicas % 2 == 0:
+        unwise.append(
+            (
+                Reason.EVEN_REPLICAS,
+                (
+                    f"spec.replicas is {spec.replicas}: an even count tolerates no more failures than {spec.replicas - 1}; "
+                    f"use {spec.replicas - 1} or {spec.replicas + 1}"
+                ),
+            )
+        )
+    if spec.storage.type == "EmptyDir":
+        unwise.append(
+            (
+                Reason.VOLATILE_STORAGE,
+                (
+                    "spec.storage.type is EmptyDir: a broker's data is lost with its pod, and all data when a majority of "
+                    "pods is; use PersistentVolumeClaim"
+                ),
+            )
+        )
+    put_findings(conditions, ConditionType.UNWISE, unwise)
+    deferred = []
+    in_force = _replicas_in_force(desired, observed)
+    if spec.replicas < in_force:
+        deferred.append(
+            (
+                Reason.SCALE_IN_NOT_AVAILABLE,
+                (
+                    f"spec.replicas is {spec.replicas}, and {in_force} brokers run; taking brokers away is not there yet, "
+                    f"because streams live on them: set it back to {in_force}"
+                ),
+            )
+        )
+    put_findings(conditions, ConditionType.DEFERRED, deferred)
+
+
+def put_findings(conditions: Conditions, type_: ConditionType, findings: list[tuple[Reason, str]]) -> None:
+    """One condition for several findings: the first gives the reason, all of them the message."""
+    if findings:
+        conditions.put(type_, True, findings[0][0], "; ".join(message for _, message in findings))
+    else:
+        conditions.put(type_, False, Reason.NOTHING_TO_SAY)
+
+
+def _describe(
+    desired: Cluster,
+    observed: ClusterObserved,
+    conditions: Conditions,
+    steps: tuple[Step, ...],
+    restart: Restart | Wait | None,
+) -> None:
+    if steps:
+        conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, f"next: {steps[0]}")
+    elif isinstance(restart, Restart):
+        conditions.put(ConditionType.SYNCED, False, Reason.ROLLING_OUT, f"restarting {restart.pod.name}")
+    elif isinstance(restart, Wait):
+        conditions.put(ConditionType.SYNCED, False, Reason.ROLLING_OUT, restart.reason)
+    elif not observed.credentials_ready:
+        secret = naming.credentials_secret(desired.spec.super_cluster)
+        conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, f"waiting for Secret {secret}")
+    else:
+        conditions.put(ConditionType.SYNCED, True, Reason.AS_DECLARED)
+    ready = sum(pod.ready and not pod.terminating for pod in observed.pods)
+    wanted = _replicas_in_force(desired, observed)
+    message = f"{ready} of {wanted} brokers ready"
+    if ready >= wanted:
+        conditions.put(ConditionType.READY, True, Reason.BROKERS_READY, message)
+    else:
+        conditions.put(ConditionType.READY, False, Reason.BROKERS_STARTING, message)
+
+
+def _patch(
+    desired: Cluster, observed: ClusterObserved, conditions: Conditions, wanted: _Wanted | None
+) -> Mapping[str, Any] | None:
+    pods = sorted(observed.pods, key=lambda pod: (len(pod.name), pod.name))
+    status = ClusterStatus(
+        observed_generation=desired.metadata.generation,
+        replicas=wanted.replicas if wanted else desired.status.replicas,
+        ready_replicas=sum(pod.ready and not pod.terminating for pod in pods),
+        meta_voters=wanted.meta_voters if wanted else desired.status.meta_voters,
+        url=naming.client_url(desired) if wanted else desired.status.url,
+        brokers=tuple(
+            BrokerStatus(
+                name=pod.name, node=pod.node, ready=pod.ready and not pod.terminating, restarts=pod.restarts
+            )
+            for pod in pods
+        ),
+        conditions=conditions.result(),
+    )
+    return status_patch(desired.status.to_object(), status.to_object())
+
+
+def _deletion(desired: Cluster, observed: ClusterObserved, conditions: Conditions) -> Plan:
+    """Streams that are being deleted too need the brokers; then the pods go, then (Delete only) the volumes."""
+    metadata = desired.metadata
+    if FINALIZER not in metadata.finalizers:
+        return Plan()
+    leaving = sorted(
+        stream.metadata.name
+        for stream in observed.streams
+        if stream.metadata.deletion_timestamp is not None and FINALIZER in stream.metadata.finalizers
+    )
+    if leaving and any(pod.ready for pod in observed.pods):
+        message = f"deletion waits for Streams that are being deleted: {', '.join(leaving)}"
+        conditions.put(ConditionType.READY, False, Reason.STREAMS_REMAIN, message)
+        return Plan((), _patch(desired, observed, conditions, None), conditions.notes())
+    rest = tuple(name for name in metadata.finalizers if name != FINALIZER)
+    if desired.spec.deletion_policy == "Retain":
+        kept = ", ".join(sorted(claim.name for claim in observed.claims)) or "none"
+        note = Note.done(EventReason.RELEASED, f"spec.deletionPolicy is Retain: volume claims kept: {kept}")
+        return Plan((SetFinalizers(rest, metadata.resource_version, note),))
+    conditions.put(ConditionType.READY, False, Reason.DELETING, "brokers and volume claims are being deleted")
+    patch = _patch(desired, observed, conditions, None)
+    name = naming.stateful_set(metadata.name)
+    running = observed.objects.get(("StatefulSet", name))
+    if running is not None:
+        if running["metadata"].get("deletionTimestamp"):
+            return Plan((), patch)
+        step = DeleteObject("apps/v1", "StatefulSet", metadata.namespace, name, running["metadata"]["uid"])
+        return Plan((step,), patch)
+    if observed.pods:
+        return Plan((), patch)
+    for claim in observed.claims:
+        if not claim.terminating:
+            note = Note.done(
+                EventReason.DELETED, f"spec.deletionPolicy is Delete: deleted claim {claim.name}"
+            )
+            step = DeleteObject(
+                "v1", "PersistentVolumeClaim", metadata.namespace, claim.name, claim.uid, note
+            )
+            return Plan((step,), patch)
+    if observed.claims:
+        return Plan((), patch)
+    return Plan((SetFinalizers(rest, metadata.resource_version),))

@@ -1,0 +1,292 @@
+"""The objects that a super-cluster and a cluster are made of, as server-side apply takes them."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from dataclasses import dataclass
+from typing import Any
+
+from supercluster.api import API_VERSION, Cluster, SuperCluster
+from supercluster.reconcilers.planners import naming
+from supercluster.reconcilers.planners.broker_config import config_text
+from supercluster.reconcilers.planners.drift import digest, signed
+
+# The images have this user; its number is repeated here because runAsNonRoot wants one that Kubernetes can check.
+BROKER_UID = 10001
+# A broker replays its log before it is ready; a million messages take about two seconds, a full volume much longer.
+STARTUP_SECONDS_MAX = 600
+CONFIG_FOLDER = "/etc/supercluster"
+CREDENTIALS_FOLDER = "/etc/supercluster/credentials"
+DATA_FOLDER = "/data"
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorDefaults:
+    """What the process is told and the resources leave open."""
+
+    broker_image: str
+    pdb_api_version: str = "policy/v1"
+
+
+def owner(resource: SuperCluster | Cluster) -> dict[str, Any]:
+    """The reference by which garbage collection removes what was made for a resource."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": type(resource).__name__,
+        "name": resource.metadata.name,
+        "uid": resource.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def _metadata(resource: SuperCluster | Cluster, name: str) -> dict[str, Any]:
+    if isinstance(resource, SuperCluster):
+        labels = naming.labels(resource.metadata.name)
+    else:
+        labels = naming.labels(resource.spec.super_cluster, resource.metadata.name)
+    return {
+        "name": name,
+        "namespace": resource.metadata.namespace,
+        "labels": labels,
+        "ownerReferences": [owner(resource)],
+    }
+
+
+def credentials_secret(super_cluster: SuperCluster) -> dict[str, Any]:
+    """The Secret that brokers mount, without its content: that is made in `execute`."""
+    metadata = _metadata(super_cluster, naming.credentials_secret(super_cluster.metadata.name))
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"}
+
+
+def client_secret(super_cluster: SuperCluster, user: str, password: str, url: str) -> dict[str, Any]:
+    """What an application needs to connect."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": _metadata(super_cluster, naming.client_secret(super_cluster.metadata.name)),
+        "type": "Opaque",
+        "data": {key: _base64(text) for key, text in (("user", user), ("password", password), ("url", url))},
+    }
+
+
+def _base64(text: str) -> str:
+    return b64encode(text.encode()).decode()
+
+
+def config_map(cluster: Cluster, config: dict[str, Any]) -> dict[str, Any]:
+    return signed(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": _metadata(cluster, naming.config_map(cluster.metadata.name)),
+            "data": {"broker.json": config_text(config)},
+        }
+    )
+
+
+def _ports(cluster: Cluster, *names: str) -> list[dict[str, Any]]:
+    numbers = {
+        "client": cluster.spec.ports.client,
+        "cluster": cluster.spec.ports.cluster,
+        "monitor": cluster.spec.ports.monitor,
+    }
+    return [
+        {"name": name, "port": numbers[name], "targetPort": name, "protocol": "TCP"}
+        for name in names or tuple(numbers)
+    ]
+
+
+def headless_service(cluster: Cluster) -> dict[str, Any]:
+    """Names of single brokers; also of those that are not ready, because they find each other by it."""
+    return signed(
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": _metadata(cluster, naming.headless_service(cluster.metadata.name)),
+            "spec": {
+                "clusterIP": "None",
+                "publishNotReadyAddresses": True,
+                "selector": naming.selector(cluster.metadata.name),
+                "ports": _ports(cluster),
+            },
+        }
+    )
+
+
+def client_service(cluster: Cluster) -> dict[str, Any]:
+    """One address for clients, of brokers that are ready."""
+    return signed(
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": _metadata(cluster, naming.client_service(cluster.metadata.name)),
+            "spec": {
+                "type": "ClusterIP",
+                "selector": naming.selector(cluster.metadata.name),
+                "ports": _ports(cluster, "client"),
+            },
+        }
+    )
+
+
+def disruption_budget(cluster: Cluster, api_version: str) -> dict[str, Any]:
+    """At most one broker at a time is taken away on purpose (drains)."""
+    return signed(
+        {
+            "apiVersion": api_version,
+            "kind": "PodDisruptionBudget",
+            "metadata": _metadata(cluster, naming.stateful_set(cluster.metadata.name)),
+            "spec": {
+                "maxUnavailable": 1,
+                "selector": {"matchLabels": naming.selector(cluster.metadata.name)},
+            },
+        }
+    )
+
+
+def stateful_set(
+    cluster: Cluster, config: dict[str, Any], replicas: int, defaults: OperatorDefaults
+) -> dict[str, Any]:
+    """The brokers. OnDelete: the operator picks the order of restarts. Parallel: a majority starts together."""
+    name = cluster.metadata.name
+    spec: dict[str, Any] = {
+        "replicas": replicas,
+        "serviceName": naming.headless_service(name),
+        "podManagementPolicy": "Parallel",
+        "updateStrategy": {"type": "OnDelete"},
+        "selector": {"matchLabels": naming.selector(name)},
+        "template": {
+            "metadata": {
+                "labels": {
+                    **(cluster.spec.pod.labels or {}),
+                    **naming.labels(cluster.spec.super_cluster, name),
+                },
+                # Another configuration is another revision, so that brokers are restarted to read it.
+                "annotations": {"supercluster.dev/config-digest": digest(config)},
+            },
+            "spec": _pod(cluster, defaults),
+        },
+    }
+    if cluster.spec.storage.type == "PersistentVolumeClaim":
+        spec["volumeClaimTemplates"] = [_claim(cluster)]
+    return signed(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "StatefulSet",
+            "metadata": _metadata(cluster, naming.stateful_set(name)),
+            "spec": spec,
+        }
+    )
+
+
+def _claim(cluster: Cluster) -> dict[str, Any]:
+    storage = cluster.spec.storage
+    spec: dict[str, Any] = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": storage.size}},
+    }
+    if storage.class_name is not None:
+        spec["storageClassName"] = storage.class_name
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": "data",
+            "labels": naming.labels(cluster.spec.super_cluster, cluster.metadata.name),
+        },
+        "spec": spec,
+    }
+
+
+def _pod(cluster: Cluster, defaults: OperatorDefaults) -> dict[str, Any]:
+    settings, name = cluster.spec.pod, cluster.metadata.name
+    volumes: list[dict[str, Any]] = [
+        {"name": "config", "configMap": {"name": naming.config_map(name)}},
+        {
+            "name": "credentials",
+            "secret": {"secretName": naming.credentials_secret(cluster.spec.super_cluster)},
+        },
+    ]
+    if cluster.spec.storage.type == "EmptyDir":
+        volumes.append({"name": "data", "emptyDir": {}})
+    spread = [
+        {
+            "maxSkew": 1,
+            "topologyKey": key,
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": naming.selector(name)},
+        }
+        for key in dict.fromkeys((settings.spread_key, "kubernetes.io/hostname"))
+    ]
+    pod: dict[str, Any] = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": settings.termination_grace_period_seconds,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": BROKER_UID,
+            "runAsGroup": BROKER_UID,
+            "fsGroup": BROKER_UID,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "topologySpreadConstraints": spread,
+        "containers": [_container(cluster, defaults)],
+        "volumes": volumes,
+    }
+    if settings.node_selector:
+        pod["nodeSelector"] = dict(settings.node_selector)
+    if settings.tolerations:
+        pod["tolerations"] = [toleration.to_object() for toleration in settings.tolerations]
+    if settings.priority_class_name:
+        pod["priorityClassName"] = settings.priority_class_name
+    return pod
+
+
+def _container(cluster: Cluster, defaults: OperatorDefaults) -> dict[str, Any]:
+    spec = cluster.spec
+    return {
+        "name": "broker",
+        "image": spec.image or defaults.broker_image,
+        "imagePullPolicy": spec.image_pull_policy,
+        "args": [
+            "--config",
+            f"{CONFIG_FOLDER}/broker.json",
+            "--data-dir",
+            DATA_FOLDER,
+            "--credentials",
+            CREDENTIALS_FOLDER,
+        ],
+        "ports": [
+            {"name": port["name"], "containerPort": port["port"], "protocol": "TCP"}
+            for port in _ports(cluster)
+        ],
+        "env": [
+            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        ],
+        "resources": spec.resources.to_object(),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "startupProbe": _probe("startup", period_seconds=1, failures=STARTUP_SECONDS_MAX),
+        "livenessProbe": _probe("live", period_seconds=10, failures=6),
+        "readinessProbe": _probe("ready", period_seconds=1, failures=3),
+        "volumeMounts": [
+            {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True},
+            {"name": "credentials", "mountPath": CREDENTIALS_FOLDER, "readOnly": True},
+            {"name": "data", "mountPath": DATA_FOLDER},
+        ],
+    }
+
+
+def _probe(probe: str, *, period_seconds: int, failures: int) -> dict[str, Any]:
+    return {
+        "httpGet": {"path": f"/healthz?probe={probe}", "port": "monitor", "scheme": "HTTP"},
+        "periodSeconds": period_seconds,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }

@@ -1,0 +1,66 @@
+"""Names of the objects that are made for a super-cluster and a cluster; everything that refers to one asks here."""
+
+from __future__ import annotations
+
+from supercluster.api import Cluster
+from supercluster.reconcilers.planners.plan import LABEL_CLUSTER, LABEL_SUPER_CLUSTER, MANAGED_BY
+
+OPERATOR_USER = "operator"
+ROUTE_USER = "route"
+
+
+def credentials_secret(super_cluster: str) -> str:
+    """Secret that the brokers mount: users.json and cluster.json."""
+    return f"{super_cluster}-credentials"
+
+
+def client_secret(super_cluster: str) -> str:
+    """Secret for applications: user, password, url."""
+    return f"{super_cluster}-client"
+
+
+def stateful_set(cluster: str) -> str:
+    return cluster
+
+
+def config_map(cluster: str) -> str:
+    return f"{cluster}-config"
+
+
+def headless_service(cluster: str) -> str:
+    return f"{cluster}-brokers"
+
+
+def client_service(cluster: str) -> str:
+    return cluster
+
+
+def broker(cluster: str, ordinal: int) -> str:
+    return f"{stateful_set(cluster)}-{ordinal}"
+
+
+def brokers(cluster: str, count: int) -> tuple[str, ...]:
+    return tuple(broker(cluster, ordinal) for ordinal in range(count))
+
+
+def client_url(cluster: Cluster) -> str:
+    host = f"{client_service(cluster.metadata.name)}.{cluster.metadata.namespace}.svc"
+    return f"nats://{host}:{cluster.spec.ports.client}"
+
+
+def labels(super_cluster: str, cluster: str | None = None) -> dict[str, str]:
+    """Labels of every object of ours."""
+    found = {
+        "app.kubernetes.io/name": "supercluster",
+        "app.kubernetes.io/managed-by": MANAGED_BY,
+        LABEL_SUPER_CLUSTER: super_cluster,
+    }
+    if cluster is not None:
+        found["app.kubernetes.io/component"] = "broker"
+        found[LABEL_CLUSTER] = cluster
+    return found
+
+
+def selector(cluster: str) -> dict[str, str]:
+    """What the Services, the StatefulSet and the PodDisruptionBudget pick pods by."""
+    return {"app.kubernetes.io/component": "broker", LABEL_CLUSTER: cluster}

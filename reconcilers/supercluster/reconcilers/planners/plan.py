@@ -1,0 +1,132 @@
+"""What a planner answers: steps for `execute`, in order, the change of status, and events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from supercluster.api.conditions import EventReason, Reason, is_warning
+
+# What the broker's files are told apart by: who made an object, and for which resource.
+MANAGED_BY = "supercluster-operator"
+LABEL_SUPER_CLUSTER = "supercluster.dev/super-cluster"
+LABEL_CLUSTER = "supercluster.dev/cluster"
+FINALIZER = "supercluster.dev/deletion-policy"
+
+Manifest = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """An event to be: something was done, or a condition that people should look at came up."""
+
+    reason: EventReason | Reason
+    message: str
+    warning: bool
+
+    @classmethod
+    def done(cls, reason: EventReason, message: str) -> Note:
+        return cls(reason, message, is_warning(reason))
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Server-side apply of one object of ours."""
+
+    manifest: Manifest
+    note: Note | None = None
+
+    def __str__(self) -> str:
+        return f"apply {self.manifest['kind']} {self.manifest['metadata']['name']}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteObject:
+    """Delete one object of ours, only while it is the one that was seen."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    note: Note | None = None
+
+    def __str__(self) -> str:
+        return f"delete {self.kind} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class MakeCredentials:
+    """Make the users and passwords that are missing in a Secret, and keep those that are there."""
+
+    manifest: Manifest
+    application_user: str
+    missing: tuple[str, ...]
+    note: Note | None = None
+
+    def __str__(self) -> str:
+        return f"make credentials for {', '.join(self.missing)} in Secret {self.manifest['metadata']['name']}"
+
+
+@dataclass(frozen=True, slots=True)
+class SetFinalizers:
+    """Set the finalizers of the resource itself, unless it was changed meanwhile."""
+
+    finalizers: tuple[str, ...]
+    resource_version: str
+    note: Note | None = None
+
+    def __str__(self) -> str:
+        return f"set finalizers to {list(self.finalizers)}"
+
+
+@dataclass(frozen=True, slots=True)
+class CreateStream:
+    config: Manifest
+    note: Note | None = None
+
+    def __str__(self) -> str:
+        return f"create stream {self.config['name']}"
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateStream:
+    config: Manifest
+    fields: tuple[str, ...]
+    """What the update is to change: it must be so afterwards, or the step has failed."""
+    note: Note | None = None
+
+    def __str__(self) -> str:
+        return f"update {', '.join(self.fields)} of stream {self.config['name']}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteStream:
+    name: str
+    note: Note | None = None
+
+    def __str__(self) -> str:
+        return f"delete stream {self.name}"
+
+
+Step = Apply | DeleteObject | MakeCredentials | SetFinalizers | CreateStream | UpdateStream | DeleteStream
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Steps in order, of which the first is carried out before the next look; then what the status is to be."""
+
+    steps: tuple[Step, ...] = ()
+    status_patch: Manifest | None = None
+    """A JSON merge patch of the status; None when it is as it should be."""
+    notes: tuple[Note, ...] = ()
+    recheck_after_ms: int | None = None
+    """Look again after this time even if nobody asks; None is the usual interval."""
+    wait_after_step: bool = field(default=False)
+    """The step takes effect by itself and is seen by an event: look again only then."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing to do and nothing to say."""
+        return not self.steps and self.status_patch is None and not self.notes

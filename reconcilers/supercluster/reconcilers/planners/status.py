@@ -1,0 +1,108 @@
+"""Statuses: conditions that keep their time of transition, and the patch that leads from one status to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from supercluster.api.common import Condition
+from supercluster.api.conditions import ConditionType, Reason
+from supercluster.reconcilers.planners.plan import Note
+
+# Types whose status True is what people should look at; for the others it is False.
+_NEGATIVE = frozenset({ConditionType.UNWISE, ConditionType.DEFERRED})
+# Types whose bad state is an event too: they speak of the spec and change seldom.
+_TOLD = frozenset({ConditionType.ACCEPTED, ConditionType.UNWISE, ConditionType.DEFERRED})
+_ORDER = {type_: position for position, type_ in enumerate(ConditionType)}
+
+
+def timestamp(now: datetime) -> str:
+    """Kubernetes' form of a time."""
+    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def parse_timestamp(text: str) -> datetime | None:
+    """The time, or None when it is not in Kubernetes' form."""
+    try:
+        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+class Conditions:
+    """Collects the conditions of one plan."""
+
+    def __init__(self, old: tuple[Condition, ...], generation: int, now: datetime) -> None:
+        self._old = {condition.type: condition for condition in old}
+        self._new: dict[str, Condition] = {}
+        self._generation = generation
+        self._now = timestamp(now)
+
+    def put(self, type_: ConditionType, holds: bool | None, reason: Reason, message: str = "") -> None:
+        """Say whether a condition holds (None: unknown). The time of transition moves with the status only."""
+        status: Literal["True", "False", "Unknown"] = (
+            "Unknown" if holds is None else "True" if holds else "False"
+        )
+        before = self._old.get(type_)
+        since = before.last_transition_time if before and before.status == status else self._now
+        self._new[type_] = Condition(
+            type=type_,
+            status=status,
+            reason=reason,
+            message=message,
+            observed_generation=self._generation,
+            last_transition_time=since or self._now,
+        )
+
+    def was(self, type_: ConditionType, status: str = "True") -> bool:
+        """What the stored status says of a condition."""
+        before = self._old.get(type_)
+        return before is not None and before.status == status
+
+    def held_since(self, type_: ConditionType) -> datetime | None:
+        """When the condition got the status that it has now; None when that is just now."""
+        condition = self._new.get(type_) or self._old.get(type_)
+        return parse_timestamp(condition.last_transition_time) if condition else None
+
+    def result(self) -> tuple[Condition, ...]:
+        """All conditions, in the order of their declaration; what was not said anew stays."""
+        merged = self._old | self._new
+        return tuple(
+            merged[key] for key in sorted(merged, key=lambda name: _ORDER.get(ConditionType(name), 99))
+        )
+
+    def notes(self) -> tuple[Note, ...]:
+        """Events for conditions that turned bad, or bad in another way, and for becoming ready."""
+        notes = []
+        for type_, condition in self._new.items():
+            before = self._old.get(type_)
+            same = before and (before.status, before.reason, before.message) == (
+                condition.status,
+                condition.reason,
+                condition.message,
+            )
+            if same:
+                continue
+            bad = condition.status == ("True" if type_ in _NEGATIVE else "False")
+            if type_ in _TOLD and bad:
+                notes.append(Note(Reason(condition.reason), condition.message, warning=True))
+            elif type_ == ConditionType.READY and condition.status == "True":
+                notes.append(Note(Reason(condition.reason), condition.message, warning=False))
+        return tuple(notes)
+
+
+def status_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The JSON merge patch from one status to another; None when they are equal."""
+    patch: dict[str, Any] = {}
+    for key in old.keys() - new.keys():
+        patch[key] = None
+    for key, value in new.items():
+        before = old.get(key)
+        if before == value:
+            continue
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            patch[key] = status_patch(before, value)
+        else:
+            patch[key] = value
+    return patch or None

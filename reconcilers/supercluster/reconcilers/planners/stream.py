@@ -1,0 +1,319 @@
+"""Plans for a Stream: create, set back, adopt, release or delete the stream on the brokers (SF-23, OP-2, OP-5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from supercluster.api import Cluster, Stream, StreamStatus, SuperCluster
+from supercluster.api.conditions import ConditionType, EventReason, Reason
+from supercluster.api.stream import ReplicaStatus
+from supercluster.reconcilers.planners import placement
+from supercluster.reconcilers.planners.cluster import put_findings
+from supercluster.reconcilers.planners.plan import (
+    FINALIZER,
+    CreateStream,
+    DeleteStream,
+    Note,
+    Plan,
+    SetFinalizers,
+    Step,
+    UpdateStream,
+)
+from supercluster.reconcilers.planners.status import Conditions, status_patch
+from supercluster.reconcilers.planners.stream_config import (
+    META_RESOURCE,
+    changed_fields,
+    create_config,
+    desired_config,
+    mark_of,
+    merged_config,
+    released_config,
+    resource_mark,
+)
+
+# A stream that is about to be ready is looked at often, for a short time; then the usual patience comes back.
+HASTE = timedelta(seconds=10)
+HASTY_RECHECK_MS = 100
+UNREADY_RECHECK_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfo:
+    """A stream as a broker describes it."""
+
+    config: Mapping[str, Any]
+    leader: str = ""
+    replicas: tuple[ReplicaStatus, ...] = ()
+    """The leader's own replica included."""
+    messages: int = 0
+    bytes: int = 0
+    first_sequence: int = 0
+    last_sequence: int = 0
+    consumers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BrokersView:
+    """What the brokers answered when they were asked for the stream."""
+
+    reachable: bool = False
+    error: str = "no broker is ready"
+    info: StreamInfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamObserved:
+    """What one look at Kubernetes and the brokers shows of a stream."""
+
+    super_cluster: SuperCluster | None = None
+    clusters: tuple[Cluster, ...] = ()
+    rivals: tuple[Stream, ...] = ()
+    """Other Stream resources of the super-cluster that claim the same stream."""
+    brokers: BrokersView = field(default_factory=BrokersView)
+    refusal: str | None = None
+    """What the brokers refused the last step of this round with."""
+
+
+def plan_stream(desired: Stream, observed: StreamObserved, now: datetime) -> Plan:
+    conditions = Conditions(desired.status.conditions, desired.metadata.generation, now)
+    home = placement.current_home(desired, observed.clusters)
+    if desired.metadata.deletion_timestamp is not None:
+        return _deletion(desired, observed, home, conditions)
+    info = observed.brokers.info
+    ours = info is not None and mark_of(info.config) == resource_mark(desired)
+    problem = _problem(desired, observed, home)
+    if problem is not None:
+        return _refused(desired, observed, home, conditions, problem, ours)
+    assert home is not None
+    conditions.put(ConditionType.ACCEPTED, True, Reason.AS_DECLARED)
+    put_findings(conditions, ConditionType.UNWISE, placement.unwise(desired, home))
+    put_findings(conditions, ConditionType.DEFERRED, placement.deferred(desired, home))
+    steps = _steps(desired, observed, home, conditions)
+    _describe(desired, observed, conditions, steps)
+    patch = _patch(desired, home, info if ours else None, conditions)
+    return Plan(steps, patch, conditions.notes(), recheck_after_ms=_recheck_ms(conditions, now))
+
+
+def _problem(desired: Stream, observed: StreamObserved, home: Cluster | None) -> placement.Finding | None:
+    """Why the spec can't be carried out now."""
+    spec = desired.spec
+    if observed.super_cluster is None:
+        return (
+            Reason.SUPER_CLUSTER_NOT_FOUND,
+            (
+                f"spec.superCluster is {spec.super_cluster}, and there is no such SuperCluster in namespace "
+                f"{desired.metadata.namespace}; create it, or correct the name"
+            ),
+        )
+    older = [rival for rival in observed.rivals if rival.metadata.age_key < desired.metadata.age_key]
+    if older:
+        first = min(older, key=lambda rival: rival.metadata.age_key)
+        return (
+            Reason.NAME_CLAIMED,
+            (
+                f"Stream {first.metadata.name} is older and declares stream {desired.stream_name} too; set spec.name to "
+                "another name in a new resource, or delete one of the two"
+            ),
+        )
+    problem = placement.placement_problem(desired, observed.clusters, home)
+    if problem is not None or home is None:
+        return problem
+    problem = placement.size_problem(desired, home)
+    if problem is not None:
+        return problem
+    info = observed.brokers.info
+    elsewhere = placement.wants_elsewhere(desired, home)
+    if observed.brokers.reachable and info is None and elsewhere is not None:
+        return (
+            Reason.PLACEMENT_UNMATCHED,
+            (
+                f"{elsewhere}, and only Cluster {home.metadata.name} of SuperCluster {spec.super_cluster} runs: joining "
+                f"clusters is not there yet; use {home.metadata.name}"
+            ),
+        )
+    if info is not None and mark_of(info.config) != resource_mark(desired) and not spec.adopt:
+        return Reason.NOT_ADOPTED, _not_adopted(desired, mark_of(info.config))
+    if observed.refusal is not None:
+        return Reason.REFUSED_BY_BROKERS, observed.refusal
+    return None
+
+
+def _not_adopted(desired: Stream, mark: str | None) -> str:
+    whose = f"it is marked as declared by {mark}" if mark else "no resource declares it"
+    return (
+        f"stream {desired.stream_name} exists on the brokers and {whose}; it is left alone: set spec.adopt to true to "
+        "take it over, or choose another spec.name"
+    )
+
+
+def _refused(
+    desired: Stream,
+    observed: StreamObserved,
+    home: Cluster | None,
+    conditions: Conditions,
+    problem: placement.Finding,
+    ours: bool,
+) -> Plan:
+    reason, message = problem
+    conditions.put(ConditionType.ACCEPTED, False, reason, message)
+    conditions.put(ConditionType.SYNCED, False, Reason.NOT_ACCEPTED, message)
+    if ours:
+        # The stream runs on as it was declared before; its state is told, whatever became of the spec.
+        _describe_ready(desired, observed, conditions)
+    else:
+        conditions.put(ConditionType.READY, False, Reason.NOT_ACCEPTED, message)
+    patch = _patch(desired, home, observed.brokers.info if ours else None, conditions)
+    return Plan((), patch, conditions.notes())
+
+
+def _steps(
+    desired: Stream, observed: StreamObserved, home: Cluster, conditions: Conditions
+) -> tuple[Step, ...]:
+    metadata = desired.metadata
+    if FINALIZER not in metadata.finalizers:
+        return (SetFinalizers((*metadata.finalizers, FINALIZER), metadata.resource_version),)
+    if not observed.brokers.reachable:
+        return ()
+    info = observed.brokers.info
+    settled = desired.status.observed_generation == metadata.generation and conditions.was(
+        ConditionType.SYNCED
+    )
+    if info is None:
+        return (CreateStream(create_config(desired, home.metadata.name), _create_note(desired)),)
+    wanted = desired_config(desired)
+    fields = changed_fields(wanted, info.config)
+    if not fields:
+        return ()
+    if f"metadata[{META_RESOURCE}]" in fields:
+        note = Note.done(
+            EventReason.ADOPTED, f"stream {desired.stream_name} is declared by this resource now"
+        )
+    elif settled:
+        note = Note.done(
+            EventReason.DRIFT_REPAIRED,
+            f"stream {desired.stream_name} was changed on the brokers; set back: {', '.join(fields)}",
+        )
+    else:
+        note = Note.done(EventReason.UPDATED, f"stream {desired.stream_name}: set {', '.join(fields)}")
+    return (UpdateStream(merged_config(wanted, info.config), fields, note),)
+
+
+def _create_note(desired: Stream) -> Note:
+    name, status = desired.stream_name, desired.status
+    if status.leader is None:
+        return Note.done(EventReason.CREATED, f"created stream {name}")
+    return Note.done(
+        EventReason.STREAM_LOST,
+        f"stream {name} was gone from the brokers and was created again, empty: its {status.messages} messages up to "
+        f"sequence {status.last_sequence} are lost",
+    )
+
+
+def _describe(
+    desired: Stream, observed: StreamObserved, conditions: Conditions, steps: tuple[Step, ...]
+) -> None:
+    if steps:
+        conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, f"next: {steps[0]}")
+    elif not observed.brokers.reachable:
+        conditions.put(ConditionType.SYNCED, None, Reason.BROKERS_UNREACHABLE, observed.brokers.error)
+    else:
+        conditions.put(ConditionType.SYNCED, True, Reason.AS_DECLARED)
+    _describe_ready(desired, observed, conditions)
+
+
+def _describe_ready(desired: Stream, observed: StreamObserved, conditions: Conditions) -> None:
+    info = observed.brokers.info
+    if not observed.brokers.reachable:
+        conditions.put(ConditionType.READY, False, Reason.BROKERS_UNREACHABLE, observed.brokers.error)
+        return
+    if info is None:
+        conditions.put(
+            ConditionType.READY, False, Reason.APPLYING, f"stream {desired.stream_name} is not there yet"
+        )
+        return
+    if not info.leader:
+        message = f"the {len(info.replicas)} replicas of stream {desired.stream_name} have no leader"
+        conditions.put(ConditionType.READY, False, Reason.NO_LEADER, message)
+        return
+    current = sum(replica.current for replica in info.replicas)
+    behind = [replica.name for replica in info.replicas if not replica.current]
+    if behind or len(info.replicas) < desired.spec.replicas:
+        names = ", ".join(sorted(behind)) or "some that did not join yet"
+        message = f"{current} of {desired.spec.replicas} replicas current; behind: {names}"
+        conditions.put(ConditionType.READY, False, Reason.REPLICAS_CATCHING_UP, message)
+        return
+    message = f"leader {info.leader}, {current} of {desired.spec.replicas} replicas current"
+    conditions.put(ConditionType.READY, True, Reason.ALL_CURRENT, message)
+
+
+def _recheck_ms(conditions: Conditions, now: datetime) -> int | None:
+    if any(c.type == ConditionType.READY and c.status == "True" for c in conditions.result()):
+        return None
+    since = conditions.held_since(ConditionType.READY)
+    return HASTY_RECHECK_MS if since is not None and now - since < HASTE else UNREADY_RECHECK_MS
+
+
+def _patch(
+    desired: Stream, home: Cluster | None, info: StreamInfo | None, conditions: Conditions
+) -> Mapping[str, Any] | None:
+    """Figures that can't be had now stay as they were last seen."""
+    figures: dict[str, Any] = {}
+    if info is not None:
+        figures = {
+            "leader": info.leader or None,
+            "replicas": tuple(sorted(info.replicas, key=lambda replica: replica.name)),
+            "ready_replicas": sum(replica.current for replica in info.replicas),
+            "messages": info.messages,
+            "bytes": info.bytes,
+            "first_sequence": info.first_sequence,
+            "last_sequence": info.last_sequence,
+            "consumers": info.consumers,
+        }
+    status: StreamStatus = desired.status.model_copy(
+        update={
+            "observed_generation": desired.metadata.generation,
+            "stream_name": desired.stream_name,
+            "cluster": home.metadata.name if home else None,
+            "conditions": conditions.result(),
+            **figures,
+        }
+    )
+    return status_patch(desired.status.to_object(), status.to_object())
+
+
+def _deletion(
+    desired: Stream, observed: StreamObserved, home: Cluster | None, conditions: Conditions
+) -> Plan:
+    """Honour the deletion policy; without brokers that could still be asked, or a stream of ours, there is nothing to."""
+    metadata, name = desired.metadata, desired.stream_name
+    if FINALIZER not in metadata.finalizers:
+        return Plan()
+    rest = tuple(finalizer for finalizer in metadata.finalizers if finalizer != FINALIZER)
+
+    def let_go(note: Note | None = None) -> Plan:
+        return Plan((SetFinalizers(rest, metadata.resource_version, note),))
+
+    if home is None or observed.super_cluster is None:
+        return let_go(Note.done(EventReason.RELEASED, f"no Cluster is left; stream {name} was not touched"))
+    brokers = observed.brokers
+    if not brokers.reachable:
+        message = f"deletion waits for the brokers, because spec.deletionPolicy is {desired.spec.deletion_policy}: {brokers.error}"
+        conditions.put(ConditionType.READY, False, Reason.BROKERS_UNREACHABLE, message)
+        patch = _patch(desired, home, None, conditions)
+        return Plan((), patch, conditions.notes(), recheck_after_ms=UNREADY_RECHECK_MS)
+    if brokers.info is None or mark_of(brokers.info.config) != resource_mark(desired):
+        return let_go()
+    if observed.refusal is not None:
+        conditions.put(ConditionType.READY, False, Reason.REFUSED_BY_BROKERS, observed.refusal)
+        return Plan((), _patch(desired, home, None, conditions), conditions.notes())
+    if desired.spec.deletion_policy == "Delete":
+        note = Note.done(EventReason.DELETED, f"spec.deletionPolicy is Delete: deleted stream {name}")
+        return Plan((DeleteStream(name, note),))
+    note = Note.done(
+        EventReason.RELEASED, f"spec.deletionPolicy is Retain: stream {name} stays, declared by nobody"
+    )
+    config = released_config(brokers.info.config)
+    return Plan((UpdateStream(config, (f"metadata[{META_RESOURCE}]",), note),))

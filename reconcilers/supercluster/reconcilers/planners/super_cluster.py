@@ -1,0 +1,160 @@
+"""Plans for a SuperCluster: its credentials, what applications need, and a status that counts its members."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from supercluster.api import Cluster, Stream, SuperCluster, SuperClusterStatus
+from supercluster.api.conditions import ConditionType, EventReason, Reason
+from supercluster.api.super_cluster import MemberStatus
+from supercluster.reconcilers.planners import manifests, naming
+from supercluster.reconcilers.planners.drift import differences
+from supercluster.reconcilers.planners.plan import (
+    FINALIZER,
+    Apply,
+    MakeCredentials,
+    Note,
+    Plan,
+    SetFinalizers,
+    Step,
+)
+from supercluster.reconcilers.planners.status import Conditions, status_patch
+
+APPLICATION = "application"
+OPERATOR = "operator"
+ROUTE = "route"
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialsView:
+    """What the credentials Secret has. Passwords are kept out of repr, so that no log shows them."""
+
+    passwords: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """By user of users.json."""
+    operator_users: frozenset[str] = frozenset()
+    """Those with the operator's role."""
+    has_route: bool = False
+
+    def missing(self, application_user: str) -> tuple[str, ...]:
+        wanting = []
+        if application_user not in self.passwords:
+            wanting.append(APPLICATION)
+        if naming.OPERATOR_USER not in self.operator_users:
+            wanting.append(OPERATOR)
+        if not self.has_route:
+            wanting.append(ROUTE)
+        return tuple(wanting)
+
+
+@dataclass(frozen=True, slots=True)
+class SuperClusterObserved:
+    """What one look at Kubernetes shows of a super-cluster."""
+
+    clusters: tuple[Cluster, ...] = ()
+    streams: tuple[Stream, ...] = ()
+    credentials: CredentialsView | None = None
+    client_secret: Mapping[str, Any] | None = field(default=None, repr=False)
+
+
+def active_cluster(clusters: tuple[Cluster, ...]) -> Cluster | None:
+    """The one Cluster that a super-cluster has until gateways join more: the oldest."""
+    return min(clusters, key=lambda cluster: cluster.metadata.age_key, default=None)
+
+
+def plan_super_cluster(desired: SuperCluster, observed: SuperClusterObserved, now: datetime) -> Plan:
+    conditions = Conditions(desired.status.conditions, desired.metadata.generation, now)
+    if desired.metadata.deletion_timestamp is not None:
+        return _deletion(desired, observed, conditions)
+    steps = _steps(desired, observed)
+    _describe(desired, observed, conditions, steps)
+    return Plan(steps, _patch(desired, observed, conditions), conditions.notes())
+
+
+def _steps(desired: SuperCluster, observed: SuperClusterObserved) -> tuple[Step, ...]:
+    steps: list[Step] = []
+    if FINALIZER not in desired.metadata.finalizers:
+        steps.append(
+            SetFinalizers((*desired.metadata.finalizers, FINALIZER), desired.metadata.resource_version)
+        )
+    user = desired.spec.application_user
+    credentials = observed.credentials or CredentialsView()
+    missing = credentials.missing(user)
+    if missing:
+        manifest = manifests.credentials_secret(desired)
+        name = manifest["metadata"]["name"]
+        reason = (
+            EventReason.DRIFT_REPAIRED
+            if observed.credentials is not None
+            else EventReason.CREDENTIALS_GENERATED
+        )
+        note = Note.done(reason, f"made credentials in Secret {name} for: {', '.join(missing)}")
+        steps.append(MakeCredentials(manifest, user, missing, note))
+        return tuple(steps)
+    cluster = active_cluster(observed.clusters)
+    url = naming.client_url(cluster) if cluster else ""
+    secret = manifests.client_secret(desired, user, credentials.passwords[user], url)
+    if observed.client_secret is None or differences(secret, observed.client_secret):
+        steps.append(Apply(secret))
+    return tuple(steps)
+
+
+def _describe(
+    desired: SuperCluster, observed: SuperClusterObserved, conditions: Conditions, steps: tuple[Step, ...]
+) -> None:
+    conditions.put(ConditionType.ACCEPTED, True, Reason.AS_DECLARED)
+    if steps:
+        conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, f"next: {steps[0]}")
+    else:
+        conditions.put(ConditionType.SYNCED, True, Reason.AS_DECLARED)
+    cluster = active_cluster(observed.clusters)
+    if cluster is None:
+        message = f"no Cluster in namespace {desired.metadata.namespace} has spec.superCluster {desired.metadata.name}"
+        conditions.put(ConditionType.READY, False, Reason.NO_CLUSTER, message)
+    elif not _is_ready(cluster):
+        message = f"Cluster {cluster.metadata.name} has {cluster.status.ready_replicas} of {cluster.spec.replicas} brokers ready"
+        conditions.put(ConditionType.READY, False, Reason.MEMBERS_STARTING, message)
+    else:
+        conditions.put(
+            ConditionType.READY, True, Reason.MEMBERS_READY, f"Cluster {cluster.metadata.name} is ready"
+        )
+
+
+def _is_ready(cluster: Cluster) -> bool:
+    return any(c.type == ConditionType.READY and c.status == "True" for c in cluster.status.conditions)
+
+
+def _patch(
+    desired: SuperCluster, observed: SuperClusterObserved, conditions: Conditions
+) -> Mapping[str, Any] | None:
+    status = SuperClusterStatus(
+        observed_generation=desired.metadata.generation,
+        identity=desired.identity,
+        members=tuple(
+            MemberStatus(
+                name=cluster.metadata.name,
+                brokers=cluster.spec.replicas,
+                ready=cluster.status.ready_replicas,
+            )
+            for cluster in sorted(observed.clusters, key=lambda cluster: cluster.metadata.age_key)
+        ),
+        streams=len(observed.streams),
+        client_secret=naming.client_secret(desired.metadata.name),
+        conditions=conditions.result(),
+    )
+    return status_patch(desired.status.to_object(), status.to_object())
+
+
+def _deletion(desired: SuperCluster, observed: SuperClusterObserved, conditions: Conditions) -> Plan:
+    """The credentials go with the resource, so it stays until no broker needs them."""
+    if FINALIZER not in desired.metadata.finalizers:
+        return Plan()
+    if observed.clusters:
+        names = ", ".join(sorted(cluster.metadata.name for cluster in observed.clusters))
+        message = f"deletion waits until these Clusters are deleted: {names}"
+        conditions.put(ConditionType.READY, False, Reason.CLUSTERS_REMAIN, message)
+        return Plan(status_patch=_patch(desired, observed, conditions), notes=conditions.notes())
+    rest = tuple(name for name in desired.metadata.finalizers if name != FINALIZER)
+    return Plan((SetFinalizers(rest, desired.metadata.resource_version),))

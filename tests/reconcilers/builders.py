@@ -1,0 +1,165 @@
+"""Resources and looks at the world for planner tests, as short as a test wants to read them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from supercluster.api import Cluster, Stream, SuperCluster
+from supercluster.api.stream import ReplicaStatus
+from supercluster.reconcilers.planners import naming
+from supercluster.reconcilers.planners.cluster import ClusterObserved
+from supercluster.reconcilers.planners.manifests import OperatorDefaults
+from supercluster.reconcilers.planners.plan import FINALIZER, Plan
+from supercluster.reconcilers.planners.rollout import PodView
+from supercluster.reconcilers.planners.stream import BrokersView, StreamInfo, StreamObserved
+from supercluster.reconcilers.planners.stream_config import create_config
+from supercluster.reconcilers.planners.super_cluster import CredentialsView
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+DEFAULTS = OperatorDefaults(broker_image="supercluster/broker:test")
+NAMESPACE = "demo-ns"
+
+
+def metadata(name: str, *, finalizer: bool = True, age: int = 0, **extra: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "namespace": NAMESPACE,
+        "uid": f"uid-{name}",
+        "generation": 1,
+        "resourceVersion": "7",
+        "creationTimestamp": f"2026-01-01T00:00:{59 - age:02d}Z",
+        "finalizers": [FINALIZER] if finalizer else [],
+        **extra,
+    }
+
+
+def super_cluster(name: str = "demo", meta: Mapping[str, Any] | None = None, **spec: Any) -> SuperCluster:
+    return SuperCluster.model_validate({"metadata": metadata(name, **(meta or {})), "spec": spec})
+
+
+def cluster(
+    name: str = "east",
+    meta: Mapping[str, Any] | None = None,
+    status: Mapping[str, Any] | None = None,
+    **spec: Any,
+) -> Cluster:
+    return Cluster.model_validate(
+        {
+            "metadata": metadata(name, **(meta or {})),
+            "spec": {"superCluster": "demo", **spec},
+            "status": status or {},
+        }
+    )
+
+
+def stream(
+    name: str = "flights",
+    meta: Mapping[str, Any] | None = None,
+    status: Mapping[str, Any] | None = None,
+    **spec: Any,
+) -> Stream:
+    return Stream.model_validate(
+        {
+            "metadata": metadata(name, **(meta or {})),
+            "spec": {"superCluster": "demo", "subjects": ["flights.>"], **spec},
+            "status": status or {},
+        }
+    )
+
+
+def credentials(user: str = "app") -> CredentialsView:
+    return CredentialsView({user: "one", "operator": "two"}, frozenset({"operator"}), has_route=True)
+
+
+def pods(cluster_name: str = "east", count: int = 3, **changes: Any) -> tuple[PodView, ...]:
+    return tuple(
+        PodView(
+            **{
+                "name": name,
+                "uid": f"uid-{name}",
+                "ready": True,
+                "running": True,
+                "revision": "r1",
+                "ip": "127.77.0.1",
+                **changes,
+            }
+        )
+        for name in naming.brokers(cluster_name, count)
+    )
+
+
+def replicas(count: int = 3, leader: str = "east-0") -> tuple[ReplicaStatus, ...]:
+    names = naming.brokers("east", count)
+    return tuple(ReplicaStatus(name=name, leader=name == leader, current=True) for name in names)
+
+
+def info_for(resource: Stream, **changes: Any) -> StreamInfo:
+    """A healthy stream that is exactly as the resource wants it."""
+    config = {**create_config(resource, "east"), **changes.pop("config", {})}
+    count = resource.spec.replicas
+    return StreamInfo(
+        config=config, **{"leader": "east-0", "replicas": replicas(count), "last_sequence": 9, **changes}
+    )
+
+
+def stream_observed(info: StreamInfo | None = None, **changes: Any) -> StreamObserved:
+    found: dict[str, Any] = {
+        "super_cluster": super_cluster(),
+        "clusters": (cluster(status={"replicas": 3}),),
+        "brokers": BrokersView(reachable=True, error="", info=info),
+    }
+    return StreamObserved(**{**found, **changes})
+
+
+def applied(objects: Any, *, revision: str = "r1") -> dict[tuple[str, str], dict[str, Any]]:
+    """Manifests as Kubernetes shows them after they were applied, with a few defaults filled in."""
+    there = {}
+    for manifest in objects:
+        body = copy.deepcopy(dict(manifest))
+        body["metadata"] |= {"uid": f"uid-{body['metadata']['name']}", "generation": 1}
+        if body["kind"] == "StatefulSet":
+            body["status"] = {"updateRevision": revision, "observedGeneration": 1}
+            body["spec"]["template"]["spec"]["restartPolicy"] = "Always"
+            body["spec"]["revisionHistoryLimit"] = 10
+        there[(body["kind"], body["metadata"]["name"])] = body
+    return there
+
+
+def cluster_observed(resource: Cluster, **changes: Any) -> ClusterObserved:
+    found: dict[str, Any] = {
+        "super_cluster": super_cluster(),
+        "siblings": (resource,),
+        "credentials_ready": True,
+        "pods": pods(resource.metadata.name, resource.spec.replicas),
+    }
+    return ClusterObserved(**{**found, **changes})
+
+
+def with_status(resource: Any, plan: Plan) -> Any:
+    """The resource after the plan's status patch was written."""
+    body = resource.to_object()
+    body["status"] = merge(body.get("status", {}), plan.status_patch or {})
+    return type(resource).model_validate(body)
+
+
+def merge(old: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON merge patch."""
+    merged = dict(old)
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        elif isinstance(value, Mapping) and isinstance(merged.get(key), Mapping):
+            merged[key] = merge(merged[key], value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def condition(status: Mapping[str, Any] | None, type_: str) -> Mapping[str, Any]:
+    found = [c for c in (status or {}).get("conditions", []) if c["type"] == type_]
+    assert len(found) == 1, f"{type_} should be said once: {status}"
+    entry: Mapping[str, Any] = found[0]
+    return entry

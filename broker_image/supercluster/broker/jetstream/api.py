@@ -1,0 +1,445 @@
+"""The JetStream API's requests: from a subject under `$JS.API.` and a payload to one small object per call.
+
+Reading a request judges only what the request says by itself; whether the stream exists, and who may change it, is
+judged where the state is. Answers are built in `api_answers.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from supercluster.broker.jetstream.config import StreamConfig, check_name
+from supercluster.broker.jetstream.consumer_config import ConsumerConfig, check_consumer_name
+from supercluster.broker.jetstream.errors import (
+    BAD_REQUEST,
+    NOT_EMPTY_REQUEST,
+    STREAM_MISMATCH,
+    ApiError,
+    error,
+    not_supported,
+)
+from supercluster.broker.jetstream.filters import is_valid_filter
+from supercluster.broker.jetstream.json_fields import Fields, decode_object
+
+API_PREFIX = b"$JS.API."
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRequest:
+    """One call. `stream` is empty where the call is about none or about all."""
+
+    stream: str
+
+
+@dataclass(frozen=True, slots=True)
+class AccountInfoRequest(ApiRequest):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCreateRequest(ApiRequest):
+    config: StreamConfig
+
+
+@dataclass(frozen=True, slots=True)
+class StreamUpdateRequest(ApiRequest):
+    config: StreamConfig
+
+
+@dataclass(frozen=True, slots=True)
+class StreamDeleteRequest(ApiRequest):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfoRequest(ApiRequest):
+    subjects_filter: str = ""
+    deleted_details: bool = False
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StreamListRequest(ApiRequest):
+    offset: int = 0
+    subject: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamNamesRequest(ApiRequest):
+    offset: int = 0
+    subject: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPurgeRequest(ApiRequest):
+    """`seq`: purge up to, without it; `keep`: leave so many of the newest. Not both."""
+
+    filter: str = ""
+    seq: int = 0
+    keep: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MessageGetRequest(ApiRequest):
+    """Exactly one of: `seq`; `last_by_subject`; `next_by_subject` from `seq` on."""
+
+    seq: int = 0
+    last_by_subject: str = ""
+    next_by_subject: str = ""
+    direct: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MessageDeleteRequest(ApiRequest):
+    seq: int = 0
+    no_erase: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStepDownRequest(ApiRequest):
+    preferred: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerCreateRequest(ApiRequest):
+    """`name` is empty for an ephemeral consumer that the broker names. `action`: create, update or empty for both."""
+
+    name: str
+    config: ConsumerConfig
+    action: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerRequest(ApiRequest):
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerDeleteRequest(ConsumerRequest):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerInfoRequest(ConsumerRequest):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerNextRequest(ConsumerRequest):
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerListRequest(ApiRequest):
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerNamesRequest(ApiRequest):
+    offset: int = 0
+
+
+Parser = Callable[[list[str], bytes], ApiRequest]
+
+
+def _empty(payload: bytes) -> None:
+    if payload.strip():
+        raise error(NOT_EMPTY_REQUEST)
+
+
+def _account_info(_names: list[str], payload: bytes) -> ApiRequest:
+    _empty(payload)
+    return AccountInfoRequest("")
+
+
+def _stream_config(stream: str, payload: bytes) -> StreamConfig:
+    data = decode_object(payload)
+    # Asked for by the client's library, and said nothing by it: a create is never pedantic here, nor less than that.
+    data.pop("pedantic", None)
+    if data.get("name") != stream:
+        raise error(STREAM_MISMATCH)
+    return StreamConfig.from_json(data)
+
+
+def _stream_create(names: list[str], payload: bytes) -> ApiRequest:
+    return StreamCreateRequest(names[0], _stream_config(names[0], payload))
+
+
+def _stream_update(names: list[str], payload: bytes) -> ApiRequest:
+    return StreamUpdateRequest(names[0], _stream_config(names[0], payload))
+
+
+def _stream_delete(names: list[str], payload: bytes) -> ApiRequest:
+    _empty(payload)
+    return StreamDeleteRequest(names[0])
+
+
+def _stream_info(names: list[str], payload: bytes) -> ApiRequest:
+    fields = Fields(decode_object(payload), "request")
+    request = StreamInfoRequest(
+        names[0],
+        subjects_filter=_filter(fields.text("subjects_filter")),
+        deleted_details=fields.boolean("deleted_details"),
+        offset=_offset(fields),
+    )
+    fields.done()
+    return request
+
+
+def _stream_list(_names: list[str], payload: bytes) -> ApiRequest:
+    fields = Fields(decode_object(payload), "request")
+    request = StreamListRequest("", offset=_offset(fields), subject=_filter(fields.text("subject")))
+    fields.done()
+    return request
+
+
+def _stream_names(_names: list[str], payload: bytes) -> ApiRequest:
+    fields = Fields(decode_object(payload), "request")
+    request = StreamNamesRequest("", offset=_offset(fields), subject=_filter(fields.text("subject")))
+    fields.done()
+    return request
+
+
+def _stream_purge(names: list[str], payload: bytes) -> ApiRequest:
+    fields = Fields(decode_object(payload), "request")
+    request = StreamPurgeRequest(
+        names[0], _filter(fields.text("filter")), fields.unsigned("seq"), fields.unsigned("keep")
+    )
+    fields.done()
+    if request.seq and request.keep:
+        raise error(BAD_REQUEST)
+    return request
+
+
+def _message_get(names: list[str], payload: bytes) -> ApiRequest:
+    if not payload.strip():
+        raise error(BAD_REQUEST)
+    return _read_message_get(names[0], payload, direct=False)
+
+
+def _read_message_get(stream: str, payload: bytes, *, direct: bool) -> MessageGetRequest:
+    fields = Fields(decode_object(payload), "request")
+    seq, last, following = fields.unsigned("seq"), fields.text("last_by_subj"), fields.text("next_by_subj")
+    fields.unsupported(
+        {
+            "batch": (),
+            "max_bytes": (),
+            "multi_last": (),
+            "no_hdr": (),
+            "start_time": (),
+            "up_to_seq": (),
+            "up_to_time": (),
+        }
+    )
+    fields.done()
+    if (last and (seq or following)) or not (seq or last or following):
+        raise error(BAD_REQUEST)
+    return MessageGetRequest(stream, seq, _filter(last), _filter(following), direct)
+
+
+def _direct_get(names: list[str], payload: bytes) -> ApiRequest:
+    """`DIRECT.GET.<stream>` with a payload, or `DIRECT.GET.<stream>.<subject>` for the subject's last message."""
+    if len(names) > 1:
+        _empty(payload)
+        return MessageGetRequest(names[0], last_by_subject=_filter(".".join(names[1:])), direct=True)
+    return _read_message_get(names[0], payload, direct=True)
+
+
+def _message_delete(names: list[str], payload: bytes) -> ApiRequest:
+    if not payload.strip():
+        raise error(BAD_REQUEST)
+    fields = Fields(decode_object(payload), "request")
+    request = MessageDeleteRequest(names[0], fields.unsigned("seq"), fields.boolean("no_erase"))
+    fields.done()
+    return request
+
+
+def _step_down(names: list[str], payload: bytes) -> ApiRequest:
+    data = decode_object(payload)
+    preferred = ""
+    if data:
+        fields = Fields(data, "request")
+        placement = Fields(fields.nested("placement") or {}, "placement")
+        preferred = placement.text("preferred")
+        placement.unsupported({"cluster": (), "tags": ()})
+        placement.done()
+        fields.done()
+    return StreamStepDownRequest(names[0], preferred)
+
+
+def _consumer_create(names: list[str], payload: bytes) -> ApiRequest:
+    """`CONSUMER.CREATE.<stream>` (ephemeral), `….<stream>.<name>`, `….<stream>.<name>.<filter>`."""
+    stream, name, subject_filter = names[0], names[1] if len(names) > 1 else "", ".".join(names[2:])
+    config, action = _consumer_config(stream, payload)
+    if not name and config.durable_name:
+        raise error(10020)
+    if name and config.durable_name and config.durable_name != name:
+        raise error(10017)
+    if subject_filter:
+        if len(config.filter_subjects) > 1 or not config.single_filter:
+            raise error(10137)
+        if config.filter_subjects != (subject_filter,):
+            raise error(10131)
+    return ConsumerCreateRequest(stream, name or config.name, _named(config, name), action)
+
+
+def _durable_create(names: list[str], payload: bytes) -> ApiRequest:
+    stream, name = names
+    config, action = _consumer_config(stream, payload)
+    if not config.durable_name:
+        raise error(10018)
+    if config.durable_name != name:
+        raise error(10017)
+    return ConsumerCreateRequest(stream, name, config, action)
+
+
+def _consumer_config(stream: str, payload: bytes) -> tuple[ConsumerConfig, str]:
+    fields = Fields(decode_object(payload), "request")
+    if fields.text("stream_name") != stream:
+        raise error(STREAM_MISMATCH)
+    data = fields.nested("config")
+    if data is None:
+        raise error(10078)
+    action = fields.choice("action", ("create", "update"), "")
+    fields.boolean("pedantic")
+    fields.done()
+    return ConsumerConfig.from_json(data), action
+
+
+def _named(config: ConsumerConfig, name: str) -> ConsumerConfig:
+    if not name or config.name == name:
+        return config
+    check_consumer_name(name)
+    return ConsumerConfig.from_json(config.to_json() | {"name": name})
+
+
+def _consumer_delete(names: list[str], payload: bytes) -> ApiRequest:
+    _empty(payload)
+    return ConsumerDeleteRequest(names[0], names[1])
+
+
+def _consumer_info(names: list[str], payload: bytes) -> ApiRequest:
+    _empty(payload)
+    return ConsumerInfoRequest(names[0], names[1])
+
+
+def _consumer_next(names: list[str], payload: bytes) -> ApiRequest:
+    return ConsumerNextRequest(names[0], names[1], payload)
+
+
+def _consumer_list(names: list[str], payload: bytes) -> ApiRequest:
+    return ConsumerListRequest(names[0], _only_offset(payload))
+
+
+def _consumer_names(names: list[str], payload: bytes) -> ApiRequest:
+    return ConsumerNamesRequest(names[0], _only_offset(payload))
+
+
+def _only_offset(payload: bytes) -> int:
+    fields = Fields(decode_object(payload), "request")
+    offset = _offset(fields)
+    fields.done()
+    return offset
+
+
+def _offset(fields: Fields) -> int:
+    return max(fields.integer("offset"), 0)
+
+
+def _filter(subject: str) -> str:
+    if subject and not is_valid_filter(subject):
+        raise error(BAD_REQUEST)
+    return subject
+
+
+# What comes behind the prefix, the fewest and the most names that follow it (the rest of the subject), the reader, and
+# the `type` of the answer. Longer beginnings stand before shorter ones.
+_CALLS: tuple[tuple[tuple[str, ...], int, int, Parser, str], ...] = (
+    (("INFO",), 0, 0, _account_info, "account_info"),
+    (("STREAM", "CREATE"), 1, 1, _stream_create, "stream_create"),
+    (("STREAM", "UPDATE"), 1, 1, _stream_update, "stream_update"),
+    (("STREAM", "DELETE"), 1, 1, _stream_delete, "stream_delete"),
+    (("STREAM", "INFO"), 1, 1, _stream_info, "stream_info"),
+    (("STREAM", "LIST"), 0, 0, _stream_list, "stream_list"),
+    (("STREAM", "NAMES"), 0, 0, _stream_names, "stream_names"),
+    (("STREAM", "PURGE"), 1, 1, _stream_purge, "stream_purge"),
+    (("STREAM", "MSG", "GET"), 1, 1, _message_get, "stream_msg_get"),
+    (("STREAM", "MSG", "DELETE"), 1, 1, _message_delete, "stream_msg_delete"),
+    (("STREAM", "LEADER", "STEPDOWN"), 1, 1, _step_down, "stream_leader_stepdown"),
+    (("DIRECT", "GET"), 1, 64, _direct_get, "stream_msg_get"),
+    (("CONSUMER", "DURABLE", "CREATE"), 2, 2, _durable_create, "consumer_create"),
+    (("CONSUMER", "MSG", "NEXT"), 2, 2, _consumer_next, "consumer_getnext"),
+    (("CONSUMER", "CREATE"), 1, 64, _consumer_create, "consumer_create"),
+    (("CONSUMER", "DELETE"), 2, 2, _consumer_delete, "consumer_delete"),
+    (("CONSUMER", "INFO"), 2, 2, _consumer_info, "consumer_info"),
+    (("CONSUMER", "LIST"), 1, 1, _consumer_list, "consumer_list"),
+    (("CONSUMER", "NAMES"), 1, 1, _consumer_names, "consumer_names"),
+)
+
+
+def _find(subject: bytes) -> tuple[Parser, str, list[str]] | None:
+    if not subject.startswith(API_PREFIX):
+        return None
+    try:
+        tokens = subject[len(API_PREFIX) :].decode().split(".")
+    except UnicodeDecodeError:
+        return None
+    for words, fewest, most, parser, kind in _CALLS:
+        names = tokens[len(words) :]
+        if tuple(tokens[: len(words)]) == words and fewest <= len(names) <= most and all(names):
+            return parser, kind, names
+    return None
+
+
+def answer_kind(subject: bytes) -> str:
+    """What stands in the answer's `type`, as `stream_info`; `""` for no call of the API."""
+    found = _find(subject)
+    return found[1] if found is not None else ""
+
+
+def stream_of(subject: bytes) -> str:
+    """The stream that a call names; `""` for none. For routing a call to its stream before it is read."""
+    found = _find(subject)
+    return found[2][0] if found is not None and found[2] else ""
+
+
+def parse_api(subject: bytes, payload: bytes | memoryview) -> ApiRequest:
+    """Read one call.
+
+    Raises:
+        ApiError: what the request says is wrong; an unknown call gives our "not supported" error.
+    """
+    found = _find(subject)
+    if found is None:
+        raise not_supported(f"API call {subject.decode('utf-8', 'replace')!r} is")
+    parser, _, names = found
+    return parser(names, bytes(payload))
+
+
+__all__ = [
+    "API_PREFIX",
+    "AccountInfoRequest",
+    "ApiError",
+    "ApiRequest",
+    "ConsumerCreateRequest",
+    "ConsumerDeleteRequest",
+    "ConsumerInfoRequest",
+    "ConsumerListRequest",
+    "ConsumerNamesRequest",
+    "ConsumerNextRequest",
+    "MessageDeleteRequest",
+    "MessageGetRequest",
+    "StreamCreateRequest",
+    "StreamDeleteRequest",
+    "StreamInfoRequest",
+    "StreamListRequest",
+    "StreamNamesRequest",
+    "StreamPurgeRequest",
+    "StreamStepDownRequest",
+    "StreamUpdateRequest",
+    "answer_kind",
+    "check_name",
+    "parse_api",
+    "stream_of",
+]

@@ -1,0 +1,300 @@
+"""The JetStream API's answers: NATS's JSON with its `type` fields, as bytes.
+
+Answers to lists are paged as NATS pages them. The acknowledgement of a publish is on the hot path and made of a prefix
+per stream, the sequence, and a constant end.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from supercluster.broker.jetstream.config import StreamConfig
+from supercluster.broker.jetstream.consumer_state import ConsumerState
+from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.times import ZERO_TIME, format_time
+
+LIST_PAGE = 256
+NAMES_PAGE = 1024
+# STREAM.INFO with a subjects filter gives at most this many subjects, as NATS pages them.
+SUBJECTS_PAGE = 100_000
+
+ACK_END = b"}"
+ACK_END_DUPLICATE = b',"duplicate": true}'
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaInfo:
+    """A member of a stream's group besides the leader, as the leader sees it."""
+
+    name: str
+    current: bool
+    active_ns: int
+    """How long ago it was last heard of."""
+    lag: int
+    """Entries it is behind."""
+    offline: bool = False
+    observer: bool = False
+    """A learner: not a voter (yet)."""
+
+    def to_json(self) -> dict[str, Any]:
+        data: dict[str, Any] = {"name": self.name, "current": self.current}
+        if self.offline:
+            data["offline"] = True
+        if self.observer:
+            data["observer"] = True
+        data["active"] = self.active_ns
+        if self.lag:
+            data["lag"] = self.lag
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInfo:
+    """Where a stream lives: only what is in force (MV-7)."""
+
+    name: str
+    leader: str
+    replicas: Sequence[ReplicaInfo] = ()
+    raft_group: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        data: dict[str, Any] = {"name": self.name}
+        if self.raft_group:
+            data["raft_group"] = self.raft_group
+        if self.leader:
+            data["leader"] = self.leader
+        if self.replicas:
+            data["replicas"] = [replica.to_json() for replica in self.replicas]
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStateInfo:
+    """A stream's state as the API shows it."""
+
+    messages: int
+    bytes: int
+    first_seq: int
+    last_seq: int
+    first_time_ns: int = 0
+    last_time_ns: int = 0
+    consumer_count: int = 0
+    num_subjects: int = 0
+    num_deleted: int = 0
+    deleted: Sequence[int] = ()
+    subjects: Mapping[str, int] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        data: dict[str, Any] = {
+            "messages": self.messages,
+            "bytes": self.bytes,
+            "first_seq": self.first_seq,
+            "first_ts": format_time(self.first_time_ns) if self.messages else ZERO_TIME,
+            "last_seq": self.last_seq,
+            "last_ts": format_time(self.last_time_ns),
+        }
+        optional = {
+            "num_subjects": self.num_subjects,
+            "subjects": dict(self.subjects) if self.subjects else None,
+            "num_deleted": self.num_deleted,
+            "deleted": list(self.deleted),
+        }
+        data |= {name: value for name, value in optional.items() if value}
+        data["consumer_count"] = self.consumer_count
+        return data
+
+
+def _dump(kind: str, data: Mapping[str, Any]) -> bytes:
+    body = {"type": f"io.nats.jetstream.api.v1.{kind}_response", **data}
+    return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def error_answer(kind: str, refused: ApiError) -> bytes:
+    """The answer to a call that is refused; `kind` is `api.answer_kind` of its subject."""
+    more: dict[str, Any] = {}
+    if kind in ("stream_list", "stream_names", "consumer_list", "consumer_names"):
+        more = {"total": 0, "offset": 0, "limit": 0}
+    elif kind == "stream_purge":
+        more = {"purged": 0}
+    return _dump(kind, {"error": refused.to_json(), **more})
+
+
+def stream_info(
+    config: StreamConfig, created_ns: int, state: StreamStateInfo, cluster: ClusterInfo | None, now_ns: int
+) -> dict[str, Any]:
+    """A stream as one object: the body of several answers."""
+    data: dict[str, Any] = {
+        "config": config.to_json(),
+        "created": format_time(created_ns),
+        "state": state.to_json(),
+    }
+    if cluster is not None:
+        data["cluster"] = cluster.to_json()
+    data["ts"] = format_time(now_ns)
+    return data
+
+
+def stream_create_answer(info: Mapping[str, Any], *, did_create: bool) -> bytes:
+    return _dump("stream_create", {**info, **({"did_create": True} if did_create else {})})
+
+
+def stream_update_answer(info: Mapping[str, Any]) -> bytes:
+    return _dump("stream_update", info)
+
+
+def stream_info_answer(info: Mapping[str, Any], *, total: int = 0, offset: int = 0, limit: int = 0) -> bytes:
+    """`total`, `offset` and `limit` page the subjects, where they were asked for."""
+    return _dump("stream_info", {"total": total, "offset": offset, "limit": limit, **info})
+
+
+def subjects_page(subjects: Mapping[str, int], offset: int) -> tuple[dict[str, int], int]:
+    """The page of subjects that STREAM.INFO shows, and where it begins."""
+    names = list(subjects)
+    offset = min(offset, len(names))
+    return {name: subjects[name] for name in names[offset : offset + SUBJECTS_PAGE]}, offset
+
+
+def _page(what: str, everything: Sequence[Any], offset: int, limit: int) -> dict[str, Any]:
+    offset = min(offset, len(everything))
+    shown = list(everything[offset : offset + limit])
+    return {"total": len(everything), "offset": offset, "limit": limit, what: shown}
+
+
+def stream_list_answer(infos: Sequence[Mapping[str, Any]], offset: int) -> bytes:
+    """All streams, sorted by name by the caller; the page is cut here."""
+    return _dump("stream_list", _page("streams", infos, offset, LIST_PAGE))
+
+
+def stream_names_answer(names: Sequence[str], offset: int) -> bytes:
+    page = _page("streams", names, offset, NAMES_PAGE)
+    # NATS says null for an empty list of names, and clients have learnt to read it so.
+    return _dump("stream_names", page | {"streams": page["streams"] or None})
+
+
+def success_answer(kind: str) -> bytes:
+    """stream_delete, stream_msg_delete, stream_leader_stepdown, consumer_delete."""
+    return _dump(kind, {"success": True})
+
+
+def purge_answer(purged: int) -> bytes:
+    return _dump("stream_purge", {"success": True, "purged": purged})
+
+
+def message_answer(
+    seq: int, subject: bytes, header: bytes, payload: bytes | memoryview, time_ns: int
+) -> bytes:
+    """STREAM.MSG.GET."""
+    data: dict[str, Any] = {"subject": subject.decode("utf-8", "replace"), "seq": seq}
+    if header:
+        data["hdrs"] = b64encode(header).decode()
+    if len(payload):
+        data["data"] = b64encode(payload).decode()
+    data["time"] = format_time(time_ns)
+    return _dump("stream_msg_get", {"message": data})
+
+
+def direct_header(stream: str, seq: int, subject: bytes, header: bytes, time_ns: int) -> bytes:
+    """DIRECT.GET: the stored message's header with where it stands added."""
+    lines = (
+        f"Nats-Stream: {stream}\r\nNats-Subject: {subject.decode('utf-8', 'replace')}\r\n"
+        f"Nats-Sequence: {seq}\r\nNats-Time-Stamp: {format_time(time_ns)}\r\n\r\n"
+    ).encode()
+    return (header[:-2] if header else b"NATS/1.0\r\n") + lines
+
+
+DIRECT_NOT_FOUND = b"NATS/1.0 404 Message Not Found\r\n\r\n"
+DIRECT_BAD_REQUEST = b"NATS/1.0 408 Bad Request\r\n\r\n"
+DIRECT_EMPTY_REQUEST = b"NATS/1.0 408 Empty Request\r\n\r\n"
+
+
+def consumer_info(
+    stream: str,
+    state: ConsumerState,
+    *,
+    num_waiting: int,
+    num_pending: int,
+    cluster: ClusterInfo | None,
+    now_ns: int,
+) -> dict[str, Any]:
+    """A consumer as one object: the body of several answers."""
+    delivered: dict[str, Any] = {"consumer_seq": state.delivered_cseq, "stream_seq": state.delivered_sseq}
+    if state.last_delivered_ns:
+        delivered["last_active"] = format_time(state.last_delivered_ns)
+    floor: dict[str, Any] = {"consumer_seq": state.ack_floor_cseq, "stream_seq": state.ack_floor_sseq}
+    if state.last_ack_ns:
+        floor["last_active"] = format_time(state.last_ack_ns)
+    data: dict[str, Any] = {
+        "stream_name": stream,
+        "name": state.name,
+        "created": format_time(state.created_ns),
+        "config": state.config.to_json(),
+        "delivered": delivered,
+        "ack_floor": floor,
+        "num_ack_pending": state.num_ack_pending,
+        "num_redelivered": state.num_redelivered,
+        "num_waiting": num_waiting,
+        "num_pending": num_pending,
+    }
+    if cluster is not None:
+        data["cluster"] = cluster.to_json()
+    data["ts"] = format_time(now_ns)
+    return data
+
+
+def consumer_create_answer(info: Mapping[str, Any]) -> bytes:
+    return _dump("consumer_create", info)
+
+
+def consumer_info_answer(info: Mapping[str, Any]) -> bytes:
+    return _dump("consumer_info", info)
+
+
+def consumer_list_answer(infos: Sequence[Mapping[str, Any]], offset: int) -> bytes:
+    return _dump("consumer_list", _page("consumers", infos, offset, LIST_PAGE))
+
+
+def consumer_names_answer(names: Sequence[str], offset: int) -> bytes:
+    return _dump("consumer_names", _page("consumers", names, offset, NAMES_PAGE))
+
+
+def account_info_answer(
+    *, memory: int, storage: int, streams: int, consumers: int, limits: Mapping[str, int]
+) -> bytes:
+    """`limits` may say max_memory, max_storage, max_streams and max_consumers; the others are unlimited."""
+    unlimited = dict.fromkeys(
+        (
+            *("max_memory", "max_storage", "max_streams", "max_consumers", "max_ack_pending"),
+            *("memory_max_stream_bytes", "storage_max_stream_bytes"),
+        ),
+        -1,
+    )
+    data: dict[str, Any] = {
+        "memory": memory,
+        "storage": storage,
+        "reserved_memory": 0,
+        "reserved_storage": 0,
+        "streams": streams,
+        "consumers": consumers,
+        "limits": {**unlimited, **limits, "max_bytes_required": False},
+        "api": {"level": 0, "total": 0, "errors": 0},
+    }
+    return _dump("account_info", data)
+
+
+def pub_ack_prefix(stream: str) -> bytes:
+    """What stands before the sequence in every acknowledgement of a stream: `prefix + str(seq) + ACK_END`."""
+    return b'{"stream":' + json.dumps(stream, ensure_ascii=False).encode() + b',"seq":'
+
+
+def pub_ack(prefix: bytes, seq: int, *, duplicate: bool = False) -> bytes:
+    return b"%b%d%b" % (prefix, seq, ACK_END_DUPLICATE if duplicate else ACK_END)
+
+
+def pub_refused(stream: str, refused: ApiError) -> bytes:
+    """The acknowledgement of a publish that was refused."""
+    data = {"error": refused.to_json(), "stream": stream, "seq": 0}
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()

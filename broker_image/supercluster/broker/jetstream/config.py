@@ -1,0 +1,354 @@
+"""A stream's configuration: NATS's JSON, its defaults, and what may be changed later.
+
+`StreamConfig.from_json` gives a normalised configuration or an `ApiError`; two requests that mean the same are equal
+afterwards, which is how a repeated create is told from a different one. What NATS has and these brokers do not is
+refused by name. Consumers' configuration is in `consumer_config.py` and importable from here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from supercluster.broker.jetstream.consumer_config import ConsumerConfig
+from supercluster.broker.jetstream.errors import ApiError, error, invalid_config, not_supported
+from supercluster.broker.jetstream.filters import first_overlap, is_valid_filter, overlaps
+from supercluster.broker.jetstream.json_fields import Fields
+
+DUPLICATE_WINDOW_DEFAULT_NS = 120_000_000_000
+REPLICAS_MAX = 5
+NAME_CHARS_MAX = 255
+DESCRIPTION_BYTES_MAX = 4096
+METADATA_BYTES_MAX = 128 * 1024
+# NATS's lower bound for max_age and duplicate_window: below it expiry would be busier than publishing.
+_SHORTEST_NS = 100_000_000
+_NAME_FORBIDDEN = frozenset(" .*>/\\")
+
+RETENTIONS = ("limits", "interest", "workqueue")
+STORAGES = ("file", "memory")
+DISCARDS = ("old", "new")
+
+# Metadata that NATS's servers add by themselves; never part of what a client configured.
+_SERVER_METADATA = ("_nats.level", "_nats.ver", "_nats.req.level")
+
+# Fields of NATS 2.11 and later that have no mechanism here, with values that change nothing.
+_UNSUPPORTED: dict[str, tuple[object, ...]] = {
+    "allow_atomic": (),
+    "allow_batched": (),
+    "allow_msg_counter": (),
+    "allow_msg_schedules": (),
+    "allow_msg_ttl": (),
+    "compression": ("none",),
+    "mirror": (),
+    "mirror_direct": (),
+    "persist_mode": ("default",),
+    "republish": (),
+    "sources": (),
+    "subject_delete_marker_ttl": (),
+    "subject_transform": (),
+    "template_owner": (),
+}
+
+
+def check_name(name: str) -> None:
+    """
+    Raises:
+        ApiError: not a name that fits into an API subject and a file name.
+    """
+    if not name:
+        raise invalid_config("stream name is required")
+    if len(name.encode()) > NAME_CHARS_MAX:
+        raise invalid_config(f"stream name is too long, maximum allowed is {NAME_CHARS_MAX}")
+    if "/" in name or "\\" in name:
+        raise error(10128)
+    if any(c in _NAME_FORBIDDEN or not c.isprintable() for c in name):
+        raise invalid_config(f"stream name {name!r} is not valid: spaces, '.', '*' and '>' are not allowed")
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a stream lives (MV-1)."""
+
+    cluster: str = ""
+    tags: tuple[str, ...] = ()
+    preferred: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        known = {"cluster": self.cluster, "tags": list(self.tags), "preferred": self.preferred}
+        return {name: value for name, value in known.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerLimits:
+    """Bounds that a stream sets for its consumers; 0: none."""
+
+    inactive_threshold_ns: int = 0
+    max_ack_pending: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        known = {"inactive_threshold": self.inactive_threshold_ns, "max_ack_pending": self.max_ack_pending}
+        return {name: value for name, value in known.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class StreamConfig:
+    """A stream's configuration, normalised. Counts and sizes are -1 where there is no limit."""
+
+    name: str
+    subjects: tuple[str, ...]
+    description: str = ""
+    retention: str = "limits"
+    storage: str = "file"
+    discard: str = "old"
+    discard_new_per_subject: bool = False
+    num_replicas: int = 1
+    max_consumers: int = -1
+    max_msgs: int = -1
+    max_bytes: int = -1
+    max_age_ns: int = 0
+    max_msgs_per_subject: int = -1
+    max_msg_size: int = -1
+    duplicate_window_ns: int = DUPLICATE_WINDOW_DEFAULT_NS
+    no_ack: bool = False
+    placement: Placement = Placement()
+    consumer_limits: ConsumerLimits = ConsumerLimits()
+    first_seq: int = 0
+    """Sequence of the first message, as configured; 0 and 1 mean 1."""
+    sealed: bool = False
+    deny_delete: bool = False
+    deny_purge: bool = False
+    allow_rollup_hdrs: bool = False
+    allow_direct: bool = False
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> StreamConfig:
+        """Read, normalise and check NATS's JSON.
+
+        Raises:
+            ApiError: naming the field, its value and what would be right.
+        """
+        fields = Fields(data, "stream config")
+        fields.unsupported(_UNSUPPORTED)
+        name = fields.text("name")
+        check_name(name)
+        max_age_ns = fields.integer("max_age")
+        config = cls(
+            name=name,
+            subjects=fields.texts("subjects") or (name,),
+            description=fields.text("description"),
+            retention=fields.choice("retention", RETENTIONS, "limits"),
+            storage=fields.choice("storage", STORAGES, "file"),
+            discard=fields.choice("discard", DISCARDS, "old"),
+            discard_new_per_subject=fields.boolean("discard_new_per_subject"),
+            num_replicas=fields.integer("num_replicas") or 1,
+            max_consumers=_limit(fields, "max_consumers"),
+            max_msgs=_limit(fields, "max_msgs"),
+            max_bytes=_limit(fields, "max_bytes"),
+            max_age_ns=max_age_ns,
+            max_msgs_per_subject=_limit(fields, "max_msgs_per_subject"),
+            max_msg_size=_limit(fields, "max_msg_size"),
+            duplicate_window_ns=_duplicate_window(fields, max_age_ns),
+            no_ack=fields.boolean("no_ack"),
+            placement=_placement(fields),
+            consumer_limits=_consumer_limits(fields),
+            first_seq=fields.unsigned("first_seq"),
+            sealed=fields.boolean("sealed"),
+            deny_delete=fields.boolean("deny_delete"),
+            deny_purge=fields.boolean("deny_purge"),
+            allow_rollup_hdrs=fields.boolean("allow_rollup_hdrs"),
+            allow_direct=fields.boolean("allow_direct"),
+            metadata={k: v for k, v in fields.mapping("metadata").items() if k not in _SERVER_METADATA},
+        )
+        fields.done()
+        _check_values(config)
+        _check_subjects(config)
+        return config
+
+    def to_json(self) -> dict[str, Any]:
+        """NATS's JSON, in its order of fields."""
+        data: dict[str, Any] = {"name": self.name}
+        if self.description:
+            data["description"] = self.description
+        data |= {
+            "subjects": list(self.subjects),
+            "retention": self.retention,
+            "max_consumers": self.max_consumers,
+            "max_msgs": self.max_msgs,
+            "max_bytes": self.max_bytes,
+            "max_age": self.max_age_ns,
+            "max_msgs_per_subject": self.max_msgs_per_subject,
+            "max_msg_size": self.max_msg_size,
+            "discard": self.discard,
+            "storage": self.storage,
+            "num_replicas": self.num_replicas,
+            "duplicate_window": self.duplicate_window_ns,
+        }
+        optional = {
+            "no_ack": self.no_ack,
+            "placement": self.placement.to_json(),
+            "discard_new_per_subject": self.discard_new_per_subject,
+            "first_seq": self.first_seq if self.first_seq > 1 else 0,
+        }
+        data |= {name: value for name, value in optional.items() if value}
+        data |= {
+            "compression": "none",
+            "allow_direct": self.allow_direct,
+            "mirror_direct": False,
+            "sealed": self.sealed,
+            "deny_delete": self.deny_delete,
+            "deny_purge": self.deny_purge,
+            "allow_rollup_hdrs": self.allow_rollup_hdrs,
+            "consumer_limits": self.consumer_limits.to_json(),
+        }
+        if self.metadata:
+            data["metadata"] = dict(self.metadata)
+        return data
+
+
+def _limit(fields: Fields, name: str) -> int:
+    """A count or size: 0 and every negative number mean that there is no limit, as NATS has it."""
+    value = fields.integer(name)
+    return value if value > 0 else -1
+
+
+def _duplicate_window(fields: Fields, max_age_ns: int) -> int:
+    window_ns = fields.integer("duplicate_window")
+    if window_ns == 0:
+        return min(DUPLICATE_WINDOW_DEFAULT_NS, max_age_ns) if max_age_ns > 0 else DUPLICATE_WINDOW_DEFAULT_NS
+    return window_ns
+
+
+def _placement(fields: Fields) -> Placement:
+    data = fields.nested("placement")
+    if not data:
+        return Placement()
+    inner = Fields(data, "stream placement")
+    found = Placement(inner.text("cluster"), inner.texts("tags"), inner.text("preferred"))
+    inner.done()
+    return found
+
+
+def _consumer_limits(fields: Fields) -> ConsumerLimits:
+    data = fields.nested("consumer_limits")
+    if not data:
+        return ConsumerLimits()
+    inner = Fields(data, "stream consumer_limits")
+    found = ConsumerLimits(inner.integer("inactive_threshold"), inner.integer("max_ack_pending"))
+    inner.done()
+    if found.inactive_threshold_ns < 0 or found.max_ack_pending < -1:
+        raise invalid_config("consumer limits can not be negative")
+    return found
+
+
+def _check_values(config: StreamConfig) -> None:
+    if config.num_replicas < 0:
+        raise error(10133)
+    if config.num_replicas > REPLICAS_MAX:
+        raise invalid_config(f"maximum replicas is {REPLICAS_MAX}")
+    if len(config.description.encode()) > DESCRIPTION_BYTES_MAX:
+        raise invalid_config(f"stream description is too long, maximum allowed is {DESCRIPTION_BYTES_MAX}")
+    if sum(len(k.encode()) + len(v.encode()) for k, v in config.metadata.items()) > METADATA_BYTES_MAX:
+        raise invalid_config(f"stream metadata exceeds maximum size of {METADATA_BYTES_MAX} bytes")
+    if config.max_age_ns < 0:
+        raise invalid_config("max age can not be negative")
+    if 0 < config.max_age_ns < _SHORTEST_NS:
+        raise invalid_config("max age needs to be >= 100ms")
+    if config.duplicate_window_ns < 0:
+        raise invalid_config("duplicates window can not be negative")
+    if 0 < config.max_age_ns < config.duplicate_window_ns:
+        raise invalid_config("duplicates window can not be larger then max age")
+    if config.duplicate_window_ns < _SHORTEST_NS:
+        raise invalid_config("duplicates window needs to be >= 100ms")
+    if config.discard_new_per_subject and config.discard != "new":
+        raise invalid_config("discard new per subject requires discard new policy to be set")
+    if config.discard_new_per_subject and config.max_msgs_per_subject <= 0:
+        raise invalid_config("discard new per subject requires max msgs per subject > 0")
+    if config.deny_purge and config.allow_rollup_hdrs:
+        raise invalid_config("roll-ups require the purge permission")
+    if config.max_msg_size > 2**31 - 1:
+        raise invalid_config(f"max_msg_size {config.max_msg_size} is over the limit of 2147483647")
+
+
+def _check_subjects(config: StreamConfig) -> None:
+    for subject in config.subjects:
+        if not is_valid_filter(subject):
+            raise invalid_config("invalid subject")
+        if config.no_ack:
+            continue
+        if subject == ">":
+            raise invalid_config("capturing all subjects requires no-ack to be true")
+        if overlaps(subject, "$JS.>") or overlaps(subject, "$JSC.>"):
+            raise invalid_config("subjects that overlap with jetstream api require no-ack to be true")
+        if overlaps(subject, "$SYS.>"):
+            raise invalid_config("subjects that overlap with system api require no-ack to be true")
+    found = first_overlap(config.subjects)
+    if found is not None:
+        raise invalid_config(f'subject "{found[0]}" overlaps with "{found[1]}"')
+
+
+def check_create(config: StreamConfig) -> None:
+    """
+    Raises:
+        ApiError: the configuration is none that a new stream can have.
+    """
+    if config.sealed:
+        raise invalid_config("stream configuration for create can not be sealed")
+
+
+def check_update(current: StreamConfig, wanted: StreamConfig) -> None:
+    """What may not change while a stream lives.
+
+    Raises:
+        ApiError: NATS's code and text for the first field that may not.
+    """
+    if current.name != wanted.name:
+        raise invalid_config("stream configuration name must match original")
+    if current.storage != wanted.storage:
+        raise invalid_config("stream configuration update can not change storage type")
+    if current.retention != wanted.retention and "workqueue" in (current.retention, wanted.retention):
+        raise invalid_config("stream configuration update can not change retention policy to/from workqueue")
+    if current.max_consumers != wanted.max_consumers:
+        raise invalid_config("stream configuration update can not change MaxConsumers")
+    if max(current.first_seq, 1) != max(wanted.first_seq, 1) and wanted.first_seq > 1:
+        raise invalid_config("stream configuration update can not change first_seq")
+    for name in ("sealed", "deny_delete", "deny_purge"):
+        if getattr(current, name) and not getattr(wanted, name):
+            raise invalid_config(f"stream configuration update can not {_UNDO[name]}")
+    if current.num_replicas != wanted.num_replicas and current.placement != wanted.placement:
+        raise error(10123)
+
+
+_UNDO = {
+    "sealed": "unseal a sealed stream",
+    "deny_delete": "cancel deny message deletes",
+    "deny_purge": "cancel deny purge",
+}
+
+
+def check_mechanisms(current: StreamConfig, wanted: StreamConfig) -> None:
+    """Changes whose mechanism comes with later work: refused, so that nothing is accepted in silence.
+
+    Raises:
+        ApiError: ours, naming the field.
+    """
+    if current.num_replicas != wanted.num_replicas:
+        raise not_supported(
+            f"changing num_replicas of a stream ({current.num_replicas} to {wanted.num_replicas}) is"
+        )
+    if current.placement != wanted.placement:
+        raise not_supported("changing the placement of a stream is")
+
+
+__all__ = [
+    "ApiError",
+    "ConsumerConfig",
+    "ConsumerLimits",
+    "Placement",
+    "StreamConfig",
+    "check_create",
+    "check_mechanisms",
+    "check_name",
+    "check_update",
+]

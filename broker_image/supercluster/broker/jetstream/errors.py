@@ -1,0 +1,226 @@
+"""Refusals of the JetStream API, with NATS's own codes and texts, as its clients compare them.
+
+`ApiError` is raised where a request is judged and becomes the `error` object of the answer. The table holds what
+brokers really say; a text with a blank is filled by the caller. Two codes beyond NATS's range are ours (SF-23).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class ApiError(Exception):
+    """One refusal: HTTP-like code, NATS's err_code, and the sentence that a person reads."""
+
+    def __init__(self, code: int, err_code: int, description: str) -> None:
+        super().__init__(f"{description} (code {code}, err_code {err_code})")
+        self.code = code
+        self.err_code = err_code
+        self.description = description
+
+    def to_json(self) -> dict[str, Any]:
+        """The `error` object of an answer."""
+        return {"code": self.code, "err_code": self.err_code, "description": self.description}
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ApiError):
+            return NotImplemented
+        return self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash((self.code, self.err_code, self.description))
+
+
+# err_code → (code, text). `{}` is what the caller fills in.
+TABLE: dict[int, tuple[int, str]] = {
+    10002: (400, "resource limits exceeded for account"),
+    10003: (400, "bad request"),
+    10004: (503, "incomplete results"),
+    10005: (400, "no suitable peers for placement{}"),
+    10006: (500, "JetStream not in clustered mode"),
+    10007: (500, "JetStream cluster not assigned to this server"),
+    10008: (503, "JetStream system temporarily unavailable"),
+    10009: (500, "JetStream cluster can not handle request"),
+    10010: (503, "JetStream clustering support required"),
+    10012: (500, "{}"),
+    10013: (400, "consumer name already in use"),
+    10014: (404, "consumer not found"),
+    10016: (400, "consumer expected to be durable but no durable name set in subject"),
+    10017: (400, "consumer name in subject does not match durable name in request"),
+    10018: (400, "consumer expected to be durable but a durable name was not set"),
+    10019: (400, "consumer expected to be ephemeral but detected a durable name set in subject"),
+    10020: (400, "consumer expected to be ephemeral but a durable name was set in request"),
+    10023: (503, "insufficient resources"),
+    10025: (400, "invalid JSON: {}"),
+    10026: (400, "maximum consumers limit reached"),
+    10027: (400, "maximum number of streams reached"),
+    10028: (500, "insufficient memory resources available"),
+    10035: (503, "account not found"),
+    10036: (503, "not currently supported in clustered mode"),
+    10037: (404, "no message found"),
+    10038: (400, "expected an empty request payload"),
+    10039: (503, "JetStream not enabled for account"),
+    10040: (400, "peer not a member"),
+    10043: (400, "sequence {} not found"),
+    10047: (500, "insufficient storage resources available"),
+    10049: (500, "{}"),
+    10050: (500, "{}"),
+    10052: (500, "{}"),
+    10053: (500, "{}"),
+    10054: (400, "message size exceeds maximum allowed"),
+    10056: (400, "stream name in subject does not match request"),
+    10057: (500, "{}"),
+    10058: (400, "stream name already in use with a different configuration"),
+    10059: (404, "stream not found"),
+    10060: (400, "expected stream does not match"),
+    10061: (400, "Replicas configuration can not be updated"),
+    10063: (503, "expected stream sequence does not match"),
+    10065: (400, "subjects overlap with an existing stream"),
+    10069: (500, "{}"),
+    10070: (400, "wrong last msg ID: {}"),
+    10071: (400, "wrong last sequence: {}"),
+    10074: (500, "replicas > 1 not supported in non-clustered mode"),
+    10076: (503, "JetStream not enabled"),
+    10077: (503, "{}"),
+    10078: (400, "consumer config required"),
+    10082: (400, "consumer requires ack policy for max ack pending"),
+    10084: (400, "consumer in pull mode requires explicit ack policy on workqueue stream"),
+    10086: (400, "consumer in pull mode can not have rate limit set"),
+    10087: (400, "consumer max waiting needs to be positive"),
+    10088: (400, "consumer idle heartbeat requires a push based consumer"),
+    10089: (400, "consumer flow control requires a push based consumer"),
+    10093: (400, "consumer filter subject is not a valid subset of the interest subjects"),
+    10094: (400, "{}"),
+    10096: (500, "stream not valid"),
+    10097: (400, "header size exceeds maximum allowed of 64k"),
+    10098: (400, "workqueue stream requires explicit ack"),
+    10099: (400, "multiple non-filtered consumers not allowed on workqueue stream"),
+    10100: (400, "filtered consumer not unique on workqueue stream"),
+    10101: (400, "consumer must be deliver all on workqueue stream"),
+    10102: (400, "consumer name is too long, maximum allowed is {}"),
+    10103: (400, "durable name can not contain '.', '*', '>'"),
+    10104: (500, "error creating store for consumer: {}"),
+    10105: (400, "consumer already exists and is still active"),
+    10107: (400, "consumer description is too long, maximum allowed is {}"),
+    10109: (400, "invalid operation on sealed stream"),
+    10110: (500, "{}"),
+    10111: (500, "{}"),
+    10114: (400, "consumer max request batch needs to be > 0"),
+    10115: (400, "consumer max request expires needs to be >= 1ms"),
+    10116: (400, "max deliver is required to be > length of backoff values"),
+    10117: (500, "subject details would exceed maximum allowed"),
+    10118: (500, "stream is offline"),
+    10119: (500, "consumer is offline"),
+    10121: (400, "consumer max ack pending exceeds system limit of {}"),
+    10123: (400, "can not move and scale a stream in a single update"),
+    10124: (400, "stream move already in progress: {}"),
+    10125: (400, "consumer max request batch exceeds server limit of {}"),
+    10126: (400, "consumer config replica count exceeds parent stream"),
+    10127: (400, "Consumer name can not contain path separators"),
+    10128: (400, "Stream name can not contain path separators"),
+    10129: (400, "stream move not in progress"),
+    10131: (400, "Consumer create request did not match filtered subject from create subject"),
+    10132: (400, "Consumer Durable and Name have to be equal if both are provided"),
+    10133: (400, "replicas count cannot be negative"),
+    10134: (400, "consumer config replicas must match interest retention stream's replicas"),
+    10135: (400, "consumer metadata exceeds maximum size of {}"),
+    10136: (400, "consumer cannot have both FilterSubject and FilterSubjects specified"),
+    10137: (400, "consumer with multiple subject filters cannot use subject based API"),
+    10138: (400, "consumer subject filters cannot overlap"),
+    10139: (400, "consumer filter in FilterSubjects cannot be empty"),
+    10148: (400, "consumer already exists"),
+    10149: (400, "consumer does not exist"),
+    10153: (400, "consumer inactive threshold exceeds system limit of {}"),
+    10158: (409, "duplicate message id is in process"),
+    10163: (503, "expected last sequence per subject temporarily unavailable"),
+    10164: (400, "wrong last sequence"),
+    10166: (400, "per-message TTL is disabled"),
+    10167: (429, "too many requests"),
+    10168: (400, "message counters is disabled"),
+    10174: (400, "atomic publish is disabled"),
+    10180: (412, "min last sequence"),
+    10181: (400, "consumer ack policy invalid"),
+    10182: (400, "consumer replay policy invalid"),
+    10183: (400, "consumer ack wait needs to be positive"),
+    10184: (400, "consumer backoff needs to be positive"),
+    10188: (400, "message schedules is disabled"),
+    10193: (400, "missing sequence for expected last sequence per subject"),
+    # Ours, far above NATS's range, so that no later release of it can take them.
+    19001: (403, "{}"),
+    19002: (400, "{}"),
+}
+
+BAD_REQUEST = 10003
+NO_SUITABLE_PEERS = 10005
+JETSTREAM_NOT_AVAILABLE = 10008
+CONSUMER_CREATE_FAILED = 10012
+CONSUMER_NOT_FOUND = 10014
+INSUFFICIENT_RESOURCES = 10023
+INVALID_JSON = 10025
+MAXIMUM_CONSUMERS = 10026
+NO_MESSAGE_FOUND = 10037
+NOT_EMPTY_REQUEST = 10038
+STORAGE_RESOURCES = 10047
+STREAM_INVALID_CONFIG = 10052
+MESSAGE_TOO_LARGE = 10054
+STREAM_MISMATCH = 10056
+MESSAGE_DELETE_FAILED = 10057
+STREAM_NAME_IN_USE = 10058
+STREAM_NOT_FOUND = 10059
+EXPECTED_STREAM_MISMATCH = 10060
+SUBJECTS_OVERLAP = 10065
+WRONG_LAST_MSG_ID = 10070
+WRONG_LAST_SEQUENCE = 10071
+REPLICAS_NOT_SUPPORTED = 10074
+STORE_FAILED = 10077
+HEADER_TOO_LARGE = 10097
+STREAM_SEALED = 10109
+PURGE_FAILED = 10110
+ROLLUP_FAILED = 10111
+CONSUMER_INVALID_POLICY = 10094
+CONSUMER_EXISTS = 10148
+CONSUMER_DOES_NOT_EXIST = 10149
+DECLARED_STREAM = 19001
+"""A client's change of a stream that a resource declares (SF-23); the text names the resource."""
+NOT_SUPPORTED = 19002
+"""A field or call of NATS that these brokers do not have yet: refused, never accepted in silence."""
+
+
+def error(err_code: int, detail: object = "") -> ApiError:
+    """The refusal with that err_code; `detail` fills the blank of its text."""
+    code, text = TABLE[err_code]
+    return ApiError(code, err_code, text.replace("{}", str(detail)))
+
+
+def invalid_config(why: str) -> ApiError:
+    """A stream's configuration contradicts itself or names something that cannot be."""
+    return error(STREAM_INVALID_CONFIG, why)
+
+
+def not_supported(what: str) -> ApiError:
+    """A feature of NATS that these brokers do not have."""
+    return error(NOT_SUPPORTED, f"{what} not supported yet")
+
+
+def declared_stream(stream: str, resource: str, fields: str) -> ApiError:
+    """SF-23: only the operator's credentials change a stream that a resource declares."""
+    return error(
+        DECLARED_STREAM,
+        f"stream {stream} is declared by the Stream resource {resource}: change {fields} there, "
+        "its spec wins over the JetStream API",
+    )
+
+
+def maximum_messages() -> ApiError:
+    """`discard: new`: the stream holds max_msgs."""
+    return error(STORE_FAILED, "maximum messages exceeded")
+
+
+def maximum_bytes() -> ApiError:
+    """`discard: new`: the stream holds max_bytes."""
+    return error(STORE_FAILED, "maximum bytes exceeded")
+
+
+def maximum_messages_per_subject() -> ApiError:
+    """`discard: new` per subject: the subject holds max_msgs_per_subject."""
+    return error(STORE_FAILED, "maximum messages per subject exceeded")

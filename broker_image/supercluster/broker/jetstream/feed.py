@@ -1,0 +1,166 @@
+"""The messages that a consumer was never given: reads on from where it is, skips what its filters leave out, and
+counts what is left.
+
+Where few messages match, the stream's subject index says where to read on; where most do, whole batches are read and
+sieved. The count of pending messages is carried on from batch to batch and is only taken afresh after removals that
+it cannot follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from supercluster.broker.jetstream.consumer_state import ConsumerState
+from supercluster.broker.jetstream.filters import compile_filters, literals
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.consumer import MessageBatch, MessageSource
+
+# A filtered read looks at no more than this many messages, so that one pump stays short.
+SCAN_MAX = 8192
+# Without a match in this many messages the subject index is asked, even for wildcards, where asking is not cheap.
+_ASK_INDEX_AFTER = 512
+_SUBJECTS_REMEMBERED = 65_536
+
+
+class Feed:
+    """New messages for one consumer. `took` says what was really delivered."""
+
+    __slots__ = (
+        "_asking_is_cheap",
+        "_counted_to",
+        "_known",
+        "_next",
+        "_pending",
+        "_state",
+        "_wanted",
+        "scan_ended",
+    )
+
+    def __init__(self, state: ConsumerState) -> None:
+        self._state = state
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what is carried on: after a change of the filters, or removals."""
+        filters = self._state.config.filter_subjects
+        self._wanted = compile_filters(filters)
+        self._asking_is_cheap = bool(filters) and literals(filters) is not None
+        self._known: dict[bytes, bool] = {}
+        self._next = self._state.delivered_sseq + 1
+        self._pending = 0
+        self._counted_to = -1
+        self.scan_ended = True
+
+    # ---- counting -------------------------------------------------------------------------------------------------
+
+    def pending(self, source: MessageSource) -> int:
+        """Messages that match and were not delivered yet."""
+        state = self._state
+        filters = state.config.filter_subjects
+        last_seq = source.last_seq
+        chosen = state.remaining_last_seqs()
+        if chosen:
+            return len(chosen) + source.pending_count(filters, max(chosen[-1], state.delivered_sseq))
+        if self._wanted is None:
+            return source.pending_count((), state.delivered_sseq)
+        if self._counted_to < 0:
+            self._pending = source.pending_count(filters, max(state.delivered_sseq, self._next - 1))
+        elif last_seq > self._counted_to:
+            self._pending += source.pending_count(filters, self._counted_to)
+        self._counted_to = last_seq
+        return self._pending
+
+    def took(self, seqs: Sequence[int]) -> None:
+        """These messages were delivered."""
+        self._next = max(self._next, seqs[-1] + 1)
+        self._pending = max(self._pending - len(seqs), 0)
+
+    def removed(self, seq: int, subject: bytes) -> None:
+        """A message was removed from the stream."""
+        if self._state.delivered_sseq < seq <= self._counted_to and self._state.matches(subject):
+            self._pending = max(self._pending - 1, 0)
+
+    # ---- reading --------------------------------------------------------------------------------------------------
+
+    def next(self, source: MessageSource, count_max: int, bytes_max: int) -> MessageBatch | None:
+        """The next messages to deliver, None when there are none (or none in what one scan may look at: then
+        `scan_ended` is False)."""
+        self.scan_ended = True
+        self._next = max(self._next, self._state.delivered_sseq + 1, source.first_seq)
+        if self._state.last_seqs:
+            found = self._next_chosen(source)
+            if found is not None:
+                return found
+        if self._next > source.last_seq:
+            return None
+        if self._wanted is None:
+            batch = source.read(self._next, count_max, bytes_max)
+            return batch if len(batch) else None
+        return self._next_matching(source, count_max, bytes_max)
+
+    def _next_chosen(self, source: MessageSource) -> MessageBatch | None:
+        """deliver_policy last_per_subject: of the messages that were there at the start, only each subject's last."""
+        for seq in self._state.remaining_last_seqs():
+            if seq < self._next:
+                continue
+            batch = source.read(seq, 1, 1)
+            if len(batch) and batch.seqs[0] == seq:
+                return batch
+            self._next = seq + 1
+        self._next = max(self._next, self._state.last_seqs[-1] + 1)
+        return None
+
+    def _next_matching(self, source: MessageSource, count_max: int, bytes_max: int) -> MessageBatch | None:
+        filters = self._state.config.filter_subjects
+        looked_at, ask = 0, self._asking_is_cheap
+        while self._next <= source.last_seq:
+            if looked_at >= SCAN_MAX:
+                self.scan_ended = False
+                return None
+            if ask:
+                at = source.next_matching(filters, self._next)
+                if at is None:
+                    self._next = source.last_seq + 1
+                    return None
+                self._next = max(self._next, at)
+            batch = source.read(self._next, max(count_max, 64), bytes_max)
+            if not len(batch):
+                self._next = source.last_seq + 1
+                return None
+            found = self._sieve(batch, count_max)
+            if found is not None:
+                return found
+            self._next = batch.seqs[-1] + 1
+            looked_at += len(batch)
+            ask = self._asking_is_cheap or looked_at >= _ASK_INDEX_AFTER
+        return None
+
+    def _sieve(self, batch: MessageBatch, count_max: int) -> MessageBatch | None:
+        """The first messages of the batch that match; None when none does."""
+        wanted, known = self._wanted, self._known
+        if wanted is None:
+            return batch
+        if len(known) > _SUBJECTS_REMEMBERED:
+            known.clear()
+        kept: list[int] = []
+        for index, subject in enumerate(batch.subjects):
+            fits = known.get(subject)
+            if fits is None:
+                fits = known[subject] = wanted(subject)
+            if fits:
+                kept.append(index)
+                if len(kept) == count_max:
+                    break
+        if not kept:
+            return None
+        if len(kept) == len(batch):
+            return batch
+        return type(batch)(
+            [batch.seqs[i] for i in kept],
+            [batch.subjects[i] for i in kept],
+            [batch.headers[i] for i in kept],
+            [batch.payloads[i] for i in kept],
+            [batch.times[i] for i in kept],
+        )

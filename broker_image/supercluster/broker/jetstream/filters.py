@@ -1,0 +1,95 @@
+"""Subject filters: valid or not, what they match, and how two of them relate.
+
+A filter is compiled once to a predicate over subjects as bytes, as they are stored; compiled ones are kept for the
+filters in use. Wildcards are NATS's: `*` stands for one token, a last `>` for one or more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+# Subjects longer than this are refused in configurations: the protocol's control line would not carry them either.
+SUBJECT_CHARS_MAX = 1024
+
+Predicate = Callable[[bytes], bool]
+
+
+def is_valid_filter(subject: str) -> bool:
+    """Is this a subject that a stream may capture or a consumer may filter by (wildcards allowed)?"""
+    if not subject or len(subject) > SUBJECT_CHARS_MAX or any(c <= " " or c == "\x7f" for c in subject):
+        return False
+    tokens = subject.split(".")
+    return all(tokens) and ">" not in tokens[:-1]
+
+
+def is_literal(subject: str) -> bool:
+    """True when no token is a wildcard."""
+    return not any(token in ("*", ">") for token in subject.split("."))
+
+
+def overlaps(one: str, other: str) -> bool:
+    """Is there a subject that both match?"""
+    left, right = one.split("."), other.split(".")
+    for a, b in zip(left, right, strict=False):
+        if a == ">" or b == ">":
+            return True
+        if a != b and a != "*" and b != "*":
+            return False
+    return len(left) == len(right)
+
+
+def is_subset(narrow: str, wide: str) -> bool:
+    """Does `wide` match everything that `narrow` matches?"""
+    inner, outer = narrow.split("."), wide.split(".")
+    for position, token in enumerate(outer):
+        if token == ">":
+            return len(inner) > position
+        if position >= len(inner) or inner[position] == ">":
+            return False
+        if token != "*" and token != inner[position]:
+            return False
+    return len(inner) == len(outer)
+
+
+def matches(pattern: str, subject: str) -> bool:
+    """Does `pattern` match the literal `subject`?"""
+    return is_subset(subject, pattern)
+
+
+def first_overlap(subjects: Sequence[str]) -> tuple[str, str] | None:
+    """The first two of the subjects that overlap."""
+    for index, one in enumerate(subjects):
+        for other in subjects[index + 1 :]:
+            if overlaps(one, other):
+                return one, other
+    return None
+
+
+def literals(filters: Sequence[str]) -> list[bytes] | None:
+    """The filters as plain subjects, None when one of them has a wildcard."""
+    if any(not is_literal(item) for item in filters):
+        return None
+    return [item.encode() for item in filters]
+
+
+def compile_filters(filters: Sequence[str]) -> Predicate | None:
+    """A predicate over subjects; None when everything matches (no filter, or `>`)."""
+    if not filters or ">" in filters:
+        return None
+    plain = literals(filters)
+    if plain is not None:
+        if len(plain) == 1:
+            return plain[0].__eq__
+        return frozenset(plain).__contains__
+    pattern = re.compile(b"|".join(b"(?:" + _expression(item) + b")" for item in filters))
+    fullmatch = pattern.fullmatch
+    return lambda subject: fullmatch(subject) is not None
+
+
+def _expression(item: str) -> bytes:
+    tokens = item.encode().split(b".")
+    parts = [b"[^.]+" if token == b"*" else re.escape(token) for token in tokens]
+    if tokens[-1] == b">":
+        parts[-1] = b"(?s:.+)"
+    return rb"\.".join(parts)

@@ -1,0 +1,169 @@
+"""Typed reading of the JSON objects that clients send: every field is asked for by name and type, and what nobody
+asked for is refused by name, so that a misspelt or unknown field is never accepted in silence.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from supercluster.broker.jetstream.errors import INVALID_JSON, ApiError, error, not_supported
+from supercluster.broker.jetstream.times import parse_time
+
+# Integers beyond these are refused: NATS's fields are int64 and uint64.
+_INT_MIN, _INT_MAX, _UINT_MAX = -(2**63), 2**63 - 1, 2**64 - 1
+
+
+def invalid_json(why: str) -> ApiError:
+    return error(INVALID_JSON, why)
+
+
+def decode_object(payload: bytes | memoryview) -> dict[str, Any]:
+    """The JSON object in a request; an empty payload is an empty object.
+
+    Raises:
+        ApiError: 10025, with what is wrong and where.
+    """
+    raw = bytes(payload).strip()
+    if not raw:
+        return {}
+    try:
+        value = json.loads(raw)
+    except RecursionError:
+        raise invalid_json("nested too deeply") from None
+    except UnicodeDecodeError as problem:
+        raise invalid_json(f"not UTF-8 at offset {problem.start}") from None
+    except json.JSONDecodeError as problem:
+        raise invalid_json(f"{problem.msg} at offset {problem.pos}") from None
+    except ValueError as problem:
+        raise invalid_json(str(problem)) from None
+    if not isinstance(value, dict):
+        raise invalid_json(f"expected an object, got {type(value).__name__}")
+    return value
+
+
+class Fields:
+    """Reads one object's fields; `done` refuses those that nobody read."""
+
+    __slots__ = ("_data", "_known", "_what")
+
+    def __init__(self, data: Mapping[str, Any], what: str) -> None:
+        self._data = data
+        self._what = what
+        self._known: set[str] = set()
+
+    def raw(self, name: str) -> Any:
+        """The field as it is; None when it is absent or null."""
+        self._known.add(name)
+        return self._data.get(name)
+
+    def _wrong(self, name: str, value: object, right: str) -> ApiError:
+        shown = json.dumps(value, default=str)[:64]
+        return invalid_json(f"{self._what}: field {name!r} is {shown}, it has to be {right}")
+
+    def integer(self, name: str, default: int = 0) -> int:
+        value = self.raw(name)
+        if value is None:
+            return default
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or not _INT_MIN <= value <= _INT_MAX:
+            raise self._wrong(name, value, "a whole number")
+        return value
+
+    def unsigned(self, name: str) -> int:
+        value = self.raw(name)
+        if value is None:
+            return 0
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _UINT_MAX:
+            raise self._wrong(name, value, "a whole number of at least 0")
+        return value
+
+    def boolean(self, name: str) -> bool:
+        value = self.raw(name)
+        if value is None:
+            return False
+        if not isinstance(value, bool):
+            raise self._wrong(name, value, "true or false")
+        return value
+
+    def text(self, name: str) -> str:
+        value = self.raw(name)
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            raise self._wrong(name, value, "a text")
+        return value
+
+    def choice(self, name: str, choices: Iterable[str], default: str) -> str:
+        value = self.text(name)
+        allowed = tuple(choices)
+        if not value:
+            return default
+        if value not in allowed:
+            raise self._wrong(name, value, "one of " + ", ".join(allowed))
+        return value
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        value = self.raw(name)
+        if value is None:
+            return ()
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self._wrong(name, value, "a list of texts")
+        return tuple(value)
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        value = self.raw(name)
+        if value is None:
+            return ()
+        if not isinstance(value, list) or any(
+            isinstance(item, bool) or not isinstance(item, int) for item in value
+        ):
+            raise self._wrong(name, value, "a list of whole numbers")
+        if not all(_INT_MIN <= item <= _INT_MAX for item in value):
+            raise self._wrong(name, value, "a list of whole numbers of at most 64 bits")
+        return tuple(value)
+
+    def mapping(self, name: str) -> dict[str, str]:
+        value = self.raw(name)
+        if value is None:
+            return {}
+        if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
+            raise self._wrong(name, value, "an object whose values are texts")
+        return dict(value)
+
+    def nested(self, name: str) -> dict[str, Any] | None:
+        value = self.raw(name)
+        if value is not None and not isinstance(value, dict):
+            raise self._wrong(name, value, "an object")
+        return value
+
+    def time_ns(self, name: str) -> int:
+        """An RFC 3339 time as Unix nanoseconds; 0 when it is absent."""
+        value = self.text(name)
+        if not value:
+            return 0
+        try:
+            return parse_time(value)
+        except ValueError:
+            raise self._wrong(name, value, "an RFC 3339 time") from None
+
+    def unsupported(self, defaults: Mapping[str, tuple[object, ...]]) -> None:
+        """Refuse fields that NATS has and these brokers do not, unless they say what is so anyway (null, false, 0,
+        "" and empty objects count as that, and the values given)."""
+        for name, harmless in defaults.items():
+            value = self.raw(name)
+            if value and not any(type(value) is type(item) and value == item for item in harmless):
+                raise not_supported(
+                    f"{self._what} field {name!r} (set to {json.dumps(value, default=str)[:64]}) is"
+                )
+
+    def done(self) -> None:
+        """
+        Raises:
+            ApiError: 10025 naming the first field that was not read.
+        """
+        for name in self._data:
+            if name not in self._known:
+                raise invalid_json(f"json: unknown field {json.dumps(name)}")

@@ -1,0 +1,217 @@
+"""Pull requests: reading them, keeping them in a bounded line, and the status messages that end them.
+
+A request is one message to `$JS.API.CONSUMER.MSG.NEXT.…`; it waits until its batch is full, it expires, or nobody
+listens on its inbox any more. The status texts are NATS's own, because clients compare them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from supercluster.broker.jetstream.consumer_config import ConsumerConfig
+from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.json_fields import Fields, decode_object
+from supercluster.broker.jetstream.times import format_duration
+
+Item = tuple[bytes, bytes, bytes, bytes | memoryview]
+"""(shown subject, reply, header, payload), as `Network.deliver` takes them."""
+
+HasInterest = Callable[[bytes], bool]
+
+# A request for more than this is cut to it; a client asks again.
+BATCH_MAX = 1_000_000
+
+
+@dataclass(slots=True)
+class Delivery:
+    """What goes to one inbox, messages and status messages in order."""
+
+    inbox: bytes
+    items: list[Item]
+
+
+def status(inbox: bytes, code: int, text: str, *headers: tuple[str, object]) -> Item:
+    """A status message without payload."""
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers)
+    return (inbox, b"", f"NATS/1.0 {code} {text}\r\n{lines}\r\n".encode(), b"")
+
+
+@dataclass(frozen=True, slots=True)
+class PullSpec:
+    """What a request asks for. 0 is "not set" for expires, bytes and heartbeat."""
+
+    batch: int = 1
+    expires_ns: int = 0
+    max_bytes: int = 0
+    no_wait: bool = False
+    heartbeat_ns: int = 0
+
+
+class PullRefusedError(Exception):
+    """The request is not taken; `code` and `text` make the status message."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+
+
+def parse_pull(payload: bytes | memoryview) -> PullSpec:
+    """Read a request: empty (one message), a number, or NATS's JSON.
+
+    Raises:
+        PullRefusedError: not a request, or one for a feature these brokers do not have.
+    """
+    raw = bytes(payload).strip()
+    if not raw:
+        return PullSpec()
+    if raw.isdigit() and len(raw) < 10:
+        return PullSpec(batch=min(max(int(raw), 1), BATCH_MAX))
+    try:
+        fields = Fields(decode_object(raw), "request")
+        spec = PullSpec(
+            batch=min(max(fields.integer("batch"), 1), BATCH_MAX),
+            expires_ns=max(fields.integer("expires"), 0),
+            max_bytes=max(fields.integer("max_bytes"), 0),
+            no_wait=fields.boolean("no_wait"),
+            heartbeat_ns=max(fields.integer("idle_heartbeat"), 0),
+        )
+        fields.unsupported({"group": (), "id": (), "min_pending": (), "min_ack_pending": (), "priority": ()})
+    except ApiError as problem:
+        raise PullRefusedError(400, f"Bad Request - {problem.description}") from None
+    if spec.heartbeat_ns and (not spec.expires_ns or spec.heartbeat_ns * 2 > spec.expires_ns):
+        raise PullRefusedError(400, "Bad Request - heartbeat value too large")
+    return spec
+
+
+def check_pull(spec: PullSpec, config: ConsumerConfig) -> None:
+    """The consumer's own bounds on requests.
+
+    Raises:
+        PullRefusedError: 409 with NATS's text.
+    """
+    if config.max_batch and spec.batch > config.max_batch:
+        raise PullRefusedError(409, f"Exceeded MaxRequestBatch of {config.max_batch}")
+    if config.max_expires_ns and spec.expires_ns > config.max_expires_ns:
+        raise PullRefusedError(409, f"Exceeded MaxRequestExpires of {format_duration(config.max_expires_ns)}")
+    if config.max_bytes and spec.max_bytes > config.max_bytes:
+        raise PullRefusedError(409, f"Exceeded MaxRequestMaxBytes of {config.max_bytes}")
+
+
+class Waiting:
+    """A request in the line."""
+
+    __slots__ = (
+        "bytes_left",
+        "expires_ns",
+        "heartbeat_every_ns",
+        "heartbeat_ns",
+        "inbox",
+        "left",
+        "served",
+        "spec",
+    )
+
+    def __init__(self, inbox: bytes, spec: PullSpec, now_ns: int) -> None:
+        self.inbox = inbox
+        self.spec = spec
+        self.left = spec.batch
+        self.bytes_left = spec.max_bytes
+        self.served = 0
+        self.expires_ns = now_ns + spec.expires_ns if spec.expires_ns else 0
+        self.heartbeat_every_ns = spec.heartbeat_ns
+        self.heartbeat_ns = now_ns + spec.heartbeat_ns if spec.heartbeat_ns else 0
+
+    def ended(self, code: int, text: str) -> Item:
+        """The status that ends the request and says what of it is unserved."""
+        pending = (("Nats-Pending-Messages", self.left), ("Nats-Pending-Bytes", self.bytes_left))
+        return status(self.inbox, code, text, *pending)
+
+    def one_shot_is_over(self) -> bool:
+        """Nothing more is there: does a no_wait request end now? With `expires` it waits for its first message."""
+        return self.spec.no_wait and (self.served > 0 or not self.expires_ns)
+
+    def deadline_ns(self) -> int:
+        """When something is due for this request; 0: never."""
+        if self.expires_ns and self.heartbeat_ns:
+            return min(self.expires_ns, self.heartbeat_ns)
+        return self.expires_ns or self.heartbeat_ns
+
+
+class PullLine:
+    """The requests of one consumer, first come first served; one that was served in part goes to the back."""
+
+    __slots__ = ("_line", "_max")
+
+    def __init__(self, max_waiting: int) -> None:
+        self._line: deque[Waiting] = deque()
+        self._max = max_waiting
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    def __iter__(self) -> Iterator[Waiting]:
+        return iter(self._line)
+
+    def add(self, request: Waiting, now_ns: int, has_interest: HasInterest) -> list[Delivery]:
+        """Take a request. When the line is full, those that are over make room first; their ends are returned.
+
+        Raises:
+            PullRefusedError: max_waiting requests wait.
+        """
+        ended: list[Delivery] = []
+        if len(self._line) >= self._max:
+            ended = self.sweep(now_ns, has_interest)
+        if len(self._line) >= self._max:
+            raise PullRefusedError(409, "Exceeded MaxWaiting")
+        self._line.append(request)
+        return ended
+
+    def front(self) -> Waiting:
+        return self._line[0]
+
+    def pop(self) -> Waiting:
+        return self._line.popleft()
+
+    def to_back(self) -> None:
+        self._line.rotate(-1)
+
+    def sweep(self, now_ns: int, has_interest: HasInterest) -> list[Delivery]:
+        """End the requests that expired, drop those nobody listens to, send heartbeats that are due."""
+        said: list[Delivery] = []
+        kept: deque[Waiting] = deque()
+        for request in self._line:
+            if not has_interest(request.inbox):
+                continue
+            if request.expires_ns and now_ns >= request.expires_ns:
+                said.append(Delivery(request.inbox, [request.ended(408, "Request Timeout")]))
+                continue
+            kept.append(request)
+        self._line = kept
+        return said
+
+    def beats_due(self, now_ns: int) -> list[Waiting]:
+        """Requests whose idle heartbeat is due; the next one is scheduled."""
+        due = [request for request in self._line if request.heartbeat_ns and now_ns >= request.heartbeat_ns]
+        for request in due:
+            request.heartbeat_ns = now_ns + request.heartbeat_every_ns
+        return due
+
+    def end_one_shots(self) -> list[Delivery]:
+        """Nothing is there to deliver: no_wait requests end."""
+        over = [request for request in self._line if request.one_shot_is_over()]
+        if over:
+            self._line = deque(request for request in self._line if not request.one_shot_is_over())
+        return [Delivery(r.inbox, [status(r.inbox, 404, "No Messages")]) for r in over]
+
+    def clear(self, code: int, text: str) -> list[Delivery]:
+        """End every request with the same status."""
+        gone = [Delivery(r.inbox, [status(r.inbox, code, text)]) for r in self._line]
+        self._line.clear()
+        return gone
+
+    def deadline_ns(self) -> int | None:
+        """When a request expires or a heartbeat is due."""
+        return min((d for d in (request.deadline_ns() for request in self._line) if d), default=None)

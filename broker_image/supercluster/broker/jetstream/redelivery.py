@@ -1,0 +1,84 @@
+"""Which pending messages are due to be delivered again, earliest first.
+
+Deadlines are kept a stretch of messages at a time and checked against the consumer's state when they come up, so an
+acknowledgement costs nothing here. What is stale is swept out when it outweighs what is pending: memory is bounded by
+the pending messages, not by the rate.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Sequence
+
+from supercluster.broker.jetstream.consumer_state import ConsumerState
+
+# Below this many remembered sequences sweeping is not worth it.
+_SWEEP_FROM = 16_384
+
+
+class RedeliveryQueue:
+    """Deadlines of one consumer's pending messages."""
+
+    __slots__ = ("_count", "_due", "_heap", "_number", "_queued", "_state")
+
+    def __init__(self, state: ConsumerState) -> None:
+        self._state = state
+        self._heap: list[tuple[int, int, Sequence[int]]] = []
+        self._due: deque[int] = deque()
+        self._queued: set[int] = set()
+        self._number = 0
+        self._count = 0
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        by_due: dict[int, list[int]] = {}
+        for seq, (_, due_ns) in self._state.pending.items():
+            by_due.setdefault(due_ns, []).append(seq)
+        self._heap = []
+        self._count = 0
+        for due_ns, seqs in by_due.items():
+            self._push(due_ns, seqs)
+
+    def _push(self, due_ns: int, seqs: Sequence[int]) -> None:
+        self._number += 1
+        self._count += len(seqs)
+        heapq.heappush(self._heap, (due_ns, self._number, seqs))
+
+    def add(self, due_ns: int, seqs: Sequence[int]) -> None:
+        """These messages are due at `due_ns`, unless the state says otherwise by then."""
+        self._push(due_ns, seqs)
+        if self._count > _SWEEP_FROM and self._count > 4 * len(self._state.pending):
+            self._rebuild()
+
+    def collect(self, now_ns: int) -> None:
+        """Line up what is due."""
+        heap, pending, queued = self._heap, self._state.pending, self._queued
+        while heap and heap[0][0] <= now_ns:
+            _, _, seqs = heapq.heappop(heap)
+            self._count -= len(seqs)
+            for seq in seqs:
+                waiting = pending.get(seq)
+                if waiting is not None and waiting[1] <= now_ns and seq not in queued:
+                    queued.add(seq)
+                    self._due.append(seq)
+
+    def peek(self, now_ns: int) -> int | None:
+        """The next message to deliver again; it stays until `pop`."""
+        pending = self._state.pending
+        while self._due:
+            seq = self._due[0]
+            waiting = pending.get(seq)
+            if waiting is not None and waiting[1] <= now_ns:
+                return seq
+            self.pop()
+        return None
+
+    def pop(self) -> None:
+        self._queued.discard(self._due.popleft())
+
+    def next_due_ns(self) -> int | None:
+        """When something is due: 0 when something is now."""
+        if self._due:
+            return 0
+        return self._heap[0][0] if self._heap else None

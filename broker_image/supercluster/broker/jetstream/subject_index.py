@@ -1,0 +1,246 @@
+"""Per subject: how many messages, the first and the last sequence. Rebuilt from snapshots and replays, never stored twice.
+
+Adding is the hot path of every replica: one dictionary operation a message. The first sequence is kept lazily: after
+a removal it is a lower bound ("not before"), which is exact again when one message is left; whoever needs it exactly
+scans on from there.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from supercluster.broker.jetstream.filters import compile_filters, literals
+
+_COUNT = struct.Struct("<I")
+_ROW = struct.Struct("<HBQQQ")
+
+
+class SubjectIndex:
+    """Counts and bounds of a stream's subjects. Sequences are added in rising order."""
+
+    __slots__ = ("_limit", "_over", "_rows", "_stale_last")
+
+    def __init__(self) -> None:
+        # subject → [count, first sequence or a lower bound of it, last sequence]
+        self._rows: dict[bytes, list[int]] = {}
+        self._limit = 0
+        self._over: set[bytes] = set()
+        # Subjects whose last message was removed while older ones stayed: their last sequence is an upper bound.
+        self._stale_last: set[bytes] = set()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __contains__(self, subject: bytes) -> bool:
+        return subject in self._rows
+
+    # ---- changing -------------------------------------------------------------------------------------------------
+
+    def add(self, subject: bytes, seq: int) -> None:
+        """A message of `subject` was stored at `seq`."""
+        row = self._rows.get(subject)
+        if row is None:
+            self._rows[subject] = [1, seq, seq]
+        else:
+            row[0] += 1
+            row[2] = seq
+            if self._stale_last:
+                self._stale_last.discard(subject)
+            if self._limit and row[0] > self._limit:
+                self._over.add(subject)
+
+    def add_many(self, subjects: Sequence[bytes], first_seq: int) -> None:
+        """Messages were stored at `first_seq`, `first_seq + 1` and so on."""
+        lasts = dict(zip(subjects, range(first_seq, first_seq + len(subjects)), strict=True))
+        if len(lasts) * 4 > len(subjects):
+            for seq, subject in enumerate(subjects, first_seq):
+                self.add(subject, seq)
+            return
+        # Few subjects: count and find the last ones in C, then touch each subject once.
+        rows, limit = self._rows, self._limit
+        for subject, count in Counter(subjects).items():
+            row = rows.get(subject)
+            if row is None:
+                row = rows[subject] = [count, first_seq + subjects.index(subject), lasts[subject]]
+            else:
+                row[0] += count
+                row[2] = lasts[subject]
+                self._stale_last.discard(subject)
+            if limit and row[0] > limit:
+                self._over.add(subject)
+
+    def remove(self, subject: bytes, seq: int) -> None:
+        """The message of `subject` at `seq` was removed.
+
+        Raises:
+            KeyError: the index has no such subject.
+        """
+        row = self._rows[subject]
+        if row[0] <= 1:
+            del self._rows[subject]
+            self._over.discard(subject)
+            self._stale_last.discard(subject)
+            return
+        row[0] -= 1
+        if seq == row[2]:
+            self._stale_last.add(subject)
+        if seq <= row[1]:
+            row[1] = seq + 1
+        if row[0] == 1 and subject not in self._stale_last:
+            row[1] = row[2]
+
+    def fix_last(self, subject: bytes, seq: int) -> None:
+        """Say the exact last sequence of a subject, after its last message was removed and older ones stayed."""
+        row = self._rows[subject]
+        row[2] = seq
+        self._stale_last.discard(subject)
+        if row[0] == 1:
+            row[1] = seq
+
+    def fix_first(self, subject: bytes, seq: int) -> None:
+        """Say the exact first sequence of a subject, so that nobody scans for it again."""
+        self._rows[subject][1] = seq
+
+    # ---- one subject ----------------------------------------------------------------------------------------------
+
+    def count(self, subject: bytes) -> int:
+        row = self._rows.get(subject)
+        return row[0] if row is not None else 0
+
+    def first_seq_hint(self, subject: bytes) -> int:
+        """A sequence not behind the subject's first message; 0 when it has none."""
+        row = self._rows.get(subject)
+        return row[1] if row is not None else 0
+
+    def last_seq(self, subject: bytes) -> int:
+        """The subject's last sequence (see `last_is_exact`); 0 when it has no message."""
+        row = self._rows.get(subject)
+        return row[2] if row is not None else 0
+
+    def last_is_exact(self, subject: bytes) -> bool:
+        """False after the subject's last message was removed and older ones stayed: `last_seq` is an upper bound
+        then, until a message is added or `fix_last` is called."""
+        return subject not in self._stale_last
+
+    def over(self, limit: int) -> list[bytes]:
+        """Subjects with more than `limit` messages, for max_msgs_per_subject. Asked with the same limit again it
+        looks only at subjects that grew since, so that a stream may ask after every batch."""
+        if limit <= 0:
+            return []
+        if limit != self._limit:
+            self._limit = limit
+            self._over = {subject for subject, row in self._rows.items() if row[0] > limit}
+            return sorted(self._over)
+        found = sorted(s for s in self._over if self.count(s) > limit)
+        self._over = set(found)
+        return found
+
+    # ---- filters --------------------------------------------------------------------------------------------------
+
+    def _matching(self, filters: Sequence[str]) -> Iterator[tuple[bytes, list[int]]]:
+        rows = self._rows
+        plain = literals(filters) if filters else None
+        if plain is not None:
+            for subject in dict.fromkeys(plain):
+                row = rows.get(subject)
+                if row is not None:
+                    yield subject, row
+            return
+        wanted = compile_filters(filters)
+        if wanted is None:
+            yield from rows.items()
+            return
+        for subject, row in rows.items():
+            if wanted(subject):
+                yield subject, row
+
+    def subjects(self, pattern: str = ">") -> dict[str, int]:
+        """Subjects that match, with their counts, as STREAM.INFO shows them."""
+        return {
+            subject.decode("utf-8", "replace"): row[0] for subject, row in sorted(self._matching((pattern,)))
+        }
+
+    def count_matching(self, pattern: str, limit: int) -> int:
+        """How many subjects match, counted up to `limit`."""
+        found = 0
+        for _ in self._matching((pattern,)):
+            found += 1
+            if found >= limit:
+                break
+        return found
+
+    def total(self, *filters: str) -> int:
+        """How many messages have a subject that matches one of the filters (all, without any)."""
+        return sum(row[0] for _, row in self._matching(filters))
+
+    def last_for_filters(self, *filters: str) -> int:
+        """The last sequence whose subject matches; 0 when none does."""
+        return max((row[2] for _, row in self._matching(filters)), default=0)
+
+    def last_seqs(self, filters: Sequence[str]) -> list[int]:
+        """The last sequence of every subject that matches, in rising order (deliver_policy last_per_subject)."""
+        return sorted(row[2] for _, row in self._matching(filters))
+
+    def next_matching(self, filters: Sequence[str], from_seq: int) -> int | None:
+        """A sequence, at least `from_seq`, before which no message matches; None when none matches at all from
+        there. It is the message itself where the index knows it exactly, else the place to scan from."""
+        best: int | None = None
+        for _, row in self._matching(filters):
+            if row[2] < from_seq:
+                continue
+            at = max(row[1], from_seq)
+            if best is None or at < best:
+                best = at
+                if at == from_seq:
+                    break
+        return best
+
+    def pending_bounds(self, filters: Sequence[str], after_seq: int) -> tuple[int, bool]:
+        """How many messages behind `after_seq` match, and whether that is exact. Subjects that lie on both sides of
+        it are counted whole, and make it inexact."""
+        total, exact = 0, True
+        for _, row in self._matching(filters):
+            if row[2] <= after_seq:
+                continue
+            total += row[0]
+            if row[1] <= after_seq:
+                exact = False
+        return total, exact
+
+    # ---- snapshots ------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> bytes:
+        """The index as bytes: equal indexes give equal bytes."""
+        pieces = [_COUNT.pack(len(self._rows))]
+        for subject, (count, first, last) in sorted(self._rows.items()):
+            pieces.append(_ROW.pack(len(subject), subject in self._stale_last, count, first, last))
+            pieces.append(subject)
+        return b"".join(pieces)
+
+    @classmethod
+    def restore(cls, data: bytes) -> SubjectIndex:
+        """The index that `snapshot` wrote.
+
+        Raises:
+            ValueError: the bytes are cut off or longer than they say.
+        """
+        index = cls()
+        rows = index._rows
+        try:
+            (total,) = _COUNT.unpack_from(data, 0)
+            at = _COUNT.size
+            for _ in range(total):
+                size, stale, count, first, last = _ROW.unpack_from(data, at)
+                at += _ROW.size
+                subject = data[at : at + size]
+                rows[subject] = [count, first, last]
+                if stale:
+                    index._stale_last.add(subject)
+                at += size
+        except struct.error as problem:
+            raise ValueError(f"subject index snapshot is cut off: {problem}") from None
+        if at != len(data) or len(rows) != total:
+            raise ValueError(f"subject index snapshot has {len(data)} bytes, {at} were expected")
+        return index

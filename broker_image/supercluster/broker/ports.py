@@ -217,3 +217,7 @@ class Network(Protocol):
     def has_interest(self, account: str, subject: bytes) -> bool:
         """Does anyone, here or at a peer, subscribe to something that matches `subject`?"""
         ...
+
+    def pending_bytes(self, account: str, inbox: bytes) -> int:
+        """Bytes that wait unsent on the way to the subscription on `inbox`: deliveries go on when there are few."""
+        ...

@@ -1,0 +1,1 @@
+"""HTTP endpoints of a broker: health, statistics, metrics, administration."""

@@ -1,0 +1,132 @@
+"""HTTP endpoints of a broker: what it is doing, for people, probes and Prometheus, and the admin routes.
+
+Requests are bounded in number and size: monitoring never takes the broker down. `/varz`, `/jsz` and the like need no
+credentials and carry no secrets; everything under `/admin/` needs the operator's (HTTP Basic).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from aiohttp import web
+
+from supercluster.broker.monitor import views
+
+if TYPE_CHECKING:
+    from supercluster.broker.runtime.process import BrokerProcess
+
+log = logging.getLogger(__name__)
+
+REQUESTS_MAX = 64
+"""Requests served at the same time; more are answered 503."""
+
+BODY_BYTES_MAX = 1 << 20
+
+AdminHandler: TypeAlias = Callable[[dict[str, str], Any], Awaitable[tuple[int, Any]]]
+"""Takes the query and the decoded JSON body (None without one); returns status and what is answered as JSON."""
+
+
+class Monitor:
+    """The monitoring port."""
+
+    def __init__(self, process: BrokerProcess) -> None:
+        self._process = process
+        self._runner: web.AppRunner | None = None
+        self._admin: dict[tuple[str, str], AdminHandler] = {}
+        self._active = 0
+
+    def register_admin(self, method: str, path: str, handler: AdminHandler) -> None:
+        """Serve `/admin/<path>`; may be called at any time."""
+        self._admin[method.upper(), path.strip("/")] = handler
+
+    async def start(self, host: str, port: int) -> int:
+        """Bind and serve; returns the port.
+
+        Raises:
+            OSError: the address is in use or not ours.
+        """
+        app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[self._bounded])
+        for path, view in views.VIEWS.items():
+            app.router.add_get(path, self._json(view))
+        app.router.add_get("/healthz", self._health)
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_route("*", "/admin/{path:.*}", self._serve_admin)
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, host, port, backlog=128)
+        await site.start()
+        bound: int = self._runner.addresses[0][1]
+        return bound
+
+    async def stop(self) -> None:
+        """Close the port."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    @web.middleware
+    async def _bounded(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        if self._active >= REQUESTS_MAX:
+            return web.json_response({"error": "too many requests at once"}, status=503)
+        self._active += 1
+        try:
+            response: web.StreamResponse = await handler(request)
+            return response
+        finally:
+            self._active -= 1
+
+    def _json(self, view: views.View) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def serve(request: web.Request) -> web.Response:
+            return _answer(200, view(self._process, dict(request.query)))
+
+        return serve
+
+    async def _health(self, request: web.Request) -> web.Response:
+        status, document = views.health(self._process, request.query.get("probe", "ready"))
+        return _answer(status, document)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        return web.Response(text=views.metrics(self._process), content_type="text/plain")
+
+    async def _serve_admin(self, request: web.Request) -> web.Response:
+        if not self._is_operator(request.headers.get("Authorization", "")):
+            return web.json_response(
+                {"error": "the operator's credentials are needed"},
+                status=401,
+                headers={"WWW-Authenticate": 'Basic realm="supercluster"'},
+            )
+        path = request.match_info["path"].strip("/")
+        handler = self._admin.get((request.method, path))
+        if handler is None:
+            known = sorted(f"{method} /admin/{name}" for method, name in self._admin)
+            return _answer(404, {"error": f"{request.method} /admin/{path} is not known", "known": known})
+        raw = await request.read()
+        try:
+            body = json.loads(raw) if raw else None
+        except ValueError:
+            return _answer(400, {"error": "the body is no JSON"})
+        status, document = await handler(dict(request.query), body)
+        return _answer(status, document)
+
+    def _is_operator(self, authorization: str) -> bool:
+        credentials = self._process.credentials
+        if not credentials.users:
+            return True
+        scheme, _, encoded = authorization.partition(" ")
+        if scheme.lower() != "basic":
+            return False
+        try:
+            user, colon, password = base64.b64decode(encoded, validate=True).decode().partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            return False
+        found = credentials.find(user, password, "") if colon else None
+        return found is not None and found.is_operator
+
+
+def _answer(status: int, document: Any) -> web.Response:
+    return web.json_response(document, status=status, dumps=lambda value: json.dumps(value, indent=2) + "\n")

@@ -1,0 +1,200 @@
+"""What the monitoring endpoints show, in NATS's field names where NATS has them."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from supercluster.broker.version import NATS_VERSION, VERSION
+
+if TYPE_CHECKING:
+    from supercluster.broker.net.client import ClientConnection
+    from supercluster.broker.runtime.process import BrokerProcess
+
+View: TypeAlias = Callable[["BrokerProcess", dict[str, str]], Any]
+
+CONNECTIONS_SHOWN = 1024
+_PAGE_BYTES = resource.getpagesize()
+
+
+def health(process: BrokerProcess, probe: str) -> tuple[int, dict[str, Any]]:
+    """live: the loop answers; startup and ready: clients are let in, and the core says what is wanting."""
+    if probe == "live":
+        return 200, {"status": "ok"}
+    if not process.accepting:
+        text = "the broker is leaving" if process.server.lame_duck else "the broker is starting"
+        return 503, {"status": "unavailable", "error": text}
+    return 200, {"status": "ok"}
+
+
+def varz(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
+    """The broker at a glance."""
+    server = process.server
+    counts = server.counts
+    clients = server.clients.values()
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    links = process.mesh.links if process.mesh is not None else {}
+    return {
+        "server_id": process.process_id,
+        "server_name": process.place.name,
+        "version": NATS_VERSION,
+        "git_commit": f"supercluster-{VERSION}",
+        "proto": 1,
+        "host": process.place.host,
+        "port": process.client_port,
+        "auth_required": server.auth_required,
+        "max_connections": server.limits.max_connections,
+        "max_payload": server.limits.max_payload_bytes,
+        "max_control_line": server.limits.max_control_line_bytes,
+        "max_pending": server.limits.max_pending_bytes,
+        "ping_interval": server.limits.ping_interval_ms * 1_000_000,
+        "ping_max": server.limits.pings_out_max,
+        "cluster": {"name": process.settings.cluster, "cluster_port": process.cluster_port},
+        "super_cluster": {"name": process.settings.super_cluster, "identity": process.settings.identity},
+        "start": _time(process.started_ns),
+        "now": _time(process.clock.now_ns()),
+        "uptime": f"{(process.clock.now_ns() - process.started_ns) // 1_000_000_000}s",
+        "mem": resident_bytes(),
+        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "connections": len(server.clients),
+        "total_connections": counts.connections_total,
+        "routes": len(links),
+        "remotes": len(links),
+        "in_msgs": counts.in_messages + sum(client.in_messages for client in clients),
+        "out_msgs": counts.out_messages + sum(client.out_messages for client in clients),
+        "in_bytes": counts.in_bytes + sum(client.in_bytes for client in clients),
+        "out_bytes": counts.out_bytes + sum(client.out_bytes for client in clients),
+        "slow_consumers": counts.slow_consumers,
+        "stale_connections": counts.stale_connections,
+        "auth_failures": counts.auth_failures,
+        "protocol_errors": counts.protocol_errors,
+        "publish_errors_sent": counts.errors_sent,
+        "reading_paused": counts.reading_paused,
+        "held_bytes": server.held_bytes,
+        "held_refused": counts.held_refused,
+        "subscriptions": sum(account.sublist.local_count for account in process.router.accounts.values()),
+        "lame_duck": server.lame_duck,
+    }
+
+
+def connz(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
+    """The clients."""
+    server = process.server
+    try:
+        offset = max(0, int(query.get("offset", "0")))
+        limit = min(max(1, int(query.get("limit", str(CONNECTIONS_SHOWN)))), CONNECTIONS_SHOWN)
+    except ValueError:
+        offset, limit = 0, CONNECTIONS_SHOWN
+    shown = list(server.clients.values())[offset : offset + limit]
+    return {
+        "server_id": process.process_id,
+        "now": _time(process.clock.now_ns()),
+        "num_connections": len(shown),
+        "total": len(server.clients),
+        "offset": offset,
+        "limit": limit,
+        "connections": [_connection(process, client) for client in shown],
+    }
+
+
+def _connection(process: BrokerProcess, client: ClientConnection) -> dict[str, Any]:
+    return {
+        "cid": client.id,
+        "kind": "Client",
+        "type": "nats",
+        "ip": client.peer[0],
+        "port": client.peer[1],
+        "uptime": f"{(process.clock.monotonic_ms() - client.started_ms) // 1000}s",
+        "account": client.account.name,
+        "name": client.name,
+        "lang": client.language,
+        "version": client.library_version,
+        "pending_bytes": client.pending_bytes(),
+        "held_bytes": client.held_bytes,
+        "in_msgs": client.in_messages,
+        "out_msgs": client.out_messages,
+        "in_bytes": client.in_bytes,
+        "out_bytes": client.out_bytes,
+        "subscriptions": len(client.subscriptions),
+    }
+
+
+def routez(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
+    """The links."""
+    links = process.mesh.links.values() if process.mesh is not None else ()
+    return {
+        "server_id": process.process_id,
+        "server_name": process.place.name,
+        "now": _time(process.clock.now_ns()),
+        "num_routes": len(links),
+        "routes": [
+            {
+                "remote_id": link.peer.process,
+                "remote_name": link.peer.node,
+                "cluster": link.peer.cluster,
+                "incarnation": link.peer.incarnation,
+                "did_solicit": bool(link.control.expected),
+                "ip": link.control.address,
+                "client_url": link.peer.client_url,
+                "pending_size": link.control.pending_bytes(),
+                "bulk_pending_size": link.bulk.pending_bytes(),
+                "in_bytes": link.control.in_bytes + link.bulk.in_bytes,
+                "out_bytes": link.control.sent_bytes + link.bulk.sent_bytes,
+                "subscriptions": sum(len(entries) for entries in link.interest.values()),
+                "dropped_msgs": link.dropped_messages,
+                "dropped_frames": link.dropped_frames,
+                "lame_duck": link.leaving,
+            }
+            for link in links
+        ],
+    }
+
+
+VIEWS: dict[str, View] = {"/varz": varz, "/connz": connz, "/routez": routez}
+
+_GAUGES = ("connections", "routes", "subscriptions", "mem", "held_bytes")
+_COUNTERS = (
+    "total_connections",
+    "in_msgs",
+    "out_msgs",
+    "in_bytes",
+    "out_bytes",
+    "slow_consumers",
+    "stale_connections",
+    "auth_failures",
+    "protocol_errors",
+    "publish_errors_sent",
+    "reading_paused",
+    "held_refused",
+    "cpu_seconds",
+)
+
+
+def metrics(process: BrokerProcess) -> str:
+    """The same for Prometheus."""
+    values = varz(process, {})
+    labels = f'{{broker="{process.place.name}",cluster="{process.settings.cluster}"}}'
+    lines: list[str] = []
+    for kind, names in (("gauge", _GAUGES), ("counter", _COUNTERS)):
+        for name in names:
+            full = f"supercluster_broker_{name}" + (
+                "_total" if kind == "counter" and "total" not in name else ""
+            )
+            lines += [f"# TYPE {full} {kind}", f"{full}{labels} {values[name]}"]
+    return "\n".join(lines) + "\n"
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * _PAGE_BYTES
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _time(unix_ns: int) -> str:
+    seconds, rest = divmod(unix_ns, 1_000_000_000)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest // 1000:06d}Z"

@@ -1,0 +1,1 @@
+"""Sockets of a broker: the client listener, the links to other brokers, and the routing between them."""

@@ -1,0 +1,398 @@
+"""One client connection: the NATS client protocol on a socket.
+
+Reads are parsed in one pass and routed at once; output is collected in `out` and written once per turn. A stream whose
+window is full holds back only its own messages (`held`); when what is held passes a bound the socket is read no more
+until there is room, and the client is not called stale for it (SF-15). A client that takes its messages too slowly is
+cut off alone (MV-11).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any, cast
+
+from supercluster.broker.net.subscription import Subscription
+from supercluster.broker.ports import ClientInfo
+from supercluster.broker.protocol.parser import (
+    PARSER_ERROR,
+    ClientParser,
+    Connect,
+    Event,
+    Failed,
+    Message,
+    Ping,
+    Pong,
+    Subscribe,
+    Unsubscribe,
+)
+from supercluster.broker.protocol.subjects import is_valid_filter
+
+if TYPE_CHECKING:
+    from supercluster.broker.net.server import ClientServer
+
+log = logging.getLogger(__name__)
+
+HELD_BYTES_MAX = 256 << 10
+"""Messages of full streams that one connection keeps before its socket is read no more."""
+
+CLOSE_WAIT_S = 2.0
+"""How long a closing connection may take to read the last -ERR."""
+
+QUEUE_NAME_BYTES_MAX = 255
+"""Frames between brokers give a queue's name one byte of length."""
+
+
+class Held:
+    """Messages that wait for a stream's window."""
+
+    __slots__ = ("messages", "since_ms")
+
+    def __init__(self, now_ms: int) -> None:
+        self.messages: deque[Message] = deque()
+        self.since_ms = now_ms
+        """When the stream last took one."""
+
+
+class ClientConnection(asyncio.Protocol):
+    """A client; implements `ports.Publisher`."""
+
+    def __init__(self, server: ClientServer) -> None:
+        self.server = server
+        self.router = server.router
+        self.turn = server.turn
+        self.id = 0
+        self.peer = ("", 0)
+        self.account = server.router.account(server.default_account)
+        self.info = ClientInfo(self.account.name, "", False)
+        self.name = ""
+        self.language = ""
+        self.library_version = ""
+        self.credential: object | None = None
+        self.echo = True
+        self.verbose = False
+        self.pedantic = False
+        self.headers = False
+        self.no_responders = False
+        self.wants_info = False
+        self.authenticated = False
+        self.closed = False
+        self.close_reason = ""
+        self.out: list[Any] = []
+        self.subscriptions: dict[bytes, Subscription] = {}
+        self.held: dict[str, Held] = {}
+        self.held_bytes = 0
+        self.started_ms = 0
+        self.in_messages = 0
+        self.in_bytes = 0
+        self.out_messages = 0
+        self.out_bytes = 0
+        self._parser = ClientParser(server.limits.max_control_line_bytes, server.limits.max_payload_bytes)
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._pings_out = 0
+        self._reading_paused = False
+        self._fin_sent = False
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Greet with INFO; start the time limit for CONNECT where credentials are asked for."""
+        self._transport = cast("asyncio.Transport", transport)
+        self.peer = (transport.get_extra_info("peername") or ("", 0))[:2]
+        self.started_ms = self.server.clock.monotonic_ms()
+        self._transport.set_write_buffer_limits(high=self.server.limits.max_pending_bytes)
+        refusal = self.server.connected(self)
+        if refusal:
+            self.close(refusal)
+            return
+        self.push(self.server.info_line(self))
+        self.authenticated = not self.server.auth_required
+        wait_ms = (
+            self.server.limits.ping_interval_ms if self.authenticated else self.server.limits.auth_timeout_ms
+        )
+        self._timer = self.server.loop.call_later(wait_ms / 1000, self._time_is_up)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone, and with it all subscriptions."""
+        self._end()
+        self._transport = None
+        self.server.disconnected(self)
+
+    def eof_received(self) -> bool:
+        """The client will send nothing more: what it sent has been routed, and the connection may close."""
+        self.turn.want()
+        return False
+
+    def data_received(self, data: bytes) -> None:
+        """Parse one read and route what it held."""
+        if self.closed:
+            return
+        self._pings_out = 0
+        self.in_bytes += len(data)
+        publishes = self.router.publishes
+        for event in self._parser.feed(data):
+            if type(event) is list:
+                if not self.authenticated:
+                    self.close("Authorization Violation")
+                    break
+                self.in_messages += len(event)
+                publishes(self, event)
+                if self.verbose:
+                    self.push(b"+OK\r\n" * len(event))
+            else:
+                self._operation(event)
+            if self.closed:
+                break
+        self.turn.want()
+
+    # ports.Publisher
+
+    def pause(self, stream: str) -> None:
+        """Hold this connection's messages for `stream` from now on."""
+        if stream not in self.held:
+            self.held[stream] = Held(self.server.clock.monotonic_ms())
+
+    def resume(self, stream: str) -> None:
+        """Offer what is held for `stream` again, in order, until its window is full or nothing is left."""
+        waiting = self.held.get(stream)
+        if waiting is None:
+            return
+        messages = waiting.messages
+        while messages:
+            message = messages[0]
+            if not self.router.offer_again(self, stream, message):
+                break
+            messages.popleft()
+            self.held_bytes -= _size(message)
+            waiting.since_ms = self.server.clock.monotonic_ms()
+        if not messages:
+            self.held.pop(stream, None)
+        self._read_if_room()
+
+    def error(self, text: str) -> None:
+        """Send -ERR; the connection stays."""
+        self.server.counts.errors_sent += 1
+        self.push(b"-ERR '%b'\r\n" % text.encode())
+
+    # Router
+
+    def hold(self, stream: str, message: Message) -> None:
+        """Keep a message that the stream's window had no room for; stop reading when too much is held."""
+        self.pause(stream)
+        self.held[stream].messages.append(message)
+        self.held_bytes += _size(message)
+        self.server.holding()
+        if self.held_bytes > HELD_BYTES_MAX and not self._reading_paused and self._transport is not None:
+            self._reading_paused = True
+            self.server.counts.reading_paused += 1
+            self._transport.pause_reading()
+
+    def refuse_held(self, now_ms: int, wait_ms: int) -> None:
+        """Refuse what has waited for a stream too long: 503 to those that asked for an acknowledgement, -ERR to plain
+        publishers; each is counted (SF-15)."""
+        for stream, waiting in list(self.held.items()):
+            if not waiting.messages:
+                continue
+            if now_ms - waiting.since_ms < wait_ms:
+                continue
+            for message in waiting.messages:
+                self.held_bytes -= _size(message)
+                self.server.counts.held_refused += 1
+                if message[1]:
+                    self.router.no_responders(self, message[1])
+                else:
+                    self.error(
+                        f"Stream '{stream}' takes no messages: a publish to '{_shown(message[0])}' was dropped"
+                    )
+            waiting.messages.clear()
+            waiting.since_ms = now_ms
+        self._read_if_room()
+        self.turn.want()
+
+    def push(self, data: bytes) -> None:
+        """Collect output."""
+        if not self.out:
+            self.turn.dirty.append(self)
+        self.out.append(data)
+        self.turn.want()
+
+    def flush(self) -> None:
+        """Write what was collected; cut the client off when it takes too little."""
+        out = self.out
+        if not out:
+            return
+        transport = self._transport
+        data = b"".join(out)
+        out.clear()
+        if transport is None or self.closed or self._fin_sent:
+            return
+        waiting = transport.get_write_buffer_size()
+        self.out_bytes += len(data)
+        if waiting and waiting + len(data) > self.server.limits.max_pending_bytes:
+            self.server.counts.slow_consumers += 1
+            self.close("Slow Consumer")
+            return
+        transport.write(data)
+
+    def pending_bytes(self) -> int:
+        """Bytes that wait to be taken by the client."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def close(self, reason: str, *, tell: bool = True) -> None:
+        """Send -ERR (clients take it for the end, not for a reason to reconnect, so not where they should) and close,
+        without waiting for the client for longer than a bound."""
+        if self.closed:
+            return
+        self.flush()
+        self._end()
+        self.close_reason = reason
+        transport = self._transport
+        log.info("client %d (%s) closed: %s", self.id, self.peer[0], reason)
+        if transport is None:
+            return
+        if tell and not self._fin_sent:
+            transport.write(b"-ERR '%b'\r\n" % reason.encode())
+        transport.close()
+        self.server.loop.call_later(CLOSE_WAIT_S, transport.abort)
+
+    def finish(self) -> None:
+        """Lame duck: send FIN and read on until the client's (SF-16)."""
+        if self._transport is None or self.closed or self._fin_sent:
+            return
+        self.flush()
+        self._fin_sent = True
+        if self._reading_paused:
+            log.info("client %d is held back by a full window while the broker leaves", self.id)
+        self._transport.write_eof()
+
+    def end_subscription(self, subscription: Subscription) -> None:
+        """Take a subscription out."""
+        if self.subscriptions.pop(subscription.sid, None) is not None:
+            self.router.unsubscribe(subscription)
+
+    # Operations
+
+    def _operation(self, event: Event) -> None:
+        match event:
+            case Ping():
+                self.push(b"PONG\r\n")
+            case Pong():
+                pass
+            case Connect(options):
+                self._connect(options)
+            case Failed(text):
+                self.server.counts.protocol_errors += 1
+                self.close(text)
+            case _ if not self.authenticated:
+                self.close("Authorization Violation")
+            case Subscribe(subject, queue, sid):
+                self._subscribe(subject, queue, sid)
+            case Unsubscribe(sid, max_messages):
+                self._unsubscribe(sid, max_messages)
+
+    def _connect(self, raw: bytes) -> None:
+        try:
+            options = json.loads(raw)
+        except ValueError:
+            options = None
+        if not isinstance(options, dict):
+            self.close(PARSER_ERROR)
+            return
+        if not self.server.authenticate(self, options):
+            self.server.counts.auth_failures += 1
+            self.close("Authorization Violation")
+            return
+        self.authenticated = True
+        self.verbose = options.get("verbose") is True
+        self.pedantic = options.get("pedantic") is True
+        self.echo = options.get("echo") is not False
+        self.headers = options.get("headers") is True
+        self.no_responders = self.headers and options.get("no_responders") is True
+        self.wants_info = options.get("protocol") == 1
+        self.name = str(options.get("name") or "")[:256]
+        self.language = str(options.get("lang") or "")[:64]
+        self.library_version = str(options.get("version") or "")[:64]
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.server.loop.call_later(
+            self.server.limits.ping_interval_ms / 1000, self._time_is_up
+        )
+        self._ok()
+
+    def _subscribe(self, subject: bytes, queue: bytes, sid: bytes) -> None:
+        if not is_valid_filter(subject) or len(queue) > QUEUE_NAME_BYTES_MAX:
+            self.error("Invalid Subject")
+            return
+        if sid in self.subscriptions:
+            self._ok()
+            return
+        if len(self.subscriptions) >= self.server.limits.max_subscriptions:
+            self.error("maximum subscriptions exceeded")
+            return
+        subscription = Subscription(self, subject, queue, sid)
+        self.subscriptions[sid] = subscription
+        self.router.subscribe(subscription)
+        self._ok()
+
+    def _unsubscribe(self, sid: bytes, max_messages: int) -> None:
+        subscription = self.subscriptions.get(sid)
+        if subscription is not None:
+            subscription.max_messages = max_messages
+            if subscription.delivered >= max_messages:  # also when there is no maximum
+                self.end_subscription(subscription)
+        self._ok()
+
+    def _ok(self) -> None:
+        if self.verbose:
+            self.push(b"+OK\r\n")
+
+    # Time and end
+
+    def _time_is_up(self) -> None:
+        """No CONNECT in time, or the next PING is due."""
+        self._timer = None
+        if self.closed:
+            return
+        limits = self.server.limits
+        if not self.authenticated:
+            self.close("Authentication Timeout")
+            return
+        if not self._reading_paused:
+            if self._pings_out >= limits.pings_out_max:
+                self.server.counts.stale_connections += 1
+                self.close("Stale Connection")
+                return
+            self._pings_out += 1
+        self.push(b"PING\r\n")
+        self._timer = self.server.loop.call_later(limits.ping_interval_ms / 1000, self._time_is_up)
+
+    def _read_if_room(self) -> None:
+        if self._reading_paused and self.held_bytes <= HELD_BYTES_MAX // 2:
+            self._reading_paused = False
+            self._pings_out = 0
+            if self._transport is not None and not self.closed:
+                self._transport.resume_reading()
+
+    def _end(self) -> None:
+        """Stop taking part: no more input, no subscriptions. What is held stays until its streams took it."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for subscription in self.subscriptions.values():
+            self.router.unsubscribe(subscription)
+        self.subscriptions.clear()
+        self.turn.want()
+
+
+def _size(message: Message) -> int:
+    return len(message[0]) + len(message[1]) + len(message[2]) + len(message[3])
+
+
+def _shown(subject: bytes) -> str:
+    return subject[:128].decode(errors="replace")

@@ -1,0 +1,65 @@
+"""What the network layer asks of the core (JetStream): the other half of `ports.Network` and `ports.Publisher`.
+
+A broker without a core is a plain NATS server: every hook is absent then.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from supercluster.broker.ports import ClientInfo, PeerInfo, Publisher
+
+
+class Window(Protocol):
+    """A stream's ingest window on this broker."""
+
+    @property
+    def stream(self) -> str:
+        """Name of the stream, for `Publisher.pause`, `resume` and refusals; unique in the broker."""
+        ...
+
+    def take(self, publisher: Publisher, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> bool:
+        """Number and keep a message. False: the window is full; the message is offered again after
+        `publisher.resume(stream)`, and until then nothing of this publisher for this stream is offered."""
+        ...
+
+
+class CoreHooks(Protocol):
+    """Calls are made on the loop's thread, in the order in which the bytes came."""
+
+    def capture(self, account: str, subject: bytes) -> Window | None:
+        """The window of the stream that captures `subject`. Asked once per subject until `invalidate_captures`."""
+        ...
+
+    def captures_inboxes(self, account: str) -> bool:
+        """Could any stream's filter match a subject that starts with `_INBOX.`? While not, unique reply subjects are
+        routed without asking `capture`."""
+        ...
+
+    def on_api(self, client: ClientInfo, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+        """A publish to `$JS.API.…` or `$JS.ACK.…` by a client of this broker."""
+        ...
+
+    def turn(self) -> None:
+        """All that was readable has been parsed: append, replicate, commit, answer."""
+        ...
+
+    def on_frame(self, node: str, frame_type: int, body: memoryview) -> None:
+        """A frame of type 32 or more from a linked broker."""
+        ...
+
+    def on_link_up(self, peer: PeerInfo) -> None:
+        """Frames can be sent to the broker from now on."""
+        ...
+
+    def on_link_down(self, node: str) -> None:
+        """Frames on the way to or from the broker may be lost."""
+        ...
+
+    def tick(self) -> None:
+        """Time has passed; called at `next_deadline_ms` at the latest."""
+        ...
+
+    def next_deadline_ms(self) -> int:
+        """When `tick` is wanted, on the monotonic clock; asked after every turn and tick."""
+        ...

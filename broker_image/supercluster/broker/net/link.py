@@ -1,0 +1,257 @@
+"""A link to another broker: two connections, frames both ways, collected and written once per turn.
+
+`LinkConnection` is one socket of the pair with its handshake; `Link` is the pair once both are up. Everything queued
+on the control connection keeps its order: interest, messages and the core's frames.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, cast
+
+from supercluster.broker.ports import Channel, PeerInfo
+from supercluster.broker.protocol.frames import (
+    FRAME_BYTES_MAX,
+    Buffer,
+    FrameError,
+    FrameReader,
+    FrameType,
+    Hello,
+    decode_hello,
+    frame,
+    message_head,
+    message_pieces,
+)
+
+if TYPE_CHECKING:
+    from supercluster.broker.net.mesh import Mesh
+
+log = logging.getLogger(__name__)
+
+HELLO_BYTES_MAX = 8192
+"""Whoever has not authenticated can't make us keep more than this."""
+
+QUEUE_BYTES_MAX = {Channel.CONTROL: 64 << 20, Channel.BULK: 64 << 20}
+"""Unsent bytes on a connection beyond which frames are dropped (their senders repeat them)."""
+
+BATCH_BYTES_MAX = 1 << 20
+"""Messages are put in one frame until it has this size."""
+
+
+class LinkConnection(asyncio.Protocol):
+    """One socket of a pair of brokers."""
+
+    def __init__(self, mesh: Mesh, channel: Channel | None, pair: str, expected: str) -> None:
+        self.mesh = mesh
+        self.channel = channel
+        """None for one that was accepted and has not said HELLO yet."""
+        self.pair = pair
+        self.expected = expected
+        """The broker that was dialled; empty for an accepted connection."""
+        self.hello: Hello | None = None
+        self.link: Link | None = None
+        self.greeted: asyncio.Future[Hello] = mesh.loop.create_future()
+        self.out: list[Buffer] = []
+        self.out_bytes = 0
+        self.closed = False
+        self.heard_ms = mesh.clock.monotonic_ms()
+        self.sent_ms = self.heard_ms
+        self.in_bytes = 0
+        self.sent_bytes = 0
+        self.address = ""
+        self._reader = FrameReader(HELLO_BYTES_MAX)
+        self._early: list[tuple[int, memoryview]] = []
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start the handshake's time limit; the one that dialled speaks first."""
+        self._transport = cast("asyncio.Transport", transport)
+        self.address = str((transport.get_extra_info("peername") or ("",))[0])
+        self._timer = self.mesh.loop.call_later(self.mesh.handshake_s, self._too_slow)
+        if self.channel is not None:
+            self.greet(self.channel)
+        elif not self.mesh.accepted(self):
+            self.close("too many connections are shaking hands")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone."""
+        self.close(f"connection lost{f' ({exc})' if exc else ''}")
+        self._transport = None
+
+    def data_received(self, data: bytes) -> None:
+        """Cut the bytes into frames and hand them on."""
+        if self.closed:
+            return
+        self.heard_ms = self.mesh.clock.monotonic_ms()
+        self.in_bytes += len(data)
+        try:
+            for frame_type, body in self._reader.feed(data):
+                if self.hello is None:
+                    self._greeting(frame_type, body)
+                elif self.link is None:
+                    self._early.append((frame_type, body))
+                    if self._transport is not None:
+                        self._transport.pause_reading()
+                else:
+                    self.mesh.frame(self.link, frame_type, body)
+                if self.closed:
+                    return
+        except FrameError as error:
+            self.close(f"broken frame: {error}")
+        self.mesh.turn.want()
+
+    def _greeting(self, frame_type: int, body: memoryview) -> None:
+        if frame_type == FrameType.REFUSED:
+            raise FrameError(f"refused: {bytes(body)[:500].decode(errors='replace')}")
+        if frame_type != FrameType.HELLO:
+            raise FrameError(f"first frame is of type {frame_type}; it has to be HELLO")
+        hello = decode_hello(body)
+        refusal = self.mesh.judge(self, hello)
+        if refusal:
+            log.warning("link with %s (%s) refused: %s", hello.node, self.address, refusal)
+            self.refuse(refusal)
+            return
+        self.hello = hello
+        self._reader.frame_bytes_max = FRAME_BYTES_MAX
+        self.mesh.greeted(self, hello)
+
+    # Link
+
+    def start(self, link: Link) -> None:
+        """Both connections are up: frames that came before are handed on."""
+        self.link = link
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._early and self._transport is not None:
+            self._transport.resume_reading()
+            early, self._early = self._early, []
+            try:
+                for frame_type, body in early:
+                    self.mesh.frame(link, frame_type, body)
+            except FrameError as error:
+                self.close(f"broken frame: {error}")
+
+    def greet(self, channel: Channel) -> None:
+        """Send HELLO."""
+        self.write_frame(FrameType.HELLO, [self.mesh.hello_body(channel, self.pair)])
+        self.flush()
+
+    def refuse(self, text: str) -> None:
+        """Say why, and close."""
+        self.write_frame(FrameType.REFUSED, [text.encode()])
+        self.flush()
+        self.close(text)
+
+    def write_frame(self, frame_type: int, body: list[Buffer] | tuple[Buffer, ...]) -> None:
+        """Collect a frame."""
+        if not self.out:
+            self.mesh.turn.dirty.append(self)
+        pieces = frame(frame_type, body)
+        self.out += pieces
+        self.out_bytes += 5 + sum(map(len, body))
+
+    def flush(self) -> None:
+        """Write what was collected."""
+        if self.link is not None and self.channel is Channel.CONTROL:
+            self.link.seal()
+        if not self.out:
+            return
+        data = b"".join(self.out)
+        self.out.clear()
+        self.out_bytes = 0
+        if self._transport is None or self.closed:
+            return
+        self.sent_ms = self.mesh.clock.monotonic_ms()
+        self.sent_bytes += len(data)
+        self._transport.write(data)
+
+    def pending_bytes(self) -> int:
+        """Bytes that are not yet with the kernel."""
+        waiting = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        return waiting + self.out_bytes
+
+    def close(self, reason: str) -> None:
+        """Give the connection up, and the link with it."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._transport is not None:
+            self._transport.close()
+            self.mesh.loop.call_later(1.0, self._transport.abort)
+        if not self.greeted.done():
+            self.greeted.set_exception(ConnectionError(reason))
+            self.greeted.exception()
+        self.mesh.connection_closed(self, reason)
+
+    def _too_slow(self) -> None:
+        self._timer = None
+        self.close("no handshake within the time limit")
+
+
+class Link:
+    """Both connections to a broker."""
+
+    def __init__(self, peer: PeerInfo, control: LinkConnection, bulk: LinkConnection) -> None:
+        self.peer = peer
+        self.control = control
+        self.bulk = bulk
+        self.down: asyncio.Future[str] = control.mesh.loop.create_future()
+        self.leaving = False
+        """The broker is a lame duck: clients are not sent there."""
+        self.interest: dict[str, set[tuple[bytes, bytes]]] = {}
+        """Account → (subject, queue) that the broker said it has subscribers for."""
+        self.dropped_messages = 0
+        self.dropped_frames = 0
+        self._account = ""
+        self._messages: list[Buffer] = []
+        self._message_bytes = 0
+
+    def message(
+        self,
+        account: str,
+        plain: bool,
+        queues: list[bytes] | tuple[()],
+        message: tuple[bytes, bytes, bytes, bytes],
+    ) -> bool:
+        """Collect a message for the broker's subscribers; False when its queue is full."""
+        control = self.control
+        if control.closed or control.pending_bytes() > QUEUE_BYTES_MAX[Channel.CONTROL]:
+            self.dropped_messages += 1
+            return False
+        if account != self._account or self._message_bytes > BATCH_BYTES_MAX:
+            self.seal()
+            self._account = account
+        if not self._messages:
+            self._messages.append(message_head(account))
+            if not control.out:
+                control.mesh.turn.dirty.append(control)
+        subject, reply, header, payload = message
+        self._messages += message_pieces(plain, queues, subject, reply, header, payload)
+        self._message_bytes += len(payload) + len(header) + 64
+        return True
+
+    def seal(self) -> None:
+        """Make one frame of the messages collected so far."""
+        if self._messages:
+            messages, self._messages = self._messages, []
+            self._message_bytes = 0
+            self.control.write_frame(FrameType.MESSAGES, messages)
+
+    def frame(self, frame_type: int, body: list[Buffer], channel: Channel) -> bool:
+        """Collect a frame; False when the connection's queue is full."""
+        connection = self.control if channel is Channel.CONTROL else self.bulk
+        if connection.closed or connection.pending_bytes() > QUEUE_BYTES_MAX[channel]:
+            self.dropped_frames += 1
+            return False
+        if channel is Channel.CONTROL:
+            self.seal()
+        connection.write_frame(frame_type, body)
+        return True

@@ -1,0 +1,399 @@
+"""Who gets a message: plain subscribers here, brokers with interest, the stream that captures it, the API.
+
+The route of a known subject is one dict hit. A message crosses a link at most once, carrying what is wanted there
+(plain subscribers, one member of each queue group), and what came over a link never crosses another (CL-1). Queue
+groups get one member across the cluster, local members first (CL-2). Output is only collected here; the turn of the
+loop writes it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from supercluster.broker.net.hooks import CoreHooks
+from supercluster.broker.net.subscription import Account, Subscription
+from supercluster.broker.net.turn import Turn
+from supercluster.broker.ports import Channel
+from supercluster.broker.protocol import headers
+from supercluster.broker.protocol.frames import FrameType, RemoteMessage, encode_deliver
+from supercluster.broker.protocol.parser import Publishes
+from supercluster.broker.protocol.subjects import ACK_PREFIX, API_PREFIX, INBOX_PREFIX, is_valid_literal
+from supercluster.broker.protocol.sublist import UNRESOLVED, GroupMatch, Match
+
+if TYPE_CHECKING:
+    from supercluster.broker.net.client import ClientConnection
+    from supercluster.broker.net.mesh import Mesh
+
+DEFAULT_ACCOUNT = "$G"
+
+_CRLF = b"\r\n"
+_SIZES = [b"%d\r\n" % size for size in range(4096)]
+"""The usual sizes, already written out as they end a MSG line."""
+
+_INVALID: Match[Subscription] = Match([], set(), [])
+_INVALID.window = None
+_API_ONLY: Match[Subscription] = Match([], set(), [])
+_API_ONLY.window = None
+_API_ONLY.is_api = True
+
+
+@dataclass(slots=True)
+class RouterCounts:
+    """For /varz and /metrics."""
+
+    no_responders: int = 0
+    invalid_subjects: int = 0
+
+
+class Router:
+    """Routes messages; implements `ports.Network`."""
+
+    def __init__(self, turn: Turn) -> None:
+        self.turn = turn
+        self.accounts: dict[str, Account] = {}
+        self.mesh: Mesh | None = None
+        self.counts = RouterCounts()
+        self._core: CoreHooks | None = None
+
+    def attach(self, core: CoreHooks | None) -> None:
+        """Plug the core in; without one this is a plain NATS server."""
+        self._core = core
+        self.invalidate_captures()
+
+    def account(self, name: str) -> Account:
+        """The account of that name; made when first asked for."""
+        found = self.accounts.get(name)
+        if found is None:
+            found = self.accounts[name] = Account(name)
+        return found
+
+    def invalidate_captures(self) -> None:
+        """The streams' subjects have changed: ask the core again."""
+        for account in self.accounts.values():
+            account.sublist.invalidate()
+
+    # Clients
+
+    def publishes(self, origin: ClientConnection, batch: Publishes) -> None:
+        """Route a run of publishes of one client, in order."""
+        account = origin.account
+        get = account.sublist.cache.get
+        held = origin.held
+        core = self._core
+        for message in batch:
+            subject, reply, header, payload = message
+            match = get(subject)
+            if match is None or match.window is UNRESOLVED:
+                match = self.find(account, subject)
+            delivered = match.anyone and self._fan_out(account, match, message, origin)
+            window = match.window
+            if window is not None:
+                if (held and window.stream in held) or not window.take(
+                    origin, subject, reply, header, payload
+                ):
+                    origin.hold(window.stream, message)
+            elif match.is_api and core is not None:
+                core.on_api(origin.info, subject, reply, header, payload)
+            elif not delivered:
+                self._undelivered(origin, match, reply)
+
+    def find(self, account: Account, subject: bytes) -> Match[Subscription]:
+        """The route of a subject that a client published to, with its window or API flag."""
+        sublist = account.sublist
+        core = self._core
+        if core is not None and subject.startswith((API_PREFIX, ACK_PREFIX)):
+            if not sublist.first_token_is_wanted(b"$JS"):
+                return _API_ONLY
+            match = sublist.lookup(subject)
+            match.window = None
+            match.is_api = True
+            return match
+        if not is_valid_literal(subject):
+            return _INVALID
+        if core is not None and subject.startswith(INBOX_PREFIX) and core.captures_inboxes(account.name):
+            match = sublist.lookup(subject)
+            match.window = core.capture(account.name, subject)
+            return match
+        match = sublist.match(subject)
+        if match.window is UNRESOLVED:
+            inbox = subject.startswith(INBOX_PREFIX)
+            match.window = core.capture(account.name, subject) if core is not None and not inbox else None
+        return match
+
+    def offer_again(
+        self, origin: ClientConnection, stream: str, message: tuple[bytes, bytes, bytes, bytes]
+    ) -> bool:
+        """Offer a held message to its stream; False when the window is still full.
+
+        Where the stream is gone, the message goes the way of one that no stream captures.
+        """
+        subject, reply, header, payload = message
+        match = self.find(origin.account, subject)
+        window = match.window
+        if window is None:
+            self._undelivered(origin, match, reply)
+            return True
+        if window.stream != stream and window.stream in origin.held:
+            origin.hold(window.stream, message)
+            return True
+        taken: bool = window.take(origin, subject, reply, header, payload)
+        return taken
+
+    def no_responders(self, origin: ClientConnection, reply: bytes) -> None:
+        """Tell the requester, if it has a subscription for the answer, that nobody is there (status 503)."""
+        self.counts.no_responders += 1
+        for subscription in self._local(origin.account.sublist.match(reply)):
+            if subscription.connection is origin:
+                self._put(subscription, (reply, b"", headers.NO_RESPONDERS, b""))
+                return
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """A client subscribed."""
+        account = subscription.connection.account
+        count = account.add(subscription)
+        if self.mesh is not None and (count == 1 or subscription.queue):
+            self.mesh.interest_changed(account.name, subscription.subject, subscription.queue, count)
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """A subscription ended, or its client went."""
+        account = subscription.connection.account
+        count = account.discard(subscription)
+        if self.mesh is not None and (count == 0 or subscription.queue):
+            self.mesh.interest_changed(account.name, subscription.subject, subscription.queue, count)
+
+    # Links
+
+    def remote_messages(self, account_name: str, messages: Sequence[RemoteMessage]) -> None:
+        """Messages that came over a link: for local subscribers only."""
+        account = self.account(account_name)
+        for plain, queues, subject, reply, header, payload in messages:
+            match = account.sublist.match(subject)
+            message = (subject, reply, header, payload)
+            if plain:
+                for subscription in match.plain:
+                    self._put(subscription, message)
+            for group in match.groups:
+                if group.name in queues and group.local:
+                    self._put(self._one_of(group.local), message)
+
+    def remote_interest(
+        self, node: str, account_name: str, entries: Sequence[tuple[bytes, bytes, int]]
+    ) -> None:
+        """A linked broker's subscriptions changed."""
+        sublist = self.account(account_name).sublist
+        for subject, queue, members in entries:
+            sublist.set_remote(node, subject, queue, members)
+
+    # ports.Network
+
+    def send(self, node: str, frame_type: int, body: Sequence[bytes | memoryview], channel: Channel) -> bool:
+        """See `ports.Network`."""
+        return self.mesh is not None and self.mesh.send(node, frame_type, body, channel)
+
+    def publish(self, account: str, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+        """See `ports.Network`."""
+        where = self.account(account)
+        match = where.sublist.match(subject)
+        if match.anyone:
+            self._fan_out(where, match, (subject, reply, header, payload), None)
+            self.turn.want()
+
+    def publish_many(self, account: str, messages: Sequence[tuple[bytes, bytes]]) -> None:
+        """See `ports.Network`."""
+        where = self.account(account)
+        match_of = where.sublist.match
+        dirty = self.turn.dirty
+        for subject, payload in messages:
+            match = match_of(subject)
+            plain = match.plain
+            if len(plain) == 1 and not match.groups and not match.nodes and not plain[0].max_messages:
+                subscription = plain[0]
+                connection = subscription.connection
+                out = connection.out
+                if not out:
+                    dirty.append(connection)
+                size = len(payload)
+                out += (
+                    b"MSG ",
+                    subject,
+                    subscription.middle,
+                    _SIZES[size] if size < 4096 else b"%d\r\n" % size,
+                    payload,
+                    _CRLF,
+                )
+                connection.out_messages += 1
+                subscription.delivered += 1
+            elif match.anyone:
+                self._fan_out(where, match, (subject, b"", b"", payload), None)
+        self.turn.want()
+
+    def deliver(
+        self, account: str, inbox: bytes, items: Sequence[tuple[bytes, bytes, bytes, bytes | memoryview]]
+    ) -> None:
+        """See `ports.Network`."""
+        where = self.account(account)
+        match = where.sublist.match(inbox)
+        self.turn.want()
+        for subscription in match.plain:
+            self._put_items(subscription, items)
+        nodes = set(match.nodes)
+        for group in match.groups:
+            if group.local:
+                self._put_items(self._one_of(group.local), items)
+            elif group.remote:
+                nodes.add(self._node_of(group))
+        for node in nodes:
+            self.send(node, FrameType.DELIVER, encode_deliver(account, inbox, items), Channel.CONTROL)
+
+    def remote_deliver(
+        self, account: str, inbox: bytes, items: Sequence[tuple[bytes, bytes, bytes, bytes | memoryview]]
+    ) -> None:
+        """A linked broker's `deliver`."""
+        match = self.account(account).sublist.match(inbox)
+        for subscription in match.plain:
+            self._put_items(subscription, items)
+        for group in match.groups:
+            if group.local:
+                self._put_items(self._one_of(group.local), items)
+
+    def has_interest(self, account: str, subject: bytes) -> bool:
+        """See `ports.Network`."""
+        found = self.accounts.get(account)
+        return found is not None and found.sublist.match(subject).anyone
+
+    def pending_bytes(self, account: str, inbox: bytes) -> int:
+        """See `ports.Network`."""
+        found = self.accounts.get(account)
+        if found is None:
+            return 0
+        match = found.sublist.match(inbox)
+        waiting = [subscription.connection.pending_bytes() for subscription in self._local(match)]
+        if self.mesh is not None:
+            nodes = {*match.nodes, *(node for group in match.groups for node in group.remote)}
+            waiting += [self.mesh.pending_bytes(node) for node in nodes]
+        return max(waiting, default=0)
+
+    # Within
+
+    def _fan_out(
+        self,
+        account: Account,
+        match: Match[Subscription],
+        message: tuple[bytes, bytes, bytes, bytes],
+        origin: ClientConnection | None,
+    ) -> bool:
+        """Give a message to all that want it, here and on links. False when in the end nobody did."""
+        echo = origin is None or origin.echo
+        delivered = False
+        for subscription in match.plain:
+            if echo or subscription.connection is not origin:
+                self._put(subscription, message)
+                delivered = True
+        nodes: dict[str, list[bytes]] = {}
+        for group in match.groups:
+            members = group.local
+            if not echo:
+                members = [member for member in members if member.connection is not origin]
+            if members:
+                self._put(self._one_of(members), message)
+                delivered = True
+            elif group.remote:
+                nodes.setdefault(self._node_of(group), []).append(group.name)
+        mesh = self.mesh
+        if mesh is not None and (nodes or match.nodes):
+            for node in match.nodes:
+                delivered |= mesh.send_message(node, account.name, True, nodes.pop(node, ()), message)
+            for node, queues in nodes.items():
+                delivered |= mesh.send_message(node, account.name, False, queues, message)
+        return delivered
+
+    def _put(self, subscription: Subscription, message: tuple[bytes, bytes, bytes, bytes]) -> None:
+        """Collect a MSG or HMSG for one subscription."""
+        subject, reply, header, payload = message
+        connection = subscription.connection
+        out = connection.out
+        if not out:
+            self.turn.dirty.append(connection)
+        size = len(payload)
+        if header and connection.headers:
+            out += (
+                b"HMSG ",
+                subject,
+                subscription.middle,
+                b"%b %d %d\r\n" % (reply, len(header), len(header) + size)
+                if reply
+                else b"%d %d\r\n" % (len(header), len(header) + size),
+                header,
+                payload,
+                _CRLF,
+            )
+        else:
+            out += (
+                b"MSG ",
+                subject,
+                subscription.middle,
+                b"%b %d\r\n" % (reply, size) if reply else _SIZES[size] if size < 4096 else b"%d\r\n" % size,
+                payload,
+                _CRLF,
+            )
+        connection.out_messages += 1
+        subscription.delivered += 1
+        if subscription.max_messages and subscription.delivered >= subscription.max_messages:
+            connection.end_subscription(subscription)
+
+    def _put_items(
+        self, subscription: Subscription, items: Sequence[tuple[bytes, bytes, bytes, bytes | memoryview]]
+    ) -> None:
+        """Collect a pull consumer's batch for one subscription."""
+        connection = subscription.connection
+        if subscription.max_messages:
+            for subject, reply, header, payload in items:
+                if subscription.sid in connection.subscriptions:
+                    self._put(subscription, (subject, reply, header, bytes(payload)))
+            return
+        out = connection.out
+        if not out:
+            self.turn.dirty.append(connection)
+        middle = subscription.middle
+        pieces: list[Any] = []
+        for subject, reply, header, payload in items:
+            size = len(payload)
+            if header and connection.headers:
+                sizes = b"%d %d\r\n" % (len(header), len(header) + size)
+                gap = b" " if reply else b""
+                pieces += (b"HMSG ", subject, middle, reply, gap, sizes, header, payload, _CRLF)
+            elif reply:
+                sizes = _SIZES[size] if size < 4096 else b"%d\r\n" % size
+                pieces += (b"MSG ", subject, middle, reply, b" ", sizes, payload, _CRLF)
+            else:
+                sizes = _SIZES[size] if size < 4096 else b"%d\r\n" % size
+                pieces += (b"MSG ", subject, middle, sizes, payload, _CRLF)
+        out += pieces
+        subscription.delivered += len(items)
+        connection.out_messages += len(items)
+
+    def _undelivered(self, origin: ClientConnection, match: Match[Subscription], reply: bytes) -> None:
+        if match is _INVALID:
+            self.counts.invalid_subjects += 1
+            if origin.pedantic:
+                origin.error("Invalid Publish Subject")
+        if reply and origin.no_responders:
+            self.no_responders(origin, reply)
+
+    @staticmethod
+    def _local(match: Match[Subscription]) -> list[Subscription]:
+        return match.plain + [member for group in match.groups for member in group.local]
+
+    @staticmethod
+    def _one_of(members: list[Subscription]) -> Subscription:
+        return members[int(random.random() * len(members))] if len(members) > 1 else members[0]
+
+    @staticmethod
+    def _node_of(group: GroupMatch[Subscription]) -> str:
+        """A broker with members of the group, by their number."""
+        if len(group.remote) == 1:
+            return next(iter(group.remote))
+        return random.choices(list(group.remote), weights=list(group.remote.values()))[0]

@@ -1,0 +1,223 @@
+"""The client listener: who is connected, who may connect, what all of them are told."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from supercluster.broker.net.client import ClientConnection
+from supercluster.broker.net.info import ServerFacts, info_line
+from supercluster.broker.net.router import DEFAULT_ACCOUNT, Router
+from supercluster.broker.net.turn import Turn
+from supercluster.broker.ports import ClientInfo, Clock
+from supercluster.broker.runtime.credentials import Credentials, User
+from supercluster.broker.runtime.settings import Limits
+
+log = logging.getLogger(__name__)
+
+HELD_CHECK_S = 0.25
+"""How often it is checked whether held messages have waited too long; only while some are held."""
+
+BACKLOG = 1024
+
+
+@dataclass(slots=True)
+class ServerCounts:
+    """For /varz and /metrics."""
+
+    connections_total: int = 0
+    slow_consumers: int = 0
+    stale_connections: int = 0
+    auth_failures: int = 0
+    protocol_errors: int = 0
+    errors_sent: int = 0
+    reading_paused: int = 0
+    held_refused: int = 0
+    in_messages: int = 0
+    in_bytes: int = 0
+    out_messages: int = 0
+    out_bytes: int = 0
+
+
+class ClientServer:
+    """All clients of a broker."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        router: Router,
+        turn: Turn,
+        limits: Limits,
+        credentials: Credentials,
+    ) -> None:
+        self.loop = loop
+        self.clock = clock
+        self.router = router
+        self.turn = turn
+        self.limits = limits
+        self.credentials = credentials
+        self.default_account = DEFAULT_ACCOUNT
+        self.counts = ServerCounts()
+        self.clients: dict[int, ClientConnection] = {}
+        self.lame_duck = False
+        self.facts: ServerFacts | None = None
+        self._lingering: set[ClientConnection] = set()
+        """Gone clients with messages that still wait for their streams."""
+        self._listener: asyncio.Server | None = None
+        self._peer_urls: list[str] = []
+        self._last_id = 0
+        self._held_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def auth_required(self) -> bool:
+        """Do clients need credentials?"""
+        return bool(self.credentials.users)
+
+    async def listen(self, host: str, port: int) -> int:
+        """Bind without accepting anyone yet; returns the port.
+
+        Raises:
+            OSError: the address is in use or not ours.
+        """
+        self._listener = await self.loop.create_server(
+            lambda: ClientConnection(self), host, port, backlog=BACKLOG, start_serving=False
+        )
+        bound: int = self._listener.sockets[0].getsockname()[1]
+        return bound
+
+    async def start(self, facts: ServerFacts) -> None:
+        """Accept clients from now on (SF-14: once the broker knows the streams)."""
+        self.facts = facts
+        if self._listener is not None:
+            await self._listener.start_serving()
+
+    def stop_accepting(self) -> None:
+        """Close the listener; the clients stay."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    # Connections
+
+    def connected(self, client: ClientConnection) -> str:
+        """A client came; returns why it can't stay, or an empty text."""
+        self._last_id += 1
+        client.id = self._last_id
+        self.counts.connections_total += 1
+        full = len(self.clients) >= self.limits.max_connections
+        self.clients[client.id] = client
+        return "maximum connections exceeded" if full else ""
+
+    def disconnected(self, client: ClientConnection) -> None:
+        """A client's socket is gone."""
+        self.clients.pop(client.id, None)
+        self.counts.in_messages += client.in_messages
+        self.counts.in_bytes += client.in_bytes
+        self.counts.out_messages += client.out_messages
+        self.counts.out_bytes += client.out_bytes
+        if client.held_bytes:
+            self._lingering.add(client)
+            self.holding()
+
+    def authenticate(self, client: ClientConnection, options: Mapping[str, Any]) -> bool:
+        """Judge CONNECT's credentials and give the client its account."""
+        user: User | None = None
+        if self.auth_required:
+            given = [options.get(name) for name in ("user", "pass", "auth_token")]
+            texts = [text if isinstance(text, str) else "" for text in given]
+            user = self.credentials.find(*texts)
+            if user is None:
+                log.warning("client %d (%s): wrong or missing credentials", client.id, client.peer[0])
+                return False
+        client.credential = user
+        account = user.account if user is not None else self.default_account
+        if account != client.account.name:
+            for subscription in list(client.subscriptions.values()):
+                client.end_subscription(subscription)
+            client.account = self.router.account(account)
+        client.info = ClientInfo(
+            account, user.user if user is not None else "", user is None or user.is_operator
+        )
+        return True
+
+    def credentials_changed(self) -> None:
+        """Cut off clients whose credentials are no longer among the valid ones (CL-5)."""
+        valid = set(self.credentials.users)
+        for client in list(self.clients.values()):
+            if client.credential is not None and client.credential not in valid:
+                client.close("User Authentication Revoked")
+            elif client.credential is None and client.authenticated and valid:
+                client.close("User Authentication Expired")
+
+    # INFO
+
+    def info_line(self, client: ClientConnection) -> bytes:
+        """INFO for a client."""
+        assert self.facts is not None
+        own = [] if self.lame_duck else [self.facts.client_url]
+        return info_line(
+            self.facts, client.id, client.peer[0], own + self._peer_urls, self.auth_required, self.lame_duck
+        )
+
+    def set_peer_urls(self, urls: list[str]) -> None:
+        """The brokers of the cluster came or went: tell the clients (CL-4)."""
+        if urls == self._peer_urls:
+            return
+        self._peer_urls = urls
+        self.push_info()
+
+    def push_info(self) -> None:
+        """Send INFO to all that take it at any time."""
+        for client in self.clients.values():
+            if client.wants_info and not client.closed:
+                client.push(self.info_line(client))
+
+    # Held messages
+
+    def holding(self) -> None:
+        """Some connection holds messages for a full stream: watch that none waits too long."""
+        if self._held_timer is None:
+            self._held_timer = self.loop.call_later(HELD_CHECK_S, self._check_held)
+
+    @property
+    def held_bytes(self) -> int:
+        """All that is held for full streams."""
+        return sum(client.held_bytes for client in (*self.clients.values(), *self._lingering))
+
+    def _check_held(self) -> None:
+        self._held_timer = None
+        now_ms = self.clock.monotonic_ms()
+        again = False
+        for client in (*self.clients.values(), *self._lingering):
+            if client.held_bytes:
+                client.refuse_held(now_ms, self.limits.window_wait_ms)
+                again |= client.held_bytes > 0
+        self._lingering = {client for client in self._lingering if client.held_bytes}
+        if again:
+            self.holding()
+
+    # The end
+
+    def begin_lame_duck(self) -> None:
+        """Take no one in any more, and ask those that are here to leave."""
+        self.lame_duck = True
+        self.stop_accepting()
+        self.push_info()
+
+    def finish_clients(self) -> None:
+        """Send FIN to every client; what they still send is taken (SF-16)."""
+        for client in list(self.clients.values()):
+            client.finish()
+
+    def abort(self) -> None:
+        """Close whatever is left."""
+        self.stop_accepting()
+        if self._held_timer is not None:
+            self._held_timer.cancel()
+            self._held_timer = None
+        for client in list(self.clients.values()):
+            client.close("Server Shutdown", tell=False)

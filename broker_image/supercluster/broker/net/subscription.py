@@ -1,0 +1,56 @@
+"""A client's subscription, and the account that it lives in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from supercluster.broker.protocol.sublist import Sublist
+
+if TYPE_CHECKING:
+    from supercluster.broker.net.client import ClientConnection
+
+
+class Subscription:
+    """SUB of one client. `middle` is what stands between subject and sizes in a MSG line."""
+
+    __slots__ = ("connection", "delivered", "max_messages", "middle", "queue", "sid", "subject")
+
+    def __init__(self, connection: ClientConnection, subject: bytes, queue: bytes, sid: bytes) -> None:
+        self.connection = connection
+        self.subject = subject
+        self.queue = queue
+        self.sid = sid
+        self.middle = b" " + sid + b" "
+        self.max_messages = 0
+        """UNSUB with a maximum: the subscription ends after so many; 0: no end."""
+        self.delivered = 0
+
+
+class Account:
+    """Subscriptions of one account, and how many of them each subject and queue has on this broker."""
+
+    __slots__ = ("interest", "name", "sublist")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.sublist: Sublist[Subscription] = Sublist()
+        self.interest: dict[tuple[bytes, bytes], int] = {}
+        """(subject, queue) → local subscriptions: what links are told."""
+
+    def add(self, subscription: Subscription) -> int:
+        """Insert; returns how many there are now on its subject and queue."""
+        key = (subscription.subject, subscription.queue)
+        count = self.interest[key] = self.interest.get(key, 0) + 1
+        self.sublist.insert(subscription.subject, subscription.queue, subscription)
+        return count
+
+    def discard(self, subscription: Subscription) -> int:
+        """Remove; returns how many are left on its subject and queue."""
+        key = (subscription.subject, subscription.queue)
+        count = self.interest[key] - 1
+        if count:
+            self.interest[key] = count
+        else:
+            del self.interest[key]
+        self.sublist.remove(subscription.subject, subscription.queue, subscription)
+        return count

@@ -1,0 +1,298 @@
+"""Frames between brokers: `u32 size | u8 type | body`, big-endian; size counts type and body.
+
+Types 0 to 31 are the network layer's and laid out here; 32 and up are carried unread. A frame that says more than it
+holds, or more than the limit, is a `FrameError`: the link is given up, never guessed at.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from enum import IntEnum
+from struct import Struct
+from typing import TypeAlias
+
+Buffer: TypeAlias = bytes | memoryview
+
+VERSION = 1
+"""Version of the frames this broker speaks; the smaller of a pair's is spoken."""
+
+FRAME_BYTES_MAX = 64 << 20
+CORE_TYPES_FROM = 32
+
+_HEAD = Struct(">IB")
+_SHORT = Struct(">H")
+_LONG = Struct(">I")
+_INTEREST = Struct(">IBH")
+_MESSAGE = Struct(">BBHHII")
+_ITEM = Struct(">HHII")
+
+
+class FrameError(Exception):
+    """What came over a link is no frame of ours."""
+
+
+class FrameType(IntEnum):
+    """Types of the network layer."""
+
+    HELLO = 0
+    REFUSED = 1
+    PING = 2
+    LEAVING = 3
+    INTEREST = 4
+    MESSAGES = 5
+    DELIVER = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """First frame of both sides of a link's connection."""
+
+    version: int
+    super_cluster: str
+    identity: str
+    """Identity of the super-cluster: brokers of another one are refused."""
+    cluster: str
+    node: str
+    incarnation: str
+    process: str
+    client_url: str
+    meta_state: int
+    channel: int
+    pair: str
+    """Random name of this attempt to link up: it says which two connections belong together."""
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"Hello(node={self.node!r}, process={self.process!r}, channel={self.channel})"
+
+
+def frame(frame_type: int, body: Sequence[Buffer]) -> list[Buffer]:
+    """A frame as pieces to be written one after the other."""
+    size = 1 + sum(map(len, body))
+    if size > FRAME_BYTES_MAX:
+        raise FrameError(
+            f"frame of type {frame_type} has {size} bytes; at most {FRAME_BYTES_MAX} are allowed"
+        )
+    return [_HEAD.pack(size, frame_type), *body]
+
+
+class FrameReader:
+    """Cuts a byte stream into frames; bodies are views of what was read."""
+
+    __slots__ = ("_chunks", "_held", "_need", "frame_bytes_max")
+
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._chunks: list[bytes] = []
+        self._held = 0
+        self._need = 0
+        self.frame_bytes_max = frame_bytes_max
+        """Smaller until the peer has said who it is."""
+
+    def feed(self, data: bytes) -> list[tuple[int, memoryview]]:
+        """Take the bytes of one read; return (type, body) of what is complete.
+
+        Raises:
+            FrameError: the stream can't be followed any further.
+        """
+        if self._chunks:
+            self._chunks.append(data)
+            self._held += len(data)
+            if self._held < self._need:
+                return []
+            data = b"".join(self._chunks)
+            self._chunks.clear()
+        frames: list[tuple[int, memoryview]] = []
+        view = memoryview(data)
+        pos = 0
+        end = len(data)
+        self._need = 5
+        while end - pos >= 5:
+            size, frame_type = _HEAD.unpack_from(data, pos)
+            if not 1 <= size <= self.frame_bytes_max:
+                raise FrameError(f"frame size is {size}; 1 to {self.frame_bytes_max} are allowed")
+            stop = pos + 4 + size
+            if stop > end:
+                self._need = stop - pos
+                break
+            frames.append((frame_type, view[pos + 5 : stop]))
+            pos = stop
+        if pos < end:
+            self._chunks.append(data[pos:])
+        self._held = end - pos
+        return frames
+
+
+def encode_hello(hello: Hello) -> bytes:
+    """HELLO's body: JSON, so that later versions may add to it."""
+    return json.dumps(asdict(hello)).encode()
+
+
+def decode_hello(body: Buffer) -> Hello:
+    """Read HELLO; fields that this version doesn't know are passed over.
+
+    Raises:
+        FrameError: it isn't one, or a field is missing or of the wrong type.
+    """
+    try:
+        fields = json.loads(bytes(body))
+        values = {name: fields[name] for name in Hello.__slots__}
+        hello = Hello(**values)
+    except (ValueError, KeyError, TypeError) as error:
+        raise FrameError(f"HELLO can't be read: {type(error).__name__}") from None
+    for name, kind in Hello.__annotations__.items():
+        if type(values[name]).__name__ != kind:
+            raise FrameError(f"HELLO's {name} is no {kind}")
+    return hello
+
+
+Interest: TypeAlias = tuple[bytes, bytes, int]
+"""subject, queue (empty: plain), members; 0 members end it."""
+
+
+def encode_interest(account: str, entries: Sequence[Interest]) -> bytes:
+    """INTEREST: account, count, entries. Entries replace what was said of the same (subject, queue) before."""
+    name = account.encode()
+    pieces = [_SHORT.pack(len(name)), name, _LONG.pack(len(entries))]
+    for subject, queue, members in entries:
+        pieces += (_INTEREST.pack(members, len(queue), len(subject)), queue, subject)
+    return b"".join(pieces)
+
+
+def decode_interest(body: Buffer) -> tuple[str, list[Interest]]:
+    """Read INTEREST."""
+    reader = _Reader(body)
+    account = reader.text(reader.short())
+    entries: list[Interest] = []
+    for _ in range(reader.long()):
+        members, queue_size, subject_size = reader.unpack(_INTEREST)
+        queue = reader.take(queue_size)
+        entries.append((reader.take(subject_size), queue, members))
+    reader.finish()
+    return account, entries
+
+
+def message_head(account: str) -> bytes:
+    """MESSAGES starts with its account; messages follow until its end."""
+    name = account.encode()
+    return _SHORT.pack(len(name)) + name
+
+
+def message_pieces(
+    plain: bool, queues: Sequence[bytes], subject: bytes, reply: bytes, header: bytes, payload: Buffer
+) -> list[Buffer]:
+    """One message: for the plain subscribers there (or not), and for one member of each of these queue groups."""
+    pieces: list[Buffer] = [
+        _MESSAGE.pack(plain, len(queues), len(subject), len(reply), len(header), len(payload)),
+    ]
+    for queue in queues:
+        pieces += (bytes((len(queue),)), queue)
+    pieces += (subject, reply, header, payload)
+    return pieces
+
+
+RemoteMessage: TypeAlias = tuple[bool, list[bytes], bytes, bytes, bytes, bytes]
+"""plain, queues, subject, reply, header, payload."""
+
+
+def decode_messages(body: Buffer) -> tuple[str, Iterator[RemoteMessage]]:
+    """Read MESSAGES: the account, and the messages one by one.
+
+    Raises:
+        FrameError: also while the messages are read.
+    """
+    reader = _Reader(body)
+    account = reader.text(reader.short())
+    return account, _messages(reader)
+
+
+def _messages(reader: _Reader) -> Iterator[RemoteMessage]:
+    while reader.left():
+        plain, queue_count, subject, reply, header, payload = reader.unpack(_MESSAGE)
+        queues = [reader.take(reader.take(1)[0]) for _ in range(queue_count)]
+        yield (
+            bool(plain),
+            queues,
+            reader.take(subject),
+            reader.take(reply),
+            reader.take(header),
+            reader.take(payload),
+        )
+
+
+Item: TypeAlias = tuple[bytes, bytes, bytes, Buffer]
+"""shown subject, reply, header, payload."""
+
+
+def encode_deliver(account: str, inbox: bytes, items: Sequence[Item]) -> list[Buffer]:
+    """DELIVER: messages for the subscription on `inbox` at the receiving broker."""
+    name = account.encode()
+    pieces: list[Buffer] = [_SHORT.pack(len(name)), name, _SHORT.pack(len(inbox)), inbox]
+    for subject, reply, header, payload in items:
+        pieces += (
+            _ITEM.pack(len(subject), len(reply), len(header), len(payload)),
+            subject,
+            reply,
+            header,
+            payload,
+        )
+    return pieces
+
+
+def decode_deliver(body: Buffer) -> tuple[str, bytes, list[Item]]:
+    """Read DELIVER: account, inbox, items."""
+    reader = _Reader(body)
+    account = reader.text(reader.short())
+    inbox = reader.take(reader.short())
+    items: list[Item] = []
+    while reader.left():
+        subject, reply, header, payload = reader.unpack(_ITEM)
+        items.append((reader.take(subject), reader.take(reply), reader.take(header), reader.take(payload)))
+    return account, inbox, items
+
+
+class _Reader:
+    """Takes fields off a body, never beyond its end."""
+
+    __slots__ = ("_body", "_end", "_pos")
+
+    def __init__(self, body: Buffer) -> None:
+        self._body = bytes(body)
+        self._pos = 0
+        self._end = len(self._body)
+
+    def left(self) -> int:
+        return self._end - self._pos
+
+    def take(self, size: int) -> bytes:
+        start = self._pos
+        stop = start + size
+        if stop > self._end:
+            raise FrameError(f"field of {size} bytes ends {stop - self._end} bytes behind its frame")
+        self._pos = stop
+        return self._body[start:stop]
+
+    def unpack(self, layout: Struct) -> tuple[int, ...]:
+        start = self._pos
+        self._pos = start + layout.size
+        if self._pos > self._end:
+            raise FrameError("frame ends inside of a field")
+        return layout.unpack_from(self._body, start)
+
+    def short(self) -> int:
+        return self.unpack(_SHORT)[0]
+
+    def long(self) -> int:
+        return self.unpack(_LONG)[0]
+
+    def text(self, size: int) -> str:
+        try:
+            return self.take(size).decode()
+        except UnicodeDecodeError:
+            raise FrameError("a name in a frame is no UTF-8") from None
+
+    def finish(self) -> None:
+        if self._pos != self._end:
+            raise FrameError(f"{self._end - self._pos} bytes are left over in a frame")

@@ -1,0 +1,241 @@
+"""The client protocol, one pass per read: bytes in, events out.
+
+A run of publishes between two other operations is one list of plain tuples (`Publishes`), so that the path that all
+messages take makes no object but the tuple and its parts. Guarantees: any split of a byte stream gives the same
+events (runs of publishes apart, which are cut where the reads were), nothing but `Failed` tells of bad input, it is
+the last event, and after it the parser takes nothing more. What is held is bounded by the payload limit or the
+control line limit, whichever is wanted next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+UNKNOWN_OPERATION = "Unknown Protocol Operation"
+CONTROL_LINE_EXCEEDED = "Maximum Control Line Exceeded"
+PAYLOAD_VIOLATION = "Maximum Payload Violation"
+PARSER_ERROR = "Parser Error"
+
+Message: TypeAlias = tuple[bytes, bytes, bytes, bytes]
+"""subject, reply, header, payload; what is absent is empty."""
+
+Publishes: TypeAlias = list[Message]
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """CONNECT, with its JSON as it came."""
+
+    options: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """SUB; `queue` is empty for a plain subscription."""
+
+    subject: bytes
+    queue: bytes
+    sid: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe:
+    """UNSUB; `max_messages` 0 means at once."""
+
+    sid: bytes
+    max_messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """PING."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    """PONG."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The stream can't be followed any further; `text` is what -ERR says."""
+
+    text: str
+
+
+Event: TypeAlias = Publishes | Connect | Subscribe | Unsubscribe | Ping | Pong | Failed
+
+_PING = Ping()
+_PONG = Pong()
+
+_INITIALS = frozenset(b"CcHhPpSsUu+-")
+"""First bytes of the operations: anything else fails at once, however long its line is."""
+
+_KNOWN_LINES_MAX = 4096
+"""Control lines without reply are remembered whole: publishers repeat them."""
+
+_DIGITS_MAX = 9
+"""More digits than any size that is allowed."""
+
+
+class ClientParser:
+    """Parses one connection's stream."""
+
+    __slots__ = ("_chunks", "_failed", "_held", "_known", "_max_control_line", "_max_payload", "_need")
+
+    def __init__(self, max_control_line: int, max_payload: int) -> None:
+        self._max_control_line = max_control_line
+        self._max_payload = max_payload
+        self._known: dict[bytes, tuple[bytes, bytes, int, int]] = {}
+        self._chunks: list[bytes] = []
+        self._held = 0
+        self._need = 1
+        self._failed = False
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of an incomplete operation."""
+        return self._held
+
+    def feed(self, data: bytes) -> list[Event]:
+        """Take the bytes of one read and return what is complete."""
+        if self._failed:
+            return []
+        if self._chunks:
+            self._chunks.append(data)
+            self._held += len(data)
+            if self._held < self._need:
+                return []
+            data = b"".join(self._chunks)
+            self._chunks.clear()
+        events: list[Event] = []
+        rest = self._parse(data, events)
+        if self._failed:
+            self._held = 0
+        elif rest < len(data):
+            self._chunks.append(data[rest:])
+            self._held = len(data) - rest
+        else:
+            self._held = 0
+        return events
+
+    def _parse(self, data: bytes, events: list[Event]) -> int:
+        """Append the events of `data`; return where the incomplete operation starts."""
+        pos = 0
+        end = len(data)
+        find = data.find
+        known = self._known
+        max_control_line = self._max_control_line
+        max_payload = self._max_payload
+        run: Publishes = []
+        add = run.append
+        self._need = 1
+        while pos < end:
+            eol = find(b"\n", pos)
+            if (eol < 0 or eol - pos > max_control_line) and not self._line_stands(data, pos, eol, events):
+                return pos
+            line = data[pos:eol]
+            publish = known.get(line)
+            if publish is None:
+                parts = line.split()
+                if (
+                    len(parts) == 4
+                    and parts[0] == b"PUB"
+                    and parts[3].isdigit()
+                    and len(parts[3]) <= _DIGITS_MAX
+                ):
+                    subject, reply, header_size, size = parts[1], parts[2], 0, int(parts[3])
+                else:
+                    publish = self._operation(line, parts, events)
+                    if publish is None:
+                        if self._failed:
+                            return pos
+                        pos = eol + 1
+                        run = []
+                        add = run.append
+                        continue
+                    subject, reply, header_size, size = publish
+                    if not reply and len(known) < _KNOWN_LINES_MAX:
+                        known[line] = publish
+            else:
+                subject, reply, header_size, size = publish
+            if size > max_payload:
+                self._fail(PAYLOAD_VIOLATION, events)
+                return pos
+            start = eol + 1
+            stop = start + size
+            if stop + 2 > end:
+                self._need = stop + 2 - pos
+                return pos
+            if data[stop] != 13 or data[stop + 1] != 10:
+                self._fail(PARSER_ERROR, events)
+                return pos
+            if not run:
+                events.append(run)
+            if header_size:
+                body = start + header_size
+                add((subject, reply, data[start:body], data[body:stop]))
+            else:
+                add((subject, reply, b"", data[start:stop]))
+            pos = stop + 2
+        return pos
+
+    def _line_stands(self, data: bytes, pos: int, eol: int, events: list[Event]) -> bool:
+        """Judge a line that is incomplete or near the limit; True when it can be taken as it is."""
+        if data[pos] not in _INITIALS:
+            self._fail(UNKNOWN_OPERATION, events)
+            return False
+        size = (eol if eol >= 0 else len(data)) - pos
+        carriage_return = 1 if eol < 0 or data[eol - 1] == 13 else 0
+        if size > self._max_control_line + carriage_return:
+            self._fail(CONTROL_LINE_EXCEEDED, events)
+            return False
+        return eol >= 0
+
+    def _operation(
+        self, line: bytes, parts: list[bytes], events: list[Event]
+    ) -> tuple[bytes, bytes, int, int] | None:
+        """Take any line but the commonest publish: a publish's subject, reply, header size and size, or None after
+        appending another event."""
+        name = parts[0].upper() if parts else b""
+        count = len(parts)
+        match name:
+            case b"PUB" if count in (3, 4):
+                return self._sizes(parts[1], parts[2] if count == 4 else b"", b"0", parts[-1], events)
+            case b"HPUB" if count in (4, 5):
+                return self._sizes(parts[1], parts[2] if count == 5 else b"", parts[-2], parts[-1], events)
+            case b"PING":
+                events.append(_PING)
+            case b"PONG":
+                events.append(_PONG)
+            case b"SUB" if count in (3, 4):
+                events.append(Subscribe(parts[1], parts[2] if count == 4 else b"", parts[-1]))
+            case b"UNSUB" if count == 2:
+                events.append(Unsubscribe(parts[1], 0))
+            case b"UNSUB" if count == 3 and parts[2].isdigit() and len(parts[2]) <= _DIGITS_MAX:
+                events.append(Unsubscribe(parts[1], int(parts[2])))
+            case b"CONNECT" if count > 1:
+                events.append(Connect(line.strip()[len(name) :].strip()))
+            case b"+OK" | b"-ERR":
+                pass
+            case b"PUB" | b"HPUB" | b"SUB" | b"UNSUB" | b"CONNECT":
+                self._fail(PARSER_ERROR, events)
+            case _:
+                self._fail(UNKNOWN_OPERATION, events)
+        return None
+
+    def _sizes(
+        self, subject: bytes, reply: bytes, header: bytes, total: bytes, events: list[Event]
+    ) -> tuple[bytes, bytes, int, int] | None:
+        if not (header.isdigit() and total.isdigit()) or max(len(header), len(total)) > _DIGITS_MAX:
+            self._fail(PARSER_ERROR, events)
+            return None
+        if int(header) > int(total):
+            self._fail(PARSER_ERROR, events)
+            return None
+        return subject, reply, int(header), int(total)
+
+    def _fail(self, text: str, events: list[Event]) -> None:
+        self._failed = True
+        events.append(Failed(text))

@@ -1,0 +1,85 @@
+"""Subjects: which are valid, and which filters match which subjects.
+
+Tokens are separated by dots; `*` stands for one token, `>` at the end for one or more.
+"""
+
+from __future__ import annotations
+
+INBOX_PREFIX = b"_INBOX."
+"""Reply subjects of all usual clients start so: they are many, short-lived, and never worth a cache entry each."""
+
+API_PREFIX = b"$JS.API."
+ACK_PREFIX = b"$JS.ACK."
+
+_SPACES = b" \t\r\n\x0b\x0c\x00"
+
+
+def is_valid_filter(subject: bytes) -> bool:
+    """May a subscription have this subject?"""
+    if not subject or subject.startswith(b".") or subject.endswith(b".") or b".." in subject:
+        return False
+    if any(byte in subject for byte in _SPACES):
+        return False
+    tail = subject.find(b">")
+    return tail < 0 or b">" not in subject.split(b".")[:-1]
+
+
+def is_valid_literal(subject: bytes) -> bool:
+    """May a message have this subject? Wildcards as whole tokens are not allowed, inside of a token they are."""
+    if not is_valid_filter(subject):
+        return False
+    if b"*" not in subject and b">" not in subject:
+        return True
+    tokens = subject.split(b".")
+    return b"*" not in tokens and b">" not in tokens
+
+
+def has_wildcard(subject: bytes) -> bool:
+    """Is there a `*` or `>` that stands for tokens?"""
+    if b"*" not in subject and b">" not in subject:
+        return False
+    tokens = subject.split(b".")
+    return b"*" in tokens or tokens[-1] == b">"
+
+
+def matches(subject: bytes, pattern: bytes) -> bool:
+    """Does `pattern` (with wildcards) match the literal `subject`?"""
+    if subject == pattern:
+        return True
+    wanted = pattern.split(b".")
+    tokens = subject.split(b".")
+    if wanted[-1] == b">":
+        wanted.pop()
+        if len(tokens) <= len(wanted):
+            return False
+    elif len(tokens) != len(wanted):
+        return False
+    return all(want in (b"*", token) for want, token in zip(wanted, tokens, strict=False))
+
+
+def overlap(one: bytes, other: bytes) -> bool:
+    """Is there a subject that both filters match?"""
+    left = one.split(b".")
+    right = other.split(b".")
+    for index in range(max(len(left), len(right))):
+        if index >= len(left) or index >= len(right):
+            return False
+        if b">" in (left[index], right[index]):
+            return True
+        if left[index] != right[index] and b"*" not in (left[index], right[index]):
+            return False
+    return True
+
+
+def is_subset(inner: bytes, outer: bytes) -> bool:
+    """Does `outer` match all that `inner` matches?"""
+    left = inner.split(b".")
+    right = outer.split(b".")
+    for index, want in enumerate(right):
+        if index >= len(left):
+            return False
+        if want == b">":
+            return True
+        if left[index] == b">" or (want != b"*" and left[index] != want):
+            return False
+    return len(left) == len(right)

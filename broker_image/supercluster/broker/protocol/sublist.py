@@ -1,0 +1,262 @@
+"""Who wants a subject: a trie of subscriptions of one account, local ones and the interest of other brokers.
+
+A result is cached by subject, so that a known subject costs one dict hit. Subjects under `_INBOX.` are cached by all
+but their last token where no subscription names that last token: a client's unique reply subjects then share one
+entry. A new or ended subscription without wildcards drops what it touches; one with wildcards drops everything, or
+only inbox results when it can match only those. Caches are bounded and dropped whole when full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Generic, TypeVar
+
+from supercluster.broker.protocol.subjects import INBOX_PREFIX, has_wildcard
+
+S = TypeVar("S")
+
+CACHE_ENTRIES_MAX = 32768
+
+UNRESOLVED = object()
+"""A match whose `window` nobody has looked up yet."""
+
+
+class GroupMatch(Generic[S]):
+    """Members of one queue group: here, and brokers with a weight (members there)."""
+
+    __slots__ = ("local", "name", "remote")
+
+    def __init__(self, name: bytes) -> None:
+        self.name = name
+        self.local: list[S] = []
+        self.remote: dict[str, int] = {}
+
+
+class Match(Generic[S]):
+    """Result for a subject. `window` and `is_api` are the router's own notes and die with the cache entry."""
+
+    __slots__ = ("anyone", "groups", "is_api", "nodes", "plain", "window")
+
+    def __init__(self, plain: list[S], nodes: set[str], groups: list[GroupMatch[S]]) -> None:
+        self.plain = plain
+        self.nodes = sorted(nodes)
+        self.groups = groups
+        self.anyone = bool(plain or nodes or groups)
+        self.window: Any = UNRESOLVED
+        self.is_api = False
+
+
+class _Node(Generic[S]):
+    __slots__ = ("children", "local_groups", "plain", "remote", "star", "tail")
+
+    def __init__(self) -> None:
+        self.children: dict[bytes, _Node[S]] = {}
+        self.star: _Node[S] | None = None
+        self.tail: _Node[S] | None = None
+        self.plain: list[S] = []
+        self.local_groups: dict[bytes, list[S]] = {}
+        self.remote: dict[tuple[bytes, str], int] = {}
+        """(queue or empty, broker) → members there."""
+
+    def is_empty(self) -> bool:
+        return not (self.children or self.star or self.tail or self.plain or self.local_groups or self.remote)
+
+
+class Sublist(Generic[S]):
+    """Subscriptions of one account."""
+
+    def __init__(self) -> None:
+        self._root: _Node[S] = _Node()
+        self.cache: dict[bytes, Match[S]] = {}
+        """Results by subject; read it directly on the hot path, `match` on a miss."""
+        self._inboxes: dict[bytes, Match[S]] = {}
+        self._inbox_prefixes: dict[bytes, Match[S] | None] = {}
+        """By prefix: the result for whatever token follows, or None where that differs by token."""
+        self.local_count = 0
+
+    def insert(self, subject: bytes, queue: bytes, subscription: S) -> None:
+        """Add a local subscription to a valid filter."""
+        node = self._node(subject)
+        (node.local_groups.setdefault(queue, []) if queue else node.plain).append(subscription)
+        self.local_count += 1
+        self._changed(subject)
+
+    def remove(self, subject: bytes, queue: bytes, subscription: S) -> None:
+        """Take a local subscription out; it must be in."""
+        path = self._path(subject)
+        node = path[-1][0]
+        if queue:
+            members = node.local_groups[queue]
+            members.remove(subscription)
+            if not members:
+                del node.local_groups[queue]
+        else:
+            node.plain.remove(subscription)
+        self.local_count -= 1
+        self._prune(path)
+        self._changed(subject)
+
+    def set_remote(self, node_name: str, subject: bytes, queue: bytes, count: int) -> None:
+        """Note how many members a broker has for (subject, queue); 0 takes it out."""
+        if count:
+            self._node(subject).remote[queue, node_name] = count
+        else:
+            path = self._path(subject)
+            if not path:
+                return
+            path[-1][0].remote.pop((queue, node_name), None)
+            self._prune(path)
+        self._changed(subject)
+
+    def match(self, subject: bytes) -> Match[S]:
+        """Who wants the valid literal `subject`."""
+        found = self.cache.get(subject)
+        if found is not None:
+            return found
+        if subject.startswith(INBOX_PREFIX):
+            return self._match_inbox(subject)
+        found = self.lookup(subject)
+        if len(self.cache) >= CACHE_ENTRIES_MAX:
+            self.cache.clear()
+        self.cache[subject] = found
+        return found
+
+    def lookup(self, subject: bytes) -> Match[S]:
+        """`match` without the caches: for subjects that do not come again."""
+        return self._collect(self._ends(self._frontier(subject.split(b"."))))
+
+    def first_token_is_wanted(self, token: bytes) -> bool:
+        """Could any subscription match a subject that starts with this token?"""
+        root = self._root
+        return token in root.children or root.star is not None or root.tail is not None
+
+    def invalidate(self) -> None:
+        """Forget all results (with the notes on them)."""
+        self.cache.clear()
+        self._inboxes.clear()
+        self._inbox_prefixes.clear()
+
+    def _match_inbox(self, subject: bytes) -> Match[S]:
+        dot = subject.rfind(b".")
+        prefix = subject[:dot]
+        prefixes = self._inbox_prefixes
+        if prefix in prefixes:
+            shared = prefixes[prefix]
+            if shared is not None:
+                return shared
+        else:
+            if len(prefixes) >= CACHE_ENTRIES_MAX:
+                prefixes.clear()
+            frontier = self._frontier(prefix.split(b"."))
+            if not any(node.children for node in frontier[0]):
+                shared = prefixes[prefix] = self._collect(self._ends(self._step(frontier, b"")))
+                return shared
+            prefixes[prefix] = None
+        found = self._inboxes.get(subject)
+        if found is None:
+            found = self.lookup(subject)
+            if len(self._inboxes) >= CACHE_ENTRIES_MAX:
+                self._inboxes.clear()
+            self._inboxes[subject] = found
+        return found
+
+    def _changed(self, subject: bytes) -> None:
+        if subject.startswith(INBOX_PREFIX):
+            if has_wildcard(subject):
+                self._inboxes.clear()
+                self._inbox_prefixes.clear()
+            else:
+                self._inboxes.pop(subject, None)
+                self._inbox_prefixes.pop(subject[: subject.rfind(b".")], None)
+        elif has_wildcard(subject):
+            self.invalidate()
+        else:
+            self.cache.pop(subject, None)
+
+    def _frontier(self, tokens: list[bytes]) -> tuple[list[_Node[S]], list[_Node[S]]]:
+        """Nodes that the tokens lead to, and the `>` nodes that were passed."""
+        frontier: tuple[list[_Node[S]], list[_Node[S]]] = ([self._root], [])
+        for token in tokens:
+            frontier = self._step(frontier, token)
+        return frontier
+
+    @staticmethod
+    def _step(
+        frontier: tuple[list[_Node[S]], list[_Node[S]]], token: bytes
+    ) -> tuple[list[_Node[S]], list[_Node[S]]]:
+        nodes, passed = frontier
+        following: list[_Node[S]] = []
+        tails = list(passed)
+        for node in nodes:
+            if node.tail is not None:
+                tails.append(node.tail)
+            if node.star is not None:
+                following.append(node.star)
+            child = node.children.get(token)
+            if child is not None:
+                following.append(child)
+        return following, tails
+
+    @staticmethod
+    def _ends(frontier: tuple[list[_Node[S]], list[_Node[S]]]) -> Iterator[_Node[S]]:
+        yield from frontier[0]
+        yield from frontier[1]
+
+    @staticmethod
+    def _collect(ends: Iterator[_Node[S]]) -> Match[S]:
+        plain: list[S] = []
+        nodes: set[str] = set()
+        groups: dict[bytes, GroupMatch[S]] = {}
+        for node in ends:
+            plain += node.plain
+            for queue, members in node.local_groups.items():
+                groups.setdefault(queue, GroupMatch(queue)).local += members
+            for (queue, broker), count in node.remote.items():
+                if queue:
+                    remote = groups.setdefault(queue, GroupMatch(queue)).remote
+                    remote[broker] = remote.get(broker, 0) + count
+                else:
+                    nodes.add(broker)
+        return Match(plain, nodes, list(groups.values()))
+
+    def _node(self, subject: bytes) -> _Node[S]:
+        node = self._root
+        tokens = subject.split(b".")
+        for token in tokens:
+            if token == b"*":
+                node.star = following = node.star or _Node()
+            elif token == b">":
+                node.tail = following = node.tail or _Node()
+            else:
+                following = (
+                    node.children.setdefault(token, _Node())
+                    if token not in node.children
+                    else node.children[token]
+                )
+            node = following
+        return node
+
+    def _path(self, subject: bytes) -> list[tuple[_Node[S], bytes]]:
+        """Nodes from the root to the subject's, each with the token that leads to it; empty when there is none."""
+        path: list[tuple[_Node[S], bytes]] = [(self._root, b"")]
+        for token in subject.split(b"."):
+            node = path[-1][0]
+            following = (
+                node.star if token == b"*" else node.tail if token == b">" else node.children.get(token)
+            )
+            if following is None:
+                return []
+            path.append((following, token))
+        return path
+
+    @staticmethod
+    def _prune(path: list[tuple[_Node[S], bytes]]) -> None:
+        for (parent, _), (node, token) in zip(reversed(path[:-1]), reversed(path), strict=False):
+            if not node.is_empty():
+                return
+            if token == b"*":
+                parent.star = None
+            elif token == b">":
+                parent.tail = None
+            else:
+                del parent.children[token]

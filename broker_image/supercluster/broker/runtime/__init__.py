@@ -1,0 +1,1 @@
+"""The process of a broker: settings, credentials, names, logs, start and stop."""

@@ -1,0 +1,195 @@
+"""Credentials of clients and links, read again whenever their files change (CL-5).
+
+Several users may be valid at once, so that old and new credentials overlap while clients roll. Comparisons take the
+same time whatever is wrong, and nothing here ever shows a secret. A file that can't be used leaves what was read
+before in force and is said in the log once.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+ROLES = ("client", "operator", "system")
+
+
+class CredentialsError(Exception):
+    """A credentials file can't be used; the text names file and field, never a secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A client's credentials and what they allow."""
+
+    account: str
+    role: str
+    user: str = ""
+    password: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+
+    @property
+    def is_operator(self) -> bool:
+        """May it change declared streams and use the admin API?"""
+        return self.role == "operator"
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Credentials of a link."""
+
+    user: str = ""
+    password: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Links:
+    accept: tuple[Login, ...] = ()
+    send: Login = Login()
+
+
+class Credentials:
+    """What is in force now."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self._directory = directory
+        self._stamps: dict[str, tuple[int, int, int] | None] = {}
+        self._users: tuple[User, ...] = ()
+        self._links = _Links()
+
+    @property
+    def users(self) -> tuple[User, ...]:
+        """All users; none: no authentication."""
+        return self._users
+
+    @property
+    def send(self) -> Login:
+        """What this broker says to others."""
+        return self._links.send
+
+    def load(self) -> None:
+        """Read the files for the first time.
+
+        Raises:
+            CredentialsError: a file is there but can't be used.
+        """
+        self._users = self._read("users.json", _parse_users, ())
+        self._links = self._read("cluster.json", _parse_links, _Links())
+        self._note_stamps()
+
+    def refresh(self) -> bool:
+        """Read again what has changed; True when the users or links are others now."""
+        if self._directory is None or not self._note_stamps():
+            return False
+        before = (self._users, self._links)
+        try:
+            users = self._read("users.json", _parse_users, ())
+            links = self._read("cluster.json", _parse_links, _Links())
+        except CredentialsError as error:
+            log.error("credentials stay as they were: %s", error)
+            return False
+        if self._users and not users:
+            log.error("credentials stay as they were: users.json is gone or empty, which would let anyone in")
+            users = self._users
+        self._users, self._links = users, links
+        return before != (users, links)
+
+    def find(self, user: str, password: str, token: str) -> User | None:
+        """The user these belong to. All are compared, whichever fits."""
+        found: User | None = None
+        for candidate in self._users:
+            if candidate.token:
+                fits = _same(candidate.token, token)
+            else:
+                fits = _same(candidate.user, user) & _same(candidate.password, password)
+            if fits and found is None:
+                found = candidate
+        return found
+
+    def accepts_link(self, user: str, password: str) -> bool:
+        """May a broker with these link up? With nothing configured anyone may (there is no secret to know)."""
+        accept = self._links.accept
+        fits = [_same(login.user, user) & _same(login.password, password) for login in accept]
+        return any(fits) or not accept
+
+    def _note_stamps(self) -> bool:
+        changed = False
+        for name in ("users.json", "cluster.json"):
+            stamp = None
+            if self._directory is not None:
+                try:
+                    status = (self._directory / name).stat()
+                    stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+                except OSError:
+                    pass
+            changed |= self._stamps.get(name) != stamp
+            self._stamps[name] = stamp
+        return changed
+
+    def _read(self, name: str, parse: Any, absent: Any) -> Any:
+        if self._directory is None:
+            return absent
+        path = self._directory / name
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return absent
+        except (OSError, ValueError) as error:
+            raise CredentialsError(f"{path} can't be read: {type(error).__name__}") from None
+        try:
+            return parse(document)
+        except CredentialsError as error:
+            raise CredentialsError(f"{path}: {error}") from None
+
+
+def _parse_users(document: object) -> tuple[User, ...]:
+    entries = document.get("users") if isinstance(document, dict) else None
+    if not isinstance(entries, list):
+        raise CredentialsError('has to be {"users": [...]}')
+    users: list[User] = []
+    for index, entry in enumerate(entries):
+        where = f"users[{index}]"
+        if not isinstance(entry, dict):
+            raise CredentialsError(f"{where} has to be an object")
+        values = {name: entry.get(name, "") for name in ("user", "password", "token", "account", "role")}
+        for name, value in values.items():
+            if not isinstance(value, str):
+                raise CredentialsError(f"{where}.{name} has to be a text")
+        if unknown := sorted(set(entry) - set(values)):
+            raise CredentialsError(f"{where}.{unknown[0]} is no known field; known are {', '.join(values)}")
+        if bool(values["token"]) == bool(values["user"]):
+            raise CredentialsError(f"{where} needs either user and password or token")
+        values["role"] = values["role"] or "client"
+        if values["role"] not in ROLES:
+            raise CredentialsError(f"{where}.role has to be one of {', '.join(ROLES)}")
+        values["account"] = values["account"] or "$G"
+        users.append(User(**values))
+    return tuple(users)
+
+
+def _parse_links(document: object) -> _Links:
+    if not isinstance(document, dict) or not isinstance(document.get("accept", []), list):
+        raise CredentialsError('has to be {"accept": [...], "send": {...}}')
+    accept = tuple(
+        _login(f"accept[{index}]", entry) for index, entry in enumerate(document.get("accept", []))
+    )
+    send = _login("send", document["send"]) if "send" in document else Login()
+    return _Links(accept, send)
+
+
+def _login(where: str, entry: object) -> Login:
+    if not isinstance(entry, dict):
+        raise CredentialsError(f"{where} has to be an object")
+    user, password = entry.get("user"), entry.get("password")
+    if not isinstance(user, str) or not isinstance(password, str) or not user:
+        raise CredentialsError(f"{where} needs user and password")
+    return Login(user, password)
+
+
+def _same(one: str, other: str) -> bool:
+    return hmac.compare_digest(one.encode(), other.encode())

@@ -1,0 +1,161 @@
+"""`supercluster-broker`: the command line of a broker."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import errno
+import logging
+import os
+import signal
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from supercluster.broker.runtime import logs
+from supercluster.broker.runtime import settings as settings_module
+from supercluster.broker.runtime.credentials import CredentialsError
+from supercluster.broker.runtime.process import BrokerProcess, Place
+from supercluster.broker.runtime.settings import Settings, SettingsError
+from supercluster.broker.version import NATS_VERSION, VERSION
+
+log = logging.getLogger(__name__)
+
+EXIT_CLEAN = 0
+EXIT_UNEXPECTED = 1
+EXIT_CONFIGURATION = 2
+EXIT_ADDRESS_IN_USE = 3
+EXIT_DISK = 4
+
+_EPILOG = """\
+environment:
+  POD_NAME                 default of --name
+  POD_IP                   default of --host and --advertise
+  SUPERCLUSTER_HOSTS_FILE  default of --hosts-file
+
+exit codes:
+  0 clean stop   1 unexpected error   2 bad arguments or configuration   3 address in use   4 disk unusable
+
+signals:
+  TERM, INT   lame duck: clients are asked to leave, what they sent is committed, then a clean stop; a second one
+              stops without waiting
+"""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a broker until it is told to stop; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    logs.set_up(options.log_level)
+    try:
+        settings = settings_module.load(options.config)
+        place = _place(options)
+    except SettingsError as error:
+        print(f"supercluster-broker: {error}", file=sys.stderr)
+        return EXIT_CONFIGURATION
+    return uvloop.run(_run(settings, place))
+
+
+async def _run(settings: Settings, place: Place) -> int:
+    loop = asyncio.get_running_loop()
+    asked_to_stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked_to_stop.set)
+    process = BrokerProcess(settings, place)
+    try:
+        await process.start()
+    except CredentialsError as error:
+        await process.stop()
+        print(f"supercluster-broker: {error}", file=sys.stderr)
+        return EXIT_CONFIGURATION
+    except OSError as error:
+        await process.stop()
+        print(f"supercluster-broker: {error}", file=sys.stderr)
+        return (
+            EXIT_ADDRESS_IN_USE if error.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL) else EXIT_UNEXPECTED
+        )
+    await _first_of(asked_to_stop.wait(), process.failure)
+    if not process.failure.done():
+        asked_to_stop.clear()
+        await _first_of(asked_to_stop.wait(), process.lame_duck(), process.failure)
+    await process.stop()
+    return EXIT_UNEXPECTED if process.failure.done() else EXIT_CLEAN
+
+
+async def _first_of(*awaitables: Coroutine[Any, Any, object] | asyncio.Future[Any]) -> None:
+    """Wait for any of them; those that are coroutines are cancelled then."""
+    tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task, awaitable in zip(tasks, awaitables, strict=True):
+        if task is not awaitable:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def _place(options: argparse.Namespace) -> Place:
+    name = options.name
+    if not name:
+        raise SettingsError("the broker has no name; give --name or set POD_NAME")
+    host = options.host or "127.0.0.1"
+    return Place(
+        name=name,
+        host=host,
+        advertise=options.advertise or host,
+        config=options.config,
+        data_dir=options.data_dir,
+        credentials_dir=options.credentials,
+        hosts_file=options.hosts_file,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    environment = os.environ
+    parser = argparse.ArgumentParser(
+        prog="supercluster-broker",
+        description="A NATS-speaking broker of a super-cluster: clients, streams, links to the other brokers.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="settings (JSON)")
+    parser.add_argument(
+        "--data-dir", type=Path, required=True, metavar="DIR", help="where streams are stored"
+    )
+    parser.add_argument(
+        "--name", default=environment.get("POD_NAME"), help="name of this broker, as in the settings' peers"
+    )
+    parser.add_argument(
+        "--host", default=environment.get("POD_IP"), metavar="ADDR", help="address to bind (127.0.0.1)"
+    )
+    parser.add_argument(
+        "--advertise",
+        default=environment.get("POD_IP"),
+        metavar="ADDR",
+        help="host that clients and brokers are told (the address to bind)",
+    )
+    parser.add_argument(
+        "--credentials", type=Path, metavar="DIR", help="directory with users.json and cluster.json"
+    )
+    hosts_file = environment.get("SUPERCLUSTER_HOSTS_FILE")
+    parser.add_argument(
+        "--hosts-file",
+        type=Path,
+        default=Path(hosts_file) if hosts_file else None,
+        metavar="FILE",
+        help="a hosts(5) file that is asked before DNS",
+    )
+    parser.add_argument(
+        "--log-level",
+        default="info",
+        choices=["debug", "info", "warning", "error"],
+        help="what is logged (info)",
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"supercluster-broker {VERSION} (NATS {NATS_VERSION})"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,206 @@
+"""The broker's process: builds clock, network, core and monitor, starts them in order and stops them in order.
+
+Order of the start: everything is bound first (an address in use ends the process at once), links come up, and clients
+are let in last, when the core says that it knows the streams (SF-14). Order of the stop: clients are asked to leave
+and sent FIN, what they still sent is taken and committed, then links and files are closed (SF-16).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+from supercluster.broker.monitor.app import Monitor
+from supercluster.broker.net.facts import BrokerFacts
+from supercluster.broker.net.hooks import CoreHooks
+from supercluster.broker.net.info import ServerFacts
+from supercluster.broker.net.mesh import Mesh
+from supercluster.broker.net.router import Router
+from supercluster.broker.net.server import ClientServer
+from supercluster.broker.net.turn import Turn
+from supercluster.broker.runtime import settings as settings_module
+from supercluster.broker.runtime.clock import SystemClock
+from supercluster.broker.runtime.credentials import Credentials
+from supercluster.broker.runtime.resolver import Resolver
+from supercluster.broker.runtime.settings import Settings, SettingsError
+
+log = logging.getLogger(__name__)
+
+REFRESH_S = 1.0
+"""How often changed credentials and peers are looked for."""
+
+READY_CHECK_S = 0.01
+DRAIN_CHECK_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where and as whom the broker runs: what the command line and environment say."""
+
+    name: str
+    host: str
+    advertise: str
+    config: Path
+    data_dir: Path
+    credentials_dir: Path | None = None
+    hosts_file: Path | None = None
+
+
+class BrokerProcess:
+    """One broker."""
+
+    def __init__(self, settings: Settings, place: Place) -> None:
+        self.settings = settings
+        self.place = place
+        self.loop = asyncio.get_running_loop()
+        self.clock = SystemClock()
+        self.credentials = Credentials(place.credentials_dir)
+        self.turn = Turn(self.loop, self.clock)
+        self.router = Router(self.turn)
+        self.server = ClientServer(
+            self.loop, self.clock, self.router, self.turn, settings.limits, self.credentials
+        )
+        self.resolver = Resolver(place.hosts_file)
+        self.process_id = f"{random.SystemRandom().getrandbits(128):032x}"
+        self.monitor = Monitor(self)
+        self.core: CoreHooks | None = None
+        self.mesh: Mesh | None = None
+        self.failure: asyncio.Future[BaseException] = self.loop.create_future()
+        self.client_port = 0
+        self.cluster_port = 0
+        self.monitor_port = 0
+        self.accepting = False
+        self.started_ns = self.clock.now_ns()
+        self._refresher: asyncio.Task[None] | None = None
+        self._config_stamp = 0
+
+    @property
+    def advertised_client_url(self) -> str:
+        """host:port that clients and brokers are told."""
+        return f"{self.place.advertise}:{self.client_port}"
+
+    async def start(self) -> None:
+        """Bring everything up.
+
+        Raises:
+            OSError: an address can't be bound.
+            CredentialsError: a credentials file can't be used.
+        """
+        ports = self.settings.ports
+        host = self.place.host
+        self.credentials.load()
+        self.client_port = await self.server.listen(host, ports.client)
+        self.monitor_port = await self.monitor.start(host, ports.monitor)
+        facts = BrokerFacts(
+            node=self.place.name,
+            cluster=self.settings.cluster,
+            super_cluster=self.settings.super_cluster,
+            identity=self.settings.identity,
+            incarnation=self.process_id,
+            process=self.process_id,
+            client_url=self.advertised_client_url,
+            meta_state=lambda: 0,
+        )
+        self.mesh = Mesh(
+            self.loop,
+            self.clock,
+            self.router,
+            self.server,
+            self.turn,
+            self.credentials,
+            self.resolver,
+            facts,
+            self.settings.limits.auth_timeout_ms,
+        )
+        self.cluster_port = await self.mesh.listen(host, ports.cluster)
+        self.router.attach(self.core)
+        self.turn.start(self.core, self._core_failed)
+        await self.mesh.start(self.core, self._other_peers(self.settings))
+        self._refresher = self.loop.create_task(self._refresh())
+        await self.server.start(
+            ServerFacts(
+                server_id=self.process_id,
+                name=self.place.name,
+                cluster=self.settings.cluster,
+                super_cluster=self.settings.super_cluster,
+                host=host,
+                port=self.client_port,
+                client_url=self.advertised_client_url,
+                max_payload_bytes=self.settings.limits.max_payload_bytes,
+                jetstream=self.core is not None,
+            )
+        )
+        self.accepting = True
+        log.info(
+            "%s is ready: clients on %s:%d, brokers on %d, monitoring on %d",
+            self.place.name,
+            host,
+            self.client_port,
+            self.cluster_port,
+            self.monitor_port,
+        )
+
+    async def lame_duck(self) -> None:
+        """Let the clients go without losing what they sent, within a bound (SF-16)."""
+        log.info("%s is leaving: clients are asked to go elsewhere", self.place.name)
+        self.accepting = False
+        deadline_ms = self.clock.monotonic_ms() + self.settings.limits.drain_ms
+        self.server.begin_lame_duck()
+        if self.mesh is not None:
+            self.mesh.leave()
+        await asyncio.sleep(0)
+        self.server.finish_clients()
+        while self.server.clients and self.clock.monotonic_ms() < deadline_ms:
+            await asyncio.sleep(DRAIN_CHECK_S)
+        if self.server.clients:
+            log.warning("%d clients have not gone within the time limit", len(self.server.clients))
+
+    async def stop(self) -> None:
+        """Close everything."""
+        if self._refresher is not None:
+            self._refresher.cancel()
+        self.server.abort()
+        self.turn.stop()
+        if self.mesh is not None:
+            await self.mesh.stop()
+        await self.monitor.stop()
+        log.info("%s has stopped", self.place.name)
+
+    def _core_failed(self, error: BaseException) -> None:
+        if not self.failure.done():
+            self.failure.set_result(error)
+
+    async def _refresh(self) -> None:
+        """Take over changed credentials and peers."""
+        while True:
+            await asyncio.sleep(REFRESH_S)
+            if self.credentials.refresh():
+                log.info("credentials were read again")
+                self.server.credentials_changed()
+                self.server.push_info()
+            self._refresh_peers()
+
+    def _refresh_peers(self) -> None:
+        try:
+            stamp = self.place.config.stat().st_mtime_ns
+        except OSError:
+            return
+        if stamp == self._config_stamp:
+            return
+        first = not self._config_stamp
+        self._config_stamp = stamp
+        if first:
+            return
+        try:
+            changed = settings_module.load(self.place.config)
+        except SettingsError as error:
+            log.error("changed settings are not taken over: %s", error)
+            return
+        if self.mesh is not None:
+            self.mesh.set_peers(self._other_peers(changed))
+
+    def _other_peers(self, settings: Settings) -> dict[str, str]:
+        return {node: address for node, address in settings.peers.items() if node != self.place.name}

@@ -1,0 +1,226 @@
+"""A broker's settings: one JSON file, made by the operator, checked here to the last field.
+
+Every error names the field, the value and what would be right; unknown fields are errors, so that a misspelt limit is
+not a silent default. Plain dataclasses: the broker stays small.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+NAME_BYTES_MAX = 63
+SUBJECT_FIELD_MAX = 65535
+"""Frames between brokers give a subject two bytes of length."""
+
+T = TypeVar("T")
+
+
+class SettingsError(Exception):
+    """The settings can't be used; the text names the field."""
+
+
+def _bounded(default: int, low: int, high: int) -> Any:
+    return field(default=default, metadata={"low": low, "high": high})
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """TCP ports; 0 lets the kernel choose."""
+
+    client: int = _bounded(4222, 0, 65535)
+    cluster: int = _bounded(6222, 0, 65535)
+    monitor: int = _bounded(8222, 0, 65535)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What clients may do, and for how long things may take."""
+
+    max_payload_bytes: int = _bounded(1 << 20, 1, 32 << 20)
+    max_control_line_bytes: int = _bounded(4096, 512, SUBJECT_FIELD_MAX)
+    max_connections: int = _bounded(65536, 1, 1 << 20)
+    max_subscriptions: int = _bounded(100_000, 1, 10_000_000)
+    """Of one connection."""
+    max_pending_bytes: int = _bounded(64 << 20, 64 << 10, 1 << 30)
+    """Unsent bytes at which a client is a slow consumer."""
+    ping_interval_ms: int = _bounded(120_000, 100, 3_600_000)
+    pings_out_max: int = _bounded(2, 1, 100)
+    auth_timeout_ms: int = _bounded(2000, 50, 60_000)
+    window_bytes_per_stream: int = _bounded(8 << 20, 64 << 10, 1 << 30)
+    window_wait_ms: int = _bounded(10_000, 100, 600_000)
+    """How long a publish waits for room in its stream's window before it is refused (SF-15)."""
+    drain_ms: int = _bounded(10_000, 0, 600_000)
+    """How long a lame duck waits for its clients' FIN and for its windows to empty (SF-16)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Limits of the data directory; 0 bytes: what the volume has."""
+
+    max_file_bytes: int = _bounded(0, 0, 1 << 60)
+    max_memory_bytes: int = _bounded(0, 0, 1 << 50)
+    sync_interval_ms: int = _bounded(1000, 1, 600_000)
+    segment_bytes: int = _bounded(64 << 20, 64 << 10, 1 << 32)
+
+
+@dataclass(frozen=True, slots=True)
+class Raft:
+    """Timing of the Raft groups."""
+
+    heartbeat_ms: int = _bounded(100, 10, 10_000)
+    election_timeout_ms: int = _bounded(500, 50, 60_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The whole file."""
+
+    super_cluster: str
+    identity: str
+    """Identity of the super-cluster: brokers of another one are refused."""
+    cluster: str
+    peers: Mapping[str, str]
+    """Broker → host:port of its cluster port."""
+    meta_voters: tuple[str, ...]
+    ports: Ports = Ports()
+    limits: Limits = Limits()
+    storage: Storage = Storage()
+    raft: Raft = Raft()
+
+
+_SECTIONS: dict[str, type[Any]] = {"ports": Ports, "limits": Limits, "storage": Storage, "raft": Raft}
+
+
+def load(path: Path) -> Settings:
+    """Read and check a settings file.
+
+    Raises:
+        SettingsError: it can't be read or used.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"settings file {path} can't be read: {error}") from error
+    try:
+        return parse(json.loads(text))
+    except json.JSONDecodeError as error:
+        raise SettingsError(f"settings file {path} is no JSON: {error}") from error
+    except SettingsError as error:
+        raise SettingsError(f"settings file {path}: {error}") from None
+
+
+def parse(document: object) -> Settings:
+    """Check a decoded document.
+
+    Raises:
+        SettingsError: a field is missing, unknown, or has a value that can't be used.
+    """
+    if not isinstance(document, dict):
+        raise SettingsError(f"is {_shown(document)}; it has to be a JSON object")
+    allowed = {_camel(item.name) for item in fields(Settings)}
+    _refuse_unknown("", document, allowed)
+    for name in ("superCluster", "identity", "cluster", "peers", "metaVoters"):
+        if name not in document:
+            raise SettingsError(
+                f"{name} is missing; superCluster, identity, cluster, peers and metaVoters are required"
+            )
+    peers = _peers(document["peers"])
+    voters = document["metaVoters"]
+    if (
+        not isinstance(voters, list)
+        or not voters
+        or not all(isinstance(voter, str) and voter for voter in voters)
+    ):
+        raise SettingsError(
+            f"metaVoters is {_shown(voters)}; it has to be a list of at least one broker's name"
+        )
+    if len(set(voters)) != len(voters):
+        raise SettingsError(f"metaVoters is {_shown(voters)}; every broker may be named once")
+    sections = {name: _section(name, kind, document.get(name, {})) for name, kind in _SECTIONS.items()}
+    if sections["raft"].election_timeout_ms < 2 * sections["raft"].heartbeat_ms:
+        raise SettingsError(
+            f"raft.electionTimeoutMs is {sections['raft'].election_timeout_ms}; "
+            f"it has to be at least twice raft.heartbeatMs ({sections['raft'].heartbeat_ms})"
+        )
+    return Settings(
+        super_cluster=_name("superCluster", document["superCluster"]),
+        identity=_name("identity", document["identity"]),
+        cluster=_name("cluster", document["cluster"]),
+        peers=peers,
+        meta_voters=tuple(voters),
+        **sections,
+    )
+
+
+def split_address(name: str, address: object) -> tuple[str, int]:
+    """host:port, or an error that names the field."""
+    if isinstance(address, str):
+        host, colon, port = address.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        if colon and host and port.isdigit() and 0 < int(port) < 65536:
+            return host, int(port)
+    raise SettingsError(
+        f"{name} is {_shown(address)}; it has to be host:port, as in east-0.east-brokers.ns.svc:6222"
+    )
+
+
+def _peers(value: object) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise SettingsError(f"peers is {_shown(value)}; it has to be an object of broker names and addresses")
+    for node, address in value.items():
+        _name(f"peers: name {node!r}", node)
+        split_address(f"peers.{node}", address)
+    return dict(value)
+
+
+def _section(name: str, kind: type[T], value: object) -> T:
+    if not isinstance(value, dict):
+        raise SettingsError(f"{name} is {_shown(value)}; it has to be an object")
+    hints = get_type_hints(kind)
+    known = {_camel(item.name): item for item in fields(kind)}  # type: ignore[arg-type]
+    _refuse_unknown(f"{name}.", value, set(known))
+    chosen: dict[str, int] = {}
+    for key, number in value.items():
+        item = known[key]
+        low, high = item.metadata["low"], item.metadata["high"]
+        if hints[item.name] is not int or type(number) is not int or not low <= number <= high:
+            raise SettingsError(
+                f"{name}.{key} is {_shown(number)}; it has to be a whole number from {low} to {high}"
+            )
+        chosen[item.name] = number
+    return kind(**chosen)
+
+
+def _refuse_unknown(prefix: str, document: Mapping[str, object], allowed: set[str]) -> None:
+    for key in document:
+        if key not in allowed:
+            raise SettingsError(f"{prefix}{key} is no known field; known are {', '.join(sorted(allowed))}")
+
+
+def _name(field_name: str, value: object) -> str:
+    if (
+        not isinstance(value, str)
+        or not value
+        or len(value.encode()) > NAME_BYTES_MAX
+        or not value.isprintable()
+    ):
+        raise SettingsError(
+            f"{field_name} is {_shown(value)}; it has to be a text of 1 to {NAME_BYTES_MAX} bytes"
+        )
+    if any(sign in value for sign in " .*>@/\\"):
+        raise SettingsError(f"{field_name} is {_shown(value)}; spaces and . * > @ / \\ are not allowed in it")
+    return value
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(part.capitalize() for part in others)
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, default=repr)
+    return text if len(text) <= 80 else text[:77] + "..."

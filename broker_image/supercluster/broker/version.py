@@ -1,0 +1,6 @@
+"""Versions that the broker tells."""
+
+VERSION = "0.1.0"
+
+NATS_VERSION = "2.11.0"
+"""The NATS server whose protocol and JetStream API the broker speaks: clients decide by it what they may ask for."""

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
+from supercluster.localplane.apiserver.cel import RULES, compile_error
 from supercluster.localplane.apiserver.errors import Cause
+from supercluster.localplane.apiserver.schemas import INT_OR_STRING, PRESERVE, walk
+from supercluster.localplane.apiserver.schemas import default as default_value
+from supercluster.localplane.apiserver.store import clone
+from supercluster.localplane.apiserver.validation import problems as value_problems
+from supercluster.localplane.apiserver.validation import shown
 
 Json = dict[str, Any]
 
@@ -50,6 +57,46 @@ def problems(crd: Json) -> Iterator[Cause]:
         if not (version.get("schema") or {}).get("openAPIV3Schema"):
             path = f"spec.versions[{index}].schema.openAPIV3Schema"
             yield Cause(path, "Required value: schemas are required", "FieldValueRequired")
+        else:
+            path = f"spec.versions[{index}].schema.openAPIV3Schema"
+            yield from _schema_problems(version["schema"]["openAPIV3Schema"], path)
+
+
+def _schema_problems(schema: Json, path: str) -> Iterator[Cause]:
+    """Types that are missing, patterns and rules that can't be compiled, and defaults that don't fit."""
+    found: list[Cause] = []
+
+    def visit(node: Json, inner: str) -> None:
+        where = f"{path}.{inner}" if inner else path
+        if not node.get("type") and not (node.get(PRESERVE) or node.get(INT_OR_STRING)):
+            found.append(Cause(f"{where}.type", "Required value: must not be empty", "FieldValueRequired"))
+        pattern = node.get("pattern")
+        if pattern is not None:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                told = (
+                    f"Invalid value: {shown(pattern)}: must be a valid regular expression, but isn't: {error}"
+                )
+                found.append(Cause(f"{where}.pattern", told))
+        for index, rule in enumerate(node.get(RULES) or ()):
+            error_text = compile_error(rule.get("rule", ""))
+            if error_text:
+                told = f"Invalid value: {shown(rule.get('rule'))}: {error_text}"
+                found.append(Cause(f"{where}.{RULES}[{index}].rule", told))
+        if "default" in node:
+            filled = clone(node["default"])
+            default_value(filled, node)
+            found.extend(
+                Cause(
+                    f"{where}.default",
+                    f"Invalid value: {shown(node['default'])}: {wrong.field} {wrong.message}",
+                )
+                for wrong in value_problems(filled, node)
+            )
+
+    walk(schema, visit)
+    yield from found
 
 
 def set_status(crd: Json) -> None:

@@ -2,41 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from supercluster.localplane.apiserver import definitions
+from supercluster.localplane.apiserver import (
+    builtins_check,
+    cel,
+    defaults,
+    definitions,
+    preparing,
+    schemas,
+    validation,
+)
 from supercluster.localplane.apiserver.errors import Cause
 from supercluster.localplane.apiserver.objects import Write
-from supercluster.localplane.apiserver.resources import CRDS, NAMESPACES, Registry, Resource
+from supercluster.localplane.apiserver.resources import CRDS, Registry, Resource
+from supercluster.localplane.apiserver.store import Store
 
 Json = dict[str, Any]
+Follower = Callable[[Resource, Json | None, Json | None], None]
 
 
 class KindRules:
     """The rules of all kinds, chosen by resource."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, store: Store) -> None:
         self._registry = registry
+        self._store = store
+        # Told of every stored change, in the same turn: garbage collection and the like.
+        self.followers: list[Follower] = []
 
     def unknown_fields(self, resource: Resource, obj: Json) -> list[str]:
-        return []
+        schema = schemas.root(resource)
+        if resource.crd_version is None:
+            schemas.drop_nulls(obj, schema)
+        return schemas.prune(obj, schema)
 
     def default(self, resource: Resource, obj: Json) -> None:
         if resource.storage == CRDS:
             definitions.default(obj)
+        elif resource.crd_version is not None:
+            schemas.default(obj, schemas.root(resource))
+        else:
+            defaults.apply(resource.storage, obj)
 
     def prepare(self, resource: Resource, new: Json, old: Json | None, subresource: str) -> None:
         if resource.storage == CRDS:
             definitions.set_status(new)
-        elif resource.storage == NAMESPACES and old is None:
-            new["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = new["metadata"]["name"]
-            new["spec"] = {"finalizers": ["kubernetes"]}
-            new["status"] = {"phase": "Active"}
+        elif subresource == "" and resource.crd_version is None:
+            preparing.apply(self._store, resource.storage, new, old)
 
     def validate(self, resource: Resource, new: Json, old: Json | None, subresource: str) -> Iterable[Cause]:
+        schema = schemas.root(resource)
+        wrong = list(validation.problems(new, schema))
+        # What goes on assumes the right types.
+        if wrong:
+            return wrong
         if resource.storage == CRDS:
-            yield from definitions.problems(new)
+            return list(definitions.problems(new))
+        if resource.crd_version is not None:
+            return list(cel.problems(new, old, schema))
+        if subresource == "":
+            return list(builtins_check.problems(resource.storage, new, old))
+        return []
 
     def track(self, resource: Resource, new: Json, old: Json | None, write: Write, subresource: str) -> None:
         return
@@ -47,3 +75,5 @@ class KindRules:
                 self._registry.define(new)
             elif old is not None:
                 self._registry.forget(old["metadata"]["name"])
+        for follower in self.followers:
+            follower(resource, new, old)

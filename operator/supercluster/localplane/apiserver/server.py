@@ -74,7 +74,7 @@ class ApiServer:
         self.chance = chance or system_chance()
         self.store = Store(state_dir / "state.sqlite3")
         self.registry = Registry()
-        self.objects = Objects(self.store, self.registry, KindRules(self.registry), self.chance)
+        self.objects = Objects(self.store, self.registry, KindRules(self.registry, self.store), self.chance)
         # For clients, with TLS, for kubectl sends no token without it; and for what runs in this process.
         self.url = ""
         self.plain_url = ""

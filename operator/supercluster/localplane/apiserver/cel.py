@@ -1,0 +1,216 @@
+"""Validation rules in CEL (`x-kubernetes-validations`) of custom resources, those about changes (`oldSelf`) included.
+
+cel-python evaluates them; it is loaded when the first rule is met. A rule that cannot be compiled is refused with its
+definition; one that fails while it is evaluated refuses the object, as with a real API server.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any
+
+from supercluster.localplane.apiserver.errors import Cause
+from supercluster.localplane.apiserver.schemas import Schema, resolve
+from supercluster.localplane.apiserver.validation import shown, type_name
+
+Json = dict[str, Any]
+
+RULES = "x-kubernetes-validations"
+_OLD = re.compile(r"\boldSelf\b")
+_IDENTIFIER = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+# Words that CEL keeps for itself; Kubernetes lets rules name such fields as __word__.
+_RESERVED = frozenset(
+    [
+        "true",
+        "false",
+        "null",
+        "in",
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "for",
+        "function",
+        "if",
+        "import",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "return",
+        "var",
+        "void",
+        "while",
+    ]
+)
+RULES_KEPT_COMPILED = 512
+REASONS = {
+    "FieldValueInvalid": "Invalid value",
+    "FieldValueForbidden": "Forbidden",
+    "FieldValueRequired": "Required value",
+    "FieldValueDuplicate": "Duplicate value",
+}
+
+
+def _functions() -> dict[str, Callable[..., Any]]:
+    """Kubernetes' additions to CEL's own functions, as far as rules about text and lists use them."""
+    from celpy import celtypes
+
+    text, number, truth = celtypes.StringType, celtypes.IntType, celtypes.BoolType
+
+    def split(value: Any, separator: Any, limit: Any = None) -> Any:
+        parts = str(value).split(str(separator), -1 if limit is None else max(0, int(limit) - 1))
+        return celtypes.ListType([text(part) for part in parts])
+
+    def substring(value: Any, start: Any, end: Any = None) -> Any:
+        return text(str(value)[int(start) : None if end is None else int(end)])
+
+    return {
+        "split": split,
+        "join": lambda parts, separator="": text(str(separator).join(str(part) for part in parts)),
+        "lowerAscii": lambda value: text(str(value).lower()),
+        "upperAscii": lambda value: text(str(value).upper()),
+        "trim": lambda value: text(str(value).strip()),
+        "replace": lambda value, old, new: text(str(value).replace(str(old), str(new))),
+        "substring": substring,
+        "indexOf": lambda value, wanted: number(_index(value, wanted)),
+        "isSorted": lambda items: truth(list(items) == sorted(items)),
+        "sum": lambda items: sum(items, start=number(0)),
+        "min": min,
+        "max": max,
+    }
+
+
+def _index(value: Any, wanted: Any) -> int:
+    if isinstance(value, str):
+        return value.find(str(wanted))
+    return next((place for place, item in enumerate(value) if item == wanted), -1)
+
+
+@lru_cache(maxsize=RULES_KEPT_COMPILED)
+def _program(rule: str) -> Any:
+    import celpy
+
+    environment = celpy.Environment()
+    return environment.program(environment.compile(rule), functions=_functions())
+
+
+def compile_error(rule: str) -> str:
+    """Why a rule cannot be compiled; empty when it can."""
+
+    try:
+        _program(rule)
+    except CELParseError as error:
+        return f"compilation failed: {error}".splitlines()[0]
+    return ""
+
+
+def _escaped(name: str) -> str:
+    """A field's name as rules write it."""
+    if name in _RESERVED:
+        return f"__{name}__"
+    if _IDENTIFIER.match(name) and "__" not in name:
+        return name
+    for plain, coded in (("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__")):
+        name = name.replace(plain, coded)
+    return name
+
+
+def to_cel(value: Any, schema: Schema) -> Any:
+    """A value as CEL sees it by its schema: a `number` is a double even when it is written as 1."""
+    from celpy import celtypes, json_to_cel
+
+    schema = resolve(schema)
+    if isinstance(value, dict):
+        properties = schema.get("properties") or {}
+        additional = schema.get("additionalProperties")
+        inner = additional if isinstance(additional, dict) else {}
+        return celtypes.MapType(
+            {
+                celtypes.StringType(_escaped(key) if key in properties else key): to_cel(
+                    item, properties.get(key, inner)
+                )
+                for key, item in value.items()
+                if item is not None
+            }
+        )
+    if isinstance(value, list):
+        items = schema.get("items")
+        return celtypes.ListType([to_cel(item, items if isinstance(items, dict) else {}) for item in value])
+    if isinstance(value, int | float) and not isinstance(value, bool) and schema.get("type") == "number":
+        return celtypes.DoubleType(value)
+    if isinstance(value, str) and schema.get("format") == "duration":
+        return celtypes.DurationType(value)
+    if isinstance(value, str) and schema.get("format") == "date-time":
+        return celtypes.TimestampType(value)
+    return json_to_cel(value)
+
+
+def problems(value: Any, old: Any, schema: Schema, path: str = "") -> Iterator[Cause]:
+    """The rules that a value breaks; `old` is its former version, None when there is none to compare with."""
+    schema = resolve(schema)
+    for rule in schema.get(RULES) or ():
+        cause = _broken(rule, value, old, schema, path)
+        if cause is not None:
+            yield cause
+    if isinstance(value, dict):
+        properties = schema.get("properties") or {}
+        additional = schema.get("additionalProperties")
+        for key, item in value.items():
+            sub = properties.get(key, additional)
+            if isinstance(sub, dict) and "$ref" not in sub:
+                before = old.get(key) if isinstance(old, dict) else None
+                yield from problems(item, before, sub, f"{path}.{key}" if path else key)
+    elif isinstance(value, list) and isinstance(schema.get("items"), dict):
+        former = _correlated(old, schema)
+        for index, item in enumerate(value):
+            yield from problems(item, former(item), schema["items"], f"{path}[{index}]")
+
+
+def _correlated(old: Any, schema: Schema) -> Callable[[Any], Any]:
+    """How to find an item's former version: by its keys in lists that are maps, not at all in others."""
+    keys = schema.get("x-kubernetes-list-map-keys") or []
+    if schema.get("x-kubernetes-list-type") != "map" or not isinstance(old, list):
+        return lambda item: None
+    table = {tuple(str(item.get(key)) for key in keys): item for item in old if isinstance(item, dict)}
+    return lambda item: (
+        table.get(tuple(str(item.get(key)) for key in keys)) if isinstance(item, dict) else None
+    )
+
+
+def _broken(rule: Json, value: Any, old: Any, schema: Schema, path: str) -> Cause | None:
+
+    text = rule["rule"]
+    if value is None or (_OLD.search(text) and old is None):
+        # A rule about a change has nothing to say when something is new.
+        return None
+    variables = {"self": to_cel(value, schema)}
+    if old is not None:
+        variables["oldSelf"] = to_cel(old, schema)
+    where = path + rule["fieldPath"] if rule.get("fieldPath") else path
+    where = where.lstrip(".")
+    try:
+        if _program(text).evaluate(variables):
+            return None
+    except (CELEvalError, CELParseError) as error:
+        first = str(error.args[0]) if error.args else str(error)
+        return Cause(where, f"Invalid value: {_subject(value)}: rule could not be evaluated: {text}: {first}")
+    message = rule.get("message") or f"failed rule: {text}"
+    if rule.get("messageExpression"):
+        try:
+            message = str(_program(rule["messageExpression"]).evaluate(variables))
+        except (CELEvalError, CELParseError):
+            # The fixed message still says what is wrong.
+            pass
+    reason = rule.get("reason") or "FieldValueInvalid"
+    if reason in ("FieldValueForbidden", "FieldValueRequired"):
+        return Cause(where, f"{REASONS[reason]}: {message}", reason)
+    return Cause(where, f"{REASONS.get(reason, 'Invalid value')}: {_subject(value)}: {message}", reason)
+
+
+def _subject(value: Any) -> str:
+    """Objects and lists are only named by their type, for they may be large."""
+    return shown(type_name(value)) if isinstance(value, dict | list) else shown(value)

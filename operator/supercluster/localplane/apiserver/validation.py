@@ -1,0 +1,235 @@
+"""Whether a value fits its schema, told as kube-apiserver tells it: the field, the value, and what would be right."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime as dt
+import json
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+from supercluster.localplane.apiserver.errors import Cause
+from supercluster.localplane.apiserver.schemas import INT_OR_STRING, Schema, resolve
+
+QUANTITY = re.compile(
+    r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E|[eE][+-]?[0-9]+)?$"
+)
+SHOWN_MAX_CHARACTERS = 200
+TYPES = {
+    "string": "string",
+    "integer": "integer",
+    "number": "number",
+    "boolean": "boolean",
+    "array": "array",
+    "object": "object",
+}
+
+
+def shown(value: Any) -> str:
+    """A value as messages show it."""
+    if isinstance(value, str):
+        text = json.dumps(value, ensure_ascii=False)
+    elif isinstance(value, dict | list):
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    else:
+        text = json.dumps(value)
+    return text if len(text) <= SHOWN_MAX_CHARACTERS else text[:SHOWN_MAX_CHARACTERS] + "…"
+
+
+def type_name(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "integer"
+    if isinstance(value, float):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    return "array" if isinstance(value, list) else "object"
+
+
+def _has_type(value: Any, wanted: str) -> bool:
+    actual = type_name(value)
+    if wanted == "number":
+        return actual in ("integer", "number")
+    if wanted == "integer":
+        return actual == "integer" or (isinstance(value, float) and value.is_integer())
+    return actual == wanted
+
+
+def _invalid(path: str, value: Any, told: str) -> Cause:
+    return Cause(path, f"Invalid value: {shown(value)}: {path} in body {told}")
+
+
+def problems(value: Any, schema: Schema, path: str = "") -> Iterator[Cause]:
+    """Everything that does not fit; what is under a wrong type is not looked at."""
+    schema = resolve(schema)
+    if value is None:
+        if not schema.get("nullable") and schema.get("type"):
+            yield Cause(
+                path,
+                f'Invalid value: "null": {path} in body must be of type {schema["type"]}: "null"',
+                "FieldValueTypeInvalid",
+            )
+        return
+    if schema.get(INT_OR_STRING):
+        if type_name(value) not in ("integer", "string"):
+            yield _wrong_type(path, value, "integer or string")
+            return
+    elif "type" in schema and not _fits_type(value, schema):
+        yield _wrong_type(path, value, schema["type"])
+        return
+    enum = schema.get("enum")
+    if enum is not None and value not in enum:
+        supported = ", ".join(shown(item) for item in enum)
+        told = f"Unsupported value: {shown(value)}: supported values: {supported}"
+        yield Cause(path, told, "FieldValueNotSupported")
+    if isinstance(value, str):
+        yield from _string(value, schema, path)
+    elif isinstance(value, bool):
+        pass
+    elif isinstance(value, int | float):
+        yield from _number(value, schema, path)
+    elif isinstance(value, list):
+        yield from _array(value, schema, path)
+    elif isinstance(value, dict):
+        yield from _object(value, schema, path)
+    yield from _combined(value, schema, path)
+
+
+def _fits_type(value: Any, schema: Schema) -> bool:
+    if schema.get("format") == "quantity":
+        # A quantity may be written as a number.
+        return type_name(value) in ("string", "integer", "number")
+    return _has_type(value, schema["type"])
+
+
+def _wrong_type(path: str, value: Any, wanted: str) -> Cause:
+    actual = type_name(value)
+    told = f'Invalid value: "{actual}": {path} in body must be of type {wanted}: "{actual}"'
+    return Cause(path, told, "FieldValueTypeInvalid")
+
+
+@lru_cache(maxsize=512)
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(text)
+
+
+def _string(value: str, schema: Schema, path: str) -> Iterator[Cause]:
+    longest, shortest = schema.get("maxLength"), schema.get("minLength")
+    if longest is not None and len(value) > longest:
+        yield Cause(path, f"Too long: may not be more than {longest} characters", "FieldValueTooLong")
+    if shortest is not None and len(value) < shortest:
+        yield _invalid(path, value, f"should be at least {shortest} chars long")
+    pattern = schema.get("pattern")
+    if pattern is not None and not _pattern(pattern).search(value):
+        yield _invalid(path, value, f"should match '{pattern}'")
+    wrong = _wrong_format(value, schema.get("format", ""))
+    if wrong:
+        yield _invalid(path, value, f"must be of type {wrong}: {shown(value)}")
+
+
+def _wrong_format(value: str, name: str) -> str:
+    """The name of the format that a string should have and doesn't; unknown formats are not checked."""
+    if name == "date-time":
+        try:
+            dt.datetime.fromisoformat(value)
+        except ValueError:
+            return "date-time"
+        return "" if "T" in value else "date-time"
+    if name == "byte":
+        try:
+            base64.b64decode(value, validate=True)
+        except (binascii.Error, ValueError):
+            return "byte (base64)"
+    if name == "quantity" and not QUANTITY.match(value):
+        return "quantity"
+    return ""
+
+
+def _number(value: float, schema: Schema, path: str) -> Iterator[Cause]:
+    most, least = schema.get("maximum"), schema.get("minimum")
+    if most is not None:
+        if schema.get("exclusiveMaximum") and value >= most:
+            yield _invalid(path, value, f"should be less than {most}")
+        elif value > most:
+            yield _invalid(path, value, f"should be less than or equal to {most}")
+    if least is not None:
+        if schema.get("exclusiveMinimum") and value <= least:
+            yield _invalid(path, value, f"should be greater than {least}")
+        elif value < least:
+            yield _invalid(path, value, f"should be greater than or equal to {least}")
+    step = schema.get("multipleOf")
+    if step and value % step:
+        yield _invalid(path, value, f"should be a multiple of {step}")
+    bits = {"int32": 31, "int64": 63}.get(schema.get("format", ""))
+    if bits is not None and not -(2**bits) <= value < 2**bits:
+        yield _invalid(path, value, f"must be of type {schema['format']}")
+
+
+def _array(value: list[Any], schema: Schema, path: str) -> Iterator[Cause]:
+    most, least = schema.get("maxItems"), schema.get("minItems")
+    if most is not None and len(value) > most:
+        yield Cause(path, f"Too many: {len(value)}: must have at most {most} items", "FieldValueTooMany")
+    if least is not None and len(value) < least:
+        yield _invalid(path, value, f"should have at least {least} items")
+    items = schema.get("items")
+    if isinstance(items, dict):
+        for index, item in enumerate(value):
+            yield from problems(item, items, f"{path}[{index}]")
+    yield from _duplicates(value, schema, path)
+
+
+def _duplicates(value: list[Any], schema: Schema, path: str) -> Iterator[Cause]:
+    kind = schema.get("x-kubernetes-list-type")
+    if schema.get("uniqueItems") or kind == "set":
+        keys = [json.dumps(item, sort_keys=True) for item in value]
+    elif kind == "map":
+        names = schema.get("x-kubernetes-list-map-keys") or []
+        keys = [json.dumps([item.get(name) for name in names]) for item in value if isinstance(item, dict)]
+    else:
+        return
+    seen: set[str] = set()
+    for index, key in enumerate(keys):
+        if key in seen:
+            yield Cause(f"{path}[{index}]", f"Duplicate value: {shown(value[index])}", "FieldValueDuplicate")
+        seen.add(key)
+
+
+def _object(value: dict[str, Any], schema: Schema, path: str) -> Iterator[Cause]:
+    most, least = schema.get("maxProperties"), schema.get("minProperties")
+    if most is not None and len(value) > most:
+        yield Cause(path, f"Too many: {len(value)}: must have at most {most} items", "FieldValueTooMany")
+    if least is not None and len(value) < least:
+        yield _invalid(path, value, f"should have at least {least} properties")
+    for name in schema.get("required") or ():
+        if name not in value:
+            yield Cause(f"{path}.{name}" if path else name, "Required value", "FieldValueRequired")
+    properties = schema.get("properties") or {}
+    additional = schema.get("additionalProperties")
+    for key, item in value.items():
+        if key in properties:
+            yield from problems(item, properties[key], f"{path}.{key}" if path else key)
+        elif isinstance(additional, dict):
+            yield from problems(item, additional, f"{path}.{key}" if path else key)
+
+
+def _combined(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
+    """allOf, anyOf, oneOf and not, which structural schemas use for conditions on values."""
+    for part in schema.get("allOf") or ():
+        yield from problems(value, part, path)
+    for name, right in (("anyOf", "at least one"), ("oneOf", "one and only one")):
+        parts = schema.get(name)
+        if not parts or (schema.get(INT_OR_STRING) and name == "anyOf"):
+            continue
+        fitting = sum(1 for part in parts if next(problems(value, part, path), None) is None)
+        if fitting == 0 or (name == "oneOf" and fitting > 1):
+            yield _invalid(path, value, f"must validate {right} schema ({name})")
+    refused = schema.get("not")
+    if refused and next(problems(value, refused, path), None) is None:
+        yield _invalid(path, value, "must not validate the schema (not)")

@@ -35,7 +35,7 @@ class KindRules:
     def unknown_fields(self, resource: Resource, obj: Json) -> list[str]:
         schema = schemas.root(resource)
         if resource.crd_version is None:
-            schemas.drop_nulls(obj, schema)
+            schemas.normalize(obj, schema)
         return schemas.prune(obj, schema)
 
     def default(self, resource: Resource, obj: Json) -> None:

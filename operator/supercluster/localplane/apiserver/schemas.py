@@ -95,25 +95,30 @@ def prune(value: Any, schema: Schema, path: str = "") -> list[str]:
     return gone
 
 
-def drop_nulls(value: Any, schema: Schema) -> None:
-    """Take nulls out of the known fields of a built-in kind, in place: there they mean the same as nothing."""
+def normalize(value: Any, schema: Schema) -> Any:
+    """A built-in kind's value in the form that is stored, changed in place where it can be.
+
+    Nulls in known fields mean the same as nothing, and a quantity that was written as a number becomes text.
+    """
     schema = resolve(schema)
     if isinstance(value, list):
         items = schema.get("items")
-        for item in value if isinstance(items, dict) else ():
-            drop_nulls(item, items or {})
-        return
+        if isinstance(items, dict):
+            value[:] = [normalize(item, items) for item in value]
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool) and schema.get("format") == "quantity":
+        return str(value)
     if not isinstance(value, dict) or schema.get(PRESERVE):
-        return
+        return value
     properties = schema.get("properties") or {}
     additional = schema.get("additionalProperties")
     for key in list(value):
+        known = properties.get(key, additional)
         if value[key] is None:
             del value[key]
-        elif key in properties:
-            drop_nulls(value[key], properties[key])
-        elif isinstance(additional, dict):
-            drop_nulls(value[key], additional)
+        elif isinstance(known, dict):
+            value[key] = normalize(value[key], known)
+    return value
 
 
 def default(value: Any, schema: Schema) -> None:

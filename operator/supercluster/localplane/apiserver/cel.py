@@ -101,6 +101,8 @@ def _program(rule: str) -> Any:
 def compile_error(rule: str) -> str:
     """Why a rule cannot be compiled; empty when it can."""
 
+    from celpy.celparser import CELParseError
+
     try:
         _program(rule)
     except CELParseError as error:
@@ -182,6 +184,9 @@ def _correlated(old: Any, schema: Schema) -> Callable[[Any], Any]:
 
 
 def _broken(rule: Json, value: Any, old: Any, schema: Schema, path: str) -> Cause | None:
+
+    from celpy.celparser import CELParseError
+    from celpy.evaluation import CELEvalError
 
     text = rule["rule"]
     if value is None or (_OLD.search(text) and old is None):

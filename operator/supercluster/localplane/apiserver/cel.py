@@ -100,7 +100,6 @@ def _program(rule: str) -> Any:
 
 def compile_error(rule: str) -> str:
     """Why a rule cannot be compiled; empty when it can."""
-
     from celpy.celparser import CELParseError
 
     try:
@@ -123,7 +122,8 @@ def _escaped(name: str) -> str:
 
 def to_cel(value: Any, schema: Schema) -> Any:
     """A value as CEL sees it by its schema: a `number` is a double even when it is written as 1."""
-    from celpy import celtypes, json_to_cel
+    from celpy import celtypes
+    from celpy.adapter import json_to_cel
 
     schema = resolve(schema)
     if isinstance(value, dict):

@@ -36,12 +36,13 @@ def metadata(name: str, *, finalizer: bool = True, age: int = 0, **extra: Any) -
     }
 
 
-def super_cluster(name: str = "demo", meta: Mapping[str, Any] | None = None, **spec: Any) -> SuperCluster:
+def super_cluster(name: str = "demo", /, meta: Mapping[str, Any] | None = None, **spec: Any) -> SuperCluster:
     return SuperCluster.model_validate({"metadata": metadata(name, **(meta or {})), "spec": spec})
 
 
 def cluster(
     name: str = "east",
+    /,
     meta: Mapping[str, Any] | None = None,
     status: Mapping[str, Any] | None = None,
     **spec: Any,
@@ -57,6 +58,7 @@ def cluster(
 
 def stream(
     name: str = "flights",
+    /,
     meta: Mapping[str, Any] | None = None,
     status: Mapping[str, Any] | None = None,
     **spec: Any,

@@ -1,0 +1,353 @@
+"""Plans for clusters and super-clusters: their objects, drift, roll-outs, deletion."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.reconcilers.builders import (
+    DEFAULTS,
+    NOW,
+    applied,
+    cluster,
+    cluster_observed,
+    condition,
+    credentials,
+    pods,
+    stream,
+    super_cluster,
+    with_status,
+)
+
+from supercluster.api import Cluster, SuperCluster
+from supercluster.api.conditions import EventReason
+from supercluster.reconcilers.planners import naming
+from supercluster.reconcilers.planners.broker_config import choose_meta_voters
+from supercluster.reconcilers.planners.cluster import ClaimView, ClusterObserved, plan_cluster
+from supercluster.reconcilers.planners.plan import (
+    FINALIZER,
+    Apply,
+    DeleteObject,
+    MakeCredentials,
+    Plan,
+    SetFinalizers,
+)
+from supercluster.reconcilers.planners.rollout import GroupView
+from supercluster.reconcilers.planners.super_cluster import (
+    CredentialsView,
+    SuperClusterObserved,
+    plan_super_cluster,
+)
+
+DELETED = {"deletionTimestamp": "2026-01-02T00:00:00Z"}
+
+
+def plan(resource: Cluster, observed: ClusterObserved) -> Plan:
+    return plan_cluster(resource, observed, DEFAULTS, NOW)
+
+
+def manifests_of(resource: Cluster, **changes: Any) -> list[Any]:
+    """Everything that is applied for a cluster that has nothing yet."""
+    planned = plan(resource, cluster_observed(resource, objects={}, pods=(), **changes))
+    return [step.manifest for step in planned.steps if isinstance(step, Apply)]
+
+
+def running(resource: Cluster, **changes: Any) -> tuple[Cluster, ClusterObserved]:
+    """A cluster that runs as it should, and what is seen of it."""
+    there = cluster_observed(resource, objects=applied(manifests_of(resource)), **changes)
+    settled = with_status(resource, plan(resource, there))
+    assert isinstance(settled, Cluster)
+    return settled, cluster_observed(settled, objects=there.objects, **changes)
+
+
+def by_kind(manifests: list[Any]) -> dict[str, Any]:
+    return {f"{m['kind']}/{m['metadata']['name']}": m for m in manifests}
+
+
+def test_a_new_cluster_gets_its_objects_the_stateful_set_last() -> None:
+    found = by_kind(manifests_of(cluster()))
+    assert list(found) == [
+        "ConfigMap/east-config",
+        "Service/east-brokers",
+        "Service/east",
+        "PodDisruptionBudget/east",
+        "StatefulSet/east",
+    ]
+    assert found["Service/east-brokers"]["spec"]["publishNotReadyAddresses"] is True
+    assert found["PodDisruptionBudget/east"]["spec"]["maxUnavailable"] == 1
+    assert found["StatefulSet/east"]["spec"]["updateStrategy"] == {"type": "OnDelete"}
+    assert all(m["metadata"]["ownerReferences"][0]["uid"] == "uid-east" for m in found.values())
+    assert all(
+        port["protocol"] == "TCP"
+        for name in ("east", "east-brokers")
+        for port in found[f"Service/{name}"]["spec"]["ports"]
+    )
+
+
+def test_brokers_are_told_who_they_are_with_and_where() -> None:
+    config = json.loads(by_kind(manifests_of(cluster()))["ConfigMap/east-config"]["data"]["broker.json"])
+    assert config["identity"] == "uid-demo"
+    assert (config["superCluster"], config["cluster"]) == ("demo", "east")
+    assert config["peers"]["east-1"] == "east-1.east-brokers.demo-ns.svc:6222"
+    assert config["metaVoters"] == ["east-0", "east-1", "east-2"]
+    assert config["limits"]["maxPayloadBytes"] == 1_048_576
+    assert config["storage"]["syncIntervalMs"] == 1000
+    assert config["raft"] == {"heartbeatMs": 100, "electionTimeoutMs": 500}
+
+
+def test_pods_are_locked_down() -> None:
+    pod = by_kind(manifests_of(cluster()))["StatefulSet/east"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["automountServiceAccountToken"] is False
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert container["image"] == "supercluster/broker:test"
+    assert {probe for probe in container if probe.endswith("Probe")} == {
+        "startupProbe",
+        "livenessProbe",
+        "readinessProbe",
+    }
+
+
+@pytest.mark.covers("OP-2")
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        {"replicas": 5, "storage": {"type": "EmptyDir"}},
+        {"pod": {"tolerations": [{"key": "a"}], "nodeSelector": {"disk": "ssd"}}, "tags": ["ssd"]},
+    ],
+)
+def test_a_converged_cluster_gives_an_empty_plan(spec: dict[str, Any]) -> None:
+    resource, observed = running(cluster(**spec))
+    assert plan(resource, observed).is_empty
+    assert condition(resource.to_object()["status"], "Ready")["status"] == "True"
+
+
+@pytest.mark.covers("OP-2")
+def test_defaults_and_other_spellings_of_a_quantity_are_no_drift() -> None:
+    resource, observed = running(cluster(storage={"size": "1024Mi"}))
+    stateful_set: Any = observed.objects[("StatefulSet", "east")]
+    stateful_set["spec"]["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"] = "1Gi"
+    stateful_set["spec"]["template"]["spec"]["containers"].append({"name": "injected"})
+    assert plan(resource, observed).is_empty
+
+
+@pytest.mark.covers("OP-2")
+def test_a_changed_object_is_set_back_and_the_field_is_named() -> None:
+    resource, observed = running(cluster())
+    service: Any = observed.objects[("Service", "east")]
+    service["spec"]["ports"][0]["port"] = 9999
+    (step,) = plan(resource, observed).steps
+    assert isinstance(step, Apply)
+    assert step.manifest["metadata"]["name"] == "east"
+    assert step.note is not None
+    assert step.note.reason == EventReason.DRIFT_REPAIRED
+    assert "spec.ports[client].port" in step.note.message
+
+
+@pytest.mark.covers("OP-2")
+def test_a_deleted_object_is_made_again() -> None:
+    resource, observed = running(cluster())
+    objects = {key: value for key, value in observed.objects.items() if key != ("Service", "east-brokers")}
+    (step,) = plan(resource, cluster_observed(resource, objects=objects)).steps
+    assert isinstance(step, Apply)
+    assert step.note is not None
+    assert step.note.reason == EventReason.DRIFT_REPAIRED
+
+
+def test_the_stateful_set_waits_for_the_credentials() -> None:
+    waiting = by_kind(manifests_of(cluster(), credentials_ready=False))
+    assert "StatefulSet/east" not in waiting
+    assert "ConfigMap/east-config" in waiting
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"super_cluster": None}, "SuperClusterNotFound"),
+        ({"siblings": (cluster("older", meta={"age": 9}),)}, "OneClusterOnly"),
+    ],
+)
+def test_a_cluster_that_can_not_be_is_not_started(changes: dict[str, Any], reason: str) -> None:
+    planned = plan(cluster(), cluster_observed(cluster(), **changes))
+    assert planned.steps == ()
+    assert condition(planned.status_patch, "Accepted")["reason"] == reason
+    assert planned.notes[0].warning
+
+
+@pytest.mark.parametrize(("count", "voters"), [(1, 1), (2, 1), (3, 3), (4, 3), (5, 5), (9, 5)])
+def test_the_meta_group_starts_with_an_odd_bounded_number(count: int, voters: int) -> None:
+    assert len(choose_meta_voters("east", count)) == voters
+
+
+def test_the_voters_are_chosen_once_and_brokers_are_never_taken_away() -> None:
+    resource, observed = running(cluster(replicas=3))
+    body = resource.to_object()
+    body["spec"]["replicas"] = 5
+    grown = Cluster.model_validate(body)
+    config = by_kind([s.manifest for s in plan(grown, observed).steps if isinstance(s, Apply)])[
+        "ConfigMap/east-config"
+    ]
+    told = json.loads(config["data"]["broker.json"])
+    assert told["metaVoters"] == ["east-0", "east-1", "east-2"]
+    assert len(told["peers"]) == 5
+    body["spec"]["replicas"] = 1
+    shrunk = Cluster.model_validate(body)
+    planned = plan(shrunk, observed)
+    assert planned.steps == ()
+    assert condition(planned.status_patch, "Deferred")["reason"] == "ScaleInNotAvailable"
+
+
+GROUPS = (
+    GroupView("a", leader="east-0", replicas=3),
+    GroupView("b", leader="east-0", replicas=3),
+    GroupView("c", leader="east-2", replicas=3),
+)
+
+
+def rolled(pods_now: Any, groups: Any = GROUPS) -> Plan:
+    resource, observed = running(cluster())
+    stateful_set: Any = observed.objects[("StatefulSet", "east")]
+    stateful_set["status"]["updateRevision"] = "r2"
+    return plan(resource, cluster_observed(resource, objects=observed.objects, pods=pods_now, groups=groups))
+
+
+@pytest.mark.covers("OP-3")
+def test_brokers_are_restarted_one_by_one_the_busiest_leader_last() -> None:
+    one, two, three = pods()
+    new: dict[str, Any] = {"revision": "r2"}
+    for there, expected in (
+        ((one, two, three), "east-1"),
+        ((one, pods(**new)[1], three), "east-2"),
+        ((one, *pods(**new)[1:]), "east-0"),
+    ):
+        (step,) = rolled(there).steps
+        assert isinstance(step, DeleteObject)
+        assert (step.kind, step.name, step.uid) == ("Pod", expected, f"uid-{expected}")
+    assert rolled(pods(revision="r2")).steps == ()
+
+
+@pytest.mark.covers("OP-3")
+@pytest.mark.parametrize(
+    ("there", "groups", "why"),
+    [
+        ((*pods()[:2], pods(ready=False, revision="r2")[2]), GROUPS, "east-2 must be ready first"),
+        ((*pods()[:2], pods(terminating=True)[2]), GROUPS, "is being restarted"),
+        (pods()[:2], GROUPS, "is being restarted"),
+        (pods(), None, "no broker tells"),
+        (pods(), (GroupView("a", "east-0", behind=("east-1",)),), "a (east-1)"),
+        (pods(), (GroupView("a", ""),), "without a leader: a"),
+    ],
+)
+def test_a_restart_waits_while_it_could_cost_a_majority(there: Any, groups: Any, why: str) -> None:
+    planned = rolled(there, groups)
+    assert planned.steps == ()
+    assert why in condition(planned.status_patch, "Synced")["message"]
+    assert planned.recheck_after_ms == 1_000
+
+
+def test_a_broker_that_can_not_run_is_restarted_at_once() -> None:
+    stuck = pods(ready=False, running=False)
+    (step,) = rolled(stuck, None).steps
+    assert isinstance(step, DeleteObject)
+
+
+@pytest.mark.covers("OP-5")
+def test_a_deleted_cluster_keeps_its_volumes_by_default() -> None:
+    resource = cluster(meta=DELETED)
+    claims = (ClaimView("data-east-0", "u0"),)
+    (step,) = plan(resource, cluster_observed(resource, claims=claims)).steps
+    assert isinstance(step, SetFinalizers)
+    assert step.finalizers == ()
+    assert step.note is not None
+    assert "data-east-0" in step.note.message
+
+
+@pytest.mark.covers("OP-5")
+def test_delete_removes_brokers_then_volumes_then_the_resource() -> None:
+    resource = cluster(meta=DELETED, deletionPolicy="Delete")
+    objects = applied(manifests_of(cluster()))
+    claims = (ClaimView("data-east-0", "u0"),)
+    (first,) = plan(resource, cluster_observed(resource, objects=objects, claims=claims)).steps
+    assert isinstance(first, DeleteObject)
+    assert first.kind == "StatefulSet"
+    assert plan(resource, cluster_observed(resource, claims=claims)).steps == ()
+    (second,) = plan(resource, cluster_observed(resource, claims=claims, pods=())).steps
+    assert isinstance(second, DeleteObject)
+    assert (second.kind, second.name) == ("PersistentVolumeClaim", "data-east-0")
+    (third,) = plan(resource, cluster_observed(resource, pods=())).steps
+    assert isinstance(third, SetFinalizers)
+
+
+@pytest.mark.covers("OP-5")
+def test_a_cluster_waits_for_streams_that_leave_with_it() -> None:
+    resource = cluster(meta=DELETED)
+    leaving = stream(meta=DELETED)
+    waiting = plan(resource, cluster_observed(resource, streams=(leaving,)))
+    assert waiting.steps == ()
+    assert condition(waiting.status_patch, "Ready")["reason"] == "StreamsRemain"
+    assert plan(resource, cluster_observed(resource, streams=(stream(),))).steps != ()
+
+
+def look(resource: SuperCluster, **changes: Any) -> Plan:
+    found: dict[str, Any] = {"credentials": credentials(), "clusters": (cluster(),), **changes}
+    return plan_super_cluster(resource, SuperClusterObserved(**found), NOW)
+
+
+def test_credentials_are_made_once_and_repaired_when_a_user_is_missing() -> None:
+    (step,) = look(super_cluster(), credentials=None).steps
+    assert isinstance(step, MakeCredentials)
+    assert step.missing == ("application", "operator", "route")
+    assert step.manifest["metadata"]["name"] == naming.credentials_secret("demo")
+    half = CredentialsView({"app": "one"}, frozenset(), has_route=True)
+    (repair,) = look(super_cluster(), credentials=half).steps
+    assert isinstance(repair, MakeCredentials)
+    assert repair.missing == ("operator",)
+    assert repair.note is not None
+    assert repair.note.reason == EventReason.DRIFT_REPAIRED
+
+
+def test_applications_get_a_secret_with_user_password_and_url() -> None:
+    (step,) = look(super_cluster()).steps
+    assert isinstance(step, Apply)
+    assert step.manifest["metadata"]["name"] == "demo-client"
+    assert sorted(step.manifest["data"]) == ["password", "url", "user"]
+
+
+def test_passwords_are_in_no_text_that_could_be_logged() -> None:
+    (step,) = look(super_cluster()).steps
+    secret = "one"
+    assert secret not in str(step)
+    assert secret not in repr(credentials())
+    planned = look(super_cluster())
+    assert f"'{secret}'" not in repr(planned.status_patch)
+
+
+@pytest.mark.covers("OP-2")
+def test_a_converged_super_cluster_gives_an_empty_plan() -> None:
+    ready = cluster(
+        status={
+            "readyReplicas": 3,
+            "conditions": [{"type": "Ready", "status": "True", "reason": "BrokersReady"}],
+        }
+    )
+    (step,) = look(super_cluster(), clusters=(ready,)).steps
+    assert isinstance(step, Apply)
+    there: dict[str, Any] = {"clusters": (ready,), "client_secret": step.manifest}
+    resource = with_status(super_cluster(), look(super_cluster(), **there))
+    assert look(resource, **there).is_empty
+    assert resource.status.identity == "uid-demo"
+    assert condition(resource.to_object()["status"], "Ready")["status"] == "True"
+
+
+@pytest.mark.covers("OP-5")
+def test_a_super_cluster_stays_until_its_clusters_are_gone() -> None:
+    resource = super_cluster(meta=DELETED)
+    waiting = look(resource)
+    assert waiting.steps == ()
+    assert "east" in condition(waiting.status_patch, "Ready")["message"]
+    assert look(resource, clusters=()).steps == (SetFinalizers((), "7"),)
+    assert FINALIZER in resource.metadata.finalizers

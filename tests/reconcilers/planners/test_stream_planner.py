@@ -1,0 +1,359 @@
+"""Plans for streams: a table of situations, and what is done and said in each."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.reconcilers.builders import (
+    NOW,
+    cluster,
+    condition,
+    info_for,
+    replicas,
+    stream,
+    stream_observed,
+    with_status,
+)
+
+from supercluster.api import Stream
+from supercluster.api.conditions import EventReason
+from supercluster.api.stream import ReplicaStatus
+from supercluster.reconcilers.planners.plan import (
+    CreateStream,
+    DeleteStream,
+    Plan,
+    SetFinalizers,
+    UpdateStream,
+)
+from supercluster.reconcilers.planners.stream import BrokersView, StreamObserved, plan_stream
+from supercluster.reconcilers.planners.stream_config import (
+    META_RESOURCE,
+    changed_fields,
+    desired_config,
+    merged_config,
+)
+
+
+def plan(resource: Stream, observed: StreamObserved) -> Plan:
+    return plan_stream(resource, observed, NOW)
+
+
+def converged(resource: Stream) -> Stream:
+    """The resource after the operator has seen its stream healthy."""
+    after = with_status(resource, plan(resource, stream_observed(info_for(resource))))
+    assert isinstance(after, Stream)
+    return after
+
+
+@pytest.mark.covers("OP-2")
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        {"replicas": 1, "storage": "Memory", "ackPolicy": "Append", "fsync": "Always"},
+        {"replicas": 2, "minReplicas": 1, "placement": {"cluster": "east", "preferredLeader": "east-2"}},
+        {
+            "limits": {"maxBytes": "1Gi", "maxAge": "24h", "maxMessages": 5},
+            "discard": "New",
+            "description": "d",
+        },
+    ],
+)
+def test_a_converged_stream_gives_an_empty_plan(spec: dict[str, Any]) -> None:
+    resource = converged(stream(**spec))
+    assert plan(resource, stream_observed(info_for(resource))).is_empty
+
+
+def test_the_first_step_secures_the_deletion_policy_and_the_second_creates() -> None:
+    fresh = stream(meta={"finalizer": False})
+    first = plan(fresh, stream_observed()).steps[0]
+    assert isinstance(first, SetFinalizers)
+    second = plan(stream(), stream_observed()).steps[0]
+    assert isinstance(second, CreateStream)
+    assert second.config["name"] == "flights"
+    assert second.config["num_replicas"] == 3
+    assert second.config["metadata"][META_RESOURCE] == "demo-ns/flights"
+    assert second.config["placement"] == {"cluster": "east"}
+
+
+def test_a_healthy_stream_is_ready_and_tells_its_figures() -> None:
+    patch = plan(
+        stream(), stream_observed(info_for(stream(), messages=7, bytes=70, first_sequence=3))
+    ).status_patch
+    assert patch is not None
+    assert condition(patch, "Ready")["status"] == "True"
+    assert patch["leader"] == "east-0"
+    assert (patch["messages"], patch["bytes"], patch["firstSequence"], patch["lastSequence"]) == (7, 70, 3, 9)
+    assert [entry["name"] for entry in patch["replicas"]] == ["east-0", "east-1", "east-2"]
+
+
+@pytest.mark.covers("OP-2", "SF-23")
+@pytest.mark.parametrize(
+    ("theirs", "field"),
+    [
+        ({"max_msgs": 5}, "max_msgs"),
+        ({"subjects": ["other.>"]}, "subjects"),
+        ({"num_replicas": 1}, "num_replicas"),
+        ({"max_age": 1}, "max_age"),
+    ],
+)
+def test_a_change_behind_our_back_is_set_back_and_told(theirs: dict[str, Any], field: str) -> None:
+    resource = converged(stream())
+    step = plan(resource, stream_observed(info_for(resource, config=theirs))).steps[0]
+    assert isinstance(step, UpdateStream)
+    assert step.fields == (field,)
+    assert step.config[field] == desired_config(resource)[field]
+    assert step.note is not None
+    assert step.note.reason == EventReason.DRIFT_REPAIRED
+    assert step.note.warning
+
+
+def test_a_change_of_the_spec_is_an_update_and_no_drift() -> None:
+    resource = converged(stream())
+    body = resource.to_object()
+    body["spec"]["limits"] = {"maxMessages": 10}
+    body["metadata"]["generation"] = 2
+    edited = Stream.model_validate(body)
+    step = plan(edited, stream_observed(info_for(resource))).steps[0]
+    assert isinstance(step, UpdateStream)
+    assert step.note is not None
+    assert step.note.reason == EventReason.UPDATED
+
+
+def test_what_others_added_to_the_configuration_stays() -> None:
+    resource = stream()
+    theirs = {"allow_direct": True, "metadata": {"team": "ops"}, "max_msgs": 5}
+    step = plan(
+        resource,
+        stream_observed(
+            info_for(resource, config=theirs),
+        ),
+    )
+    adopted = plan(stream(adopt=True), stream_observed(info_for(resource, config=theirs)))
+    assert step.steps == ()
+    update = adopted.steps[0]
+    assert isinstance(update, UpdateStream)
+    assert update.config["allow_direct"] is True
+    assert update.config["metadata"]["team"] == "ops"
+    assert update.config["metadata"][META_RESOURCE] == "demo-ns/flights"
+
+
+@pytest.mark.covers("OP-2")
+def test_a_stream_that_vanished_is_created_again_with_a_warning_that_counts_the_loss() -> None:
+    resource = converged(stream())
+    step = plan(resource, stream_observed(None)).steps[0]
+    assert isinstance(step, CreateStream)
+    assert step.note is not None
+    assert step.note.reason == EventReason.STREAM_LOST
+    assert step.note.warning
+    assert "sequence 9" in step.note.message
+
+
+@pytest.mark.covers("SF-23")
+def test_an_undeclared_stream_is_left_alone_unless_adoption_is_asked_for() -> None:
+    foreign = info_for(stream(), config={"metadata": {}})
+    refused = plan(stream(), stream_observed(foreign))
+    assert refused.steps == ()
+    assert condition(refused.status_patch, "Accepted")["reason"] == "NotAdopted"
+    assert "spec.adopt" in condition(refused.status_patch, "Accepted")["message"]
+    assert "messages" not in (refused.status_patch or {})
+    step = plan(stream(adopt=True), stream_observed(foreign)).steps[0]
+    assert isinstance(step, UpdateStream)
+    assert step.note is not None
+    assert step.note.reason == EventReason.ADOPTED
+
+
+@pytest.mark.covers("SF-23")
+def test_of_two_resources_the_older_has_the_stream_and_the_other_says_so() -> None:
+    older = stream("first", meta={"age": 5}, name="flights")
+    younger = stream("second", meta={"age": 1}, name="flights")
+    mine = info_for(older)
+    assert plan(converged(older), stream_observed(mine, rivals=(younger,))).is_empty
+    refused = plan(younger, stream_observed(mine, rivals=(older,)))
+    assert refused.steps == ()
+    assert condition(refused.status_patch, "Accepted")["reason"] == "NameClaimed"
+    assert "first" in condition(refused.status_patch, "Accepted")["message"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "words"),
+    [
+        ({"replicas": 5}, "TooManyReplicas", ("spec.replicas is 5", "3 brokers")),
+        ({"placement": {"cluster": "west"}}, "ClusterNotFound", ("placement.cluster is west", "east")),
+        ({"placement": {"tags": ["ssd"]}}, "PlacementUnmatched", ("[ssd]", "east")),
+        ({"limits": {"maxMessageSize": "2Mi", "maxBytes": "1Mi"}}, "LimitsContradict", ("2Mi", "1Mi")),
+        ({"limits": {"maxMessageSize": "4Gi"}}, "LimitsContradict", ("4Gi", "2147483647")),
+    ],
+)
+def test_a_spec_that_can_not_be_carried_out_names_field_value_and_remedy(
+    spec: dict[str, Any], reason: str, words: tuple[str, ...]
+) -> None:
+    refused = plan(stream(**spec), stream_observed())
+    assert refused.steps == ()
+    accepted = condition(refused.status_patch, "Accepted")
+    assert (accepted["status"], accepted["reason"]) == ("False", reason)
+    assert all(word in accepted["message"] for word in words)
+    assert condition(refused.status_patch, "Ready")["status"] == "False"
+    assert [note.reason for note in refused.notes] == [reason]
+    assert refused.notes[0].warning
+
+
+def test_a_missing_super_cluster_is_named() -> None:
+    refused = plan(stream(), stream_observed(super_cluster=None, clusters=()))
+    assert condition(refused.status_patch, "Accepted")["reason"] == "SuperClusterNotFound"
+
+
+@pytest.mark.parametrize(
+    ("spec", "type_", "reason"),
+    [
+        ({"replicas": 2}, "Unwise", "EvenReplicas"),
+        ({"placement": {"preferredLeader": "east-9"}}, "Unwise", "PreferredLeaderUnknown"),
+        ({"minReplicas": 2}, "Deferred", "RepairNotAvailable"),
+    ],
+)
+def test_what_is_unwise_or_not_there_yet_is_carried_out_and_said(
+    spec: dict[str, Any], type_: str, reason: str
+) -> None:
+    planned = plan(stream(**spec), stream_observed())
+    assert isinstance(planned.steps[0], CreateStream)
+    assert condition(planned.status_patch, type_)["reason"] == reason
+    assert condition(planned.status_patch, type_)["status"] == "True"
+
+
+def test_a_changed_placement_is_deferred_and_the_stream_stays() -> None:
+    resource = converged(stream())
+    west = cluster("west", meta={"age": 0})
+    east = cluster("east", meta={"age": 9}, status={"replicas": 3})
+    body = resource.to_object()
+    body["spec"]["placement"] = {"cluster": "west"}
+    edited = Stream.model_validate(body)
+    planned = plan(edited, stream_observed(info_for(resource), clusters=(east, west)))
+    assert planned.steps == ()
+    assert condition(planned.status_patch, "Deferred")["reason"] == "MoveNotAvailable"
+    assert condition(planned.status_patch, "Ready")["status"] == "True"
+
+
+@pytest.mark.parametrize(
+    ("info", "reason"),
+    [
+        ({"leader": ""}, "NoLeader"),
+        ({"replicas": replicas(2)}, "ReplicasCatchingUp"),
+        (
+            {"replicas": (*replicas(2), ReplicaStatus(name="east-2", current=False, lag=3))},
+            "ReplicasCatchingUp",
+        ),
+    ],
+)
+def test_a_stream_that_is_not_whole_is_not_ready_and_looked_at_again_soon(
+    info: dict[str, Any], reason: str
+) -> None:
+    planned = plan(stream(), stream_observed(info_for(stream(), **info)))
+    assert condition(planned.status_patch, "Ready")["reason"] == reason
+    assert planned.recheck_after_ms == 100
+
+
+def test_patience_comes_back_when_a_stream_stays_unready() -> None:
+    broken = stream_observed(info_for(stream(), leader=""))
+    resource = with_status(stream(), plan(stream(), broken))
+    later = plan_stream(resource, broken, NOW + timedelta(seconds=60))
+    assert later.recheck_after_ms == 1_000
+    assert later.is_empty
+
+
+def test_silent_brokers_change_nothing_but_the_conditions() -> None:
+    resource = converged(stream())
+    planned = plan(resource, stream_observed(brokers=BrokersView(error="no broker is ready")))
+    assert planned.steps == ()
+    assert set(planned.status_patch or {}) == {"conditions"}
+    assert condition(planned.status_patch, "Synced")["status"] == "Unknown"
+    assert condition(planned.status_patch, "Ready")["reason"] == "BrokersUnreachable"
+
+
+def test_words_of_the_brokers_reach_the_condition() -> None:
+    planned = plan(stream(), stream_observed(refusal="subjects overlap with an existing stream (10065)"))
+    accepted = condition(planned.status_patch, "Accepted")
+    assert accepted["reason"] == "RefusedByBrokers"
+    assert "overlap" in accepted["message"]
+
+
+DELETED = {"deletionTimestamp": "2026-01-02T00:00:00Z"}
+
+
+@pytest.mark.covers("OP-5")
+def test_retain_takes_the_mark_off_and_then_lets_the_resource_go() -> None:
+    resource = stream(meta=DELETED)
+    step = plan(resource, stream_observed(info_for(resource))).steps[0]
+    assert isinstance(step, UpdateStream)
+    assert META_RESOURCE not in step.config["metadata"]
+    assert step.config["subjects"] == ["flights.>"]
+    unmarked = info_for(resource, config={"metadata": step.config["metadata"]})
+    last = plan(resource, stream_observed(unmarked)).steps
+    assert last == (SetFinalizers((), "7"),)
+
+
+@pytest.mark.covers("OP-5")
+def test_delete_deletes_the_stream_and_then_lets_the_resource_go() -> None:
+    resource = stream(meta=DELETED, deletionPolicy="Delete")
+    step = plan(resource, stream_observed(info_for(resource))).steps[0]
+    assert isinstance(step, DeleteStream)
+    assert plan(resource, stream_observed(None)).steps == (SetFinalizers((), "7"),)
+
+
+@pytest.mark.covers("OP-5", "SF-23")
+def test_a_stream_of_somebody_else_survives_the_deletion_of_a_resource() -> None:
+    resource = stream(meta=DELETED, deletionPolicy="Delete")
+    foreign = info_for(resource, config={"metadata": {META_RESOURCE: "demo-ns/other"}})
+    assert plan(resource, stream_observed(foreign)).steps == (SetFinalizers((), "7"),)
+
+
+def test_deletion_waits_for_brokers_but_not_for_a_cluster_that_is_gone() -> None:
+    resource = stream(meta=DELETED)
+    waiting = plan(resource, stream_observed(brokers=BrokersView()))
+    assert waiting.steps == ()
+    assert waiting.recheck_after_ms == 1_000
+    (step,) = plan(resource, stream_observed(clusters=(), brokers=BrokersView())).steps
+    assert isinstance(step, SetFinalizers)
+    assert step.finalizers == ()
+
+
+def test_after_our_finalizer_is_gone_nothing_is_done() -> None:
+    resource = stream(meta={**DELETED, "finalizers": ["other/keeper"]})
+    assert plan(resource, stream_observed(info_for(resource))).is_empty
+
+
+limits = st.fixed_dictionaries(
+    {},
+    optional={
+        "maxMessages": st.integers(1, 2**40),
+        "maxBytes": st.sampled_from(["0", "1", "512Mi", "3G", 77]),
+        "maxAge": st.sampled_from(["2m", "24h", "1h30m"]),
+        "maxMessagesPerSubject": st.integers(1, 100),
+        "maxMessageSize": st.sampled_from(["1Ki", 100]),
+    },
+)
+
+
+@given(
+    limits,
+    st.integers(1, 5),
+    st.sampled_from(["0s", "2m"]),
+    st.dictionaries(st.sampled_from("abc"), st.text()),
+)
+def test_an_update_leaves_no_declared_field_different(
+    bounds: dict[str, Any], count: int, window: str, theirs: dict[str, str]
+) -> None:
+    wanted = desired_config(stream(limits=bounds, replicas=count, duplicateWindow=window))
+    there = {"name": "flights", "max_msgs": 1, "metadata": theirs, "sealed": False}
+    assert changed_fields(wanted, merged_config(wanted, there)) == ()
+
+
+@pytest.mark.parametrize(
+    "answered", [{"max_bytes": 0, "max_msgs": 0}, {"max_bytes": None}, {"description": None}]
+)
+def test_no_limit_has_many_spellings_and_none_is_drift(answered: dict[str, Any]) -> None:
+    wanted = desired_config(stream())
+    assert changed_fields(wanted, {**wanted, **answered}) == ()

@@ -64,6 +64,9 @@ def _node(
         kept = ("anyOf", "pattern", "description", "default", "x-kubernetes-int-or-string")
         return {key: node[key] for key in kept if key in node}
     result: dict[str, Any] = {key: node[key] for key in _KEPT if key in node}
+    if result.get("default") == "" and "format" in result:
+        # Kubernetes refuses a default that its own format does not allow, and no text is no date.
+        del result["default"]
     result.update({key: value for key, value in node.items() if key.startswith("x-kubernetes-")})
     if "properties" in node:
         result["properties"] = {

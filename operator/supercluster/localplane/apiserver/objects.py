@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from supercluster.localplane.apiserver import errors
+from supercluster.localplane.apiserver import errors, managers, schemas
 from supercluster.localplane.apiserver.errors import Cause
+from supercluster.localplane.apiserver.managers import Manager
 from supercluster.localplane.apiserver.resources import CRDS, NAMESPACES, PODS, Registry, Resource
 from supercluster.localplane.apiserver.store import Store, clone
 
@@ -39,6 +40,8 @@ class Write:
     field_validation: str = "Warn"
     operation: str = "Update"
     user: str = ""
+    # After an apply: who owns what, computed while the configuration was laid over the object.
+    managers: list[Manager] | None = None
     warnings: list[str] = field(default_factory=list)
 
 
@@ -112,7 +115,9 @@ class Objects:
     # --- creating ---
 
     def create(self, resource: Resource, namespace: str, body: Json, write: Write) -> Json:
-        obj = self._incoming(resource, namespace, body, write)
+        return self._create(resource, namespace, self._incoming(resource, namespace, body, write), write)
+
+    def _create(self, resource: Resource, namespace: str, obj: Json, write: Write) -> Json:
         metadata = obj["metadata"]
         self._name(resource, metadata)
         self._check_namespace(resource, namespace)
@@ -267,6 +272,53 @@ class Objects:
         if new["metadata"].get("name") != name:
             raise errors.bad_request(f"metadata.name cannot be changed by a patch; it is {name!r}")
         return self._replace(resource, namespace, name, new, write, subresource)
+
+    def apply(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        body: Json,
+        write: Write,
+        *,
+        subresource: str = "",
+        force: bool = False,
+    ) -> tuple[Json, bool]:
+        """Server-side apply; returns the object and whether it was made by this."""
+        config = self._incoming(resource, namespace, body, write)
+        metadata = config["metadata"]
+        if metadata.get("managedFields") is not None:
+            raise errors.bad_request("metadata.managedFields must be nil")
+        if metadata.setdefault("name", name) != name:
+            raise errors.bad_request(f"metadata.name is {metadata['name']!r} and the URL says {name!r}")
+        if subresource == "status":
+            config = {
+                key: config[key] for key in ("apiVersion", "kind", "metadata", "status") if key in config
+            }
+        elif "status" in resource.subresources:
+            config.pop("status", None)
+        live = self.store.get(resource.storage, namespace, name)
+        if live is None and subresource:
+            raise errors.not_found(resource.group, resource.plural, name)
+        if live is None and metadata.get("uid"):
+            raise errors.conflict(
+                resource.group, resource.plural, name, "uid mismatch: the object does not exist"
+            )
+        base: Json = live if live is not None else {"metadata": {}}
+        applied = managers.apply(
+            base,
+            config,
+            schemas.root(resource),
+            (write.manager, resource.api_version),
+            subresource,
+            force,
+            timestamp(self.chance.now()),
+        )
+        write.managers = applied.managers
+        if live is None:
+            return self._create(resource, namespace, applied.obj, write), True
+        applied.obj["metadata"].pop("managedFields", None)
+        return self._replace(resource, namespace, name, applied.obj, write, subresource), False
 
     def _replace(
         self, resource: Resource, namespace: str, name: str, new: Json, write: Write, subresource: str

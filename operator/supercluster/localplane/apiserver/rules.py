@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -10,12 +11,13 @@ from supercluster.localplane.apiserver import (
     cel,
     defaults,
     definitions,
+    managers,
     preparing,
     schemas,
     validation,
 )
 from supercluster.localplane.apiserver.errors import Cause
-from supercluster.localplane.apiserver.objects import Write
+from supercluster.localplane.apiserver.objects import Write, timestamp
 from supercluster.localplane.apiserver.resources import CRDS, Registry, Resource
 from supercluster.localplane.apiserver.store import Store
 
@@ -26,7 +28,8 @@ Follower = Callable[[Resource, Json | None, Json | None], None]
 class KindRules:
     """The rules of all kinds, chosen by resource."""
 
-    def __init__(self, registry: Registry, store: Store) -> None:
+    def __init__(self, registry: Registry, store: Store, now: Callable[[], dt.datetime]) -> None:
+        self._now = now
         self._registry = registry
         self._store = store
         # Told of every stored change, in the same turn: garbage collection and the like.
@@ -67,7 +70,12 @@ class KindRules:
         return []
 
     def track(self, resource: Resource, new: Json, old: Json | None, write: Write, subresource: str) -> None:
-        return
+        if write.managers is not None:
+            managers.write(new["metadata"], write.managers)
+            return
+        time = timestamp(self._now())
+        schema = schemas.root(resource)
+        managers.track_update(new, old, schema, write.manager, resource.api_version, subresource, time)
 
     def changed(self, resource: Resource, new: Json | None, old: Json | None) -> None:
         if resource.storage == CRDS:

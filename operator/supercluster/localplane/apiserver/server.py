@@ -14,7 +14,7 @@ from typing import Any
 
 from aiohttp import web
 
-from supercluster.localplane.apiserver import bodies, certificates, discovery, errors, listing, paths
+from supercluster.localplane.apiserver import bodies, certificates, discovery, errors, listing, paths, schemas
 from supercluster.localplane.apiserver.errors import ApiError
 from supercluster.localplane.apiserver.objects import Chance, DeleteOptions, Objects, Write, timestamp
 from supercluster.localplane.apiserver.patches import json_patch, merge_patch
@@ -24,18 +24,21 @@ from supercluster.localplane.apiserver.resources import (
     NAMESPACES,
     SERVICE_ACCOUNTS,
     Registry,
+    Resource,
 )
 from supercluster.localplane.apiserver.rules import KindRules
 from supercluster.localplane.apiserver.store import Store
+from supercluster.localplane.apiserver.strategic import strategic_patch
 
 Json = dict[str, Any]
 Answer = web.StreamResponse
 
+APPLY_TYPES = ("application/apply-patch+yaml", "application/apply-patch+json")
 PATCH_TYPES = (
     "application/json-patch+json",
     "application/merge-patch+json",
     "application/strategic-merge-patch+json",
-    "application/apply-patch+yaml",
+    *APPLY_TYPES,
 )
 FIRST_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 LOOPBACK = "127.0.0.1"
@@ -74,7 +77,8 @@ class ApiServer:
         self.chance = chance or system_chance()
         self.store = Store(state_dir / "state.sqlite3")
         self.registry = Registry()
-        self.objects = Objects(self.store, self.registry, KindRules(self.registry, self.store), self.chance)
+        self.rules = KindRules(self.registry, self.store, self.chance.now)
+        self.objects = Objects(self.store, self.registry, self.rules, self.chance)
         # For clients, with TLS, for kubectl sends no token without it; and for what runs in this process.
         self.url = ""
         self.plain_url = ""
@@ -310,9 +314,12 @@ class ApiServer:
             raise errors.bad_request(f"a {target.resource.kind} is created in a namespace")
         write = self._write(request)
         made = self.objects.create(target.resource, target.namespace, body, write)
-        if target.resource.storage == NAMESPACES and not write.dry_run:
-            self._default_account(made["metadata"]["name"])
+        self._follow_creation(target.resource, made, write)
         return self._written(made, write, 201)
+
+    def _follow_creation(self, resource: Resource, made: Json, write: Write) -> None:
+        if resource.storage == NAMESPACES and not write.dry_run:
+            self._default_account(made["metadata"]["name"])
 
     def _written(self, obj: Json, write: Write, status: int = 200) -> Answer:
         self.store.flush()
@@ -333,16 +340,43 @@ class ApiServer:
         media_type = request.headers.get("Content-Type", "").split(";")[0].strip().lower()
         patch = await self._body(request)
         write = self._write(request)
-        if media_type == "application/json-patch+json":
-            mutate: Callable[[Json], Json] = lambda old: json_patch(old, patch)  # noqa: E731
-        elif media_type == "application/merge-patch+json":
-            mutate = lambda old: merge_patch(old, patch)  # noqa: E731
-        else:
-            raise errors.unsupported_media_type(media_type, PATCH_TYPES)
+        if media_type in APPLY_TYPES:
+            return self._apply(request, target, patch, write)
+        mutate = self._mutation(media_type, target.resource, patch)
         new = self.objects.patch(
             target.resource, target.namespace, target.name, mutate, write, target.subresource
         )
         return self._written(new, write)
+
+    @staticmethod
+    def _mutation(media_type: str, resource: Resource, patch: Any) -> Callable[[Json], Json]:
+        if media_type == "application/json-patch+json":
+            return lambda old: json_patch(old, patch)
+        if media_type == "application/merge-patch+json":
+            return lambda old: merge_patch(old, patch)
+        if media_type == "application/strategic-merge-patch+json" and resource.crd_version is None:
+            return lambda old: strategic_patch(old, patch, schemas.root(resource))
+        custom = tuple(name for name in PATCH_TYPES if "strategic" not in name)
+        raise errors.unsupported_media_type(
+            media_type, PATCH_TYPES if resource.crd_version is None else custom
+        )
+
+    def _apply(self, request: web.Request, target: Target, config: Any, write: Write) -> Answer:
+        if not request.query.get("fieldManager"):
+            causes = [errors.Cause("fieldManager", "Required value: is required for apply patch")]
+            raise errors.invalid("meta.k8s.io", "PatchOptions", "", causes)
+        new, created = self.objects.apply(
+            target.resource,
+            target.namespace,
+            target.name,
+            config,
+            write,
+            subresource=target.subresource,
+            force=_flag(request, "force"),
+        )
+        if created:
+            self._follow_creation(target.resource, new, write)
+        return self._written(new, write, 201 if created else 200)
 
     async def _options(self, request: web.Request) -> DeleteOptions:
         body = await self._body(request) or {}

@@ -14,7 +14,18 @@ from tests.broker.raft.memory_log import MemoryLog
 from supercluster.broker.raft.confchange import Membership, membership_of
 from supercluster.broker.raft.config import RaftConfig, Ready, Role
 from supercluster.broker.raft.entry import Entry
-from supercluster.broker.raft.messages import Message, decode, encode
+from supercluster.broker.raft.messages import (
+    Append,
+    AppendResponse,
+    Heartbeat,
+    InstallSnapshot,
+    Message,
+    SnapshotResponse,
+    VoteRequest,
+    VoteResponse,
+    decode,
+    encode,
+)
 from supercluster.broker.raft.node import Raft
 
 
@@ -51,6 +62,8 @@ class World:
     failed_reads: dict[str, list[int]] = field(default_factory=dict)
     doubtful_elections: list[str] = field(default_factory=list)
     sync_at_once: bool = True
+    trace: bool = False
+    """Note every message, not only what it led to."""
 
     def add(
         self,
@@ -137,6 +150,7 @@ class World:
         if ready.doubtful_election:
             self.doubtful_elections.append(member)
             self.note(f"{member} was elected by doubtful members")
+            self._forget_lost(node)
         if ready.membership_changed:
             self.note(f"{member} has membership {show_membership(node.membership)}")
         if ready.disk_error is not None:
@@ -147,6 +161,14 @@ class World:
         for context in ready.failed_reads:
             self.failed_reads.setdefault(member, []).append(context)
             self.note(f"{member} cannot read {context}")
+
+    def _forget_lost(self, node: Raft) -> None:
+        """An election by doubtful members is the one case in which committed entries may be gone; it says so."""
+        lost = [index for index in sorted(self.committed) if index > node.log.last_index - 1]
+        for index in lost:
+            del self.committed[index]
+        if lost:
+            self.note(f"lost: committed entries {', '.join(map(str, lost))}")
 
     def note(self, line: str) -> None:
         self.events.append(line)
@@ -170,7 +192,10 @@ class World:
     def send(self, message: Message) -> None:
         """Deliver one message through its bytes."""
         node = self.nodes.get(message.to)
-        if node is None or (message.frm, message.to) in self.cut:
+        lost = node is None or (message.frm, message.to) in self.cut
+        if self.trace:
+            self.note(f"  {message.frm} -> {message.to} {show_message(message)}{' (lost)' if lost else ''}")
+        if node is None or lost:
             return
         wire = b"".join(bytes(part) for part in encode(message))
         node.step(decode(memoryview(wire)), self.now_ms)
@@ -236,6 +261,37 @@ class World:
 
     def heal(self) -> None:
         self.cut.clear()
+
+
+def show_message(message: Message) -> str:
+    """One line that says what matters of a message."""
+    kind = type(message).__name__
+    parts = [f"{kind} term {message.term}"]
+    if isinstance(message, Append):
+        parts.append(f"behind {message.prev_index}/{message.prev_term}")
+        parts.append("entries " + (" ".join(f"{e.index}/{e.term}" for e in message.entries) or "none"))
+        parts.append(f"commit {message.commit}")
+    elif isinstance(message, AppendResponse):
+        if message.ok:
+            parts.append(f"has {message.index}")
+        else:
+            parts.append(f"refuses {message.index}, hint {message.hint_index}/{message.hint_term}")
+    elif isinstance(message, VoteRequest):
+        parts.append(f"log {message.last_index}/{message.last_term}")
+        parts += [flag for flag in ("pre", "need_all", "transfer") if getattr(message, flag)]
+    elif isinstance(message, VoteResponse):
+        parts.append("granted" if message.granted else "refused")
+        parts += [flag for flag in ("pre", "need_all", "doubtful") if getattr(message, flag)]
+    elif isinstance(message, Heartbeat):
+        parts.append(f"commit {message.commit}")
+        parts += ["quiesce"] if message.quiesce else []
+    elif isinstance(message, InstallSnapshot):
+        parts.append(
+            f"base {message.base_index}/{message.base_term} bytes {message.offset}+{len(message.data)}"
+        )
+    elif isinstance(message, SnapshotResponse):
+        parts.append("done" if message.done else f"holds {message.received} bytes")
+    return ", ".join(parts)
 
 
 def show_membership(membership: Membership) -> str:

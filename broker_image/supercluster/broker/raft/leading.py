@@ -24,6 +24,9 @@ from supercluster.broker.raft.messages import (
 from supercluster.broker.raft.progress import Progress, SendState
 from supercluster.broker.raft.sending import Sending
 
+_PATIENCE = 10
+"""Election time-outs for which a removed member is still fed, and a snapshot kept for a member that is not heard."""
+
 
 class Leading(Sending):
     """Everything that only a leader does, but for the sending itself."""
@@ -42,13 +45,29 @@ class Leading(Sending):
         self._append_own(EntryKind.NOOP, b"", 0)
 
     def _sync_progress(self) -> None:
-        """Feed exactly the members in force."""
+        """Feed the members in force, and for a while those that were just removed, so that they learn of it (SF-5)."""
         members = self.membership.members
         for member in members:
-            if member != self.id and member not in self.progress:
+            if member == self.id:
+                continue
+            if member not in self.progress:
                 self.progress[member] = Progress(member, self.log.last_index + 1, self._now_ms)
-        for member in [member for member in self.progress if member not in members]:
-            del self.progress[member]
+            self.progress[member].leaving_until_ms = None
+        for member, progress in self.progress.items():
+            if member not in members and progress.leaving_until_ms is None:
+                progress.leaving_until_ms = self._now_ms + _PATIENCE * self.config.election_timeout_ms
+
+    def _let_go(self) -> None:
+        """Forget removed members that know of it, or that are too slow to; and what waits for the dead."""
+        patience_ms = _PATIENCE * self.config.election_timeout_ms
+        for member, progress in list(self.progress.items()):
+            until_ms = progress.leaving_until_ms
+            if until_ms is not None and (
+                self._now_ms >= until_ms or progress.peer_commit >= self.membership.index
+            ):
+                del self.progress[member]
+            elif progress.snapshot is not None and self._now_ms - progress.heard_ms > patience_ms:
+                progress.snapshot = None
 
     def _append_own(
         self, kind: int, payload: bytes, time_ns: int, first_seq: int = 0, count: int = 0
@@ -89,7 +108,6 @@ class Leading(Sending):
             self.quiesced = False
             for progress in self.progress.values():
                 progress.heard_ms = self._now_ms
-            self._beat_wanted = True
             self._heartbeat_due_ms = self._now_ms + self.config.heartbeat_ms
 
     # Answers.
@@ -184,6 +202,7 @@ class Leading(Sending):
     # Reads.
 
     def _add_read(self, context: int, origin: str) -> bool:
+        """Queue a read; it starts a heartbeat round of its own, which also wakes a silent group."""
         self._stir()
         index = self.commit_index if self.commit_index >= self._term_start else None
         return self._reads.add(context, origin, index, self._round + 1)
@@ -234,6 +253,7 @@ class Leading(Sending):
             # This process itself stood still: the answers may be waiting in its buffers.
             for progress in self.progress.values():
                 progress.heard_ms += late_ms
+        self._let_go()
         since_ms = self._now_ms - self.config.election_timeout_ms
         heard = {member for member, progress in self.progress.items() if progress.heard_ms > since_ms}
         heard.add(self.id)
@@ -255,6 +275,7 @@ class Leading(Sending):
             and not self.membership.is_joint
             and all(
                 member in heard
+                and progress.leaving_until_ms is None
                 and progress.match == last
                 and progress.peer_commit == last
                 and progress.next == last + 1

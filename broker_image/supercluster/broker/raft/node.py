@@ -176,6 +176,7 @@ class Raft(Election):
     def _unquiesce(self) -> None:
         if self.role is Role.LEADER:
             self._stir()
+            self._beat_wanted = True
             return
         self.quiesced = False
         self._heard_leader_ms = self._now_ms

@@ -71,6 +71,7 @@ class Progress:
         "heard_ms",
         "inflight",
         "inflight_bytes",
+        "leaving_until_ms",
         "match",
         "member",
         "next",
@@ -100,6 +101,8 @@ class Progress:
         self.append_round = 0
         """The heartbeat round in which the last append was sent: an answer to a later one tells whether it arrived."""
         self.doubtful = False
+        self.leaving_until_ms: int | None = None
+        """Set for a removed member: it is fed until then, so that it learns of its removal. It counts for nothing."""
         self.snapshot: OutgoingSnapshot | None = None
 
     def sent(self, last_index: int, size_bytes: int, round_: int) -> None:

@@ -114,10 +114,15 @@ class Sending(RaftState):
     # Snapshots.
 
     def _snapshots_wanted(self) -> list[str]:
+        """Members that need one and can take it: nothing is prepared for the dead and the removed."""
+        since_ms = self._now_ms - self.config.election_timeout_ms
         return [
             member
             for member, progress in self.progress.items()
-            if progress.state is SendState.SNAPSHOT and progress.snapshot is None
+            if progress.state is SendState.SNAPSHOT
+            and progress.snapshot is None
+            and progress.leaving_until_ms is None
+            and progress.heard_ms > since_ms
         ]
 
     def provide_snapshot(self, to: str, state: bytes) -> None:

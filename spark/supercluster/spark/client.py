@@ -1,0 +1,286 @@
+"""A blocking NATS client over one socket: what a Spark task needs, and nothing that runs in the background.
+
+`Connection` is one socket to one broker; `Servers` knows the brokers (those named and those INFO lists) and connects to
+the first that answers. Every wait has a limit. A connection that failed once is never used again: the caller asks
+`Servers` for a new one and repeats what was unanswered. Secrets are sent to the broker and appear in no message.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import secrets
+import socket
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from supercluster.spark.wire import Message, MessageParser, ProtocolError, status_of
+
+READ_BYTES = 262_144
+CONNECT_TIMEOUT_SECONDS = 2.0
+CLIENT_PORT = 4222
+NO_RESPONDERS = 503
+SERVERS_MAX = 256
+"""Brokers remembered from INFO: a bound on what a server can make a client keep."""
+
+
+class ConnectionFailedError(Exception):
+    """A broker could not be reached, went away, or did not answer in time: another one may do."""
+
+
+class LoginRefusedError(Exception):
+    """The broker refused the credentials: repeating does not help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Who the reader is; no field of it is ever shown."""
+
+    user: str = ""
+    password: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+
+    def connect_fields(self) -> dict[str, str]:
+        if self.token:
+            return {"auth_token": self.token}
+        return {"user": self.user, "pass": self.password} if self.user else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Read `host:port` or `nats://host:port`; credentials in a URL are refused, because URLs are shown.
+
+        Raises:
+            ValueError: it is neither.
+        """
+        text = text.strip()
+        url = urlsplit(text if "://" in text else f"nats://{text}")
+        if url.username or url.password:
+            raise ValueError(
+                "credentials do not belong in a URL; use the options user and password, or credentialsFile"
+            )
+        if url.scheme != "nats" or not url.hostname or url.path not in ("", "/"):
+            raise ValueError(f"{text!r} is no broker address; write nats://host:port")
+        return cls(url.hostname, url.port or CLIENT_PORT)
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Connection:
+    """One socket to one broker, after a completed handshake.
+
+    Raises from every method:
+        ConnectionFailedError: the broker went away or a time limit passed; close this and take another connection.
+        LoginRefusedError: the broker said that the credentials are not good.
+    """
+
+    def __init__(
+        self, address: Address, credentials: Credentials, *, timeout_seconds: float = CONNECT_TIMEOUT_SECONDS
+    ) -> None:
+        self.address = address
+        self._parser = MessageParser()
+        self._ready: list[Message] = []
+        self._inbox = f"_INBOX.{secrets.token_hex(8)}"
+        self._requests = 0
+        self._sids = 1
+        try:
+            self._socket = socket.create_connection((address.host, address.port), timeout=timeout_seconds)
+        except OSError as error:
+            raise ConnectionFailedError(f"{address}: {error}") from None
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._handshake(credentials, time.monotonic() + timeout_seconds)
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def _handshake(self, credentials: Credentials, deadline: float) -> None:
+        while self._parser.info is None:
+            self._fill(deadline)
+        hello = {
+            "verbose": False,
+            "pedantic": False,
+            "headers": True,
+            "no_responders": True,
+            "lang": "python-spark",
+            "version": "1",
+            "protocol": 1,
+            "name": "supercluster-spark",
+            **credentials.connect_fields(),
+        }
+        self.write(
+            b"CONNECT %b\r\nSUB %b.* 1\r\nPING\r\n" % (json.dumps(hello).encode(), self._inbox.encode())
+        )
+        while not self._parser.pongs:
+            self._fill(deadline)
+
+    @property
+    def server_names(self) -> list[str]:
+        """The addresses that the last INFO named."""
+        return list((self._parser.info or {}).get("connect_urls") or ())
+
+    def subscribe(self, subject: str) -> bytes:
+        """Subscribe, and return the subscription's id as deliveries show it."""
+        self._sids += 1
+        sid = str(self._sids).encode()
+        self.write(b"SUB %b %b\r\n" % (subject.encode(), sid))
+        return sid
+
+    def unsubscribe(self, sid: bytes) -> None:
+        self.write(b"UNSUB %b\r\n" % sid)
+
+    def publish(self, subject: str, reply: str, payload: bytes) -> None:
+        self.write(b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), reply.encode(), len(payload), payload))
+
+    def write(self, data: bytes) -> None:
+        try:
+            self._socket.settimeout(CONNECT_TIMEOUT_SECONDS)
+            self._socket.sendall(data)
+        except OSError as error:
+            raise ConnectionFailedError(f"{self.address}: {error}") from None
+
+    def read(self, deadline: float) -> list[Message]:
+        """Messages for subscriptions, at least one; an empty list when `deadline` passed."""
+        while not self._ready:
+            try:
+                self._fill(deadline)
+            except TimeoutError:
+                return []
+        messages, self._ready = self._ready, []
+        return messages
+
+    def request(self, subject: str, payload: bytes, timeout_seconds: float) -> bytes:
+        """One request and its answer; messages for subscriptions that come in between wait for `read`."""
+        self._requests += 1
+        reply = f"{self._inbox}.{self._requests}"
+        wanted = reply.encode()
+        self.publish(subject, reply, payload)
+        deadline = time.monotonic() + timeout_seconds
+        kept: list[Message] = []
+        try:
+            while True:
+                messages = self.read(deadline)
+                if not messages:
+                    raise ConnectionFailedError(
+                        f"{self.address}: no answer to {subject} within {timeout_seconds:g} s"
+                    )
+                answer: Message | None = None
+                for message in messages:
+                    if message[1] == wanted:
+                        answer = message
+                    elif message[0] != b"1":  # an answer that came too late is nobody's
+                        kept.append(message)
+                if answer is not None:
+                    if status_of(answer[3])[0] == NO_RESPONDERS:
+                        raise ConnectionFailedError(f"{self.address}: nobody answers {subject} at present")
+                    return answer[4]
+        finally:
+            self._ready = kept + self._ready
+
+    def _fill(self, deadline: float) -> None:
+        """Read once from the socket. Raises TimeoutError when `deadline` passed."""
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        try:
+            self._socket.settimeout(left)
+            data = self._socket.recv(READ_BYTES)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise ConnectionFailedError(f"{self.address}: {error}") from None
+        if not data:
+            self._raise_errors()
+            raise ConnectionFailedError(f"{self.address}: closed by the broker")
+        try:
+            self._ready += self._parser.feed(data)
+        except ProtocolError as error:
+            raise ConnectionFailedError(f"{self.address}: {error}") from None
+        if self._parser.pings:
+            pongs, self._parser.pings = self._parser.pings, 0
+            self.write(b"PONG\r\n" * pongs)
+        self._raise_errors()
+
+    def _raise_errors(self) -> None:
+        if self._parser.errors:
+            text = "; ".join(self._parser.errors)
+            self._parser.errors.clear()
+            if "authorization" in text.lower() or "authentication" in text.lower():
+                raise LoginRefusedError(f"{self.address} refused the login: {text}")
+            raise ConnectionFailedError(f"{self.address}: {text}")
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.close()
+
+
+class Servers:
+    """The brokers that are known, and a connection to one of them on request."""
+
+    def __init__(
+        self, addresses: Sequence[Address], credentials: Credentials, *, seed: int | None = None
+    ) -> None:
+        if not addresses:
+            raise ValueError("no broker address given")
+        self._named = list(dict.fromkeys(addresses))
+        self._known = list(self._named)
+        self._credentials = credentials
+        self._turn = 0
+        if (
+            seed is not None
+        ):  # tasks begin at different brokers, so that not all of them load the first one named
+            self._turn = random.Random(seed).randrange(len(self._known))
+
+    @property
+    def known(self) -> tuple[Address, ...]:
+        return tuple(self._known)
+
+    def learn(self, names: Iterable[str]) -> None:
+        """Remember addresses that a broker's INFO named."""
+        for name in names:
+            with contextlib.suppress(ValueError):
+                address = Address.parse(name)
+                if address not in self._known and len(self._known) < SERVERS_MAX:
+                    self._known.append(address)
+
+    def connect(self, deadline: float) -> Connection:
+        """Connect to the next broker that answers, going round until `deadline`.
+
+        Raises:
+            ConnectionFailedError: none did; the message has what each said last.
+            LoginRefusedError: one refused the credentials.
+        """
+        failures: dict[Address, str] = {}
+        pause_seconds = 0.05
+        while True:
+            for _ in range(len(self._known)):
+                address = self._known[self._turn % len(self._known)]
+                self._turn += 1
+                left = deadline - time.monotonic()
+                if left <= 0 and failures:
+                    break
+                try:
+                    connection = Connection(
+                        address,
+                        self._credentials,
+                        timeout_seconds=max(0.05, min(CONNECT_TIMEOUT_SECONDS, left)),
+                    )
+                except (ConnectionFailedError, TimeoutError) as error:
+                    failures[address] = str(error) or f"{address}: no handshake in time"
+                    continue
+                self.learn(connection.server_names)
+                return connection
+            if time.monotonic() + pause_seconds >= deadline:
+                said = "; ".join(failures.values())
+                raise ConnectionFailedError(f"no broker could be reached in time ({said})")
+            time.sleep(pause_seconds)
+            pause_seconds = min(1.0, pause_seconds * 2)

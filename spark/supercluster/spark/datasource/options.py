@@ -1,0 +1,193 @@
+"""The options of the data source, read once and checked; a wrong one is named with what would be right.
+
+Secrets are best given in a file (`credentialsFile`, for instance a mounted Secret): options become part of a query's
+plan, and although Spark redacts values whose names look secret, what is not there cannot be shown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from supercluster.spark.client import Address, Credentials
+
+PARTITIONS_DEFAULT = 4
+PARTITIONS_MAX = 4_096
+PATIENCE_SECONDS_DEFAULT = 60.0
+EARLIEST = "earliest"
+LATEST = "latest"
+_FORBIDDEN_IN_NAME = frozenset(" \t\r\n.*>/\\")
+_TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+KNOWN = (
+    "url",
+    "urls",
+    "stream",
+    "user",
+    "password",
+    "token",
+    "credentialsFile",
+    "startingSequence",
+    "endingSequence",
+    "partitions",
+    "maxMessagesPerBatch",
+    "failOnDataLoss",
+    "patienceSeconds",
+)
+
+
+class OptionError(ValueError):
+    """An option is missing or wrong."""
+
+    def __init__(self, option: str, value: str | None, right: str) -> None:
+        shown = "is missing" if value is None else f"is {value!r}"
+        super().__init__(f"supercluster source: option {option!r} {shown}; {right}")
+        self.option = option
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    addresses: tuple[Address, ...]
+    stream: str
+    credentials: Credentials
+    credentials_file: str
+    """Where to read the credentials again: on an executor, and when they were renewed."""
+    user: str
+    starting_sequence: int | None
+    """None: the first one that the stream holds."""
+    starts_at_latest: bool
+    ending_sequence: int | None
+    """Inclusive; None: the last one that the stream holds when the query is planned."""
+    partitions: int
+    messages_per_batch_max: int | None
+    fail_on_data_loss: bool
+    patience_seconds: float
+
+    def current_credentials(self) -> Credentials:
+        """The credentials now: from the file when there is one."""
+        return (
+            read_credentials(self.credentials_file, self.user) if self.credentials_file else self.credentials
+        )
+
+
+def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
+    """Check everything that was given.
+
+    Raises:
+        OptionError: one is missing or wrong, or not known.
+    """
+    values = {name.lower(): value for name, value in given.items()}
+    unknown = sorted(set(values) - {name.lower() for name in KNOWN} - {"path"})
+    if unknown:
+        raise OptionError(unknown[0], values[unknown[0]], f"the source knows {', '.join(KNOWN)}")
+    stream = values.get("stream") or values.get("path")
+    if not stream or _FORBIDDEN_IN_NAME & set(stream):
+        raise OptionError("stream", stream, "give the name of a stream as the brokers know it")
+    starting, starts_at_latest = _starting(values.get("startingsequence"), streaming=streaming)
+    ending = _whole(values, "endingSequence", low=0)
+    if streaming and ending is not None:
+        raise OptionError("endingSequence", str(ending), "a streaming read has no end; leave it out")
+    user = values.get("user", "")
+    credentials_file = values.get("credentialsfile", "")
+    if credentials_file and (values.get("password") or values.get("token")):
+        raise OptionError(
+            "credentialsFile", credentials_file, "leave password and token out when a file is named"
+        )
+    return ReadOptions(
+        addresses=_addresses(values),
+        stream=stream,
+        credentials=Credentials(user, values.get("password", ""), values.get("token", "")),
+        credentials_file=credentials_file,
+        user=user,
+        starting_sequence=starting,
+        starts_at_latest=starts_at_latest,
+        ending_sequence=ending,
+        partitions=_whole(values, "partitions", low=1, high=PARTITIONS_MAX) or PARTITIONS_DEFAULT,
+        messages_per_batch_max=_whole(values, "maxMessagesPerBatch", low=1),
+        fail_on_data_loss=_flag(values, "failOnDataLoss", default=True),
+        patience_seconds=_seconds(values),
+    )
+
+
+def read_credentials(path: str, user: str) -> Credentials:
+    """Read a JSON file: {"user": …, "password": …}, {"token": …}, or a broker's {"users": [ … ]}, of which `user` (or
+    the first) is taken.
+
+    Raises:
+        OptionError: the file cannot be read or has another form; nothing of its content is shown.
+    """
+    right = 'it has to be JSON like {"user": "app", "password": "…"} or {"token": "…"}'
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise OptionError("credentialsFile", path, f"it cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise OptionError("credentialsFile", path, right) from None
+    entries = content.get("users") if isinstance(content, dict) and "users" in content else [content]
+    if not isinstance(entries, list):
+        raise OptionError("credentialsFile", path, right)
+    for entry in entries:
+        if isinstance(entry, dict) and (not user or entry.get("user") == user):
+            fields = {name: entry.get(name, "") for name in ("user", "password", "token")}
+            if all(isinstance(value, str) for value in fields.values()) and any(fields.values()):
+                return Credentials(**fields)
+    raise OptionError("credentialsFile", path, f"it has no user {user!r}" if user else right)
+
+
+def _addresses(values: Mapping[str, str]) -> tuple[Address, ...]:
+    text = values.get("urls") or values.get("url")
+    right = "give one or more broker addresses like nats://host:4222, separated by commas"
+    if not text:
+        raise OptionError("url", text, right)
+    try:
+        return tuple(Address.parse(part) for part in text.split(",") if part.strip())
+    except ValueError as error:
+        shown = None if "credentials" in str(error) else text
+        raise OptionError("url", shown or "(not shown)", str(error)) from None
+
+
+def _starting(text: str | None, *, streaming: bool) -> tuple[int | None, bool]:
+    if text is None or text.lower() == EARLIEST:
+        return None, False
+    if text.lower() == LATEST and streaming:
+        return None, True
+    if not text.isdigit() or int(text) < 1:
+        choices = (
+            "earliest, latest or a sequence from 1 on" if streaming else "earliest or a sequence from 1 on"
+        )
+        raise OptionError("startingSequence", text, f"give {choices}")
+    return int(text), False
+
+
+def _whole(values: Mapping[str, str], option: str, *, low: int, high: int | None = None) -> int | None:
+    text = values.get(option.lower())
+    if text is None:
+        return None
+    if not text.isdigit() or int(text) < low or (high is not None and int(text) > high):
+        bound = f"from {low} on" if high is None else f"from {low} to {high}"
+        raise OptionError(option, text, f"give a whole number {bound}")
+    return int(text)
+
+
+def _flag(values: Mapping[str, str], option: str, *, default: bool) -> bool:
+    text = values.get(option.lower())
+    if text is None:
+        return default
+    if text.lower() not in _TRUTH:
+        raise OptionError(option, text, "give true or false")
+    return _TRUTH[text.lower()]
+
+
+def _seconds(values: Mapping[str, str]) -> float:
+    text = values.get("patienceseconds")
+    if text is None:
+        return PATIENCE_SECONDS_DEFAULT
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.1 <= seconds <= 86_400:
+        raise OptionError("patienceSeconds", text, "give seconds from 0.1 to 86400")
+    return seconds

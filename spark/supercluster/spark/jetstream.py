@@ -1,0 +1,149 @@
+"""Questions to JetStream's API that survive the death of a broker or of a stream's leader.
+
+`Session` keeps one connection, asks again elsewhere while nobody answers, and gives up after `patience_seconds` without
+an answer. What JetStream refuses for good (no such stream) is raised at once.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from supercluster.spark.client import Connection, ConnectionFailedError, Servers
+
+ANSWER_SECONDS = 2.0
+"""How long one broker may take to answer before another one is asked."""
+PAUSE_SECONDS_MAX = 0.5
+LINEAGE_KEY = "supercluster.dev/lineage"
+"""Stream metadata that outlives a cutover; without it the time of the stream's creation stands for its lineage."""
+ERR_NO_MESSAGE = 10037
+ERR_STREAM_NOT_FOUND = 10059
+UNAVAILABLE = 503
+
+
+class StreamMissingError(Exception):
+    """The stream does not exist."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(
+            f"stream {stream!r} does not exist on these brokers; check the option 'stream' and the user's account"
+        )
+        self.stream = stream
+
+
+class ApiRefusedError(Exception):
+    """JetStream refused a request for good."""
+
+    def __init__(self, subject: str, error: dict[str, Any]) -> None:
+        super().__init__(
+            f"{subject}: {error.get('description', 'refused')} (code {error.get('code')}, err_code {error.get('err_code')})"
+        )
+        self.code = int(error.get("code") or 0)
+        self.err_code = int(error.get("err_code") or 0)
+
+
+class UnansweredError(Exception):
+    """Nobody answered for as long as the reader is patient."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """What a plan needs to know of a stream, as its leader said it."""
+
+    name: str
+    lineage: str
+    first_sequence: int
+    """The first message's sequence; last_sequence + 1 when there is none."""
+    last_sequence: int
+    messages: int
+
+
+class Session:
+    """A connection that is renewed, for questions; the reader of a range uses its connection too."""
+
+    def __init__(self, servers: Servers, *, patience_seconds: float) -> None:
+        self._servers = servers
+        self._patience_seconds = patience_seconds
+        self._connection: Connection | None = None
+
+    def connection(self, deadline: float) -> Connection:
+        if self._connection is None:
+            self._connection = self._servers.connect(deadline)
+        return self._connection
+
+    def drop(self) -> None:
+        """Close the connection; the next question takes another broker."""
+        if self._connection is not None:
+            self._servers.learn(self._connection.server_names)
+            self._connection.close()
+            self._connection = None
+
+    def ask(
+        self, subject: str, body: dict[str, Any], *, patience_seconds: float | None = None
+    ) -> dict[str, Any]:
+        """Ask until answered, or for the session's patience unless another one is given.
+
+        Raises:
+            ApiRefusedError: JetStream's answer is an error that repeating does not cure.
+            UnansweredError: nobody answered in time.
+            LoginRefusedError: the credentials are not good.
+        """
+        patience_seconds = self._patience_seconds if patience_seconds is None else patience_seconds
+        deadline = time.monotonic() + patience_seconds
+        pause_seconds = 0.02
+        payload = json.dumps(body).encode() if body else b""
+        while True:
+            try:
+                answer = json.loads(self.connection(deadline).request(subject, payload, ANSWER_SECONDS))
+                error = answer.get("error")
+                if not error:
+                    return dict(answer)
+                refused = ApiRefusedError(subject, error)
+                if refused.code != UNAVAILABLE:
+                    raise refused
+                said = str(refused)
+            except (ConnectionFailedError, TimeoutError, ValueError) as failure:
+                said = str(failure)
+                self.drop()
+            if time.monotonic() >= deadline:
+                raise UnansweredError(f"{subject}: no answer for {patience_seconds:g} s; last: {said}")
+            time.sleep(pause_seconds)
+            pause_seconds = min(PAUSE_SECONDS_MAX, pause_seconds * 2)
+
+    def stream_state(self, stream: str) -> StreamState:
+        """The stream's bounds and lineage.
+
+        Raises:
+            StreamMissingError: there is no such stream.
+        """
+        try:
+            answer = self.ask(f"$JS.API.STREAM.INFO.{stream}", {})
+        except ApiRefusedError as refused:
+            if refused.err_code == ERR_STREAM_NOT_FOUND or refused.code == 404:
+                raise StreamMissingError(stream) from None
+            raise
+        state = answer["state"]
+        last = int(state["last_seq"])
+        messages = int(state["messages"])
+        metadata = answer["config"].get("metadata") or {}
+        return StreamState(
+            name=stream,
+            lineage=str(metadata.get(LINEAGE_KEY) or answer["created"]),
+            first_sequence=int(state["first_seq"]) if messages else last + 1,
+            last_sequence=last,
+            messages=messages,
+        )
+
+    def next_existing(self, stream: str, sequence: int) -> int | None:
+        """The first existing sequence at or above `sequence`, asked of the stream's leader; None when there is none."""
+        try:
+            answer = self.ask(f"$JS.API.STREAM.MSG.GET.{stream}", {"seq": sequence, "next_by_subj": ">"})
+        except ApiRefusedError as refused:
+            if refused.err_code == ERR_NO_MESSAGE:
+                return None
+            if refused.err_code == ERR_STREAM_NOT_FOUND:
+                raise StreamMissingError(stream) from None
+            raise
+        return int(answer["message"]["seq"])

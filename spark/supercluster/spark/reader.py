@@ -1,0 +1,220 @@
+"""Reads every message of a range of sequences, once, whatever dies meanwhile.
+
+An ephemeral consumer without acknowledgements delivers from the first wanted sequence on; batches are asked for ahead,
+so that the broker never waits for the reader. The rules that make it complete:
+
+* a delivery below the next wanted sequence is dropped, so nothing is repeated;
+* deliveries of one consumer are counted by the broker; a hole in that count means a lost delivery, and the reader
+  starts a new consumer at the next wanted sequence, as it does after every silence, error and reconnection;
+* a hole in the stream's own sequences (a deleted message) is no hole in that count, and is passed over;
+* the end is reached by the range's last sequence, or when the stream's leader says that no message exists between the
+  next wanted sequence and that one. "Nothing pending" from a consumer is a reason to ask, not a proof.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from supercluster.spark.client import Connection, ConnectionFailedError
+from supercluster.spark.jetstream import ApiRefusedError, Session, UnansweredError
+from supercluster.spark.wire import ACK_PREFIX, Message, delivery, status_of
+
+BATCH_MESSAGES = 1_000
+EXPIRES_NS = 5_000_000_000
+HEARTBEAT_NS = 1_000_000_000
+SILENCE_SECONDS = 2.5
+"""Two heartbeats and a half: a consumer that is silent for so long is gone."""
+CREATE_SECONDS = 2.5
+"""After this a consumer of another name is tried: a server may have placed the first one on a broker that just died."""
+INACTIVE_NS = 30_000_000_000
+"""A consumer that its reader left behind is removed by the broker after this."""
+IDLE_HEARTBEAT = 100
+
+Record = tuple[int, int, bytes, bytes, bytes]
+"""(sequence, time in nanoseconds, subject, header block, payload)."""
+
+
+@dataclass(slots=True)
+class RangeProgress:
+    """What is still wanted of a range; pure, one per reader."""
+
+    next_sequence: int
+    last_sequence: int
+    """Inclusive."""
+    consumer_sequence: int = 0
+    outstanding: int = 0
+    """Messages asked for and not yet delivered."""
+    hole: bool = False
+    asks_for_end: bool = False
+
+    @property
+    def finished(self) -> bool:
+        return self.next_sequence > self.last_sequence
+
+    def renewed(self) -> None:
+        """A new consumer starts at the next wanted sequence."""
+        self.consumer_sequence = 0
+        self.outstanding = 0
+        self.hole = False
+        self.asks_for_end = False
+
+    def wanted(self) -> int:
+        """How many messages to ask for now; 0 while enough is on its way."""
+        left = self.last_sequence - self.next_sequence + 1 - self.outstanding
+        if self.outstanding > BATCH_MESSAGES or left <= 0:
+            return 0
+        return min(BATCH_MESSAGES, left)
+
+    def take(self, message: Message) -> Record | None:
+        """Judge one delivery: the record when it is wanted, None when it is dropped. Sets `hole` and `asks_for_end`."""
+        place = delivery(message[2])
+        if place.consumer_sequence != self.consumer_sequence + 1:
+            self.hole = True
+            return None
+        self.consumer_sequence = place.consumer_sequence
+        self.outstanding -= 1
+        if place.sequence < self.next_sequence:
+            return None
+        if place.sequence > self.last_sequence:
+            self.next_sequence = self.last_sequence + 1
+            return None
+        self.next_sequence = place.sequence + 1
+        if place.pending == 0 and not self.finished:
+            self.asks_for_end = True
+        return place.sequence, place.time_ns, message[1], message[3], message[4]
+
+
+def read_range(
+    session: Session, stream: str, first: int, last: int, *, patience_seconds: float
+) -> Iterator[list[Record]]:
+    """Yield the messages `first` … `last` (inclusive) that exist, in order, in lists as they arrive.
+
+    Raises:
+        UnansweredError: no message came and no consumer could be made for `patience_seconds`.
+        StreamMissingError, ApiRefusedError, LoginRefusedError: for good.
+    """
+    progress = RangeProgress(first, last)
+    moved_at = time.monotonic()
+    said = "nothing was tried"
+    while not progress.finished:
+        before = progress.next_sequence
+        try:
+            yield from _read_with_one_consumer(session, stream, progress, patience_seconds)
+            said = "the consumer fell silent"
+        except (ConnectionFailedError, TimeoutError, UnansweredError) as failure:
+            said = str(failure)
+            session.drop()
+        except ApiRefusedError as refused:
+            if refused.code == 404 and refused.err_code == 10059:
+                raise
+            said = str(refused)
+        if progress.next_sequence != before:
+            moved_at = time.monotonic()
+        elif not progress.finished and time.monotonic() - moved_at > patience_seconds:
+            raise UnansweredError(
+                f"stream {stream!r}: sequence {progress.next_sequence} of {first} to {last} could not be read"
+                f" for {patience_seconds:g} s; last: {said}"
+            )
+
+
+def _read_with_one_consumer(
+    session: Session, stream: str, progress: RangeProgress, patience_seconds: float
+) -> Iterator[list[Record]]:
+    """Read until the range is finished (`progress` says so) or this consumer is of no more use."""
+    progress.renewed()
+    name = f"spark-{secrets.token_hex(8)}"
+    answer = session.ask(
+        f"$JS.API.CONSUMER.CREATE.{stream}.{name}",
+        _consumer_request(stream, name, progress),
+        patience_seconds=min(CREATE_SECONDS, patience_seconds),
+    )
+    if not answer.get("num_pending") and _nothing_left(session, stream, progress):
+        return
+    connection = session.connection(time.monotonic() + patience_seconds)
+    inbox = f"_INBOX.{secrets.token_hex(8)}"
+    sid = connection.subscribe(f"{inbox}.*")
+    asks = 0
+    end_asked_at = 0
+    while not progress.finished:
+        while size := progress.wanted():
+            asks += 1
+            progress.outstanding += size
+            ask = {"batch": size, "expires": EXPIRES_NS, "idle_heartbeat": HEARTBEAT_NS}
+            connection.publish(
+                f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}", f"{inbox}.{asks}", json.dumps(ask).encode()
+            )
+        messages = connection.read(time.monotonic() + SILENCE_SECONDS)
+        records, usable = _judge(messages, sid, progress)
+        if records:
+            yield records
+        if not messages or not usable or progress.hole:
+            break
+        if progress.asks_for_end:
+            progress.asks_for_end = False
+            if _nothing_left(session, stream, progress) or end_asked_at == progress.next_sequence:
+                break  # finished, or the consumer does not see what the leader has: take a new one
+            end_asked_at = progress.next_sequence
+    _dismiss(connection, sid, stream, name)
+
+
+def _consumer_request(stream: str, name: str, progress: RangeProgress) -> dict[str, object]:
+    return {
+        "stream_name": stream,
+        "config": {
+            "name": name,
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": progress.next_sequence,
+            "ack_policy": "none",
+            "replay_policy": "instant",
+            "max_deliver": -1,
+            "inactive_threshold": INACTIVE_NS,
+            "num_replicas": 1,
+            "mem_storage": True,
+        },
+    }
+
+
+def _judge(messages: list[Message], sid: bytes, progress: RangeProgress) -> tuple[list[Record], bool]:
+    """The wanted records among `messages`, and whether the consumer is still of use."""
+    records: list[Record] = []
+    for message in messages:
+        if message[0] != sid:
+            continue  # a delivery of a consumer that was given up
+        if message[2].startswith(ACK_PREFIX):
+            record = progress.take(message)
+            if record is not None:
+                records.append(record)
+            if progress.hole:
+                return records, True
+            continue
+        code, _ = status_of(message[3])
+        if code == IDLE_HEARTBEAT:
+            continue
+        if code in (404, 408):  # the request expired: whether there is more is the leader's to say
+            progress.outstanding = 0
+            progress.asks_for_end = True
+            continue
+        return records, False
+    return records, True
+
+
+def _nothing_left(session: Session, stream: str, progress: RangeProgress) -> bool:
+    """Ask the stream's leader whether the range has more; finishes the progress when it has not."""
+    following = session.next_existing(stream, progress.next_sequence)
+    if following is None or following > progress.last_sequence:
+        progress.next_sequence = progress.last_sequence + 1
+        return True
+    return False
+
+
+def _dismiss(connection: Connection, sid: bytes, stream: str, name: str) -> None:
+    """Tell the broker that the consumer is not needed; when that fails, its inactivity removes it."""
+    try:
+        connection.unsubscribe(sid)
+        connection.publish(f"$JS.API.CONSUMER.DELETE.{stream}.{name}", "_INBOX.ignored", b"")
+    except ConnectionFailedError:
+        connection.close()

@@ -1,0 +1,159 @@
+"""A range is read completely and once: with holes, with much of it, and with its broker dying."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import nats
+import pytest
+from benchmarks.servers import Fleet, NatsServers
+from nats.js import JetStreamContext
+
+from supercluster.spark.client import Address, Connection, ConnectionFailedError, Credentials, Servers
+from supercluster.spark.jetstream import Session, StreamMissingError, UnansweredError
+from supercluster.spark.reader import Record, read_range
+
+
+def open_session(urls: list[str], patience_seconds: float = 20.0) -> Session:
+    return Session(
+        Servers([Address.parse(url) for url in urls], Credentials()), patience_seconds=patience_seconds
+    )
+
+
+def read_all(urls: list[str], stream: str, first: int, last: int) -> list[Record]:
+    session = open_session(urls)
+    try:
+        return [
+            record
+            for records in read_range(session, stream, first, last, patience_seconds=20)
+            for record in records
+        ]
+    finally:
+        session.drop()
+
+
+async def fill(js: JetStreamContext, count: int, *, subject: str = "a.b") -> None:
+    await js.add_stream(name="S", subjects=["a.>"])
+    acks = [await js.publish_async(subject, b"%d" % number) for number in range(1, count + 1)]
+    await asyncio.gather(*acks)
+
+
+async def test_a_range_is_read_in_order_and_only_it(fleet: Fleet, js: JetStreamContext) -> None:
+    await fill(js, 5_000)
+    records = await asyncio.to_thread(read_all, fleet.urls, "S", 1_001, 4_500)
+    assert [record[0] for record in records] == list(range(1_001, 4_501))
+    assert [record[4] for record in records] == [b"%d" % number for number in range(1_001, 4_501)]
+    assert {record[2] for record in records} == {b"a.b"}
+
+
+async def test_deleted_messages_are_passed_over_also_at_both_ends(fleet: Fleet, js: JetStreamContext) -> None:
+    await fill(js, 50)
+    gone = {10, 11, 20, 38, 39, 40}
+    for sequence in gone:
+        await js.delete_msg("S", sequence)
+    records = await asyncio.to_thread(read_all, fleet.urls, "S", 10, 40)
+    assert [record[0] for record in records] == [n for n in range(10, 41) if n not in gone]
+
+
+async def test_a_range_ends_at_deleted_messages_that_nothing_follows(
+    fleet: Fleet, js: JetStreamContext
+) -> None:
+    await fill(js, 30)
+    for sequence in (28, 29, 30):
+        await js.delete_msg("S", sequence)
+    records = await asyncio.to_thread(read_all, fleet.urls, "S", 25, 30)
+    assert [record[0] for record in records] == [25, 26, 27]
+
+
+async def test_a_range_of_nothing_but_deleted_messages_is_empty(fleet: Fleet, js: JetStreamContext) -> None:
+    await fill(js, 30)
+    for sequence in range(5, 16):
+        await js.delete_msg("S", sequence)
+    assert await asyncio.to_thread(read_all, fleet.urls, "S", 5, 15) == []
+    await js.purge_stream("S")
+    assert await asyncio.to_thread(read_all, fleet.urls, "S", 16, 30) == []
+
+
+async def test_a_missing_stream_is_named_at_once(fleet: Fleet) -> None:
+    session = open_session(fleet.urls)
+    with pytest.raises(StreamMissingError, match="NOPE"):
+        await asyncio.to_thread(session.stream_state, "NOPE")
+    session.drop()
+
+
+async def test_no_broker_is_an_error_that_names_the_address_after_the_patience() -> None:
+    session = open_session(["nats://127.0.0.1:1"], patience_seconds=0.2)
+    with pytest.raises(UnansweredError, match=r"127\.0\.0\.1:1"):
+        await asyncio.to_thread(session.stream_state, "S")
+
+
+@pytest.fixture
+async def three(tmp_path: Path) -> AsyncIterator[Fleet]:
+    with NatsServers(tmp_path, 3) as servers:
+        yield servers
+
+
+@pytest.mark.covers("SP-1", "CL-4")
+@pytest.mark.parametrize("victim", ["connected", "leader"])
+async def test_a_read_survives_the_death_of_its_broker_and_of_the_leader(three: Fleet, victim: str) -> None:
+    client = await nats.connect(three.urls)
+    js = client.jetstream(timeout=10)
+    for _ in range(100):  # a cluster of nats-server takes a moment to elect its meta leader
+        try:
+            await js.add_stream(name="S", subjects=["a.>"], num_replicas=3)
+            break
+        except nats.errors.Error:
+            await asyncio.sleep(0.1)
+    payload = b"x" * 200
+    await asyncio.gather(*[await js.publish_async("a.b", payload) for _ in range(3_900)])
+    cluster = (await js.stream_info("S")).cluster
+    assert cluster is not None
+    leader = str(cluster.leader)
+    # Knowing one broker only, the reader has to learn the others from INFO.
+    first = three.by_name(leader) if victim == "leader" else next(iter(three.others(leader)))
+    session = open_session([first.url])
+    seen: list[int] = []
+
+    def read_with_a_death() -> None:
+        for records in read_range(session, "S", 1, 3_900, patience_seconds=30):
+            if not seen:
+                first.kill()
+            seen.extend(record[0] for record in records)
+        session.drop()
+
+    await asyncio.to_thread(read_with_a_death)
+    await client.close()
+    assert first.process is None
+    assert seen == list(range(1, 3_901))
+
+
+async def test_a_refused_login_is_not_repeated(tmp_path: Path) -> None:
+    class Guarded(NatsServers):
+        def command(self, number: int) -> list[str]:
+            command = super().command(number)
+            with Path(command[-1]).open("a", encoding="utf-8") as file:
+                file.write("authorization { user: app, password: right }\n")
+            return command
+
+    with Guarded(tmp_path, 1) as servers:
+        address = Address.parse(servers.urls[0])
+        Connection(address, Credentials("app", "right")).close()
+        with pytest.raises(Exception, match="refused the login") as caught:
+            Session(Servers([address], Credentials("app", "wrong")), patience_seconds=60).stream_state("S")
+        assert "wrong" not in str(caught.value)
+
+
+async def test_garbage_from_a_port_that_is_no_broker_is_a_connection_failure() -> None:
+    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(greet, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    with pytest.raises(ConnectionFailedError, match="unknown operation"):
+        await asyncio.to_thread(Connection, Address(host, port), Credentials())
+    server.close()
+    await server.wait_closed()

@@ -1,0 +1,142 @@
+"""Spark finds the format by itself, reads streams in batches and in micro-batches, and says clearly what it cannot do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks.servers import Fleet
+from nats.js import JetStreamContext
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+async def fill(js: JetStreamContext, count: int, *, start: int = 1) -> None:
+    if start == 1:
+        await js.add_stream(name="S", subjects=["a.>"])
+    await asyncio.gather(
+        *[
+            await js.publish_async(
+                f"a.{number % 3}", json.dumps({"n": number}).encode(), headers={"Kind": f"k{number % 2}"}
+            )
+            for number in range(start, start + count)
+        ]
+    )
+
+
+def reader(spark: Any, fleet: Fleet, **options: object) -> Any:
+    chosen = {"url": fleet.urls[0], "stream": "S", **options}
+    return spark.read.format("supercluster").options(**{name: str(value) for name, value in chosen.items()})
+
+
+@pytest.mark.covers("SP-1")
+async def test_a_batch_read_has_every_message_once_with_all_columns(
+    spark: Any, fleet: Fleet, js: JetStreamContext
+) -> None:
+    await fill(js, 12_000)
+    frame = reader(spark, fleet, partitions=2).load()
+    assert frame.rdd.getNumPartitions() == 2
+    row = frame.selectExpr(
+        "count(*)",
+        "count(distinct sequence)",
+        "min(sequence)",
+        "max(sequence)",
+        "sum(get_json_object(string(payload), '$.n'))",
+    ).first()
+    assert tuple(row) == (12_000, 12_000, 1, 12_000, sum(range(1, 12_001)))
+    first = frame.where("sequence = 7").first()
+    assert (first.subject, first.headers["Kind"], bytes(first.payload)) == ("a.1", ["k1"], b'{"n": 7}')
+    assert abs(first.time.timestamp() - (await js.get_msg("S", 7)).time.timestamp()) < 1e-5  # type: ignore[union-attr]
+
+
+async def test_options_choose_a_range_and_a_schema_chooses_columns(
+    spark: Any, fleet: Fleet, js: JetStreamContext
+) -> None:
+    await fill(js, 50)
+    chosen = reader(spark, fleet, startingSequence=10, endingSequence=20)
+    frame = chosen.schema("payload binary, sequence bigint").load()
+    assert frame.columns == ["payload", "sequence"]
+    assert [row.sequence for row in frame.orderBy("sequence").collect()] == list(range(10, 21))
+    assert reader(spark, fleet, startingSequence=51).load().count() == 0
+
+
+async def test_an_available_now_query_reads_what_there_is_in_bounded_batches_and_goes_on_where_it_stopped(
+    spark: Any, fleet: Fleet, js: JetStreamContext, tmp_path: Path
+) -> None:
+    await fill(js, 2_500)
+    results, sizes = tmp_path / "out", []
+
+    def run() -> None:
+        def write(frame: Any, batch_id: int) -> None:
+            sizes.append(frame.count())
+            frame.write.mode("append").parquet(str(results))
+
+        query = (
+            spark.readStream.format("supercluster")
+            .option("url", fleet.urls[0])
+            .option("stream", "S")
+            .option("maxMessagesPerBatch", "1000")
+            .load()
+            .writeStream.foreachBatch(write)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(120)
+
+    await asyncio.to_thread(run)
+    assert sizes == [1000, 1000, 500]
+    await fill(js, 300, start=2_501)
+    await asyncio.to_thread(run)
+    assert sizes == [1000, 1000, 500, 300]
+    frame = spark.read.parquet(str(results))
+    assert tuple(frame.selectExpr("count(*)", "count(distinct sequence)", "max(sequence)").first()) == (
+        2_800,
+        2_800,
+        2_800,
+    )
+
+
+async def test_a_stream_that_was_deleted_and_made_again_stops_the_query_with_a_clear_error(
+    spark: Any, fleet: Fleet, js: JetStreamContext, tmp_path: Path
+) -> None:
+    def run() -> None:
+        query = (
+            spark.readStream.format("supercluster")
+            .option("url", fleet.urls[0])
+            .option("stream", "S")
+            .load()
+            .writeStream.format("noop")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(120)
+
+    await fill(js, 10)
+    await asyncio.to_thread(run)
+    await js.delete_stream("S")
+    await fill(js, 20)
+    with pytest.raises(Exception, match="deleted and created again"):
+        await asyncio.to_thread(run)
+
+
+async def test_a_missing_stream_and_a_wrong_option_name_themselves(spark: Any, fleet: Fleet) -> None:
+    with pytest.raises(Exception, match="'NOPE' does not exist"):
+        reader(spark, fleet, stream="NOPE").load().count()
+    with pytest.raises(Exception, match=r"startingSequence.*'soon'"):
+        reader(spark, fleet, startingSequence="soon").load().count()
+
+
+async def test_a_password_from_a_file_is_in_no_plan(
+    spark: Any, fleet: Fleet, js: JetStreamContext, tmp_path: Path
+) -> None:
+    await fill(js, 5)
+    secret = tmp_path / "users.json"
+    secret.write_text(json.dumps({"users": [{"user": "app", "password": "hush-hush"}]}), encoding="utf-8")
+    frame = reader(spark, fleet, credentialsFile=secret, user="app").load()
+    assert frame.count() == 5
+    assert "hush" not in frame._jdf.queryExecution().toString()

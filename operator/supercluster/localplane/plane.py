@@ -12,6 +12,7 @@ import os
 import secrets
 from pathlib import Path
 
+from supercluster.localplane.agent import Agent, start_agent
 from supercluster.localplane.apiserver.server import ApiServer
 
 TOKEN_BYTES = 24
@@ -44,7 +45,7 @@ def kubeconfig(url: str, token: str, authority: str) -> str:
 
 
 class Plane:
-    """API server, controllers and node agent over one state directory."""
+    """API server, controllers and node agent over one state directory. With no nodes it is the API alone."""
 
     def __init__(self, state_dir: Path, nodes: int) -> None:
         self.state_dir = state_dir
@@ -52,6 +53,7 @@ class Plane:
         state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.token = self._token()
         self.server = ApiServer(state_dir, self.token)
+        self.agent: Agent | None = None
 
     @property
     def kubeconfig_path(self) -> Path:
@@ -73,6 +75,8 @@ class Plane:
         self.ready_path.unlink(missing_ok=True)
         await self.server.start(port=port)
         write_private(self.kubeconfig_path, kubeconfig(self.server.url, self.token, self.server.authority))
+        if self.nodes:
+            self.agent = await start_agent(self.server.plain_url, self.token, self.state_dir, self.nodes)
         write_private(
             self.ready_path,
             json.dumps({"pid": os.getpid(), "url": self.server.url, "plainUrl": self.server.plain_url}),
@@ -80,4 +84,6 @@ class Plane:
 
     async def stop(self) -> None:
         self.ready_path.unlink(missing_ok=True)
+        if self.agent is not None:
+            await self.agent.stop()
         await self.server.stop()

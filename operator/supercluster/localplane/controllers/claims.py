@@ -1,0 +1,122 @@
+"""PersistentVolumeClaims: bound at once to a directory on the laptop, kept while a pod uses them.
+
+A claim is Bound as soon as it is made; which node it lives on is decided with its first pod (`scheduling`). A deleted
+claim stays until no pod uses it, as on a real cluster; then its volume and the directory go too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+from supercluster.localplane import client as api
+from supercluster.localplane.client import Json, Key
+from supercluster.localplane.controllers.base import Cluster, Controller, is_terminating, phase_of
+from supercluster.localplane.controllers.scheduling import claim_names
+
+PROTECTION = "kubernetes.io/pvc-protection"
+PROVISIONER = "localplane"
+
+
+def volume_name(claim: Json) -> str:
+    return f"pvc-{claim['metadata']['uid']}"
+
+
+def volume_directory(state_dir: Path, claim: Json) -> Path:
+    return state_dir / "volumes" / volume_name(claim)
+
+
+class ClaimController(Controller):
+    kind = api.CLAIMS
+
+    def __init__(self, cluster: Cluster, state_dir: Path) -> None:
+        super().__init__(cluster)
+        self.state_dir = state_dir
+        self.watch(api.PODS, self._claims_of)
+
+    def _claims_of(self, pod: Json) -> list[Key]:
+        return [(pod["metadata"]["namespace"], name) for name in claim_names(pod)]
+
+    async def sync(self, key: Key) -> float | None:
+        claim = self.cluster[self.kind].get(*key)
+        await self._reclaim(key, claim)
+        if claim is None:
+            return None
+        finalizers = claim["metadata"].get("finalizers") or []
+        if is_terminating(claim):
+            if PROTECTION in finalizers and not self._is_used(key):
+                kept = [name for name in finalizers if name != PROTECTION]
+                await self.cluster.patch(self.kind, key, {"metadata": {"finalizers": kept}})
+            return None
+        if PROTECTION not in finalizers or claim["spec"].get("volumeName") != volume_name(claim):
+            claim = await self.cluster.patch(
+                self.kind,
+                key,
+                {
+                    "metadata": {
+                        "finalizers": [*(name for name in finalizers if name != PROTECTION), PROTECTION]
+                    },
+                    "spec": {"volumeName": volume_name(claim)},
+                },
+            )
+        directory = volume_directory(self.state_dir, claim)
+        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        await self._write_volume(claim, directory)
+        wanted = claim["spec"].get("resources", {}).get("requests", {}).get("storage", "1Gi")
+        status: Json = {
+            "phase": "Bound",
+            "accessModes": claim["spec"].get("accessModes") or ["ReadWriteOnce"],
+            "capacity": {"storage": wanted},
+        }
+        await self.cluster.patch_status(self.kind, claim, status)
+        return None
+
+    def _is_used(self, key: Key) -> bool:
+        return any(
+            key[1] in claim_names(pod) and phase_of(pod) not in ("Succeeded", "Failed")
+            for pod in self.cluster[api.PODS].in_namespace(key[0])
+        )
+
+    async def _write_volume(self, claim: Json, directory: Path) -> None:
+        name = volume_name(claim)
+        volume = self.cluster[api.VOLUMES].get("", name)
+        if volume is None:
+            spec: Json = {
+                "accessModes": claim["spec"].get("accessModes") or ["ReadWriteOnce"],
+                "capacity": {
+                    "storage": claim["spec"].get("resources", {}).get("requests", {}).get("storage", "1Gi")
+                },
+                "claimRef": {
+                    "apiVersion": "v1",
+                    "kind": "PersistentVolumeClaim",
+                    "namespace": claim["metadata"]["namespace"],
+                    "name": claim["metadata"]["name"],
+                    "uid": claim["metadata"]["uid"],
+                },
+                "hostPath": {"path": str(directory), "type": "DirectoryOrCreate"},
+                "persistentVolumeReclaimPolicy": "Delete",
+                "volumeMode": "Filesystem",
+            }
+            if claim["spec"].get("storageClassName"):
+                spec["storageClassName"] = claim["spec"]["storageClassName"]
+            meta = {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": PROVISIONER}}
+            volume = await self.cluster.create(api.VOLUMES, {"metadata": meta, "spec": spec})
+        await self.cluster.patch_status(api.VOLUMES, volume, {"phase": "Bound"})
+
+    async def _reclaim(self, key: Key, present: Json | None) -> None:
+        """Delete the volumes, with what is on them, of claims of this name that are gone."""
+        kept = volume_name(present) if present is not None else ""
+        for volume in self.cluster[api.VOLUMES].all():
+            reference = volume["spec"].get("claimRef") or {}
+            if (reference.get("namespace"), reference.get("name")) != key or not volume["spec"].get(
+                "hostPath"
+            ):
+                continue
+            if volume["metadata"]["name"] == kept or not reference.get("uid"):
+                continue
+            if volume["metadata"]["name"] != f"pvc-{reference['uid']}":
+                continue
+            directory = self.state_dir / "volumes" / volume["metadata"]["name"]
+            await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+            await self.cluster.delete(api.VOLUMES, volume)

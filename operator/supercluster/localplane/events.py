@@ -1,0 +1,106 @@
+"""Events for people: recorded in the background, repeated ones counted instead of written again, bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import aiohttp
+
+from supercluster.localplane import client as api
+from supercluster.localplane.client import Client, Json, RequestError
+from supercluster.localplane.controllers.base import now_utc, stamp
+
+log = logging.getLogger(__name__)
+
+WAITING_MAX = 1000
+REMEMBERED_MAX = 2000
+MESSAGE_CHARACTERS_MAX = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    obj: Json
+    is_warning: bool
+    reason: str
+    message: str
+
+
+class Recorder:
+    """Writes events for one component. Events are best effort: when too many wait, further ones are dropped."""
+
+    def __init__(self, client: Client, component: str) -> None:
+        self._client = client
+        self._component = component
+        self._waiting: asyncio.Queue[_Note] = asyncio.Queue(WAITING_MAX)
+        # Name of the event that was written for an object, reason and message, with its count.
+        self._written: OrderedDict[tuple[str, ...], tuple[str, int]] = OrderedDict()
+
+    def normal(self, obj: Json, reason: str, message: str) -> None:
+        self._add(_Note(obj, False, reason, message))
+
+    def warning(self, obj: Json, reason: str, message: str) -> None:
+        self._add(_Note(obj, True, reason, message))
+
+    def _add(self, note: _Note) -> None:
+        try:
+            self._waiting.put_nowait(note)
+        except asyncio.QueueFull:
+            log.debug("event dropped: %s %s", note.reason, note.message)
+
+    async def run(self) -> None:
+        while True:
+            note = await self._waiting.get()
+            try:
+                await self._write(note)
+            except (RequestError, aiohttp.ClientError, TimeoutError, OSError) as error:
+                log.debug("event not written: %s", error)
+
+    async def _write(self, note: _Note) -> None:
+        meta = note.obj["metadata"]
+        namespace = meta.get("namespace") or "default"
+        same = (str(meta.get("uid")), note.reason, note.message)
+        written = self._written.get(same)
+        moment = stamp(now_utc())
+        if written is not None:
+            name, count = written
+            try:
+                again = {"count": count + 1, "lastTimestamp": moment}
+                await self._client.patch(api.EVENTS, (namespace, name), again)
+                self._remember(same, name, count + 1)
+                return
+            except RequestError as error:
+                if error.status != 404:
+                    raise
+        digest = hashlib.sha256("\0".join((*same, moment)).encode()).hexdigest()[:16]
+        body: Json = {
+            "metadata": {"name": f"{meta['name']}.{digest}", "namespace": namespace},
+            "involvedObject": {
+                "apiVersion": note.obj.get("apiVersion"),
+                "kind": note.obj.get("kind"),
+                "name": meta["name"],
+                "namespace": meta.get("namespace", ""),
+                "uid": meta.get("uid"),
+                "resourceVersion": meta.get("resourceVersion"),
+            },
+            "type": "Warning" if note.is_warning else "Normal",
+            "reason": note.reason,
+            "message": note.message[:MESSAGE_CHARACTERS_MAX],
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
+            "reportingInstance": "",
+            "firstTimestamp": moment,
+            "lastTimestamp": moment,
+            "count": 1,
+        }
+        made = await self._client.create(api.EVENTS, body)
+        self._remember(same, made["metadata"]["name"], 1)
+
+    def _remember(self, same: tuple[str, ...], name: str, count: int) -> None:
+        self._written[same] = (name, count)
+        self._written.move_to_end(same)
+        while len(self._written) > REMEMBERED_MAX:
+            self._written.popitem(last=False)

@@ -1,0 +1,138 @@
+"""The simulated nodes as Node objects: registered once, marked when they are lost and when they return."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+
+from supercluster.localplane import client as api
+from supercluster.localplane.client import Json
+from supercluster.localplane.controllers.base import Cluster, condition, now_utc, stamp
+
+PODS_MAX = 110
+UNREACHABLE = "node.kubernetes.io/unreachable"
+ZONES = ("zone-a", "zone-b", "zone-c")
+REGION = "laptop"
+
+
+@dataclass(slots=True)
+class SimulatedNode:
+    name: str
+    address: str
+    zone: str
+    is_lost: bool = False
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def conditions(held: Json | None, *, is_lost: bool) -> list[Json]:
+    """The conditions of a node that is there, or of one that is not heard of any more."""
+    moment = stamp(now_utc())
+    wanted = [
+        ("MemoryPressure", "False", "KubeletHasSufficientMemory", "the node agent has sufficient memory"),
+        ("DiskPressure", "False", "KubeletHasNoDiskPressure", "the node agent has no disk pressure"),
+        ("PIDPressure", "False", "KubeletHasSufficientPID", "the node agent has sufficient PIDs"),
+        ("Ready", "True", "KubeletReady", "the node agent is posting ready status"),
+    ]
+    result = []
+    for kind, status, reason, message in wanted:
+        if is_lost:
+            status, reason, message = (
+                "Unknown",
+                "NodeStatusUnknown",
+                "the node agent stopped posting node status.",
+            )
+        before = condition(held, kind) if held else None
+        is_same = before is not None and before["status"] == status
+        since = before["lastTransitionTime"] if before and is_same else moment
+        result.append(
+            {
+                "type": kind,
+                "status": status,
+                "reason": reason,
+                "message": message,
+                "lastHeartbeatTime": moment,
+                "lastTransitionTime": since,
+            }
+        )
+    return result
+
+
+def node_object(node: SimulatedNode) -> Json:
+    return {
+        "metadata": {
+            "name": node.name,
+            "labels": {
+                "kubernetes.io/hostname": node.name,
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": {"x86_64": "amd64", "aarch64": "arm64"}.get(
+                    platform.machine(), platform.machine()
+                ),
+                "topology.kubernetes.io/zone": node.zone,
+                "topology.kubernetes.io/region": REGION,
+            },
+        },
+        "spec": {},
+    }
+
+
+def node_status(node: SimulatedNode, held: Json | None, port: int) -> Json:
+    room = {
+        "cpu": str(os.cpu_count() or 1),
+        "memory": f"{_memory_bytes() // 1024}Ki",
+        "pods": str(PODS_MAX),
+        "ephemeral-storage": "100Gi",
+    }
+    return {
+        "capacity": room,
+        "allocatable": room,
+        "conditions": conditions(held, is_lost=node.is_lost),
+        "addresses": [
+            {"type": "InternalIP", "address": node.address},
+            {"type": "Hostname", "address": node.name},
+        ],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+        "nodeInfo": {
+            "machineID": node.name,
+            "systemUUID": node.name,
+            "bootID": node.name,
+            "kernelVersion": platform.release(),
+            "osImage": "local processes",
+            "containerRuntimeVersion": "localplane://1",
+            "kubeletVersion": "v1.34.0-localplane",
+            "kubeProxyVersion": "",
+            "operatingSystem": "linux",
+            "architecture": platform.machine(),
+        },
+    }
+
+
+async def register(cluster: Cluster, node: SimulatedNode, port: int) -> None:
+    """Make the Node object if there is none, and say that it is ready."""
+    held = cluster[api.NODES].get("", node.name)
+    if held is None:
+        held = await cluster.create(api.NODES, node_object(node))
+    await announce(cluster, node, port)
+
+
+async def announce(cluster: Cluster, node: SimulatedNode, port: int) -> None:
+    """Write conditions and taints as the node's state is now. A deleted Node object stays deleted."""
+    held = cluster[api.NODES].get("", node.name)
+    if held is None:
+        return
+    taints = [taint for taint in held["spec"].get("taints") or () if taint["key"] != UNREACHABLE]
+    if node.is_lost:
+        moment = stamp(now_utc())
+        taints += [
+            {"key": UNREACHABLE, "effect": effect, "timeAdded": moment}
+            for effect in ("NoSchedule", "NoExecute")
+        ]
+    held_taints = held["spec"].get("taints") or []
+    if [(taint["key"], taint["effect"]) for taint in taints] != [
+        (taint["key"], taint["effect"]) for taint in held_taints
+    ]:
+        held = await cluster.patch(api.NODES, ("", node.name), {"spec": {"taints": taints or None}})
+    await cluster.patch_status(api.NODES, held, node_status(node, held, port))

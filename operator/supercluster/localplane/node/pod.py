@@ -1,0 +1,274 @@
+"""One pod on a node: volumes, init containers, containers, status, and its end.
+
+A worker runs one pod object (one uid). It is told to end in one of four ways: deleted (gracefully, then the object is
+removed), gone (the object is no more: at once), lost (its node is: at once, all kept) and shut down (the plane stops:
+all kept, nothing written).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+
+import aiohttp
+
+from supercluster.localplane import client as api
+from supercluster.localplane.client import Json, RequestError
+from supercluster.localplane.controllers.base import Cluster, is_terminating, now_utc, stamp
+from supercluster.localplane.events import Recorder
+from supercluster.localplane.node import status as pod_status
+from supercluster.localplane.node import volumes
+from supercluster.localplane.node.container import Container
+from supercluster.localplane.node.environment import MissingReference, Sources
+from supercluster.localplane.node.status import ContainerView
+
+log = logging.getLogger(__name__)
+
+VOLUME_RETRY_S = 1.0
+STATUS_RETRY_S = 0.5
+SHUTDOWN_GRACE_S = 5.0
+
+
+class End(Enum):
+    DELETED = "deleted"
+    GONE = "gone"
+    LOST = "lost"
+    SHUT_DOWN = "shut down"
+
+
+class PodWorker:
+    """Runs a pod. `run` returns when the pod has ended and no process of it is left."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        recorder: Recorder,
+        session: aiohttp.ClientSession,
+        pod: Json,
+        *,
+        state_dir: Path,
+        address: str,
+        host_address: str,
+        base_env: Mapping[str, str],
+    ) -> None:
+        meta = pod["metadata"]
+        self.cluster, self.recorder, self.session = cluster, recorder, session
+        self.state_dir = state_dir
+        self.run_dir = state_dir / "run"
+        self.pod_dir = state_dir / "pods" / meta["namespace"] / meta["uid"]
+        self.address, self.host_address = address, host_address
+        self.base_env: Mapping[str, str] = {
+            **base_env,
+            "HOSTNAME": pod["spec"].get("hostname") or meta["name"],
+        }
+        self.volume_paths: dict[str, Path] = {}
+        self.sources = Sources(
+            lambda name: cluster[api.CONFIG_MAPS].get(meta["namespace"], name),
+            lambda name: cluster[api.SECRETS].get(meta["namespace"], name),
+        )
+        self.uid: str = meta["uid"]
+        self._set_pod(pod)
+        self.started_at: str = (pod.get("status") or {}).get("startTime") or stamp(now_utc())
+        policy = pod["spec"].get("restartPolicy", "Always")
+        self.inits = [
+            Container(self, spec, policy, is_init=True) for spec in pod["spec"].get("initContainers") or ()
+        ]
+        self.mains = [Container(self, spec, policy) for spec in pod["spec"]["containers"]]
+        self.is_initialized = not self.inits
+        self._end: End | None = None
+        self._grace_s = 0.0
+        self._end_asked = asyncio.Event()
+        self._dirty = asyncio.Event()
+        self._frozen: list[ContainerView] | None = None
+
+    # ------------------------------------------------------------------ what containers see of it
+
+    def _set_pod(self, pod: Json) -> None:
+        """Hold the pod with its addresses, which the status in the API may not have yet."""
+        addresses = {"podIP": self.address, "hostIP": self.host_address}
+        self.pod: Json = {**pod, "status": {**(pod.get("status") or {}), **addresses}}
+
+    def changed(self) -> None:
+        self._dirty.set()
+
+    def normal(self, reason: str, message: str) -> None:
+        self.recorder.normal(self.pod, reason, message)
+
+    def warning(self, reason: str, message: str) -> None:
+        self.recorder.warning(self.pod, reason, message)
+
+    # ------------------------------------------------------------------ orders from the agent
+
+    def update(self, pod: Json) -> None:
+        """A newer version of the same pod."""
+        self._set_pod(pod)
+        if is_terminating(pod):
+            grace = pod["metadata"].get("deletionGracePeriodSeconds")
+            self.end(End.DELETED, 30.0 if grace is None else float(grace))
+        else:
+            self._dirty.set()
+
+    def refresh_volumes(self) -> None:
+        """Bring ConfigMap and Secret volumes up to date. A reference that vanished leaves the files as they were."""
+        for volume in self.pod["spec"].get("volumes") or ():
+            if volume["name"] not in self.volume_paths or not volumes.is_live(volume):
+                continue
+            try:
+                volumes.write_live(
+                    self.volume_paths[volume["name"]], volumes.files_of(volume, self.pod, self.sources)
+                )
+            except (MissingReference, OSError) as error:
+                self.warning(
+                    "FailedMount", f'MountVolume.SetUp failed for volume "{volume["name"]}": {error}'
+                )
+
+    def end(self, how: End, grace_s: float = 0.0) -> None:
+        """End the pod. A harder order overrides a softer one that is under way."""
+        if self._end is how and how is not End.DELETED:
+            return
+        if self._end in (End.GONE, End.LOST, End.SHUT_DOWN):
+            return
+        if how is End.LOST:
+            self._frozen = [container.view() for container in self.inits + self.mains]
+        self._end, self._grace_s = how, grace_s
+        if how in (End.GONE, End.LOST) or grace_s <= 0:
+            for container in self.inits + self.mains:
+                container.kill()
+        self._end_asked.set()
+
+    # ------------------------------------------------------------------ life
+
+    async def run(self) -> None:
+        publisher = asyncio.create_task(self._publish_for_ever(), name="status")
+        life = asyncio.create_task(self._live(), name="life")
+        try:
+            self.changed()
+            await self._end_asked.wait()
+            await self._stop_containers()
+        finally:
+            for container in self.inits + self.mains:
+                container.kill()
+            life.cancel()
+            await asyncio.gather(life, return_exceptions=True)
+            for container in self.inits + self.mains:
+                if container.process is not None:
+                    await container.process.ended
+            publisher.cancel()
+            await asyncio.gather(publisher, return_exceptions=True)
+        await self._finish()
+
+    async def _live(self) -> None:
+        try:
+            await self._prepare_volumes()
+            async with asyncio.TaskGroup() as group:
+                for container in self.inits:
+                    if container.is_sidecar:
+                        group.create_task(container.run())
+                        await container.started.wait()
+                        continue
+                    await container.run()
+                    if not container.view().is_ready:
+                        return
+                self.is_initialized = True
+                self.changed()
+                for container in self.mains:
+                    group.create_task(container.run())
+        except Exception:
+            # A fault of ours in one pod must be seen, and must not end the agent.
+            log.exception("pod %s failed", self.pod["metadata"]["name"])
+            self.warning("FailedSync", "the node agent failed on this pod; its log has the details")
+
+    async def _prepare_volumes(self) -> None:
+        (self.pod_dir / "volumes").mkdir(parents=True, exist_ok=True)
+        while True:
+            try:
+                self.volume_paths = volumes.prepare(
+                    self.pod, self.pod_dir / "volumes", self.sources, self._claim_directory
+                )
+                return
+            except (MissingReference, OSError) as error:
+                self.warning("FailedMount", f"MountVolume.SetUp failed: {error}")
+                await asyncio.sleep(VOLUME_RETRY_S)
+
+    def _claim_directory(self, name: str) -> Path:
+        claim = self.cluster[api.CLAIMS].get(self.pod["metadata"]["namespace"], name)
+        if claim is None or (claim.get("status") or {}).get("phase") != "Bound":
+            raise MissingReference(f'persistentvolumeclaim "{name}" is not bound')
+        path: Path = self.state_dir / "volumes" / claim["spec"]["volumeName"]
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    # ------------------------------------------------------------------ status
+
+    def _status(self) -> Json:
+        held = self.cluster[api.PODS].get(*api.key_of(self.pod)) or self.pod
+        views = self._frozen or [container.view() for container in self.inits + self.mains]
+        return pod_status.build(
+            held,
+            views,
+            is_initialized=self.is_initialized,
+            address=self.address,
+            host_address=self.host_address,
+            started_at=self.started_at,
+            is_on_lost_node=self._end is End.LOST,
+            now=now_utc(),
+        )
+
+    async def _publish_for_ever(self) -> None:
+        while True:
+            await self._dirty.wait()
+            self._dirty.clear()
+            if not await self._publish():
+                await asyncio.sleep(STATUS_RETRY_S)
+                self._dirty.set()
+
+    async def _publish(self) -> bool:
+        """Write the status if it differs. False when it has to be tried again."""
+        held = self.cluster[api.PODS].get(*api.key_of(self.pod))
+        if held is None or held["metadata"]["uid"] != self.uid or self._end in (End.GONE, End.SHUT_DOWN):
+            return True
+        try:
+            await self.cluster.patch_status(api.PODS, held, self._status())
+        except RequestError as error:
+            return error.status == 404
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            return False
+        return True
+
+    # ------------------------------------------------------------------ end
+
+    async def _stop_containers(self) -> None:
+        if self._end is End.DELETED:
+            for container in self.mains:
+                if container.process is not None:
+                    self.normal("Killing", f"Stopping container {container.name}")
+            self.changed()
+        grace_s = SHUTDOWN_GRACE_S if self._end is End.SHUT_DOWN else self._grace_s
+        await asyncio.gather(*(container.stop(grace_s) for container in self.mains))
+        for container in reversed(self.inits):
+            await container.stop(grace_s)
+
+    async def _finish(self) -> None:
+        if self._end is End.LOST:
+            await self._publish()
+        if self._end is End.DELETED:
+            await self._publish()
+            await self._remove_object()
+        if self._end in (End.DELETED, End.GONE):
+            # Logs stay for a while, for people; the agent bounds how many.
+            await asyncio.to_thread(volumes.remove, [self.pod_dir / "volumes", self.pod_dir / "root"])
+
+    async def _remove_object(self) -> None:
+        while True:
+            held = self.cluster[api.PODS].get(*api.key_of(self.pod))
+            if held is None or held["metadata"]["uid"] != self.uid:
+                return
+            try:
+                await self.cluster.delete(api.PODS, held, grace_s=0)
+                return
+            except (RequestError, aiohttp.ClientError, TimeoutError, OSError) as error:
+                log.debug("pod %s is not removed yet: %s", self.pod["metadata"]["name"], error)
+                await asyncio.sleep(STATUS_RETRY_S)

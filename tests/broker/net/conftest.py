@@ -75,7 +75,7 @@ class Brokers:
             data_dir=folder,
             credentials_dir=folder,
         )
-        process = BrokerProcess(settings_module.load(place.config), place)
+        process = BrokerProcess(settings_module.load(place.config), place, options.get("make_core"))
         await process.start()
         self.running.append(process)
         return process

@@ -152,7 +152,19 @@ def routez(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
     }
 
 
-VIEWS: dict[str, View] = {"/varz": varz, "/connz": connz, "/routez": routez}
+def jsz(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
+    """Streams and groups, as the core tells it."""
+    told = {
+        "server_id": process.process_id,
+        "server_name": process.place.name,
+        "now": _time(process.clock.now_ns()),
+    }
+    if process.core is None:
+        return {**told, "disabled": True}
+    return {**told, **process.core.jsz()}
+
+
+VIEWS: dict[str, View] = {"/varz": varz, "/connz": connz, "/routez": routez, "/jsz": jsz}
 
 _GAUGES = ("connections", "routes", "subscriptions", "mem", "held_bytes")
 _COUNTERS = (

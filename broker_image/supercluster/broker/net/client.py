@@ -14,6 +14,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
+from supercluster.broker.net.router import HOLD_ALL
 from supercluster.broker.net.subscription import Subscription
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.protocol.parser import (
@@ -157,20 +158,25 @@ class ClientConnection(asyncio.Protocol):
 
     def resume(self, stream: str) -> None:
         """Offer what is held for `stream` again, in order, until its window is full or nothing is left."""
+        if stream == HOLD_ALL:
+            # What was held for single streams came before what was held for all.
+            for other in [name for name in self.held if name != HOLD_ALL]:
+                self._offer_held(other)
+        self._offer_held(stream)
+        self._read_if_room()
+        self.turn.want()
+
+    def _offer_held(self, stream: str) -> None:
         waiting = self.held.get(stream)
         if waiting is None:
             return
         messages = waiting.messages
         while messages:
-            message = messages[0]
-            if not self.router.offer_again(self, stream, message):
-                break
-            messages.popleft()
-            self.held_bytes -= _size(message)
+            if not self.router.offer_again(self, stream, messages[0]):
+                return
+            self.held_bytes -= _size(messages.popleft())
             waiting.since_ms = self.server.clock.monotonic_ms()
-        if not messages:
-            self.held.pop(stream, None)
-        self._read_if_room()
+        self.held.pop(stream, None)
 
     def error(self, text: str) -> None:
         """Send -ERR; the connection stays."""

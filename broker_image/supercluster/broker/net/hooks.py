@@ -5,7 +5,8 @@ A broker without a core is a plain NATS server: every hook is absent then.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from supercluster.broker.ports import ClientInfo, PeerInfo, Publisher
 
@@ -15,7 +16,8 @@ class Window(Protocol):
 
     @property
     def stream(self) -> str:
-        """Name of the stream, for `Publisher.pause`, `resume` and refusals; unique in the broker."""
+        """Name of the stream, for `Publisher.pause`, `resume` and refusals. Empty for what stands in for all windows
+        while the map of streams is being read again (SF-14): then everything waits for `resume("")`."""
         ...
 
     def take(self, publisher: Publisher, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> bool:
@@ -56,10 +58,54 @@ class CoreHooks(Protocol):
         """Frames on the way to or from the broker may be lost."""
         ...
 
+    @property
+    def has_work(self) -> bool:
+        """Another turn is wanted even if no socket has anything to read."""
+        ...
+
     def tick(self) -> None:
         """Time has passed; called at `next_deadline_ms` at the latest."""
         ...
 
     def next_deadline_ms(self) -> int:
         """When `tick` is wanted, on the monotonic clock; asked after every turn and tick."""
+        ...
+
+
+class Core(CoreHooks, Protocol):
+    """The hooks, and what the process does with the core at start and end."""
+
+    invalidate_captures: Callable[[], None]
+    """Set by the process: called when the map of captured subjects has changed."""
+
+    @property
+    def incarnation(self) -> str:
+        """Random identity of the data directory (SF-4)."""
+        ...
+
+    @property
+    def meta_state(self) -> int:
+        """0: the volume holds no meta log; otherwise the last index of it."""
+        ...
+
+    @property
+    def accepts_clients(self) -> bool:
+        """May clients be let in (SF-14)? Asked again and again during the start."""
+        ...
+
+    def leave(self) -> None:
+        """The broker is a lame duck: hand leaderships over."""
+        ...
+
+    @property
+    def is_drained(self) -> bool:
+        """All that clients sent is committed or refused, and nothing is led here that another could lead."""
+        ...
+
+    def close(self, *, clean: bool) -> None:
+        """Close the volume."""
+        ...
+
+    def jsz(self) -> dict[str, Any]:
+        """What /jsz shows."""
         ...

@@ -19,7 +19,7 @@ from supercluster.broker.net.turn import Turn
 from supercluster.broker.ports import Channel
 from supercluster.broker.protocol import headers
 from supercluster.broker.protocol.frames import FrameType, RemoteMessage, encode_deliver
-from supercluster.broker.protocol.parser import Publishes
+from supercluster.broker.protocol.parser import Message, Publishes
 from supercluster.broker.protocol.subjects import ACK_PREFIX, API_PREFIX, INBOX_PREFIX, is_valid_literal
 from supercluster.broker.protocol.sublist import UNRESOLVED, GroupMatch, Match
 
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from supercluster.broker.net.mesh import Mesh
 
 DEFAULT_ACCOUNT = "$G"
+
+HOLD_ALL = ""
+"""What stands in for all windows while the map of streams is read calls its stream so (`hooks.Window.stream`)."""
 
 _CRLF = b"\r\n"
 _SIZES = [b"%d\r\n" % size for size in range(4096)]
@@ -123,24 +126,25 @@ class Router:
             match.window = core.capture(account.name, subject) if core is not None and not inbox else None
         return match
 
-    def offer_again(
-        self, origin: ClientConnection, stream: str, message: tuple[bytes, bytes, bytes, bytes]
-    ) -> bool:
-        """Offer a held message to its stream; False when the window is still full.
+    def offer_again(self, origin: ClientConnection, stream: str, message: Message) -> bool:
+        """Offer a message that was held for `stream` to the stream that captures its subject now.
 
-        Where the stream is gone, the message goes the way of one that no stream captures.
+        False: it has to wait where it is. A message whose subject went to another stream waits there if need be, and
+        one that no stream captures any more goes the way of any such message.
         """
         subject, reply, header, payload = message
         match = self.find(origin.account, subject)
         window = match.window
         if window is None:
-            self._undelivered(origin, match, reply)
+            if not match.anyone:
+                self._undelivered(origin, match, reply)
             return True
-        if window.stream != stream and window.stream in origin.held:
+        if window.stream in (stream, HOLD_ALL):
+            taken: bool = window.take(origin, subject, reply, header, payload)
+            return taken
+        if window.stream in origin.held or not window.take(origin, subject, reply, header, payload):
             origin.hold(window.stream, message)
-            return True
-        taken: bool = window.take(origin, subject, reply, header, payload)
-        return taken
+        return True
 
     def no_responders(self, origin: ClientConnection, reply: bytes) -> None:
         """Tell the requester, if it has a subscription for the answer, that nobody is there (status 503)."""
@@ -282,7 +286,7 @@ class Router:
         self,
         account: Account,
         match: Match[Subscription],
-        message: tuple[bytes, bytes, bytes, bytes],
+        message: Message,
         origin: ClientConnection | None,
     ) -> bool:
         """Give a message to all that want it, here and on links. False when in the end nobody did."""
@@ -310,7 +314,7 @@ class Router:
                 delivered |= mesh.send_message(node, account.name, False, queues, message)
         return delivered
 
-    def _put(self, subscription: Subscription, message: tuple[bytes, bytes, bytes, bytes]) -> None:
+    def _put(self, subscription: Subscription, message: Message) -> None:
         """Collect a MSG or HMSG for one subscription."""
         subject, reply, header, payload = message
         connection = subscription.connection

@@ -81,6 +81,8 @@ class Turn:
                 core.turn()
             except Exception as error:
                 self.fail(error)
+            if core.has_work:
+                self.want()
         self._flush()
         self._arm()
 

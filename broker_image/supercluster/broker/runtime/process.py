@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from supercluster.broker.monitor.app import Monitor
 from supercluster.broker.net.facts import BrokerFacts
-from supercluster.broker.net.hooks import CoreHooks
+from supercluster.broker.net.hooks import Core
 from supercluster.broker.net.info import ServerFacts
 from supercluster.broker.net.mesh import Mesh
 from supercluster.broker.net.router import Router
@@ -50,9 +51,11 @@ class Place:
 
 
 class BrokerProcess:
-    """One broker."""
+    """One broker. `make_core` opens the volume and builds the core; None: a plain NATS server."""
 
-    def __init__(self, settings: Settings, place: Place) -> None:
+    def __init__(
+        self, settings: Settings, place: Place, make_core: Callable[[BrokerProcess], Core] | None = None
+    ) -> None:
         self.settings = settings
         self.place = place
         self.loop = asyncio.get_running_loop()
@@ -66,7 +69,8 @@ class BrokerProcess:
         self.resolver = Resolver(place.hosts_file)
         self.process_id = f"{random.SystemRandom().getrandbits(128):032x}"
         self.monitor = Monitor(self)
-        self.core: CoreHooks | None = None
+        self.core: Core | None = None
+        self._make_core = make_core
         self.mesh: Mesh | None = None
         self.failure: asyncio.Future[BaseException] = self.loop.create_future()
         self.client_port = 0
@@ -94,15 +98,18 @@ class BrokerProcess:
         self.credentials.load()
         self.client_port = await self.server.listen(host, ports.client)
         self.monitor_port = await self.monitor.start(host, ports.monitor)
+        if self._make_core is not None:
+            core = self.core = self._make_core(self)
+            core.invalidate_captures = self.router.invalidate_captures
         facts = BrokerFacts(
             node=self.place.name,
             cluster=self.settings.cluster,
             super_cluster=self.settings.super_cluster,
             identity=self.settings.identity,
-            incarnation=self.process_id,
+            incarnation=self.core.incarnation if self.core is not None else self.process_id,
             process=self.process_id,
             client_url=self.advertised_client_url,
-            meta_state=lambda: 0,
+            meta_state=lambda: self.core.meta_state if self.core is not None else 0,
         )
         self.mesh = Mesh(
             self.loop,
@@ -120,6 +127,8 @@ class BrokerProcess:
         self.turn.start(self.core, self._core_failed)
         await self.mesh.start(self.core, self._other_peers(self.settings))
         self._refresher = self.loop.create_task(self._refresh())
+        while self.core is not None and not self.core.accepts_clients and not self.failure.done():
+            await asyncio.sleep(READY_CHECK_S)
         await self.server.start(
             ServerFacts(
                 server_id=self.process_id,
@@ -151,12 +160,19 @@ class BrokerProcess:
         self.server.begin_lame_duck()
         if self.mesh is not None:
             self.mesh.leave()
+        if self.core is not None:
+            self.core.leave()
+            self.turn.want()
         await asyncio.sleep(0)
         self.server.finish_clients()
         while self.server.clients and self.clock.monotonic_ms() < deadline_ms:
             await asyncio.sleep(DRAIN_CHECK_S)
         if self.server.clients:
             log.warning("%d clients have not gone within the time limit", len(self.server.clients))
+        while not self._is_drained() and self.clock.monotonic_ms() < deadline_ms:
+            await asyncio.sleep(DRAIN_CHECK_S)
+        if not self._is_drained():
+            log.warning("not all that clients sent was committed within the time limit")
 
     async def stop(self) -> None:
         """Close everything."""
@@ -166,8 +182,13 @@ class BrokerProcess:
         self.turn.stop()
         if self.mesh is not None:
             await self.mesh.stop()
+        if self.core is not None and not self.failure.done():
+            self.core.close(clean=True)
         await self.monitor.stop()
         log.info("%s has stopped", self.place.name)
+
+    def _is_drained(self) -> bool:
+        return not self.server.held_bytes and (self.core is None or self.core.is_drained)
 
     def _core_failed(self, error: BaseException) -> None:
         if not self.failure.done():

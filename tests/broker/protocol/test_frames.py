@@ -1,0 +1,104 @@
+"""Frames between brokers: what is written is read, and nothing else is believed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supercluster.broker.protocol import frames
+from supercluster.broker.protocol.frames import FrameError, FrameReader, Hello
+
+HELLO = Hello(
+    1, "demo", "id", "east", "east-0", "inc", "proc", "127.0.0.1:4222", 0, 1, "pair", "route", "secret"
+)
+
+messages = st.tuples(
+    st.booleans(),
+    st.lists(st.binary(min_size=1, max_size=5), max_size=3),
+    st.binary(max_size=8),
+    st.binary(max_size=8),
+    st.binary(max_size=8),
+    st.binary(max_size=40),
+)
+
+
+@given(st.lists(st.tuples(st.integers(0, 255), st.binary(max_size=50)), max_size=8), st.integers(1, 17))
+def test_frames_come_out_however_the_stream_is_cut(sent: list[tuple[int, bytes]], size: int) -> None:
+    stream = b"".join(b"".join(frames.frame(kind, [body])) for kind, body in sent)
+    reader = FrameReader()
+    found = [
+        (kind, bytes(body))
+        for start in range(0, len(stream), size)
+        for kind, body in reader.feed(stream[start : start + size])
+    ]
+    assert found == sent
+
+
+@given(st.lists(messages, max_size=5))
+def test_messages_survive(sent: list[frames.RemoteMessage]) -> None:
+    pieces = [frames.message_head("$G")]
+    for plain, queues, subject, reply, header, payload in sent:
+        pieces += [
+            bytes(piece) for piece in frames.message_pieces(plain, queues, subject, reply, header, payload)
+        ]
+    account, found = frames.decode_messages(b"".join(pieces))
+    assert account == "$G"
+    assert list(found) == sent
+
+
+def test_interest_and_deliveries_survive() -> None:
+    entries = [(b"a.*", b"", 1), (b"b", b"crew", 70_000)]
+    assert frames.decode_interest(frames.encode_interest("acc", entries)) == ("acc", entries)
+    items: list[frames.Item] = [(b"s", b"r", b"h", b"p" * 100), (b"", b"", b"", b"")]
+    body = b"".join(frames.encode_deliver("acc", b"_INBOX.1", items))
+    assert frames.decode_deliver(memoryview(body)) == ("acc", b"_INBOX.1", items)
+
+
+def test_hello_survives_and_later_versions_may_add_to_it() -> None:
+    body = frames.encode_hello(HELLO)
+    assert frames.decode_hello(body) == HELLO
+    assert frames.decode_hello(body[:-1] + b', "later": 1}') == HELLO
+
+
+def test_hello_shows_no_secret() -> None:
+    assert "secret" not in repr(HELLO)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{}", b"\xff", frames.encode_hello(HELLO).replace(b'"east-0"', b"7")]
+)
+def test_a_broken_hello_is_a_frame_error(body: bytes) -> None:
+    with pytest.raises(FrameError):
+        frames.decode_hello(body)
+
+
+@given(st.binary(max_size=60))
+def test_garbage_is_never_anything_but_a_frame_error(body: bytes) -> None:
+    for decode in (
+        frames.decode_hello,
+        frames.decode_interest,
+        frames.decode_deliver,
+        lambda found: list(frames.decode_messages(found)[1]),
+    ):
+        try:
+            decode(body)
+        except FrameError:
+            continue
+
+
+@pytest.mark.parametrize("stream", [b"\x00\x00\x00\x00\x01", b"\xff\xff\xff\xff\x01", b"GET / HTTP/1.1\r\n"])
+def test_impossible_sizes_are_refused(stream: bytes) -> None:
+    with pytest.raises(FrameError):
+        FrameReader().feed(stream)
+
+
+def test_a_reader_keeps_no_more_than_its_limit() -> None:
+    reader = FrameReader(frame_bytes_max=100)
+    with pytest.raises(FrameError):
+        reader.feed(b"".join(frames.frame(1, [bytes(100)])))
+
+
+def test_too_large_a_frame_is_not_written() -> None:
+    with pytest.raises(FrameError):
+        frames.frame(40, [bytes(frames.FRAME_BYTES_MAX)])

@@ -1,0 +1,32 @@
+"""Headers."""
+
+from __future__ import annotations
+
+import pytest
+
+from supercluster.broker.protocol import headers
+
+SAMPLE = b"NATS/1.0\r\nNats-Msg-Id: 7\r\nKey:  a: b \r\n\r\n"
+
+
+def test_values_are_found_without_parsing_the_rest() -> None:
+    assert headers.get(SAMPLE, b"Nats-Msg-Id") == b"7"
+    assert headers.get(SAMPLE, b"Key") == b"a: b"
+    assert headers.get(SAMPLE, b"Nats-Msg") is None
+    assert headers.get(b"", b"Key") is None
+
+
+def test_what_is_built_is_parsed_again() -> None:
+    pairs = [(b"A", b"1"), (b"B", b"2"), (b"A", b"3")]
+    assert headers.parse(headers.build(pairs)) == pairs
+    assert headers.build([], b"404 No Messages") == b"NATS/1.0 404 No Messages\r\n\r\n"
+
+
+@pytest.mark.parametrize("header", [b"", b"NATS/1.0", b"HTTP/1.0\r\n\r\n", b"NATS/1.0\r\nno colon\r\n\r\n"])
+def test_what_is_no_header_is_told_apart(header: bytes) -> None:
+    assert headers.parse(header) is None
+
+
+def test_names_can_be_taken_out() -> None:
+    assert headers.without(SAMPLE, [b"Nats-Msg-Id"]) == b"NATS/1.0\r\nKey: a: b\r\n\r\n"
+    assert headers.without(SAMPLE, [b"Nats-Msg-Id", b"Key"]) == b""

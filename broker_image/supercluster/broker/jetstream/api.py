@@ -7,15 +7,33 @@ judged where the state is. Answers are built in `api_answers.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from supercluster.broker.jetstream.config import StreamConfig, check_name
+from supercluster.broker.jetstream.api_requests import (
+    AccountInfoRequest,
+    ApiRequest,
+    ConsumerCreateRequest,
+    ConsumerDeleteRequest,
+    ConsumerInfoRequest,
+    ConsumerListRequest,
+    ConsumerNamesRequest,
+    ConsumerNextRequest,
+    MessageDeleteRequest,
+    MessageGetRequest,
+    StreamCreateRequest,
+    StreamDeleteRequest,
+    StreamInfoRequest,
+    StreamListRequest,
+    StreamNamesRequest,
+    StreamPurgeRequest,
+    StreamStepDownRequest,
+    StreamUpdateRequest,
+)
+from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.consumer_config import ConsumerConfig, check_consumer_name
 from supercluster.broker.jetstream.errors import (
     BAD_REQUEST,
     NOT_EMPTY_REQUEST,
     STREAM_MISMATCH,
-    ApiError,
     error,
     not_supported,
 )
@@ -23,121 +41,6 @@ from supercluster.broker.jetstream.filters import is_valid_filter
 from supercluster.broker.jetstream.json_fields import Fields, decode_object
 
 API_PREFIX = b"$JS.API."
-
-
-@dataclass(frozen=True, slots=True)
-class ApiRequest:
-    """One call. `stream` is empty where the call is about none or about all."""
-
-    stream: str
-
-
-@dataclass(frozen=True, slots=True)
-class AccountInfoRequest(ApiRequest):
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class StreamCreateRequest(ApiRequest):
-    config: StreamConfig
-
-
-@dataclass(frozen=True, slots=True)
-class StreamUpdateRequest(ApiRequest):
-    config: StreamConfig
-
-
-@dataclass(frozen=True, slots=True)
-class StreamDeleteRequest(ApiRequest):
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class StreamInfoRequest(ApiRequest):
-    subjects_filter: str = ""
-    deleted_details: bool = False
-    offset: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class StreamListRequest(ApiRequest):
-    offset: int = 0
-    subject: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class StreamNamesRequest(ApiRequest):
-    offset: int = 0
-    subject: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class StreamPurgeRequest(ApiRequest):
-    """`seq`: purge up to, without it; `keep`: leave so many of the newest. Not both."""
-
-    filter: str = ""
-    seq: int = 0
-    keep: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class MessageGetRequest(ApiRequest):
-    """Exactly one of: `seq`; `last_by_subject`; `next_by_subject` from `seq` on."""
-
-    seq: int = 0
-    last_by_subject: str = ""
-    next_by_subject: str = ""
-    direct: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class MessageDeleteRequest(ApiRequest):
-    seq: int = 0
-    no_erase: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class StreamStepDownRequest(ApiRequest):
-    preferred: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerCreateRequest(ApiRequest):
-    """`name` is empty for an ephemeral consumer that the broker names. `action`: create, update or empty for both."""
-
-    name: str
-    config: ConsumerConfig
-    action: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerRequest(ApiRequest):
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerDeleteRequest(ConsumerRequest):
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerInfoRequest(ConsumerRequest):
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerNextRequest(ConsumerRequest):
-    payload: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerListRequest(ApiRequest):
-    offset: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerNamesRequest(ApiRequest):
-    offset: int = 0
 
 
 Parser = Callable[[list[str], bytes], ApiRequest]
@@ -420,7 +323,6 @@ def parse_api(subject: bytes, payload: bytes | memoryview) -> ApiRequest:
 __all__ = [
     "API_PREFIX",
     "AccountInfoRequest",
-    "ApiError",
     "ApiRequest",
     "ConsumerCreateRequest",
     "ConsumerDeleteRequest",
@@ -439,7 +341,6 @@ __all__ = [
     "StreamStepDownRequest",
     "StreamUpdateRequest",
     "answer_kind",
-    "check_name",
     "parse_api",
     "stream_of",
 ]

@@ -34,7 +34,7 @@ class ReplicaInfo:
     current: bool
     active_ns: int
     """How long ago it was last heard of."""
-    lag: int
+    lag: int = 0
     """Entries it is behind."""
     offline: bool = False
     observer: bool = False
@@ -110,7 +110,7 @@ class StreamStateInfo:
 
 def _dump(kind: str, data: Mapping[str, Any]) -> bytes:
     body = {"type": f"io.nats.jetstream.api.v1.{kind}_response", **data}
-    return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def error_answer(kind: str, refused: ApiError) -> bytes:

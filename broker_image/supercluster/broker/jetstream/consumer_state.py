@@ -52,17 +52,22 @@ class ConsumerState:
         created_ns: int,
         start_seq: int,
         last_seqs: Sequence[int] = (),
+        stream_last_seq: int | None = None,
     ) -> None:
         """`start_seq` is the first sequence that may be delivered; with `last_seqs` (deliver_policy
-        last_per_subject) only these are delivered up to their last, and everything behind it."""
+        last_per_subject) only these are delivered up to their last, and everything behind it. `stream_last_seq`, the
+        stream's last sequence, keeps a consumer that starts in the future from standing ahead of its stream (MV-10).
+        """
         self.name = name
         self.config = config
         self.created_ns = created_ns
         self.start_seq = max(start_seq, 1)
         self.delivered_cseq = 0
         self.delivered_sseq = self.start_seq - 1
+        if stream_last_seq is not None:
+            self.delivered_sseq = min(self.delivered_sseq, stream_last_seq)
         self.ack_floor_cseq = 0
-        self.ack_floor_sseq = self.start_seq - 1
+        self.ack_floor_sseq = self.delivered_sseq
         self.last_delivered_ns = 0
         self.last_ack_ns = 0
         # stream sequence → (consumer sequence of its first delivery, when it is due again); keys rise.
@@ -82,6 +87,11 @@ class ConsumerState:
     def num_redelivered(self) -> int:
         return len(self.deliveries)
 
+    @property
+    def next_sseq(self) -> int:
+        """The first stream sequence that may be delivered next."""
+        return max(self.delivered_sseq + 1, self.start_seq)
+
     def matches(self, subject: bytes) -> bool:
         """Is `subject` one that the consumer's filters let through?"""
         return self._wanted is None or self._wanted(subject)
@@ -90,7 +100,7 @@ class ConsumerState:
         """Will the message still be delivered, or does it wait for its acknowledgement (interest retention)?"""
         if seq in self.pending:
             return True
-        return seq > self.delivered_sseq and self.matches(subject.encode())
+        return seq >= self.next_sseq and self.matches(subject.encode())
 
     # ---- changing -------------------------------------------------------------------------------------------------
 
@@ -205,7 +215,8 @@ class ConsumerState:
         self.pending.clear()
         self.deliveries.clear()
         self.last_seqs = ()
-        self.delivered_sseq = min(max(seq, 1) - 1, last_seq)
+        self.start_seq = max(seq, 1)
+        self.delivered_sseq = min(self.start_seq - 1, last_seq)
         self.ack_floor_cseq, self.ack_floor_sseq = self.delivered_cseq, self.delivered_sseq
 
     def _raise_floor(self) -> None:

@@ -48,7 +48,7 @@ class Feed:
         self._wanted = compile_filters(filters)
         self._asking_is_cheap = bool(filters) and literals(filters) is not None
         self._known: dict[bytes, bool] = {}
-        self._next = self._state.delivered_sseq + 1
+        self._next = self._state.next_sseq
         self._pending = 0
         self._counted_to = -1
         self.scan_ended = True
@@ -62,11 +62,11 @@ class Feed:
         last_seq = source.last_seq
         chosen = state.remaining_last_seqs()
         if chosen:
-            return len(chosen) + source.pending_count(filters, max(chosen[-1], state.delivered_sseq))
+            return len(chosen) + source.pending_count(filters, chosen[-1])
         if self._wanted is None:
-            return source.pending_count((), state.delivered_sseq)
+            return source.pending_count((), state.next_sseq - 1)
         if self._counted_to < 0:
-            self._pending = source.pending_count(filters, max(state.delivered_sseq, self._next - 1))
+            self._pending = source.pending_count(filters, max(state.next_sseq, self._next) - 1)
         elif last_seq > self._counted_to:
             self._pending += source.pending_count(filters, self._counted_to)
         self._counted_to = last_seq
@@ -79,7 +79,7 @@ class Feed:
 
     def removed(self, seq: int, subject: bytes) -> None:
         """A message was removed from the stream."""
-        if self._state.delivered_sseq < seq <= self._counted_to and self._state.matches(subject):
+        if self._state.next_sseq <= seq <= self._counted_to and self._state.matches(subject):
             self._pending = max(self._pending - 1, 0)
 
     # ---- reading --------------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ class Feed:
         """The next messages to deliver, None when there are none (or none in what one scan may look at: then
         `scan_ended` is False)."""
         self.scan_ended = True
-        self._next = max(self._next, self._state.delivered_sseq + 1, source.first_seq)
+        self._next = max(self._next, self._state.next_sseq, source.first_seq)
         if self._state.last_seqs:
             found = self._next_chosen(source)
             if found is not None:

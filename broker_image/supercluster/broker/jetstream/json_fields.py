@@ -40,6 +40,12 @@ def decode_object(payload: bytes | memoryview) -> dict[str, Any]:
         raise invalid_json(str(problem)) from None
     if not isinstance(value, dict):
         raise invalid_json(f"expected an object, got {type(value).__name__}")
+    if rb"\u" in raw:
+        # Half of a surrogate pair is a text in JSON but none that could be written down again.
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise invalid_json("a text has half of a surrogate pair") from None
     return value
 
 

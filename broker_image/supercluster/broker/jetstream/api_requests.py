@@ -1,0 +1,123 @@
+"""The calls of the JetStream API, one small object each. `api.py` reads them from subjects and payloads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from supercluster.broker.jetstream.config import StreamConfig
+from supercluster.broker.jetstream.consumer_config import ConsumerConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRequest:
+    """One call. `stream` is empty where the call is about none or about all."""
+
+    stream: str
+
+
+@dataclass(frozen=True, slots=True)
+class AccountInfoRequest(ApiRequest):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCreateRequest(ApiRequest):
+    config: StreamConfig
+
+
+@dataclass(frozen=True, slots=True)
+class StreamUpdateRequest(ApiRequest):
+    config: StreamConfig
+
+
+@dataclass(frozen=True, slots=True)
+class StreamDeleteRequest(ApiRequest):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfoRequest(ApiRequest):
+    subjects_filter: str = ""
+    deleted_details: bool = False
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StreamListRequest(ApiRequest):
+    offset: int = 0
+    subject: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamNamesRequest(ApiRequest):
+    offset: int = 0
+    subject: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPurgeRequest(ApiRequest):
+    """`seq`: purge up to, without it; `keep`: leave so many of the newest. Not both."""
+
+    filter: str = ""
+    seq: int = 0
+    keep: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MessageGetRequest(ApiRequest):
+    """Exactly one of: `seq`; `last_by_subject`; `next_by_subject` from `seq` on."""
+
+    seq: int = 0
+    last_by_subject: str = ""
+    next_by_subject: str = ""
+    direct: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MessageDeleteRequest(ApiRequest):
+    seq: int = 0
+    no_erase: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStepDownRequest(ApiRequest):
+    preferred: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerCreateRequest(ApiRequest):
+    """`name` is empty for an ephemeral consumer that the broker names. `action`: create, update or empty for both."""
+
+    name: str
+    config: ConsumerConfig
+    action: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerRequest(ApiRequest):
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerDeleteRequest(ConsumerRequest):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerInfoRequest(ConsumerRequest):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerNextRequest(ConsumerRequest):
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerListRequest(ApiRequest):
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerNamesRequest(ApiRequest):
+    offset: int = 0

@@ -1,0 +1,196 @@
+"""Filters and the subject index, against models that do the same slowly."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supercluster.broker.jetstream.filters import (
+    compile_filters,
+    first_overlap,
+    is_literal,
+    is_subset,
+    is_valid_filter,
+    matches,
+    overlaps,
+)
+from supercluster.broker.jetstream.subject_index import SubjectIndex
+
+PATTERN = st.lists(st.sampled_from(["a", "b", "*"]), min_size=1, max_size=3).flatmap(
+    lambda tokens: st.sampled_from([".".join(tokens), ".".join([*tokens, ">"]), ">"])
+)
+# Every subject that the patterns above can tell apart.
+UNIVERSE = [".".join(tokens) for size in range(1, 5) for tokens in itertools.product("abc", repeat=size)]
+
+
+@pytest.mark.parametrize("subject", ["a", "a.b", "*", "a.*.b", ">", "a.>", "a>b", "a*", "ü.b"])
+def test_valid_filters(subject: str) -> None:
+    assert is_valid_filter(subject)
+
+
+@pytest.mark.parametrize("subject", ["", ".", "a.", ".a", "a..b", ">.a", "a.>.b", "a b", "a\tb", "x" * 2000])
+def test_invalid_filters(subject: str) -> None:
+    assert not is_valid_filter(subject)
+
+
+def test_only_whole_tokens_are_wildcards() -> None:
+    assert is_literal("a*.b>")
+    assert not is_literal("a.*")
+    assert not is_literal("a.>")
+
+
+@given(PATTERN)
+def test_a_compiled_filter_matches_what_the_pattern_means(pattern: str) -> None:
+    wanted = compile_filters([pattern])
+    for subject in UNIVERSE:
+        assert (wanted is None or wanted(subject.encode())) == matches(pattern, subject), (pattern, subject)
+
+
+@given(PATTERN, PATTERN)
+def test_overlap_and_subset_mean_what_they_say(one: str, other: str) -> None:
+    of_one = {subject for subject in UNIVERSE if matches(one, subject)}
+    of_other = {subject for subject in UNIVERSE if matches(other, subject)}
+    assert overlaps(one, other) == bool(of_one & of_other)
+    assert is_subset(one, other) == (of_one <= of_other)
+
+
+def test_several_filters_and_none() -> None:
+    assert compile_filters([]) is None
+    assert compile_filters(["a", ">"]) is None
+    both = compile_filters(["a.*", "b.>"])
+    assert both is not None
+    assert [both(s) for s in (b"a.x", b"a.x.y", b"b.x.y", b"b", b"ba.x")] == [True, False, True, False, False]
+    plain = compile_filters(["a", "b.c"])
+    assert plain is not None
+    assert [plain(s) for s in (b"a", b"b.c", b"b")] == [True, True, False]
+    special = compile_filters(["a+.*"])
+    assert special is not None
+    assert special(b"a+.x")
+    assert not special(b"aa.x")
+
+
+def test_the_first_two_that_overlap_are_named() -> None:
+    assert first_overlap(["a.x", "b.>", "a.*"]) == ("a.x", "a.*")
+    assert first_overlap(["a.x", "b.>"]) is None
+
+
+class Model:
+    """The index, slowly: every subject's sequences."""
+
+    def __init__(self) -> None:
+        self.seqs: dict[bytes, list[int]] = defaultdict(list)
+        self.next = 1
+
+    def matching(self, filters: list[str]) -> list[list[int]]:
+        return [
+            seqs
+            for subject, seqs in self.seqs.items()
+            if seqs and (not filters or any(matches(f, subject.decode()) for f in filters))
+        ]
+
+
+SUBJECTS = [b"a", b"a.b", b"a.c", b"b.c", b"b.c.d"]
+FILTERS = [[], ["a"], ["a.*"], ["a.b", "b.c"], [">"], ["*.c", "b.c.>"]]
+STEP = st.one_of(
+    st.lists(st.sampled_from(SUBJECTS), min_size=1, max_size=30),
+    st.tuples(st.just("remove"), st.integers(min_value=0, max_value=1000)),
+    st.tuples(st.just("restore"), st.just(0)),
+)
+
+
+def agrees(index: SubjectIndex, model: Model) -> None:
+    for subject in SUBJECTS:
+        seqs = model.seqs[subject]
+        assert index.count(subject) == len(seqs)
+        assert index.first_seq_hint(subject) <= (seqs[0] if seqs else 0)
+        assert (index.first_seq_hint(subject) > 0) == bool(seqs)
+        if index.last_is_exact(subject):
+            assert index.last_seq(subject) == (seqs[-1] if seqs else 0)
+        else:
+            assert index.last_seq(subject) > seqs[-1]
+    assert index.over(2) == sorted(s for s, seqs in model.seqs.items() if len(seqs) > 2)
+    for filters in FILTERS:
+        found = model.matching(filters)
+        assert index.total(*filters) == sum(map(len, found))
+        for from_seq in (1, model.next // 2, model.next):
+            behind = [seq for seqs in found for seq in seqs if seq >= from_seq]
+            hint = index.next_matching(filters, from_seq)
+            if behind:
+                assert hint is not None
+                assert from_seq <= hint <= min(behind)
+            total, exact = index.pending_bounds(filters, from_seq - 1)
+            assert total >= len(behind)
+            if exact:
+                assert total == len(behind)
+
+
+@given(st.lists(STEP, max_size=25))
+def test_the_index_agrees_with_its_model(steps: list[list[bytes] | tuple[str, int]]) -> None:
+    index, model = SubjectIndex(), Model()
+    for step in steps:
+        if isinstance(step, list):
+            index.add_many(step, model.next)
+            for subject in step:
+                model.seqs[subject].append(model.next)
+                model.next += 1
+        elif step[0] == "remove":
+            held = sorted((seq, subject) for subject, seqs in model.seqs.items() for seq in seqs)
+            if held:
+                seq, subject = held[step[1] % len(held)]
+                index.remove(subject, seq)
+                model.seqs[subject].remove(seq)
+        else:
+            before = index.snapshot()
+            index = SubjectIndex.restore(before)
+            assert index.snapshot() == before
+        agrees(index, model)
+
+
+def test_adding_many_at_once_is_adding_one_by_one() -> None:
+    subjects = [b"a", b"b", b"a", b"c"] * 10
+    together, singly = SubjectIndex(), SubjectIndex()
+    together.add_many(subjects, 5)
+    for seq, subject in enumerate(subjects, 5):
+        singly.add(subject, seq)
+    assert together.snapshot() == singly.snapshot()
+    assert together.subjects("*") == {"a": 20, "b": 10, "c": 10}
+    assert together.last_for_filters("a", "b") == 43
+    assert together.last_seqs(["*"]) == [42, 43, 44]
+
+
+def test_an_exact_bound_that_somebody_found_is_kept() -> None:
+    index = SubjectIndex()
+    index.add_many([b"a", b"b", b"b", b"b", b"a", b"a"], 1)
+    index.remove(b"a", 1)
+    assert index.first_seq_hint(b"a") == 2
+    index.fix_first(b"a", 5)
+    assert index.first_seq_hint(b"a") == 5
+    index.remove(b"a", 6)
+    assert not index.last_is_exact(b"a")
+    index.fix_last(b"a", 5)
+    assert index.last_is_exact(b"a")
+    assert (index.last_seq(b"a"), index.first_seq_hint(b"a")) == (5, 5)
+
+
+def test_subjects_over_a_limit_are_found_without_looking_at_all_of_them_again() -> None:
+    index = SubjectIndex()
+    index.add_many([b"a", b"a", b"b"], 1)
+    assert index.over(1) == [b"a"]
+    index.remove(b"a", 1)
+    assert index.over(1) == []
+    index.add(b"b", 4)
+    assert index.over(1) == [b"b"]
+    assert index.over(5) == []
+    assert index.over(-1) == []
+
+
+@pytest.mark.parametrize("cut", [1, 3, 10, 30])
+def test_a_snapshot_that_is_cut_off_is_refused(cut: int) -> None:
+    index = SubjectIndex()
+    index.add_many([b"subject.a", b"subject.b"], 1)
+    with pytest.raises(ValueError, match="subject index snapshot"):
+        SubjectIndex.restore(index.snapshot()[:-cut])

@@ -135,13 +135,19 @@ class StreamLog(RaftLog, Protocol):
         """True when a segment was sealed since the last checkpoint."""
         ...
 
+    def checkpoint_at(self, index: int) -> bool:
+        """True when a full segment ends at `index` and has no checkpoint: the best place for one, since a head drop
+        can take it as the new base without keeping a part of a segment."""
+        ...
+
     def drop_head(self, keep_from_index: int) -> int:
-        """Drop whole sealed segments that end below `keep_from_index` and have a checkpoint at or behind their end.
-        The state at the new base stays readable by `base_state()`. Returns the new base index."""
+        """Drop whole sealed segments that end below `keep_from_index` and have a checkpoint at or behind their end,
+        below `keep_from_index`; that checkpoint is the new base, and the state at it stays readable by
+        `base_state()`. Returns the new base index."""
         ...
 
     def base_state(self) -> bytes | None:
-        """The state machine's snapshot as of `base_index`; None when base_index is 0."""
+        """The state machine's snapshot as of `base_index`; None when none was kept there (a new log)."""
         ...
 
     def install_base(self, base_index: int, base_term: int, state: bytes) -> None:
@@ -167,8 +173,13 @@ class StreamLog(RaftLog, Protocol):
         """Is there room for an entry of that size? `reserved` entries (not messages) may use the reserve (SF-18)."""
         ...
 
-    def tick(self) -> int:
-        """Do what is due (fsync at its interval, by the policy). Returns `persisted_index`."""
+    def settle(self) -> None:
+        """What recovery found was dealt with: a doubtful member caught up with a leader, or the group was registered
+        under a new identity. Until then every opening reports it again (SF-4)."""
+        ...
+
+    def tick(self, now_ms: int) -> int:
+        """Do what is due (fsync by the policy, the noted commit index). Returns `persisted_index`."""
         ...
 
     def close(self, *, clean: bool) -> None: ...

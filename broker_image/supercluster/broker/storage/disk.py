@@ -1,0 +1,94 @@
+"""The seam between the store and a file system: what the store needs of one, and no more.
+
+Paths are relative to the disk's root, with `/` between their parts. Every failure is a `DiskError` that names the path.
+Implementations: `osdisk.OsDisk` and the simulator's disk, which forgets what was not made durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class SyncHandle(Protocol):
+    """A second handle on an open file, for an fsync on another thread: closing the file does not disturb it."""
+
+    def sync(self) -> None:
+        """Make what was written so far durable. Raises DiskError."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class File(Protocol):
+    """An open file. Writes name their offset: the log knows how long its files are."""
+
+    def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
+        """Write the buffers one behind the other from `offset`; all of them, or DiskError (any part may be written)."""
+        ...
+
+    def pread(self, offset: int, size: int) -> bytes:
+        """Up to `size` bytes from `offset`; fewer only at the end of the file."""
+        ...
+
+    def size(self) -> int: ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def fdatasync(self) -> None:
+        """Make contents and length durable."""
+        ...
+
+    def sync_handle(self) -> SyncHandle: ...
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    """An exclusive lock that ends with its process."""
+
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    """A directory tree."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing; `create` makes the file when it is not there."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def listdir(self, path: str) -> list[str]:
+        """Names in a directory, sorted; empty when there is no such directory."""
+        ...
+
+    def read_file(self, path: str) -> bytes: ...
+
+    def write_file_durably(self, path: str, data: Buffer) -> None:
+        """Replace a file as a whole: temporary file, fsync, rename, fsync of the directory."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomic; replaces the target."""
+        ...
+
+    def unlink(self, path: str) -> None:
+        """Remove a file; nothing happens when it is not there."""
+        ...
+
+    def mkdirs(self, path: str) -> None: ...
+
+    def rmtree(self, path: str) -> None: ...
+
+    def fsync_dir(self, path: str) -> None:
+        """Make the names in a directory durable. May be called from another thread."""
+        ...
+
+    def free_bytes(self) -> int: ...
+
+    def lock(self, path: str) -> Lock:
+        """Take the lock file, or DiskError when another process has it."""
+        ...

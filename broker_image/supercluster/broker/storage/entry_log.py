@@ -1,0 +1,366 @@
+"""The entries of a log on disk: append, truncate, read, fsync. `log.FileLog` adds what is around them.
+
+- An append is one write; when it fails, nothing of it is kept, and when even that cannot be made sure the log refuses
+  everything from then on.
+- `persisted_index` follows the fsync policy (RP-6).
+- What is read back was checked; a record that fails is reported, never returned, and the loss is remembered on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from supercluster.broker.raft.entry import Entry
+from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.storage.cache import EntryCache
+from supercluster.broker.storage.checkpoint import Checkpoints
+from supercluster.broker.storage.disk import Disk
+from supercluster.broker.storage.naming import Base, HardState, Notes
+from supercluster.broker.storage.options import Fsync, LogOptions, Standing
+from supercluster.broker.storage.segment import Segment, SegmentHead
+from supercluster.broker.storage.segments import DamagedError, Segments
+from supercluster.broker.storage.slots import SlotFile
+from supercluster.broker.storage.syncing import SyncPart, SyncTicket
+from supercluster.broker.storage.terms import TermRuns
+
+
+class EntryLog:
+    """Implements `ports.RaftLog` but for `reset`."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        options: LogOptions,
+        *,
+        base: Base,
+        segments: Segments,
+        terms: TermRuns,
+        checkpoints: Checkpoints,
+        hard: SlotFile,
+        notes: SlotFile,
+        synced_index: int,
+    ) -> None:
+        """For `recovery`, which has read all of it."""
+        self._disk = disk
+        self._directory = directory
+        self._options = options
+        self._base = base
+        self._segments = segments
+        self._terms = terms
+        self._checkpoints = checkpoints
+        self._hard_file = hard
+        self._hard = HardState.decode(hard.value)
+        self._notes_file = notes
+        self._notes = Notes.decode(notes.value)
+        self._cache = EntryCache(options.cache_bytes)
+        last = segments.last
+        self._last_index = last.last_index if last is not None else base.index
+        self._last_term = last.last_term if last is not None else base.term
+        self._commit_index = self._notes.commit_index
+        self._synced_index = synced_index
+        self._directory_dirty = synced_index < self._last_index
+        self._truncations = 0
+        self._ticket: SyncTicket | None = None
+        self._last_sync_ms: int | None = None
+        self._last_note_ms: int | None = None
+        if last is not None:
+            last.full = last.size_bytes >= options.segment_bytes
+        self._active: Segment | None = None
+        self._unsealed = [segment for segment in segments.all if segment.full and not segment.sealed]
+        self._failed: DiskError | None = None
+        self._closed = False
+        self._took(self.bytes_on_disk())
+
+    # ---- Raft's view ----------------------------------------------------------------------------------------------
+
+    @property
+    def base_index(self) -> int:
+        return self._base.index
+
+    @property
+    def base_term(self) -> int:
+        return self._base.term
+
+    @property
+    def last_index(self) -> int:
+        return self._last_index
+
+    @property
+    def last_term(self) -> int:
+        return self._last_term
+
+    @property
+    def persisted_index(self) -> int:
+        if self._options.fsync is Fsync.ALWAYS:
+            return self._synced_index
+        return self._last_index
+
+    @property
+    def commit_index(self) -> int:
+        """The highest index noted as committed that is held."""
+        return self._commit_index
+
+    @property
+    def failed(self) -> DiskError | None:
+        """Why the log refuses everything, when it does."""
+        return self._failed
+
+    def term(self, index: int) -> int | None:
+        if index == self._last_index:
+            return self._last_term
+        if index == self._base.index:
+            return self._base.term
+        if self._base.index < index < self._last_index:
+            return self._terms.term(index)
+        return None
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        self._guard()
+        if not entries:
+            return
+        if entries[0].index != self._last_index + 1:
+            raise ValueError(
+                f"{self._directory}: append of entry {entries[0].index} behind entry {self._last_index} leaves a gap"
+            )
+        segment = self._segments.last
+        if segment is None or segment.full:
+            segment = self._new_segment(segment)
+        elif segment is not self._active:
+            self._activate(segment)
+        before = segment.size_bytes
+        try:
+            self._segments.opened(segment).write(before, [entry.record for entry in entries])
+        except DiskError as error:
+            self._undo_write(segment, error)
+            raise
+        segment.note(entries)
+        for entry in entries:
+            if entry.term != self._last_term or not self._terms:
+                self._terms.note(entry.index, entry.term)
+                self._last_term = entry.term
+        self._last_index = entries[-1].index
+        self._cache.add(entries)
+        self._took(segment.size_bytes - before)
+        if segment.size_bytes >= self._options.segment_bytes:
+            segment.full = True
+            self._unsealed.append(segment)
+
+    def _new_segment(self, last: Segment | None) -> Segment:
+        head = SegmentHead(
+            self._base.epoch, self._last_index, self._last_term, last.next_seq if last is not None else 1
+        )
+        segment = self._segments.create(head)
+        self._active = segment
+        self._directory_dirty = True
+        self._took(segment.size_bytes)
+        return segment
+
+    def _activate(self, segment: Segment) -> None:
+        try:
+            self._segments.activate(segment)
+        except DamagedError as error:
+            raise self._damaged(error) from error
+        self._active = segment
+        self._directory_dirty = True
+
+    def _undo_write(self, segment: Segment, error: DiskError) -> None:
+        """Half a record at the end would be taken for a torn tail at best: take it off again."""
+        try:
+            self._segments.opened(segment).truncate(segment.size_bytes)
+        except DiskError:
+            self._failed = error
+        if self._options.space is not None:
+            self._options.space.refresh()
+
+    def truncate_after(self, index: int) -> None:
+        self._guard()
+        if index >= self._last_index:
+            return
+        if index < max(self._base.index, self._commit_index):
+            raise ValueError(
+                f"{self._directory}: entries behind {index} are to be dropped, but {self._commit_index} is committed"
+            )
+        with self._failing():
+            if self._notes.durable_index > index:
+                # Otherwise recovery would miss what was dropped on purpose.
+                self._save_notes(replace(self._notes, durable_index=index), durable=True)
+            before = self._segments.size_bytes
+            removed = False
+            while (segment := self._segments.last) is not None and segment.first_index > index:
+                self._segments.remove(segment)
+                removed = True
+            if removed:
+                # First the names, then the cut: a removed segment that came back would leave a gap behind the cut.
+                self._disk.fsync_dir(self._directory)
+            if segment is not None and segment.last_index > index:
+                self._segments.cut(segment, index)
+                self._active = segment
+                self._directory_dirty = True
+        self._took(self._segments.size_bytes - before)
+        self._truncations += 1
+        self._last_term = self._term_held(index)
+        self._last_index = index
+        self._terms.truncate_after(index)
+        self._cache.truncate_after(index)
+        self._synced_index = min(self._synced_index, index)
+        self._unsealed = [each for each in self._segments.all if each.full and not each.sealed]
+        self._checkpoints.remove_after(index)
+
+    def entries(self, first: int, last: int, bytes_max: int) -> list[Entry]:
+        last = min(last, self._last_index)
+        if first <= self._base.index or first > last:
+            return []
+        found: list[Entry] = []
+        size = 0
+        index = first
+        while index <= last:
+            held = self._cache.get(index)
+            if held is not None:
+                more = [held]
+            else:
+                cached = self._cache.first_index
+                reach = min(last, cached - 1) if cached is not None else last
+                more = self._read(index, reach, max(bytes_max - size, 1))
+            for entry in more:
+                size += len(entry.record)
+                if found and size > bytes_max:
+                    return found
+                found.append(entry)
+            index += len(more)
+        return found
+
+    def entry(self, index: int) -> Entry | None:
+        held = self._cache.get(index)
+        if held is not None:
+            return held
+        if not self._base.index < index <= self._last_index:
+            return None
+        return self._read(index, index, 1)[0]
+
+    def _read(self, first: int, last: int, bytes_max: int) -> list[Entry]:
+        self._guard()
+        try:
+            return self._segments.read(first, last, bytes_max)
+        except DamagedError as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: DamagedError) -> DiskError:
+        """A record is gone: say so on disk before anything else, and refuse from now on (SF-4)."""
+        self._failed = DiskError(f"record damaged: {error.why}", error.path)
+        try:
+            self._save_hard(replace(self._hard, standing=Standing.LOST))
+        except DiskError:
+            # The disk does not even take the mark. The damage stays where it is, and is found again.
+            return self._failed
+        return self._failed
+
+    def index_of_seq(self, seq: int) -> int | None:
+        self._guard()
+        try:
+            index = self._segments.index_of_seq(seq)
+        except DamagedError as error:
+            raise self._damaged(error) from error
+        return index if index is not None and index > self._base.index else None
+
+    # ---- fsync ----------------------------------------------------------------------------------------------------
+
+    def sync_due(self, now_ms: int) -> bool:
+        """Should a sync begin, by the policy?"""
+        if self._failed is not None or self._ticket is not None or self._synced_index >= self._last_index:
+            return False
+        if self._options.fsync is Fsync.ALWAYS:
+            return True
+        if self._options.fsync is Fsync.NEVER:
+            return False
+        if self._last_sync_ms is None:
+            self._last_sync_ms = now_ms
+        return now_ms - self._last_sync_ms >= self._options.sync_interval_ms
+
+    def begin_sync(self, now_ms: int | None = None) -> SyncTicket | None:
+        """A ticket for all that is written and not yet durable; None when there is nothing, or one is out. The next
+        interval counts from `now_ms`."""
+        self._guard()
+        if now_ms is not None:
+            self._last_sync_ms = now_ms
+        if self._ticket is not None or self._synced_index >= self._last_index:
+            return None
+        parts = [
+            SyncPart(segment, segment.size_bytes, self._segments.opened(segment).sync_handle())
+            for segment in self._segments.all
+            if segment.synced_bytes < segment.size_bytes
+        ]
+        directory = self._directory if self._directory_dirty else None
+        self._directory_dirty = False
+        self._ticket = SyncTicket(self._disk, directory, tuple(parts), self._last_index, self._truncations)
+        return self._ticket
+
+    def finish_sync(self, ticket: SyncTicket) -> None:
+        """Take the outcome of a ticket. A failed fsync is never repeated: the kernel may have dropped the pages.
+
+        Raises:
+            DiskError: the fsync failed, and the log refuses everything from now on.
+        """
+        self._ticket = None
+        if ticket.error is not None:
+            self._failed = ticket.error
+            raise ticket.error
+        if ticket.generation != self._truncations:
+            self._directory_dirty = True
+            return
+        for part in ticket.parts:
+            part.segment.synced_bytes = max(part.segment.synced_bytes, part.size_bytes)
+            if part.segment.sealed:
+                self._segments.release(part.segment)
+        self._synced_index = max(self._synced_index, ticket.index)
+
+    def sync(self) -> None:
+        """Make everything written durable, now."""
+        ticket = self.begin_sync()
+        if ticket is not None:
+            ticket.run()
+            self.finish_sync(ticket)
+
+    # ---- small things ---------------------------------------------------------------------------------------------
+
+    def _save_hard(self, hard: HardState) -> None:
+        try:
+            self._hard_file.save(hard.encode(), durable=True)
+        except DiskError as error:
+            # After a failed fsync nobody knows what the disk has: no vote may be answered from here on.
+            self._failed = self._failed or error
+            raise
+        self._hard = hard
+
+    def _save_notes(self, notes: Notes, *, durable: bool) -> None:
+        self._notes_file.save(notes.encode(), durable=durable)
+        self._notes = notes
+
+    def bytes_on_disk(self) -> int:
+        return self._segments.size_bytes + self._checkpoints.size_bytes
+
+    def _took(self, size_bytes: int) -> None:
+        if self._options.space is not None:
+            self._options.space.took(size_bytes)
+
+    def _term_held(self, index: int) -> int:
+        term = self.term(index)
+        assert term is not None, f"{self._directory}: entry {index} is not held"
+        return term
+
+    def _guard(self) -> None:
+        if self._failed is not None:
+            raise DiskError(f"the log refuses everything since a failure: {self._failed}", self._directory)
+        if self._closed:
+            raise DiskError("the log is closed", self._directory)
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Around steps that must not stop half-way: an error ends the log's life."""
+        try:
+            yield
+        except DiskError as error:
+            self._failed = error
+            raise

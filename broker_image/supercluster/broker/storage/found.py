@@ -1,0 +1,202 @@
+"""The segments of a directory as they are found: in order, up to the first that cannot follow the one before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from supercluster.broker.storage.disk import Disk, File
+from supercluster.broker.storage.index import SideCar, read_side_car
+from supercluster.broker.storage.naming import Base
+from supercluster.broker.storage.scan import Damage, scan
+from supercluster.broker.storage.segment import (
+    INDEX_SUFFIX,
+    SEGMENT_HEAD_BYTES,
+    SEGMENT_SUFFIX,
+    Segment,
+    SegmentHead,
+    decode_head,
+    parse_stem,
+)
+from supercluster.broker.storage.segments import Segments
+from supercluster.broker.storage.terms import TermRuns
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDamage:
+    """The place at which the log stops being readable."""
+
+    name: str
+    index: int
+    offset: int
+    why: str
+    cut_short: bool
+    keeps_segment: bool
+    """Records before the damage stay; False when the segment has none."""
+
+
+@dataclass(slots=True)
+class FoundSegments:
+    base: Base
+    segments: Segments
+    terms: TermRuns = field(default_factory=TermRuns)
+    damage: FoundDamage | None = None
+    behind: list[tuple[str, int]] = field(default_factory=list)
+    """(name, size) of the segments behind the damage."""
+
+    def last_index(self, base: Base) -> int:
+        last = self.segments.last
+        return max(last.last_index, base.index) if last is not None else base.index
+
+
+def find_segments(disk: Disk, directory: str, base: Base, *, trusted_index: int) -> FoundSegments:
+    """Read the segments of `base`'s epoch. Those that end at or before the base are removed: a head drop that a crash
+    interrupted. Side-cars are believed for segments that end at or before `trusted_index`."""
+    found = FoundSegments(base, Segments(disk, directory))
+    names = []
+    for name in disk.listdir(directory):
+        stem = parse_stem(name)
+        if stem is not None and stem[0] == base.epoch and name.endswith(SEGMENT_SUFFIX):
+            names.append((stem[1], name))
+    while len(names) > 1 and names[1][0] <= base.index + 1:
+        _remove(disk, directory, names.pop(0)[1])
+    for position, (first_index, name) in enumerate(names):
+        is_last = position == len(names) - 1
+        if found.damage is None:
+            _take(disk, directory, name, first_index, found, is_last=is_last, trusted_index=trusted_index)
+        if found.damage is not None and found.damage.name != name:
+            file = disk.open(f"{directory}/{name}")
+            found.behind.append((name, file.size()))
+            file.close()
+    last = found.segments.last
+    if found.damage is None and last is not None and last.last_index <= base.index:
+        # The last segment ended exactly at the base.
+        found.segments.remove(last)
+        found.terms = TermRuns()
+    return found
+
+
+def _remove(disk: Disk, directory: str, name: str) -> None:
+    disk.unlink(f"{directory}/{name}")
+    disk.unlink(f"{directory}/{name.removesuffix(SEGMENT_SUFFIX)}{INDEX_SUFFIX}")
+
+
+def _take(
+    disk: Disk,
+    directory: str,
+    name: str,
+    first_index: int,
+    found: FoundSegments,
+    *,
+    is_last: bool,
+    trusted_index: int,
+) -> None:
+    """Add one segment, or note the damage."""
+    previous = found.segments.last
+    expected = previous.last_index + 1 if previous is not None else found.base.index + 1
+    if first_index > expected:
+        found.damage = FoundDamage(
+            name, expected, 0, f"entries {expected} to {first_index - 1} are missing", False, False
+        )
+        return
+    file = disk.open(f"{directory}/{name}")
+    try:
+        size = file.size()
+        head = decode_head(file.pread(0, SEGMENT_HEAD_BYTES))
+        if head is None or head.base_index != first_index - 1 or head.epoch != found.base.epoch:
+            # A segment is made when there is something to write into it: only a crash leaves it without a head.
+            cut_short = size < SEGMENT_HEAD_BYTES and is_last
+            why = "the segment's header is cut short" if cut_short else "the segment's header is damaged"
+            found.damage = FoundDamage(name, first_index, 0, why, cut_short, False)
+            return
+        if previous is not None and (first_index != expected or head.base_term != previous.last_term):
+            why = f"it continues entry {first_index - 1} of term {head.base_term}, the log has {expected - 1} of term "
+            found.damage = FoundDamage(name, first_index, 0, f"{why}{previous.last_term}", False, False)
+            return
+        segment, damage = _read(disk, directory, name, file, size, head, found.terms, trusted_index)
+    finally:
+        file.close()
+    if damage is not None:
+        keeps = segment is not None
+        cut_short = damage.cut_short and is_last
+        found.damage = FoundDamage(name, damage.index, damage.offset, damage.why, cut_short, keeps)
+    if segment is not None:
+        segment.full = not is_last
+        found.segments.add(segment)
+    elif damage is None:
+        # A header and nothing else: the append for which it was made did not happen.
+        _remove(disk, directory, name)
+
+
+def _read(
+    disk: Disk,
+    directory: str,
+    name: str,
+    file: File,
+    size: int,
+    head: SegmentHead,
+    terms: TermRuns,
+    trusted_index: int,
+) -> tuple[Segment | None, Damage | None]:
+    first_index = head.base_index + 1
+    segment = Segment(
+        epoch=head.epoch,
+        first_index=first_index,
+        base_term=head.base_term,
+        last_index=head.base_index,
+        last_term=head.base_term,
+        size_bytes=SEGMENT_HEAD_BYTES,
+        first_seq=head.next_seq,
+        next_seq=head.next_seq,
+    )
+    side_car = _side_car(disk, f"{directory}/{name.removesuffix(SEGMENT_SUFFIX)}{INDEX_SUFFIX}")
+    if (
+        side_car is not None
+        and _fits(side_car, head, size)
+        and head.base_index + side_car.count <= trusted_index
+    ):
+        segment.last_index = head.base_index + side_car.count
+        segment.last_term = side_car.last_term
+        segment.size_bytes = size
+        segment.next_seq = side_car.next_seq
+        segment.index = None
+        segment.sealed = True
+        for index, term in side_car.runs:
+            terms.note(index, term)
+        return segment, None
+    scanned = scan(
+        file,
+        offset=SEGMENT_HEAD_BYTES,
+        first_index=first_index,
+        base_term=head.base_term,
+        next_seq=head.next_seq,
+    )
+    count = len(scanned.index)
+    if not count:
+        return None, scanned.damage
+    segment.last_index = head.base_index + count
+    segment.last_term = scanned.last_term
+    segment.size_bytes = scanned.end
+    segment.next_seq = scanned.next_seq
+    segment.index = scanned.index
+    for index, term in scanned.runs:
+        terms.note(index, term)
+    return segment, scanned.damage
+
+
+def _side_car(disk: Disk, path: str) -> SideCar | None:
+    if not disk.exists(path):
+        return None
+    file = disk.open(path)
+    try:
+        return read_side_car(file)
+    finally:
+        file.close()
+
+
+def _fits(side_car: SideCar, head: SegmentHead, size: int) -> bool:
+    return (
+        side_car.count > 0
+        and side_car.data_bytes == size
+        and (side_car.epoch, side_car.first_index) == (head.epoch, head.base_index + 1)
+        and (side_car.base_term, side_car.first_seq) == (head.base_term, head.next_seq)
+    )

@@ -1,0 +1,215 @@
+"""A group's log on disk, which is its stream's store (RP-4): a message is written once, in the batch that Raft agreed on.
+
+`EntryLog` has the entries; here are term and vote (fsynced whatever the policy, SF-4), what recovery needs to know,
+checkpoints, and the log's beginning and end of life. Segments are sealed when their last entry is committed (SF-17).
+
+`recovery.open_log` makes one; this class never looks for files. It may be used on one thread; only a ticket's `run`
+belongs elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.storage.checkpoint import Checkpoints
+from supercluster.broker.storage.entry_log import EntryLog
+from supercluster.broker.storage.naming import BASE, Base, Notes
+from supercluster.broker.storage.options import Standing
+from supercluster.broker.storage.segment import Segment
+from supercluster.broker.storage.segments import Segments
+from supercluster.broker.storage.terms import TermRuns
+
+
+class FileLog(EntryLog):
+    """Implements `ports.StreamLog`."""
+
+    # ---- what recovery needs to know ------------------------------------------------------------------------------
+
+    def save_vote(self, term: int, vote: str) -> None:
+        self._guard()
+        self._save_hard(replace(self._hard, term=term, vote=vote))
+
+    def load_vote(self) -> tuple[int, str]:
+        return self._hard.term, self._hard.vote
+
+    def settle(self) -> None:
+        """What recovery found was dealt with: caught up with a leader, or registered under a new identity (SF-4)."""
+        if self._hard.standing is not Standing.SOUND:
+            self._guard()
+            self._save_hard(replace(self._hard, standing=Standing.SOUND))
+
+    def note_commit(self, index: int) -> None:
+        index = min(index, self._last_index)
+        if index > self._commit_index:
+            self._commit_index = index
+        while self._unsealed and self._unsealed[0].last_index <= index:
+            self._seal(self._unsealed.pop(0))
+
+    def _seal(self, segment: Segment) -> None:
+        runs = self._terms.between(segment.first_index, segment.last_index)
+        try:
+            self._segments.write_side_car(segment, runs)
+        except DiskError:
+            # Only the next start is slower: the segment will be scanned.
+            return
+        segment.sealed = True
+        if segment.synced_bytes >= segment.size_bytes:
+            self._segments.release(segment)
+
+    def _note(self) -> None:
+        notes = self._current_notes()
+        if notes != self._notes:
+            self._save_notes(notes, durable=False)
+
+    def _current_notes(self) -> Notes:
+        return Notes(self._base.epoch, self._commit_index, min(self._synced_index, self._last_index))
+
+    # ---- checkpoints and the head ---------------------------------------------------------------------------------
+
+    def checkpoint_at(self, index: int) -> bool:
+        """True when a segment ends at `index` and has no checkpoint there: the best place for one."""
+        segment = self._segments.holding(index)
+        return (
+            segment is not None
+            and segment.full
+            and segment.last_index == index
+            and index > self._checkpoints.newest
+        )
+
+    def checkpoint_due(self) -> bool:
+        newest = self._checkpoints.newest
+        return any(
+            segment.full and newest < segment.last_index <= self._commit_index
+            for segment in reversed(self._segments.all[-2:])
+        )
+
+    def save_checkpoint(self, index: int, state: bytes) -> None:
+        self._guard()
+        term = self.term(index)
+        if term is None:
+            raise ValueError(
+                f"{self._directory}: checkpoint at {index}, the log holds {self.base_index} to {self.last_index}"
+            )
+        before = self._checkpoints.size_bytes
+        self._checkpoints.save(index, term, state)
+        self._checkpoints.prune(self._base.index, [s.last_index for s in self._segments.all if s.full])
+        self._took(self._checkpoints.size_bytes - before)
+
+    def load_checkpoint(self) -> tuple[int, bytes] | None:
+        for index in reversed(self._checkpoints.indexes[:]):
+            found = self._checkpoints.load(index)
+            if found is not None and self.term(index) == found[0]:
+                return index, found[1]
+        return None
+
+    def base_state(self) -> bytes | None:
+        found = self._checkpoints.load(self._base.index)
+        return found[1] if found is not None else None
+
+    def drop_head(self, keep_from_index: int) -> int:
+        self._guard()
+        new_base = -1
+        for index in reversed(self._checkpoints.indexes[:]):
+            if self._base.index < index < keep_from_index and self._checkpoints.load(index) is not None:
+                new_base = index
+                break
+        first = self._segments.all[0] if len(self._segments) else None
+        if first is None or not first.full or not first.last_index <= min(new_base, self._commit_index):
+            return self._base.index
+        base = Base(self._base.epoch, new_base, self._term_held(new_base))
+        before = self.bytes_on_disk()
+        self._disk.write_file_durably(f"{self._directory}/{BASE}", base.encode())
+        self._base = base
+        with self._failing():
+            while len(self._segments) and self._segments.all[0].last_index <= new_base:
+                self._segments.remove(self._segments.all[0])
+            self._checkpoints.prune(new_base, [s.last_index for s in self._segments.all if s.full])
+            for index in [each for each in self._checkpoints.indexes if each < new_base]:
+                self._checkpoints.remove(index)
+        self._terms.drop_through(new_base)
+        self._cache.drop_through(new_base)
+        self._synced_index = max(self._synced_index, new_base)
+        self._unsealed = [each for each in self._segments.all if each.full and not each.sealed]
+        self._took(self.bytes_on_disk() - before)
+        return new_base
+
+    def reset(self, base_index: int, base_term: int) -> None:
+        self._restart(base_index, base_term, None)
+
+    def install_base(self, base_index: int, base_term: int, state: bytes) -> None:
+        self._restart(base_index, base_term, state)
+
+    def _restart(self, base_index: int, base_term: int, state: bytes | None) -> None:
+        """A new epoch of the same directory. Until the base file is replaced the old one stands, whole."""
+        self._guard()
+        base = Base(self._base.epoch + 1, base_index, base_term)
+        before = self.bytes_on_disk()
+        checkpoints = Checkpoints(self._disk, self._directory, base.epoch)
+        if state is not None:
+            checkpoints.save(base_index, base_term, state)
+        with self._failing():
+            # When this fails, nobody knows whether the new base counts: the next start reads what is there.
+            self._disk.write_file_durably(f"{self._directory}/{BASE}", base.encode())
+            for segment in self._segments.all[::-1]:
+                self._segments.remove(segment)
+            for index in self._checkpoints.indexes[:]:
+                self._checkpoints.remove(index)
+        self._base = base
+        self._segments = Segments(self._disk, self._directory)
+        self._active = None
+        self._terms = TermRuns()
+        self._checkpoints = checkpoints
+        self._cache.clear()
+        self._unsealed = []
+        self._truncations += 1
+        self._last_index = self._commit_index = self._synced_index = base_index
+        self._last_term = base_term
+        self._took(self.bytes_on_disk() - before)
+
+    # ---- life -----------------------------------------------------------------------------------------------------
+
+    def has_room(self, size_bytes: int, *, reserved: bool) -> bool:
+        if self._failed is not None:
+            return False
+        space = self._options.space
+        return space is None or space.has_room(size_bytes, reserved=reserved)
+
+    def tick(self, now_ms: int) -> int:
+        if self._options.space is not None:
+            self._options.space.tick(now_ms)
+        if self._failed is None and not self._closed:
+            if self._options.sync_in_tick and self.sync_due(now_ms):
+                self._last_sync_ms = now_ms
+                self.sync()
+            if self._last_note_ms is None or now_ms - self._last_note_ms >= self._options.sync_interval_ms:
+                self._last_note_ms = now_ms
+                self._note()
+        return self.persisted_index
+
+    def close(self, *, clean: bool) -> None:
+        """`clean`: everything is made durable first, so that the volume's mark of a clean stop is true."""
+        if self._closed:
+            return
+        try:
+            if clean and self._failed is None:
+                self._ticket = None
+                self.sync()
+                self._save_notes(self._current_notes(), durable=True)
+                last = self._segments.last
+                if last is not None and not last.sealed:
+                    self._segments.write_side_car(
+                        last, self._terms.between(last.first_index, last.last_index)
+                    )
+        finally:
+            self._closed = True
+            self._segments.close()
+            self._hard_file.close()
+            self._notes_file.close()
+
+    def destroy(self) -> None:
+        size_bytes = self.bytes_on_disk()
+        self.close(clean=False)
+        self._disk.rmtree(self._directory)
+        self._disk.fsync_dir(self._directory.rpartition("/")[0])
+        self._took(-size_bytes)

@@ -1,0 +1,71 @@
+"""Files of a group's directory that are not segments, and the values kept in them."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from zlib import crc32
+
+from supercluster.broker.storage.options import Standing
+
+HARD_STATE = "hard"
+"""Term, vote and standing: two slots, always fsynced."""
+NOTES = "notes"
+"""Commit index and durable index: two slots, written now and then."""
+BASE = "base"
+"""Epoch, base index and base term: replaced as a whole."""
+
+_HARD = struct.Struct("<QB")
+_NOTES = struct.Struct("<QQQ")
+_BASE = struct.Struct("<IQQQ")
+
+
+@dataclass(frozen=True, slots=True)
+class HardState:
+    term: int = 0
+    vote: str = ""
+    standing: Standing = Standing.SOUND
+
+    def encode(self) -> bytes:
+        return _HARD.pack(self.term, self.standing) + self.vote.encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> HardState:
+        term, standing = _HARD.unpack_from(data)
+        return cls(term, data[_HARD.size :].decode(), Standing(standing))
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What was known at some moment: the truth is never below it."""
+
+    epoch: int = 0
+    commit_index: int = 0
+    durable_index: int = 0
+
+    def encode(self) -> bytes:
+        return _NOTES.pack(self.epoch, self.commit_index, self.durable_index)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Notes:
+        return cls(*_NOTES.unpack(data))
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """Where the log begins: behind the entry `index`."""
+
+    epoch: int = 0
+    index: int = 0
+    term: int = 0
+
+    def encode(self) -> bytes:
+        packed = _BASE.pack(0, self.epoch, self.index, self.term)
+        return struct.pack("<I", crc32(packed[4:])) + packed[4:]
+
+    @classmethod
+    def decode(cls, data: bytes) -> Base | None:
+        if len(data) != _BASE.size:
+            return None
+        crc, epoch, index, term = _BASE.unpack(data)
+        return cls(epoch, index, term) if crc32(data[4:]) == crc else None

@@ -1,0 +1,57 @@
+"""What a log is told when it is opened, and what it tells about how it was found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+
+from supercluster.broker.storage.space import Space
+
+
+class Fsync(Enum):
+    """When appended entries count as durable (RP-6)."""
+
+    ALWAYS = "always"
+    """Only what was fsynced is confirmed; one fsync covers all that was appended before it."""
+    INTERVAL = "interval"
+    """Confirmed when written; fsynced at an interval."""
+    NEVER = "never"
+    """Confirmed when written; the kernel decides when it reaches the disk."""
+
+
+class Stop(Enum):
+    """How the process that had the volume before came to its end."""
+
+    CLEAN = "clean"
+    """It closed everything: nothing may be missing."""
+    KILLED = "killed"
+    """The process died, the machine did not: all that was written is there, but for a write cut short."""
+    POWER = "power"
+    """The machine went down (another boot id): what was not fsynced may be gone, or torn anywhere."""
+
+
+class Standing(IntEnum):
+    """What a member may do with what its log holds (SF-4). Kept on disk until `settle` says it was dealt with."""
+
+    SOUND = 0
+    DOUBTFUL = 1
+    """May have lost a tail that it had confirmed."""
+    LOST = 2
+    """A record that may have been committed is gone: not to vote with the old identity."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """One group's log."""
+
+    fsync: Fsync = Fsync.INTERVAL
+    sync_interval_ms: int = 1000
+    """For `INTERVAL`; also how often the noted commit index is written."""
+    segment_bytes: int = 64 * 1024 * 1024
+    """A segment that reached this is full; one append may exceed it."""
+    cache_bytes: int = 8 * 1024 * 1024
+    """Newest records kept in memory, for replication and for consumers at the tail."""
+    sync_in_tick: bool = True
+    """`tick` fsyncs by itself, blocking. False: the runtime takes a ticket and runs it on a thread."""
+    space: Space | None = None
+    """Room on the volume, shared by its logs; None: unlimited."""

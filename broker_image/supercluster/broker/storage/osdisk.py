@@ -1,0 +1,210 @@
+"""`disk.Disk` on the operating system's files."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.storage.disk import Buffer, File, Lock, SyncHandle
+
+# Linux takes at most 1,024 buffers in one call; past half of that one joined copy is as cheap.
+_BUFFERS_MAX = 512
+_MODE = 0o640
+
+
+@contextmanager
+def _named(path: str, doing: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DiskError(f"cannot {doing}: {error.strerror or error}", path) from error
+
+
+class _OsSyncHandle:
+    """A duplicated descriptor."""
+
+    __slots__ = ("_fd", "_path")
+
+    def __init__(self, fd: int, path: str) -> None:
+        self._fd = fd
+        self._path = path
+
+    def sync(self) -> None:
+        with _named(self._path, "fsync"):
+            os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class _OsFile:
+    """A descriptor; see `disk.File`."""
+
+    __slots__ = ("_fd", "_path")
+
+    def __init__(self, fd: int, path: str) -> None:
+        self._fd = fd
+        self._path = path
+
+    def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
+        parts = buffers if len(buffers) <= _BUFFERS_MAX else (b"".join(buffers),)
+        total = sum(len(part) for part in parts)
+        with _named(self._path, f"write {total} bytes"):
+            written = os.pwritev(self._fd, parts, offset)
+            if written == total:
+                return
+            # A short write happens when the disk fills up; the next call says why.
+            rest = memoryview(b"".join(parts))
+            while written < total:
+                more = os.pwrite(self._fd, rest[written:], offset + written)
+                if more == 0:
+                    raise DiskError(f"wrote {written} of {total} bytes and no more", self._path)
+                written += more
+
+    def pread(self, offset: int, size: int) -> bytes:
+        with _named(self._path, "read"):
+            data = os.pread(self._fd, size, offset)
+            while len(data) < size:
+                more = os.pread(self._fd, size - len(data), offset + len(data))
+                if not more:
+                    break
+                data += more
+            return data
+
+    def size(self) -> int:
+        with _named(self._path, "stat"):
+            return os.fstat(self._fd).st_size
+
+    def truncate(self, size: int) -> None:
+        with _named(self._path, "truncate"):
+            os.ftruncate(self._fd, size)
+
+    def fdatasync(self) -> None:
+        with _named(self._path, "fsync"):
+            os.fdatasync(self._fd)
+
+    def sync_handle(self) -> SyncHandle:
+        with _named(self._path, "duplicate the descriptor"):
+            return _OsSyncHandle(os.dup(self._fd), self._path)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class _OsLock:
+    """flock on an open descriptor: the kernel releases it when the process ends, however it ends."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class OsDisk:
+    """A directory of the operating system."""
+
+    def __init__(self, root: str | Path) -> None:
+        self._root = Path(root)
+        with _named(str(root), "create the directory"):
+            self._root.mkdir(parents=True, exist_ok=True)
+
+    def _full(self, path: str) -> str:
+        return f"{self._root}/{path}" if path else str(self._root)
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        full = self._full(path)
+        with _named(full, "open"):
+            return _OsFile(
+                os.open(full, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), _MODE), full
+            )
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(self._full(path))
+
+    def listdir(self, path: str) -> list[str]:
+        full = self._full(path)
+        with _named(full, "list"):
+            try:
+                return sorted(os.listdir(full))  # noqa: PTH208 (names, not paths)
+            except FileNotFoundError:
+                return []
+
+    def read_file(self, path: str) -> bytes:
+        full = self._full(path)
+        with _named(full, "read"):
+            return Path(full).read_bytes()
+
+    def write_file_durably(self, path: str, data: Buffer) -> None:
+        temporary = f"{path}.tmp"
+        file = self.open(temporary, create=True)
+        try:
+            file.truncate(0)
+            file.write(0, (data,))
+            file.fdatasync()
+        except DiskError:
+            file.close()
+            self.unlink(temporary)
+            raise
+        file.close()
+        self.rename(temporary, path)
+        self.fsync_dir(path.rpartition("/")[0])
+
+    def rename(self, source: str, target: str) -> None:
+        full = self._full(source)
+        with _named(full, f"rename to {target}"):
+            Path(full).replace(self._full(target))
+
+    def unlink(self, path: str) -> None:
+        full = self._full(path)
+        with _named(full, "remove"):
+            Path(full).unlink(missing_ok=True)
+
+    def mkdirs(self, path: str) -> None:
+        full = self._full(path)
+        with _named(full, "create the directory"):
+            Path(full).mkdir(parents=True, exist_ok=True)
+
+    def rmtree(self, path: str) -> None:
+        full = self._full(path)
+        with _named(full, "remove"):
+            try:
+                shutil.rmtree(full)
+            except FileNotFoundError:
+                return
+
+    def fsync_dir(self, path: str) -> None:
+        full = self._full(path)
+        with _named(full, "fsync"):
+            fd = os.open(full, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def free_bytes(self) -> int:
+        with _named(str(self._root), "ask for free space"):
+            found = os.statvfs(self._root)
+            return found.f_bavail * found.f_frsize
+
+    def lock(self, path: str) -> Lock:
+        full = self._full(path)
+        with _named(full, "open the lock file"):
+            fd = os.open(full, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            raise DiskError("the data directory is in use by another broker process", full) from error
+        return _OsLock(fd)

@@ -1,0 +1,327 @@
+"""Opening a log: reads what a directory has, judges damage, and hands out a log that holds only good records.
+
+What damage means depends on how the last process ended (`Stop`) and on what was noted before (SF-4):
+
+- a write cut short at the very end is a *torn tail* after a kill: nobody was told of it, it is cut off;
+- after a power failure, damage above the index that was noted as durable makes the log *doubtful*: it may have lost a
+  tail that it had confirmed (with policy `always` a write cut short is no more than that: it was never confirmed);
+- anything else (a wrong checksum, a gap, an end below the noted commit index, no file for term and vote) is a *lost
+  record*: the member must not vote with its old identity.
+
+Damaged files go to `quarantine/` beside the log, never away. Doubt and loss are kept on disk until `settle`. Only the
+last segment is read as a whole; sealed ones are taken by their side-car and size, unless a loss was found before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from supercluster.broker.storage.checkpoint import CHECKPOINT_SUFFIX, QUARANTINE, Checkpoints
+from supercluster.broker.storage.disk import Disk
+from supercluster.broker.storage.found import FoundSegments, find_segments
+from supercluster.broker.storage.log import FileLog
+from supercluster.broker.storage.naming import BASE, HARD_STATE, NOTES, Base, HardState, Notes
+from supercluster.broker.storage.options import Fsync, LogOptions, Standing, Stop
+from supercluster.broker.storage.segment import INDEX_SUFFIX, SEGMENT_SUFFIX, parse_stem
+from supercluster.broker.storage.slots import SlotFile
+
+_ALL = 1 << 63
+
+
+class Verdict(Enum):
+    """What opening found."""
+
+    CLEAN = "clean"
+    TORN_TAIL = "torn_tail"
+    DOUBTFUL = "doubtful"
+    LOST_RECORD = "lost_record"
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """The report of an opening."""
+
+    verdict: Verdict
+    is_new: bool
+    """There was no log in the directory."""
+    base_index: int
+    last_index: int
+    commit_index: int
+    """Entries up to here are known to be committed."""
+    dropped_bytes: int
+    """Bytes behind the last good record that were cut off or set aside."""
+    reasons: tuple[str, ...]
+    """Whole sentences; they name files."""
+    quarantined: tuple[str, ...]
+    """Paths of the files that were set aside."""
+
+
+def open_log(disk: Disk, directory: str, options: LogOptions, stop: Stop) -> tuple[FileLog, Recovery]:
+    """Open (or create) the log in `directory`.
+
+    Raises:
+        DiskError: the directory cannot be read or written.
+    """
+    return _Opening(disk, directory, options, stop).run()
+
+
+class _Opening:
+    """One opening, step by step: read everything, judge, write the judgement down, repair, hand out."""
+
+    def __init__(self, disk: Disk, directory: str, options: LogOptions, stop: Stop) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.options = options
+        self.stop = stop
+        self.standing = Standing.SOUND
+        self.torn = False
+        self.reasons: list[str] = []
+        self.quarantined: list[str] = []
+
+    def path(self, name: str) -> str:
+        return f"{self.directory}/{name}"
+
+    def run(self) -> tuple[FileLog, Recovery]:
+        self.disk.mkdirs(self.directory)
+        names = self.disk.listdir(self.directory)
+        is_new = not any(
+            name == HARD_STATE or name.endswith((SEGMENT_SUFFIX, CHECKPOINT_SUFFIX)) for name in names
+        )
+        hard_file = self._hard_state(is_new)
+        hard = HardState.decode(hard_file.value)
+        base = self._base(names)
+        notes_file, notes = self._notes(base)
+        self._remove_older(names, base)
+        found = find_segments(self.disk, self.directory, base, trusted_index=self._trusted_index(hard, notes))
+        checkpoints = Checkpoints(self.disk, self.directory, base.epoch)
+        checkpoints.find()
+        self._judge_damage(found, notes)
+        self._judge_end(found, notes, checkpoints)
+        self._judge_base(base, checkpoints)
+        if self.stop is Stop.POWER and self.options.fsync is not Fsync.ALWAYS and not is_new:
+            self._doubt(f"{self.directory}: power failed, and appends were not fsynced one by one")
+        standing = max(self.standing, hard.standing)
+        if standing is not hard.standing:
+            # First the judgement, then the repair: a repaired log looks sound.
+            hard_file.save(replace(hard, standing=standing).encode(), durable=True)
+        dropped_bytes = self._repair(found)
+        last_index = found.last_index(base)
+        for index in [index for index in checkpoints.indexes if index > last_index]:
+            self.reasons.append(
+                f"{self.directory}: checkpoint at {index} is beyond the last entry {last_index}"
+            )
+            checkpoints.remove(index)
+        return self._hand_out(
+            base, found, checkpoints, hard_file, notes_file, notes, standing, dropped_bytes, is_new
+        )
+
+    # ---- the small files ------------------------------------------------------------------------------------------
+
+    def _hard_state(self, is_new: bool) -> SlotFile:
+        path = self.path(HARD_STATE)
+        if is_new:
+            self.disk.fsync_dir(self.directory.rpartition("/")[0])
+            return SlotFile.create(self.disk, path, HardState().encode())
+        found = SlotFile.load(self.disk, path) if self.disk.exists(path) else None
+        if found is not None:
+            return found
+        self._lose(f"{path}: term and vote cannot be read, though the log holds data")
+        if self.disk.exists(path):
+            self._set_aside(HARD_STATE)
+        return SlotFile.create(self.disk, path, HardState(standing=Standing.LOST).encode())
+
+    def _base(self, names: list[str]) -> Base:
+        path = self.path(BASE)
+        if BASE not in names:
+            return Base()
+        base = Base.decode(self.disk.read_file(path))
+        if base is not None:
+            return base
+        self._lose(f"{path}: where the log begins cannot be read")
+        self._set_aside(BASE)
+        stems = [stem for name in names if name.endswith(CHECKPOINT_SUFFIX) and (stem := parse_stem(name))]
+        # Begin at the newest snapshot that is whole: what stood before it is in it.
+        for epoch, index in sorted(stems, reverse=True):
+            checkpoints = Checkpoints(self.disk, self.directory, epoch)
+            checkpoints.find()
+            loaded = checkpoints.load(index)
+            if loaded is not None:
+                base = Base(epoch, index, loaded[0])
+                self.disk.write_file_durably(path, base.encode())
+                return base
+        for name in names:
+            if name.endswith(SEGMENT_SUFFIX):
+                self._set_aside(name)
+        return Base()
+
+    def _notes(self, base: Base) -> tuple[SlotFile, Notes]:
+        path = self.path(NOTES)
+        found = SlotFile.load(self.disk, path) if self.disk.exists(path) else None
+        if found is None:
+            # Notes are written without fsync: a power failure may take both slots. Less is known then, no more.
+            found = SlotFile.create(self.disk, path, Notes(base.epoch).encode())
+        notes = Notes.decode(found.value)
+        return found, notes if notes.epoch == base.epoch else Notes(base.epoch)
+
+    def _remove_older(self, names: list[str], base: Base) -> None:
+        """Files of an epoch that a reset ended, and temporary files."""
+        for name in names:
+            stem = parse_stem(name)
+            if name.endswith(".tmp") or (stem is not None and stem[0] != base.epoch):
+                self.disk.unlink(self.path(name))
+
+    def _trusted_index(self, hard: HardState, notes: Notes) -> int:
+        """Up to where a segment of the right size may be taken as whole."""
+        if hard.standing is Standing.LOST or self.standing is Standing.LOST:
+            return -1
+        return notes.durable_index if self.stop is Stop.POWER else _ALL
+
+    # ---- judging --------------------------------------------------------------------------------------------------
+
+    def _judge_damage(self, found: FoundSegments, notes: Notes) -> None:
+        damage = found.damage
+        if damage is None:
+            return
+        why = f"{self.path(damage.name)}: entry {damage.index} at offset {damage.offset}: {damage.why}"
+        if self.stop is Stop.POWER:
+            if damage.index <= notes.durable_index:
+                self._lose(f"{why}; it had been durable (up to entry {notes.durable_index})")
+            elif damage.cut_short and self.options.fsync is Fsync.ALWAYS:
+                self._tear(why)
+            else:
+                self._doubt(why)
+        elif self.stop is Stop.KILLED and damage.cut_short and damage.index > notes.commit_index:
+            self._tear(why)
+        else:
+            self._lose(why)
+
+    def _judge_end(self, found: FoundSegments, notes: Notes, checkpoints: Checkpoints) -> None:
+        last_index = found.last_index(found.base)
+        if self.stop is Stop.POWER:
+            known, what = notes.durable_index, "durable"
+        else:
+            known, what = max(notes.commit_index, checkpoints.newest), "committed"
+        if last_index < known:
+            self._lose(f"{self.directory}: the log ends at entry {last_index}, but {known} was {what}")
+
+    def _judge_base(self, base: Base, checkpoints: Checkpoints) -> None:
+        if base.index in checkpoints.indexes and checkpoints.load(base.index) is None:
+            self._lose(f"{self.directory}: the state at the log's beginning (entry {base.index}) is damaged")
+
+    def _lose(self, reason: str) -> None:
+        self.standing = Standing.LOST
+        self.reasons.append(reason)
+
+    def _doubt(self, reason: str) -> None:
+        self.standing = max(self.standing, Standing.DOUBTFUL)
+        self.reasons.append(reason)
+
+    def _tear(self, reason: str) -> None:
+        self.torn = True
+        self.reasons.append(reason)
+
+    # ---- repairing ------------------------------------------------------------------------------------------------
+
+    def _set_aside(self, name: str) -> None:
+        folder = self.path(QUARANTINE)
+        self.disk.mkdirs(folder)
+        target, number = f"{folder}/{name}", 1
+        while self.disk.exists(target):
+            target, number = f"{folder}/{name}.{number}", number + 1
+        self.disk.rename(self.path(name), target)
+        self.quarantined.append(target)
+
+    def _repair(self, found: FoundSegments) -> int:
+        """Cut the damage off: a torn tail by truncation; anything else by setting the file aside, of which the good
+        beginning is copied back."""
+        damage = found.damage
+        dropped = 0
+        for name, size in reversed(found.behind):
+            self._set_aside(name)
+            self._drop_side_car(name)
+            dropped += size
+        if damage is not None:
+            self._drop_side_car(damage.name)
+            file = self.disk.open(self.path(damage.name))
+            try:
+                dropped += max(file.size() - damage.offset, 0)
+                if damage.cut_short:
+                    good = b""
+                    if damage.keeps_segment:
+                        file.truncate(damage.offset)
+                        file.fdatasync()
+                else:
+                    good = file.pread(0, damage.offset) if damage.keeps_segment else b""
+            finally:
+                file.close()
+            if not damage.cut_short:
+                self._set_aside(damage.name)
+                if good:
+                    self.disk.write_file_durably(self.path(damage.name), good)
+            elif not damage.keeps_segment:
+                self.disk.unlink(self.path(damage.name))
+        if damage is not None or found.behind:
+            self.disk.fsync_dir(self.directory)
+        return dropped
+
+    def _drop_side_car(self, name: str) -> None:
+        self.disk.unlink(self.path(f"{name.removesuffix(SEGMENT_SUFFIX)}{INDEX_SUFFIX}"))
+
+    # ---- handing out ----------------------------------------------------------------------------------------------
+
+    def _hand_out(
+        self,
+        base: Base,
+        found: FoundSegments,
+        checkpoints: Checkpoints,
+        hard_file: SlotFile,
+        notes_file: SlotFile,
+        notes: Notes,
+        standing: Standing,
+        dropped_bytes: int,
+        is_new: bool,
+    ) -> tuple[FileLog, Recovery]:
+        last_index = found.last_index(base)
+        commit_index = min(max(notes.commit_index, checkpoints.newest, base.index), last_index)
+        durable = min(max(notes.durable_index, base.index), last_index)
+        # What a reboot or a clean stop left is on the disk; after a kill some of it may be in memory only.
+        synced_index = durable if self.stop is Stop.KILLED else last_index
+        for segment in found.segments.all:
+            segment.synced_bytes = segment.size_bytes if segment.last_index <= synced_index else 0
+        notes_file.save(
+            Notes(base.epoch, commit_index, durable).encode(), durable=standing is not Standing.SOUND
+        )
+        log = FileLog(
+            self.disk,
+            self.directory,
+            self.options,
+            base=base,
+            segments=found.segments,
+            terms=found.terms,
+            checkpoints=checkpoints,
+            hard=hard_file,
+            notes=notes_file,
+            synced_index=synced_index,
+        )
+        if self.options.fsync is Fsync.ALWAYS:
+            log.sync()
+        if standing is Standing.LOST:
+            verdict = Verdict.LOST_RECORD
+        elif standing is Standing.DOUBTFUL:
+            verdict = Verdict.DOUBTFUL
+        else:
+            verdict = Verdict.TORN_TAIL if self.torn else Verdict.CLEAN
+        if standing is not Standing.SOUND and self.standing is Standing.SOUND:
+            self.reasons.append(f"{self.directory}: found at an earlier start, and not settled since")
+        report = Recovery(
+            verdict=verdict,
+            is_new=is_new,
+            base_index=base.index,
+            last_index=last_index,
+            commit_index=commit_index,
+            dropped_bytes=dropped_bytes,
+            reasons=tuple(self.reasons),
+            quarantined=tuple(self.quarantined),
+        )
+        return log, report

@@ -1,0 +1,88 @@
+"""Which groups this volume has joined, and as which member: the memory by which an emptied directory is noticed (SF-4).
+
+A journal of one line per act, fsynced; opening it writes it anew when most of it is out of date. It lies apart from the
+groups' directories on purpose.
+"""
+
+from __future__ import annotations
+
+import json
+from zlib import crc32
+
+from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.storage.disk import Disk, File
+
+REGISTRY = "groups.journal"
+_REWRITE_LINES_MIN = 64
+
+
+def _line(group: str, member: str | None) -> bytes:
+    text = json.dumps([group, member], separators=(",", ":")).encode()
+    return b"%08x %s\n" % (crc32(text), text)
+
+
+def _parse(line: bytes) -> tuple[str, str | None] | None:
+    crc, _, text = line.partition(b" ")
+    if crc != b"%08x" % crc32(text):
+        return None
+    group, member = json.loads(text)
+    return group, member
+
+
+class Registry:
+    """The journal and what it says."""
+
+    def __init__(self, disk: Disk, file: File, size: int, groups: dict[str, str]) -> None:
+        self._disk = disk
+        self._file = file
+        self._size = size
+        self.groups = groups
+        """group → member id."""
+
+    @classmethod
+    def open(cls, disk: Disk) -> Registry:
+        """Raises DiskError when a line before the last cannot be read: which groups are missing is not known then."""
+        if not disk.exists(REGISTRY):
+            disk.write_file_durably(REGISTRY, b"")
+        data = disk.read_file(REGISTRY)
+        whole, newline, _ = data.rpartition(b"\n")
+        lines = whole.split(b"\n") if newline else []
+        groups: dict[str, str] = {}
+        size = 0
+        for number, line in enumerate(lines):
+            act = _parse(line)
+            if act is None:
+                if number < len(lines) - 1:
+                    raise DiskError(f"line {number + 1} of {len(lines)} is damaged", REGISTRY)
+                break
+            size += len(line) + 1
+            if act[1] is None:
+                groups.pop(act[0], None)
+            else:
+                groups[act[0]] = act[1]
+        if len(lines) > max(2 * len(groups), _REWRITE_LINES_MIN) or size < len(data):
+            text = b"".join(_line(group, member) for group, member in groups.items())
+            disk.write_file_durably(REGISTRY, text)
+            size = len(text)
+        return cls(disk, disk.open(REGISTRY), size, groups)
+
+    def note(self, group: str, member: str | None) -> None:
+        """Durably: `group` was joined as `member`, or (None) is not this volume's any more."""
+        if self.groups.get(group) == member:
+            return
+        line = _line(group, member)
+        try:
+            self._file.write(self._size, (line,))
+            self._file.fdatasync()
+        except DiskError:
+            # A line that may or may not be there: take it off, and the next one overwrites it in any case.
+            self._file.truncate(self._size)
+            raise
+        self._size += len(line)
+        if member is None:
+            self.groups.pop(group, None)
+        else:
+            self.groups[group] = member
+
+    def close(self) -> None:
+        self._file.close()

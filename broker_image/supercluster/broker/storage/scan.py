@@ -1,0 +1,130 @@
+"""Reading a segment from its beginning: builds its index, and says where and how it is damaged.
+
+A record counts when its checksum is right, its index is the next one and its term does not go back. The first that
+does not is the damage; what it means (a torn tail, a lost record) is for `recovery` to judge, which needs to know
+whether a good record stands behind it.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from zlib import crc32
+
+from supercluster.broker.raft.entry import (
+    HEADER,
+    HEADER_BYTES,
+    RECORD_BYTES_MAX,
+    CorruptRecordError,
+    decode_entry,
+)
+from supercluster.broker.storage.disk import File
+from supercluster.broker.storage.index import EntryIndex
+
+_CHUNK_BYTES = 4 * 1024 * 1024
+_INDEX = struct.Struct("<Q")
+_INDEX_OFFSET = 8
+# How many places are tried in the search for a good record behind a damaged one.
+_CANDIDATES_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """The first record of a segment that cannot be taken."""
+
+    index: int
+    offset: int
+    why: str
+    cut_short: bool
+    """The file ends inside the record, and nothing good stands behind its beginning: a write that was interrupted."""
+
+
+@dataclass(slots=True)
+class Scanned:
+    """What the good part of a segment holds."""
+
+    index: EntryIndex = field(default_factory=EntryIndex)
+    runs: list[tuple[int, int]] = field(default_factory=list)
+    end: int = 0
+    last_term: int = 0
+    next_seq: int = 1
+    damage: Damage | None = None
+
+
+def scan(file: File, *, offset: int, first_index: int, base_term: int, next_seq: int) -> Scanned:
+    """Read records from `offset` to the end of the file."""
+    found = Scanned(end=offset, last_term=base_term, next_seq=next_seq)
+    size_all = file.size()
+    expected = first_index
+    add = found.index.add
+    unpack = HEADER.unpack_from
+    buffer, start, position = b"", offset, 0
+    while (here := start + position) < size_all:
+        if position + HEADER_BYTES > len(buffer):
+            start, position = here, 0
+            buffer = file.pread(start, _CHUNK_BYTES)
+            if len(buffer) < HEADER_BYTES:
+                found.damage = _damage(
+                    file, here, size_all, expected, "the file ends inside a record's header"
+                )
+                break
+        size, crc, index, term, _, first_seq, count, _ = unpack(buffer, position)
+        if not HEADER_BYTES <= size <= RECORD_BYTES_MAX:
+            found.damage = _damage(file, here, size_all, expected, f"size {size} is out of range", bad=True)
+            break
+        if here + size > size_all:
+            why = f"a record of {size} bytes with {size_all - here} left in the file"
+            found.damage = _damage(file, here, size_all, expected, why)
+            break
+        if position + size > len(buffer):
+            start, position = here, 0
+            buffer = file.pread(start, max(_CHUNK_BYTES, size))
+        if crc32(memoryview(buffer)[position + 8 : position + size]) != crc:
+            found.damage = _damage(file, here, size_all, expected, "checksum differs", bad=True)
+            break
+        if index != expected or term < found.last_term:
+            why = f"index {index} in term {term}, expected index {expected} in a term from {found.last_term}"
+            found.damage = _damage(file, here, size_all, expected, why, bad=True)
+            break
+        if term != found.last_term or not found.runs:
+            found.runs.append((index, term))
+            found.last_term = term
+        if count:
+            add(here, first_seq, count)
+            found.next_seq = first_seq + count
+        else:
+            add(here, found.next_seq, 0)
+        expected += 1
+        position += size
+        found.end = start + position
+    return found
+
+
+def _damage(file: File, offset: int, size: int, index: int, why: str, *, bad: bool = False) -> Damage:
+    """`bad`: the record is there as a whole, and wrong."""
+    if bad:
+        return Damage(index, offset, why, cut_short=False)
+    rest = file.pread(offset, min(size - offset, RECORD_BYTES_MAX))
+    if len(rest) >= HEADER_BYTES and crc32(rest[8:]) == HEADER.unpack_from(rest)[1]:
+        return Damage(
+            index, offset, f"{why}, though its checksum is right: its size is wrong", cut_short=False
+        )
+    if _has_record(rest, index + 1):
+        return Damage(index, offset, f"{why}, though entry {index + 1} stands behind it", cut_short=False)
+    return Damage(index, offset, why, cut_short=True)
+
+
+def _has_record(data: bytes, index: int) -> bool:
+    """Is there a whole record of that index anywhere in `data`?"""
+    pattern = _INDEX.pack(index)
+    position = data.find(pattern, _INDEX_OFFSET)
+    for _ in range(_CANDIDATES_MAX):
+        if position < 0:
+            return False
+        try:
+            decode_entry(data, position - _INDEX_OFFSET)
+        except CorruptRecordError:
+            position = data.find(pattern, position + 1)
+        else:
+            return True
+    return True  # Too many to try: the careful answer.

@@ -1,0 +1,275 @@
+"""The segments of a log, in order: which one has an entry or a sequence, with few files open and few indexes loaded."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+
+from supercluster.broker.raft.entry import CorruptRecordError, Entry, decode_entry
+from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.storage.disk import Disk, File
+from supercluster.broker.storage.index import EntryIndex, encode_side_car, read_index, read_side_car
+from supercluster.broker.storage.scan import scan
+from supercluster.broker.storage.segment import (
+    INDEX_SUFFIX,
+    SEGMENT_HEAD_BYTES,
+    SEGMENT_SUFFIX,
+    Segment,
+    SegmentHead,
+    encode_head,
+)
+
+# Sealed segments that have a descriptor, or their index in memory, at one time. Readers go along the log, so few do.
+_OPEN_MAX = 4
+_LOADED_MAX = 4
+_READ_BYTES_MAX = 4 * 1024 * 1024
+
+
+class DamagedError(Exception):
+    """A record that was good once cannot be read back."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"{path}: {why}")
+        self.path = path
+        self.why = why
+
+
+class Segments:
+    """A list of segments without gaps; the last one may be appended to."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._list: list[Segment] = []
+        self._lasts: list[int] = []  # last index of all but the last segment, for bisection
+        self._opened: OrderedDict[int, Segment] = OrderedDict()
+        self._loaded: OrderedDict[int, Segment] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._list)
+
+    @property
+    def all(self) -> list[Segment]:
+        return self._list
+
+    @property
+    def last(self) -> Segment | None:
+        return self._list[-1] if self._list else None
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self._list)
+
+    def path(self, segment: Segment, suffix: str = SEGMENT_SUFFIX) -> str:
+        return f"{self._directory}/{segment.stem}{suffix}"
+
+    def add(self, segment: Segment) -> None:
+        if self._list:
+            self._lasts.append(self._list[-1].last_index)
+        self._list.append(segment)
+
+    def create(self, head: SegmentHead) -> Segment:
+        """A new last segment. Raises DiskError, and then leaves none."""
+        segment = Segment(
+            epoch=head.epoch,
+            first_index=head.base_index + 1,
+            base_term=head.base_term,
+            last_index=head.base_index,
+            last_term=head.base_term,
+            size_bytes=SEGMENT_HEAD_BYTES,
+            first_seq=head.next_seq,
+            next_seq=head.next_seq,
+        )
+        path = self.path(segment)
+        file = self._disk.open(path, create=True)
+        try:
+            file.truncate(0)
+            file.write(0, (encode_head(head),))
+        except DiskError:
+            file.close()
+            self._disk.unlink(path)
+            raise
+        segment.file = file
+        self.add(segment)
+        return segment
+
+    # ---- finding --------------------------------------------------------------------------------------------------
+
+    def holding(self, index: int) -> Segment | None:
+        position = bisect_left(self._lasts, index)
+        if position >= len(self._list):
+            return None
+        segment = self._list[position]
+        return segment if segment.first_index <= index <= segment.last_index else None
+
+    def index_of_seq(self, seq: int) -> int | None:
+        position = bisect_right(self._list, seq, key=_first_seq) - 1
+        if position < 0 or seq >= self._list[position].next_seq:
+            return None
+        segment = self._list[position]
+        found = self.loaded(segment).position_of_seq(seq)
+        return segment.first_index + found if found is not None else None
+
+    # ---- reading --------------------------------------------------------------------------------------------------
+
+    def loaded(self, segment: Segment) -> EntryIndex:
+        """The segment's index, read again when it was put away."""
+        if segment.index is not None:
+            if segment.first_index in self._loaded:
+                self._loaded.move_to_end(segment.first_index)
+            return segment.index
+        index = self._read_index(segment)
+        segment.index = index
+        self._loaded[segment.first_index] = segment
+        if len(self._loaded) > _LOADED_MAX:
+            self._loaded.popitem(last=False)[1].index = None
+        return index
+
+    def _read_index(self, segment: Segment) -> EntryIndex:
+        path = self.path(segment, INDEX_SUFFIX)
+        if self._disk.exists(path):
+            file = self._disk.open(path)
+            try:
+                head = read_side_car(file)
+                index = read_index(file, head) if head is not None else None
+            finally:
+                file.close()
+            if index is not None and len(index) == segment.last_index - segment.first_index + 1:
+                return index
+        found = scan(
+            self.opened(segment),
+            offset=SEGMENT_HEAD_BYTES,
+            first_index=segment.first_index,
+            base_term=segment.base_term,
+            next_seq=segment.first_seq,
+        )
+        if found.damage is not None:
+            raise DamagedError(self.path(segment), found.damage.why)
+        return found.index
+
+    def opened(self, segment: Segment) -> File:
+        """The segment's file; a sealed one's may be closed when others are opened."""
+        if segment.file is None:
+            segment.file = self._disk.open(self.path(segment))
+            self._opened[segment.first_index] = segment
+            if len(self._opened) > _OPEN_MAX:
+                self._close(self._opened.popitem(last=False)[1])
+        elif segment.first_index in self._opened:
+            self._opened.move_to_end(segment.first_index)
+        return segment.file
+
+    def release(self, segment: Segment) -> None:
+        """It is sealed and durable: its descriptor and its index are taken again when somebody reads it."""
+        if segment.file is not None and segment.first_index not in self._opened:
+            self._close(segment)
+        if segment.first_index not in self._loaded:
+            segment.index = None
+
+    def _close(self, segment: Segment) -> None:
+        if segment.file is not None:
+            segment.file.close()
+            segment.file = None
+
+    def read(self, first: int, last: int, bytes_max: int) -> list[Entry]:
+        """Entries from `first` on out of one segment, at least one, checked."""
+        segment = self.holding(first)
+        if segment is None:
+            return []
+        index = self.loaded(segment)
+        last = min(last, segment.last_index)
+        begin, end = segment.extent(index, first)
+        bytes_max = min(bytes_max, _READ_BYTES_MAX)
+        if last > first:
+            position = bisect_right(index.offsets, begin + bytes_max, first - segment.first_index + 1) - 1
+            reach = segment.first_index + position - 1
+            if segment.size_bytes <= begin + bytes_max:
+                reach = segment.last_index
+            last = max(first, min(last, reach))
+            end = segment.extent(index, last)[1]
+        data = self.opened(segment).pread(begin, end - begin)
+        entries: list[Entry] = []
+        offset = 0
+        try:
+            for expected in range(first, last + 1):
+                entry = decode_entry(data, offset)
+                if entry.index != expected:
+                    raise CorruptRecordError(offset, f"index {entry.index}, expected {expected}")
+                entries.append(entry)
+                offset += len(entry.record)
+        except CorruptRecordError as error:
+            raise DamagedError(self.path(segment), f"offset {begin + error.offset}: {error.why}") from error
+        return entries
+
+    def activate(self, segment: Segment) -> None:
+        """The last segment is going to be appended to: its file and index stay, its side-car does not hold any more."""
+        self.loaded(segment)
+        self.opened(segment)
+        self._loaded.pop(segment.first_index, None)
+        self._opened.pop(segment.first_index, None)
+        self._disk.unlink(self.path(segment, INDEX_SUFFIX))
+        segment.sealed = False
+
+    # ---- changing -------------------------------------------------------------------------------------------------
+
+    def write_side_car(self, segment: Segment, runs: list[tuple[int, int]]) -> None:
+        index = self.loaded(segment)
+        data = encode_side_car(
+            index,
+            epoch=segment.epoch,
+            first_index=segment.first_index,
+            data_bytes=segment.size_bytes,
+            base_term=segment.base_term,
+            last_term=segment.last_term,
+            first_seq=segment.first_seq,
+            next_seq=segment.next_seq,
+            runs=runs,
+        )
+        file = self._disk.open(self.path(segment, INDEX_SUFFIX), create=True)
+        try:
+            file.truncate(0)
+            file.write(0, (data,))
+        finally:
+            file.close()
+
+    def forget(self, segment: Segment) -> None:
+        """Close it and take it out of the bookkeeping; the caller takes it off the list."""
+        self._opened.pop(segment.first_index, None)
+        self._loaded.pop(segment.first_index, None)
+        self._close(segment)
+
+    def remove(self, segment: Segment) -> None:
+        """Delete the first or the last segment."""
+        position = self._list.index(segment)
+        assert position in (0, len(self._list) - 1), "only the ends of a log are removed"
+        self._disk.unlink(self.path(segment))
+        self._disk.unlink(self.path(segment, INDEX_SUFFIX))
+        self.forget(segment)
+        del self._list[position]
+        self._lasts = [each.last_index for each in self._list[:-1]]
+
+    def cut(self, segment: Segment, index: int) -> None:
+        """Truncate the last segment behind `index`, durably, and let it be appended to again."""
+        entry_index = self.loaded(segment)
+        self._loaded.pop(segment.first_index, None)
+        keep = index - segment.first_index + 1
+        assert 0 < keep <= len(entry_index)
+        end = segment.extent(entry_index, index)[1]
+        next_seq = entry_index.seqs[keep - 1] + entry_index.counts[keep - 1]
+        file = self.opened(segment)
+        self._opened.pop(segment.first_index, None)
+        self._disk.unlink(self.path(segment, INDEX_SUFFIX))
+        file.truncate(end)
+        file.fdatasync()
+        entry_index.truncate(keep)
+        segment.size_bytes = segment.synced_bytes = end
+        segment.last_index = index
+        segment.next_seq = next_seq
+        segment.full = segment.sealed = False
+
+    def close(self) -> None:
+        for segment in self._list:
+            self.forget(segment)
+
+
+def _first_seq(segment: Segment) -> int:
+    return segment.first_seq

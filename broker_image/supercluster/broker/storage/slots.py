@@ -1,0 +1,86 @@
+"""A small value in two slots of one file: a torn write leaves the other slot.
+
+A durable save writes and fsyncs the slot that does not hold the newest value, then copies the value to the other slot
+without waiting. So after a save one bad slot costs nothing, and during a save the older value survives a tear: that
+value was the last one that was answered for.
+"""
+
+from __future__ import annotations
+
+import struct
+from zlib import crc32
+
+from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.storage.disk import Disk, File
+
+_HEAD = struct.Struct("<4sIQI")
+_MAGIC = b"SCsl"
+SLOT_BYTES = 512
+VALUE_BYTES_MAX = SLOT_BYTES - _HEAD.size
+
+
+def _encode(number: int, value: bytes) -> bytes:
+    if len(value) > VALUE_BYTES_MAX:
+        raise ValueError(f"value of {len(value)} bytes, a slot takes {VALUE_BYTES_MAX}")
+    body = _HEAD.pack(_MAGIC, 0, number, len(value))[8:] + value
+    return (_MAGIC + struct.pack("<I", crc32(body)) + body).ljust(SLOT_BYTES, b"\0")
+
+
+def _decode(slot: bytes) -> tuple[int, bytes] | None:
+    if len(slot) < _HEAD.size:
+        return None
+    magic, crc, number, size = _HEAD.unpack_from(slot)
+    if magic != _MAGIC or size > VALUE_BYTES_MAX or crc32(slot[8 : _HEAD.size + size]) != crc:
+        return None
+    return number, slot[_HEAD.size : _HEAD.size + size]
+
+
+class SlotFile:
+    """The file stays open: a save is one write and one fsync."""
+
+    __slots__ = ("_file", "_number", "_path", "value")
+
+    def __init__(self, path: str, file: File, number: int, value: bytes) -> None:
+        self._path = path
+        self._file = file
+        self._number = number
+        self.value = value
+        """The newest value."""
+
+    @classmethod
+    def create(cls, disk: Disk, path: str, value: bytes) -> SlotFile:
+        """Make (or replace) the file, durably."""
+        disk.write_file_durably(path, _encode(0, value) + _encode(1, value))
+        return cls(path, disk.open(path), 1, value)
+
+    @classmethod
+    def load(cls, disk: Disk, path: str) -> SlotFile | None:
+        """The file as it is; None when neither slot is readable."""
+        file = disk.open(path)
+        data = file.pread(0, 2 * SLOT_BYTES)
+        found = [
+            slot for slot in (_decode(data[:SLOT_BYTES]), _decode(data[SLOT_BYTES:])) if slot is not None
+        ]
+        if not found:
+            file.close()
+            return None
+        number, value = max(found)
+        return cls(path, file, number, value)
+
+    def save(self, value: bytes, *, durable: bool) -> None:
+        """Raises DiskError; the older value then still counts."""
+        number = self._number + 1
+        self._file.write(number % 2 * SLOT_BYTES, (_encode(number, value),))
+        if durable:
+            self._file.fdatasync()
+        self._number = number
+        self.value = value
+        if durable:
+            try:
+                self._file.write((number + 1) % 2 * SLOT_BYTES, (_encode(number, value),))
+            except DiskError:
+                # The value is durable in its own slot; the copy only guards against later damage to that slot.
+                return
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,59 @@
+"""Room on the volume, shared by all logs on it, with a reserve for entries that are not messages (SF-18).
+
+A full disk must not keep out the purge, the deletion or the configuration change that would free it: messages are
+refused while the reserve is still whole. Asking the file system is bounded: at most once per `_RECHECK_BYTES` written
+and once in `_RECHECK_MS`.
+"""
+
+from __future__ import annotations
+
+from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.storage.disk import Disk
+
+RESERVE_BYTES = 16 * 1024 * 1024
+_RECHECK_BYTES = 8 * 1024 * 1024
+_RECHECK_MS = 2_000
+
+
+class Space:
+    """Counts what the logs hold against a capacity, and what they write against the disk's free bytes."""
+
+    def __init__(self, disk: Disk, *, capacity_bytes: int = 0, reserve_bytes: int = RESERVE_BYTES) -> None:
+        """`capacity_bytes` 0: only the disk limits."""
+        self._disk = disk
+        self._capacity_bytes = capacity_bytes
+        self._reserve_bytes = min(reserve_bytes, capacity_bytes // 4) if capacity_bytes else reserve_bytes
+        self._free_bytes = 0
+        self._unchecked_bytes = 0
+        self._checked_ms = 0
+        self.used_bytes = 0
+        self.refresh()
+
+    def took(self, size_bytes: int) -> None:
+        """A log grew (or, with a negative size, gave room back)."""
+        self.used_bytes += size_bytes
+        self._free_bytes -= size_bytes
+        self._unchecked_bytes += abs(size_bytes)
+
+    def refresh(self) -> None:
+        """Ask the file system again: others write there too."""
+        self._unchecked_bytes = 0
+        try:
+            self._free_bytes = self._disk.free_bytes()
+        except DiskError:
+            # A disk that does not even answer this has no room for anything.
+            self._free_bytes = 0
+
+    def tick(self, now_ms: int) -> None:
+        """Called often; asks the file system seldom."""
+        if now_ms - self._checked_ms >= _RECHECK_MS:
+            self._checked_ms = now_ms
+            self.refresh()
+
+    def has_room(self, size_bytes: int, *, reserved: bool) -> bool:
+        if self._unchecked_bytes >= _RECHECK_BYTES:
+            self.refresh()
+        kept_back = 0 if reserved else self._reserve_bytes
+        if self._capacity_bytes and self.used_bytes + size_bytes > self._capacity_bytes - kept_back:
+            return False
+        return size_bytes <= self._free_bytes - kept_back

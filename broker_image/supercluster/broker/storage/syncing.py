@@ -1,0 +1,56 @@
+"""fsync apart from the loop: a ticket says what to make durable, a thread runs it, the log hears the outcome.
+
+The log goes on taking appends meanwhile. One ticket is out at a time per log, so many appends share one fsync.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.storage.disk import Disk, SyncHandle
+from supercluster.broker.storage.segment import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class SyncPart:
+    """One file of a ticket, and how much of it the fsync covers."""
+
+    segment: Segment
+    size_bytes: int
+    handle: SyncHandle
+
+
+class SyncTicket:
+    """What `begin_sync` hands out. Only `run` may be called on another thread."""
+
+    __slots__ = ("_directory", "_disk", "error", "generation", "index", "parts")
+
+    def __init__(
+        self, disk: Disk, directory: str | None, parts: tuple[SyncPart, ...], index: int, generation: int
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self.parts = parts
+        self.index = index
+        """Everything up to here is durable when `run` succeeded."""
+        self.generation = generation
+        """The log's count of truncations when the ticket was made: after one, the ticket says nothing."""
+        self.error: DiskError | None = None
+
+    @property
+    def covers_directory(self) -> bool:
+        return self._directory is not None
+
+    def run(self) -> None:
+        """fsync. An error is kept for `finish_sync`."""
+        try:
+            for part in self.parts:
+                part.handle.sync()
+            if self._directory is not None:
+                self._disk.fsync_dir(self._directory)
+        except DiskError as error:
+            self.error = error
+        finally:
+            for part in self.parts:
+                part.handle.close()

@@ -1,0 +1,156 @@
+"""The data directory: who it is, how its last process ended, and which groups it has joined.
+
+Layout: `volume.json` (identity), `groups.journal` (registry), `lock`, `groups/<group>/` (logs), `quarantine/`.
+
+A directory that was lost or replaced has another incarnation, and members are named after it: so no process can vote
+with the identity of data that it does not have (SF-4). The process counter numbers sessions (SF-10): it is one more,
+durably, at every start.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from zlib import crc32
+
+from supercluster.broker.storage.disk import Disk, Lock
+from supercluster.broker.storage.options import Stop
+from supercluster.broker.storage.registry import Registry
+
+VOLUME = "volume.json"
+GROUPS = "groups"
+_LOCK = "lock"
+_QUARANTINE = "quarantine"
+_NAME_BYTES_MAX = 128
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+
+
+@dataclass(frozen=True, slots=True)
+class _Identity:
+    incarnation: str
+    boot_id: str
+    process_count: int
+    clean: bool
+
+    def encode(self) -> bytes:
+        fields = {
+            "incarnation": self.incarnation,
+            "bootId": self.boot_id,
+            "processCount": self.process_count,
+            "clean": self.clean,
+        }
+        text = json.dumps(fields, sort_keys=True)
+        return json.dumps({**fields, "crc": crc32(text.encode())}, indent=1, sort_keys=True).encode() + b"\n"
+
+    @classmethod
+    def decode(cls, data: bytes) -> _Identity | None:
+        try:
+            fields = json.loads(data)
+            crc = fields.pop("crc")
+            if crc32(json.dumps(fields, sort_keys=True).encode()) != crc:
+                return None
+            return cls(
+                str(fields["incarnation"]),
+                str(fields["bootId"]),
+                int(fields["processCount"]),
+                bool(fields["clean"]),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+
+class Volume:
+    """An open data directory. Made by `open_volume`."""
+
+    def __init__(
+        self, disk: Disk, lock: Lock, identity: _Identity, registry: Registry, *, stop: Stop, is_new: bool
+    ) -> None:
+        self.disk = disk
+        self._lock = lock
+        self._identity = identity
+        self._registry = registry
+        self.stop = stop
+        """How the process before this one ended."""
+        self.is_new = is_new
+        """The directory had no identity: it is new, or it was lost."""
+
+    @property
+    def incarnation(self) -> str:
+        return self._identity.incarnation
+
+    @property
+    def process_count(self) -> int:
+        return self._identity.process_count
+
+    @property
+    def was_clean(self) -> bool:
+        return self.stop is Stop.CLEAN
+
+    @property
+    def boot_changed(self) -> bool:
+        """The machine went down since, and nobody had said good-bye before."""
+        return self.stop is Stop.POWER
+
+    def groups(self) -> dict[str, str]:
+        """group → member id of every group that was joined and not forgotten."""
+        return dict(self._registry.groups)
+
+    def register_group(self, group: str, member: str) -> None:
+        self._registry.note(group, member)
+
+    def forget_group(self, group: str) -> None:
+        self._registry.note(group, None)
+
+    def group_directory(self, group: str) -> str:
+        return f"{GROUPS}/{directory_name(group)}"
+
+    def mark_clean(self) -> None:
+        """Say good-bye: to be called after every log was closed cleanly, and before `close`."""
+        self._identity = replace(self._identity, clean=True)
+        self.disk.write_file_durably(VOLUME, self._identity.encode())
+
+    def close(self) -> None:
+        self._registry.close()
+        self._lock.release()
+
+
+def directory_name(group: str) -> str:
+    """A file name for a group: readable where it can be, distinct always."""
+    name = "".join(
+        char if char in _PLAIN else "".join(f"%{byte:02x}" for byte in char.encode()) for char in group
+    )
+    if len(name) > _NAME_BYTES_MAX:
+        return f"{name[: _NAME_BYTES_MAX - 33]}%{sha256(group.encode()).hexdigest()[:32]}"
+    return name or "%"
+
+
+def open_volume(disk: Disk, boot_id: str, new_token: Callable[[], str]) -> Volume:
+    """Open the data directory at the disk's root, and count this start.
+
+    Raises:
+        DiskError: another process has it, or it cannot be read or written.
+    """
+    lock = disk.lock(_LOCK)
+    try:
+        found = _Identity.decode(disk.read_file(VOLUME)) if disk.exists(VOLUME) else None
+        if found is None and disk.exists(VOLUME):
+            # An identity that cannot be read is no identity: the directory gets a new one, and its members with it.
+            disk.mkdirs(_QUARANTINE)
+            disk.rename(VOLUME, f"{_QUARANTINE}/{VOLUME}.{new_token()}")
+        if found is None:
+            identity, stop = _Identity(new_token(), boot_id, 1, clean=False), Stop.POWER
+        else:
+            identity = replace(found, boot_id=boot_id, process_count=found.process_count + 1, clean=False)
+            if found.clean:
+                stop = Stop.CLEAN
+            else:
+                stop = Stop.KILLED if found.boot_id == boot_id else Stop.POWER
+        disk.mkdirs(GROUPS)
+        disk.write_file_durably(VOLUME, identity.encode())
+        registry = Registry.open(disk)
+        return Volume(disk, lock, identity, registry, stop=stop, is_new=found is None)
+    except BaseException:
+        lock.release()
+        raise

@@ -1,0 +1,153 @@
+"""A log keeps what it was given, forgets what it is told to forget, and says the same after it was opened again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from supercluster.broker.ports import StreamLog
+from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
+from supercluster.broker.storage.log import FileLog
+from supercluster.broker.storage.memory_log import MemoryLog
+from supercluster.broker.storage.options import LogOptions, Stop
+from supercluster.broker.storage.osdisk import OsDisk
+from supercluster.broker.storage.recovery import Recovery, Verdict, open_log
+
+SMALL = LogOptions(segment_bytes=600, cache_bytes=300)
+
+
+def entry(index: int, term: int = 1, *, seq: int = 0, count: int = 0, size: int = 20) -> Entry:
+    kind = EntryKind.BATCH if count else EntryKind.NOOP
+    payload = bytes([index % 251]) * size
+    return make_entry(
+        index=index, term=term, kind=kind, time_ns=index, first_seq=seq, count=count, payload=payload
+    )
+
+
+def batches(first: int, last: int, term: int = 1) -> list[Entry]:
+    """Entries of two messages each, sequences 2 * index - 1 and 2 * index."""
+    return [entry(index, term, seq=2 * index - 1, count=2) for index in range(first, last + 1)]
+
+
+def reopen(disk: OsDisk, options: LogOptions = SMALL, stop: Stop = Stop.KILLED) -> tuple[FileLog, Recovery]:
+    return open_log(disk, "groups/g", options, stop)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> OsDisk:
+    return OsDisk(tmp_path)
+
+
+@pytest.fixture(params=["file", "memory"])
+def log(request: pytest.FixtureRequest, disk: OsDisk) -> StreamLog:
+    if request.param == "memory":
+        return MemoryLog(SMALL)
+    return reopen(disk)[0]
+
+
+@pytest.mark.covers("RP-4")
+def test_entries_are_read_back_across_segments_and_the_cache(log: StreamLog) -> None:
+    written = batches(1, 40)
+    for each in written:
+        log.append([each])
+    assert (log.last_index, log.last_term, log.persisted_index) == (40, 1, 40)
+    assert log.entries(1, 40, 1 << 20) == written
+    assert log.entries(7, 9, 1 << 20) == written[6:9]
+    assert log.entries(38, 99, 1 << 20) == written[37:]
+    assert log.entry(17) == written[16]
+    assert log.entry(41) is None
+    assert [log.index_of_seq(seq) for seq in (0, 1, 2, 39, 80, 81)] == [None, 1, 1, 20, 40, None]
+
+
+def test_a_read_ends_before_its_limit_but_gives_at_least_one(log: StreamLog) -> None:
+    log.append(batches(1, 40))
+    size = len(batches(1, 1)[0].record)
+    assert [e.index for e in log.entries(3, 40, size * 4)] == [3, 4, 5, 6]
+    assert [e.index for e in log.entries(3, 40, size * 4 + size - 1)] == [3, 4, 5, 6]
+    assert [e.index for e in log.entries(3, 40, 1)] == [3]
+
+
+@pytest.mark.covers("RP-2")
+def test_a_conflicting_tail_is_dropped_across_segments(log: StreamLog) -> None:
+    for each in batches(1, 40):
+        log.append([each])
+    log.truncate_after(12)
+    assert (log.last_index, log.term(12), log.term(13)) == (12, 1, None)
+    assert log.index_of_seq(25) is None
+    log.append(batches(13, 15, term=3))
+    assert [log.term(index) for index in (12, 13, 15)] == [1, 3, 3]
+    assert log.entries(11, 15, 1 << 20) == batches(11, 12) + batches(13, 15, term=3)
+
+
+def test_a_gap_is_refused(log: StreamLog) -> None:
+    log.append(batches(1, 2))
+    with pytest.raises(ValueError, match="leaves a gap"):
+        log.append(batches(4, 4))
+
+
+def test_committed_entries_are_never_truncated(log: StreamLog) -> None:
+    log.append(batches(1, 10))
+    log.note_commit(8)
+    with pytest.raises(ValueError, match="8 is committed"):
+        log.truncate_after(7)
+
+
+def test_the_head_is_dropped_up_to_a_checkpoint_whose_state_stays(log: StreamLog) -> None:
+    for each in batches(1, 40):
+        log.append([each])
+        if log.checkpoint_at(each.index):
+            log.save_checkpoint(each.index, b"state at %d" % each.index)
+        log.note_commit(each.index)
+    base = log.drop_head(25)
+    assert 0 < base < 25
+    assert log.base_index == base
+    assert log.base_state() == b"state at %d" % base
+    assert log.entry(base) is None
+    assert log.index_of_seq(2 * base) is None
+    assert log.term(base) == 1
+    assert log.entries(base + 1, 40, 1 << 20) == batches(base + 1, 40)
+    assert log.drop_head(25) == base
+
+
+def test_an_installed_base_replaces_everything(log: StreamLog) -> None:
+    log.append(batches(1, 30))
+    log.save_vote(4, "b@x")
+    log.install_base(100, 3, b"snapshot")
+    assert (log.base_index, log.base_term, log.last_index, log.last_term) == (100, 3, 100, 3)
+    assert log.base_state() == b"snapshot"
+    assert log.load_checkpoint() == (100, b"snapshot")
+    assert log.load_vote() == (4, "b@x")
+    assert log.entries(1, 200, 1 << 20) == []
+    log.append(batches(101, 110, term=4))
+    assert log.entries(101, 110, 1 << 20) == batches(101, 110, term=4)
+    assert log.index_of_seq(202) == 101
+
+
+@pytest.mark.covers("RP-4", "SF-4")
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_log_says_the_same_after_it_was_opened_again(disk: OsDisk, clean: bool) -> None:
+    log, report = reopen(disk)
+    assert report.is_new
+    written = [*batches(1, 20), entry(21, 2), *batches(22, 40, term=2)]
+    for each in written:
+        log.append([each])
+    log.save_vote(7, "node@abc")
+    log.save_checkpoint(33, b"state")
+    log.note_commit(35)
+    log.tick(0)
+    log.close(clean=clean)
+    log, report = reopen(disk, stop=Stop.CLEAN if clean else Stop.KILLED)
+    assert (report.verdict, report.is_new, report.last_index, report.commit_index) == (
+        Verdict.CLEAN,
+        False,
+        40,
+        35,
+    )
+    assert log.load_vote() == (7, "node@abc")
+    assert log.load_checkpoint() == (33, b"state")
+    assert log.entries(1, 40, 1 << 20) == written
+    assert [log.term(index) for index in (0, 20, 21, 40)] == [0, 1, 2, 2]
+    assert [log.index_of_seq(seq) for seq in (1, 40, 41, 43, 80)] == [1, 20, None, 22, 40]
+    log.append(batches(41, 44, term=2))
+    assert log.entries(38, 44, 1 << 20) == batches(38, 44, term=2)

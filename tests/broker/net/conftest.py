@@ -81,6 +81,7 @@ class Brokers:
         return process
 
     until = staticmethod(until)
+    address = staticmethod(fresh_address)
 
     @staticmethod
     def links(process: BrokerProcess) -> int:

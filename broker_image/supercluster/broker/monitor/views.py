@@ -15,13 +15,16 @@ if TYPE_CHECKING:
 
 View: TypeAlias = Callable[["BrokerProcess", dict[str, str]], Any]
 
+PROBES = ("live", "startup", "ready")
 CONNECTIONS_SHOWN = 1024
 _PAGE_BYTES = resource.getpagesize()
 
 
 def health(process: BrokerProcess, probe: str) -> tuple[int, dict[str, Any]]:
-    """live: the loop answers; startup and ready: clients are let in, and the core says what is wanting."""
-    if probe == "live":
+    """live: the loop answers; startup: clients were let in; ready: they are let in now."""
+    if probe not in PROBES:
+        return 400, {"status": "error", "error": f"probe is {probe}; it has to be one of {', '.join(PROBES)}"}
+    if probe == "live" or (probe == "startup" and process.server.lame_duck):
         return 200, {"status": "ok"}
     if not process.accepting:
         text = "the broker is leaving" if process.server.lame_duck else "the broker is starting"

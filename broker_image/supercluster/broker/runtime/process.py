@@ -79,7 +79,7 @@ class BrokerProcess:
         self.accepting = False
         self.started_ns = self.clock.now_ns()
         self._refresher: asyncio.Task[None] | None = None
-        self._config_stamp = 0
+        self._config_stamp = _stamp(place.config)
 
     @property
     def advertised_client_url(self) -> str:
@@ -205,16 +205,10 @@ class BrokerProcess:
             self._refresh_peers()
 
     def _refresh_peers(self) -> None:
-        try:
-            stamp = self.place.config.stat().st_mtime_ns
-        except OSError:
+        stamp = _stamp(self.place.config)
+        if stamp is None or stamp == self._config_stamp:
             return
-        if stamp == self._config_stamp:
-            return
-        first = not self._config_stamp
         self._config_stamp = stamp
-        if first:
-            return
         try:
             changed = settings_module.load(self.place.config)
         except SettingsError as error:
@@ -225,3 +219,12 @@ class BrokerProcess:
 
     def _other_peers(self, settings: Settings) -> dict[str, str]:
         return {node: address for node, address in settings.peers.items() if node != self.place.name}
+
+
+def _stamp(file: Path) -> tuple[int, int, int] | None:
+    """Changes when the file's content does; None when it isn't there."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -1,0 +1,160 @@
+"""Links carry the core's frames, notice silence, and push INFO."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from supercluster.broker.ports import Channel, ClientInfo, PeerInfo
+
+
+class Listener:
+    """A core that only listens to links."""
+
+    meta_state = 7
+    accepts_clients = True
+    is_drained = True
+    has_work = False
+
+    def __init__(self, process: Any) -> None:
+        self.invalidate_captures: Any = None
+        self.process = process
+        self.incarnation = f"inc-{process.place.name}"
+        self.up: list[PeerInfo] = []
+        self.down: list[str] = []
+        self.frames: list[tuple[str, int, bytes]] = []
+        self.fail = False
+
+    def capture(self, account: str, subject: bytes) -> Any:
+        return None
+
+    def captures_inboxes(self, account: str) -> bool:
+        return False
+
+    def on_api(
+        self, client: ClientInfo, subject: bytes, reply: bytes, header: bytes, payload: bytes
+    ) -> None: ...
+
+    def turn(self) -> None:
+        if self.fail:
+            raise RuntimeError("the disk is on fire")
+
+    def on_frame(self, node: str, frame_type: int, body: memoryview) -> None:
+        self.frames.append((node, frame_type, bytes(body)))
+
+    def on_link_up(self, peer: PeerInfo) -> None:
+        self.up.append(peer)
+        self.process.router.send(
+            peer.node, 40, [b"hello from ", self.process.place.name.encode()], Channel.CONTROL
+        )
+        self.process.router.send(peer.node, 41, [b"bulk"], Channel.BULK)
+
+    def on_link_down(self, node: str) -> None:
+        self.down.append(node)
+
+    def tick(self) -> None: ...
+
+    def next_deadline_ms(self) -> int:
+        return 1 << 60
+
+    def leave(self) -> None: ...
+
+    def close(self, *, clean: bool) -> None: ...
+
+    def jsz(self) -> dict[str, Any]:
+        return {}
+
+
+async def test_frames_sent_at_link_up_arrive_on_both_sides(brokers: Any) -> None:
+    east = await brokers.start(2, make_core=Listener)
+    for broker, other in ((east[0], "east-1"), (east[1], "east-0")):
+        core = broker.core
+        await brokers.until(lambda core=core: len(core.frames) == 2, "both frames")
+        assert sorted(core.frames) == [(other, 40, b"hello from " + other.encode()), (other, 41, b"bulk")]
+        (peer,) = core.up
+        assert (peer.node, peer.cluster, peer.incarnation, peer.meta_state) == (
+            other,
+            "east",
+            f"inc-{other}",
+            7,
+        )
+        assert peer.client_url in {found.advertised_client_url for found in east}
+
+
+async def test_large_frames_arrive_whole_and_in_order(brokers: Any) -> None:
+    east = await brokers.start(2, make_core=Listener)
+    bodies = [bytes([number]) * (number * 100_000) for number in range(30)]
+    for body in bodies:
+        assert east[0].router.send("east-1", 50, [body[:10], memoryview(body)[10:]], Channel.BULK)
+    found = east[1].core.frames
+    await brokers.until(lambda: len(found) == 32, "30 frames")
+    assert [body for _, kind, body in found if kind == 50] == bodies
+    assert not east[0].router.send("nobody", 50, [b""], Channel.CONTROL)
+
+
+@pytest.mark.covers("SF-7")
+async def test_a_silent_broker_is_lost_within_the_time_limit(brokers: Any) -> None:
+    east = await brokers.start(2, make_core=Listener)
+    link = east[1].mesh.links["east-0"]
+    east[0].mesh._timer.cancel()
+    await brokers.until(lambda: east[1].core.down == ["east-0"], "the loss")
+    assert link.down.result().startswith("silent for")
+    await brokers.until(lambda: len(east[1].core.up) == 2, "the link to come back")
+    assert east[1].core.up[0].process == east[1].core.up[1].process
+
+
+async def test_quiet_links_stay_up(brokers: Any) -> None:
+    east = await brokers.start(2, make_core=Listener)
+    before = [east[0].mesh.links["east-1"].control.in_bytes]
+    for _ in range(3):
+        seen = before[-1]
+        await brokers.until(
+            lambda seen=seen: east[0].mesh.links["east-1"].control.in_bytes > seen, "a heartbeat"
+        )
+        before.append(east[0].mesh.links["east-1"].control.in_bytes)
+    assert east[0].core.down == []
+
+
+@pytest.mark.covers("CL-4")
+async def test_info_is_pushed_when_brokers_come_go_and_leave(brokers: Any) -> None:
+    hosts = {name: brokers.address() for name in ("east-0", "east-1")}
+    first = await brokers.start_one("east-0", hosts)
+    raw = await brokers.raw(first)
+    raw.send(b'CONNECT {"protocol":1}\r\nPING\r\n')
+    await raw.until_line(b"PONG")
+    assert raw.info["connect_urls"] == [first.advertised_client_url]
+
+    async def pushed() -> list[str]:
+        urls: list[str] = json.loads((await raw.line())[len(b"INFO ") :])["connect_urls"]
+        return urls
+
+    second = await brokers.start_one("east-1", hosts)
+    assert await pushed() == [first.advertised_client_url, second.advertised_client_url]
+    await second.lame_duck()
+    assert await pushed() == [first.advertised_client_url], "nobody is sent to a lame duck"
+    await brokers.stop_one(second)
+    third = await brokers.start_one("east-1", hosts)
+    assert await pushed() == [first.advertised_client_url, third.advertised_client_url]
+    await raw.close()
+
+
+async def test_peers_can_be_added_while_running(brokers: Any) -> None:
+    hosts = {name: brokers.address() for name in ("east-0", "east-1")}
+    first = await brokers.start_one("east-0", {"east-0": hosts["east-0"]})
+    await brokers.start_one("east-1", hosts)
+    document = json.loads(first.place.config.read_text())
+    document["peers"]["east-1"] = f"{hosts['east-1']}:6222"
+    first.place.config.write_text(json.dumps(document))
+    await brokers.until(lambda: brokers.links(first) == 1, "the link")
+
+
+async def test_a_failing_core_ends_the_process_and_is_not_called_again(brokers: Any) -> None:
+    (broker,) = await brokers.start(make_core=Listener)
+    broker.core.fail = True
+    broker.turn.want()
+    async with asyncio.timeout(5):
+        error = await broker.failure
+    assert str(error) == "the disk is on fire"

@@ -1,0 +1,86 @@
+"""Overload and garbage harm nobody but who causes them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import pytest
+
+
+@pytest.mark.covers("MV-11")
+async def test_a_slow_consumer_is_cut_off_alone(brokers: Any) -> None:
+    (broker,) = await brokers.start(limits={"maxPendingBytes": 1 << 20})
+    slow = socket.socket()
+    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    slow.connect((broker.place.host, broker.client_port))
+    slow.sendall(b"CONNECT {}\r\nSUB news 1\r\nPING\r\n")
+    good = await brokers.client(broker)
+    subscription = await good.subscribe("news")
+    await good.flush()
+    await brokers.until(lambda: broker.router.account("$G").sublist.local_count == 2, "both subscriptions")
+    payload = bytes(100_000)
+    for number in range(200):
+        await good.publish("news", payload)
+        if number % 10 == 9:
+            await good.flush()
+    for _ in range(200):
+        assert len((await subscription.next_msg(timeout=5)).data) == 100_000
+    assert broker.server.counts.slow_consumers == 1
+    await brokers.until(lambda: len(broker.server.clients) == 1, "the slow consumer to be gone")
+    assert good.is_connected
+    slow.close()
+
+
+@pytest.mark.covers("MV-11")
+async def test_garbage_on_every_port_leaves_clients_and_links_alone(brokers: Any) -> None:
+    east = await brokers.start(2)
+    publisher = await brokers.client(east[0])
+    subscriber = await brokers.client(east[1])
+    subscription = await subscriber.subscribe("calm")
+    await subscriber.flush()
+    await brokers.until(lambda: east[0].router.has_interest("$G", b"calm"), "interest")
+    garbage = [
+        b"\x00" * 100,
+        b"\xff" * 5000,
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\x02\x00",
+        b"PUB a 5\r\nab",
+    ]
+    for port in (east[0].client_port, east[0].cluster_port, east[0].monitor_port):
+        for sent in garbage:
+            reader, writer = await asyncio.open_connection(east[0].place.host, port)
+            writer.write(sent)
+            writer.write_eof()
+            async with asyncio.timeout(10):
+                await reader.read()
+            writer.close()
+    await publisher.publish("calm", b"still")
+    assert (await subscription.next_msg(timeout=5)).data == b"still"
+    assert all(brokers.links(broker) == 1 for broker in east)
+    assert publisher.is_connected
+    assert subscriber.is_connected
+
+
+async def test_a_lost_broker_takes_its_interest_along_and_brings_it_back(brokers: Any) -> None:
+    east = await brokers.start(2)
+    hosts = {broker.place.name: broker.place.host for broker in east}
+    router = east[0].router
+    there = await brokers.raw(east[1])
+    there.send(b"CONNECT {}\r\nSUB calm.* 1\r\nSUB calm.x crew 2\r\n")
+    await brokers.until(lambda: len(router.account("$G").sublist.match(b"calm.x").groups) == 1, "interest")
+    before = east[0].mesh.links["east-1"].peer.process
+    await brokers.stop_one(east[1])
+    await brokers.until(lambda: brokers.links(east[0]) == 0, "the loss")
+    assert not router.has_interest("$G", b"calm.x")
+    again = await brokers.start_one("east-1", hosts)
+    back = await brokers.raw(again)
+    back.send(b"CONNECT {}\r\nSUB calm.* 1\r\n")
+    await brokers.until(lambda: bool(router.has_interest("$G", b"calm.x")), "interest again")
+    assert east[0].mesh.links["east-1"].peer.process != before
+    publisher = await brokers.client(east[0])
+    await publisher.publish("calm.x", b"back")
+    assert [await back.line(), await back.line()] == [b"MSG calm.x 1 4", b"back"]
+    await there.close()
+    await back.close()

@@ -1,0 +1,123 @@
+"""The broker as a process: its help, its exit codes, its signals."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import nats
+
+COMMAND = [sys.executable, "-m", "supercluster.broker.runtime.main"]
+
+
+def environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in ("POD_NAME", "POD_IP")}
+    return {**kept, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, timeout=30, env={**environment(), **more}
+    )
+
+
+def settings(folder: Path, **changes: Any) -> Path:
+    document = {
+        "superCluster": "demo",
+        "identity": "id-1",
+        "cluster": "east",
+        "peers": {"east-0": "127.0.0.1:6222"},
+        "metaVoters": ["east-0"],
+        "ports": {"client": 0, "cluster": 0, "monitor": 0},
+        **changes,
+    }
+    file = folder / "broker.json"
+    file.write_text(json.dumps(document))
+    return file
+
+
+def test_help_explains_codes_and_environment() -> None:
+    shown = run("--help")
+    assert shown.returncode == 0
+    for word in ("POD_NAME", "exit codes", "3 address in use", "--credentials", "--hosts-file"):
+        assert word in shown.stdout
+
+
+def test_the_version_is_told() -> None:
+    assert run("--version").stdout.startswith("supercluster-broker ")
+
+
+def test_bad_arguments_and_settings_exit_with_2(tmp_path: Path) -> None:
+    assert run().returncode == 2
+    data = ["--data-dir", str(tmp_path / "data")]
+    missing = run("--config", str(tmp_path / "none.json"), "--name", "east-0", *data)
+    assert missing.returncode == 2
+    assert "none.json" in missing.stderr
+    file = settings(tmp_path, limits={"maxPayload": 1})
+    wrong = run("--config", str(file), "--name", "east-0", *data)
+    assert wrong.returncode == 2
+    assert "limits.maxPayload is no known field" in wrong.stderr
+    nameless = run("--config", str(settings(tmp_path)), *data)
+    assert nameless.returncode == 2
+    assert "POD_NAME" in nameless.stderr
+
+
+def test_bad_credentials_exit_with_2(tmp_path: Path) -> None:
+    (tmp_path / "users.json").write_text('{"users": [{"user": "a", "pasword": "hush"}]}')
+    found = run(
+        *("--config", str(settings(tmp_path)), "--data-dir", str(tmp_path / "data"), "--name", "east-0"),
+        *("--credentials", str(tmp_path)),
+    )
+    assert found.returncode == 2
+    assert "users[0].pasword" in found.stderr
+    assert "hush" not in found.stderr
+
+
+def test_an_address_in_use_exits_with_3(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        file = settings(tmp_path, ports={"client": port, "cluster": 0, "monitor": 0})
+        found = run("--config", str(file), "--data-dir", str(tmp_path / "data"), "--name", "east-0")
+    assert found.returncode == 3
+    assert str(port) in found.stderr
+
+
+async def test_a_broker_serves_until_sigterm_and_stops_cleanly(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND,
+        *("--config", str(settings(tmp_path)), "--data-dir", str(tmp_path / "data")),
+        env={**environment(), "POD_NAME": "east-0", "POD_IP": "127.0.0.1"},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert process.stderr is not None
+        async with asyncio.timeout(20):
+            line = ""
+            while "is ready" not in line:
+                line = (await process.stderr.readline()).decode()
+                assert line, "the broker ended before it was ready"
+            port = int(line.split("clients on 127.0.0.1:")[1].split(",")[0])
+            client = await nats.connect(f"nats://127.0.0.1:{port}", allow_reconnect=False)
+            subscription = await client.subscribe("a")
+            await client.publish("a", b"1")
+            assert (await subscription.next_msg(timeout=5)).data == b"1"
+            process.send_signal(signal.SIGTERM)
+            rest = (await process.stderr.read()).decode()
+            assert await process.wait() == 0
+            await client.close()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert "east-0 is leaving" in rest
+    assert "east-0 has stopped" in rest
+    assert "Traceback" not in rest

@@ -1,0 +1,121 @@
+"""Credentials: several at once, read again when they change, never shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supercluster.broker.runtime.credentials import Credentials, CredentialsError
+from supercluster.broker.runtime.resolver import Resolver, parse_hosts
+
+OLD = {"user": "app", "password": "old-secret"}
+NEW = {"user": "app", "password": "new-secret", "role": "operator"}
+
+
+def write(folder: Path, name: str, document: Any) -> None:
+    (folder / name).write_text(json.dumps(document))
+
+
+def test_without_files_nobody_is_asked(tmp_path: Path) -> None:
+    for folder in (None, tmp_path):
+        credentials = Credentials(folder)
+        credentials.load()
+        assert credentials.users == ()
+        assert credentials.accepts_link("any", "thing")
+
+
+@pytest.mark.covers("CL-5")
+def test_old_and_new_are_valid_together_until_the_old_are_dropped(tmp_path: Path) -> None:
+    write(tmp_path, "users.json", {"users": [OLD, NEW]})
+    credentials = Credentials(tmp_path)
+    credentials.load()
+    assert credentials.find("app", "old-secret", "") is not None
+    found = credentials.find("app", "new-secret", "")
+    assert found is not None
+    assert found.is_operator
+    assert not credentials.refresh()
+    write(tmp_path, "users.json", {"users": [NEW]})
+    assert credentials.refresh()
+    assert credentials.find("app", "old-secret", "") is None
+
+
+def test_tokens_and_passwords_are_not_mixed_up(tmp_path: Path) -> None:
+    write(tmp_path, "users.json", {"users": [{"token": "t"}, {"user": "a", "password": "p"}]})
+    credentials = Credentials(tmp_path)
+    credentials.load()
+    assert credentials.find("", "", "t") is not None
+    for wrong in (("", "t", ""), ("t", "", ""), ("a", "", "p"), ("", "", ""), ("a", "p ", "")):
+        assert credentials.find(*wrong) is None
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [
+        ([], r"has to be \{\"users\""),
+        ({"users": [7]}, r"users\[0\] has to be an object"),
+        ({"users": [{}]}, r"users\[0\] needs either"),
+        (
+            {"users": [{"user": "a", "password": "hush", "role": "king"}]},
+            r"users\[0\]\.role has to be one of client",
+        ),
+        ({"users": [{"user": "a", "password": 5}]}, r"users\[0\]\.password has to be a text"),
+        ({"users": [{"user": "a", "pass": "hush"}]}, r"users\[0\]\.pass is no known field"),
+    ],
+)
+def test_errors_name_the_place_but_no_secret(tmp_path: Path, document: Any, text: str) -> None:
+    write(tmp_path, "users.json", document)
+    with pytest.raises(CredentialsError, match=text) as found:
+        Credentials(tmp_path).load()
+    assert "hush" not in str(found.value)
+
+
+def test_a_file_that_breaks_later_leaves_the_old_ones_in_force(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path, "users.json", {"users": [OLD]})
+    credentials = Credentials(tmp_path)
+    credentials.load()
+    (tmp_path / "users.json").write_text("{")
+    assert not credentials.refresh()
+    (tmp_path / "users.json").unlink()
+    assert not credentials.refresh()
+    assert credentials.find("app", "old-secret", "") is not None
+    assert "stay as they were" in caplog.text
+    assert "old-secret" not in caplog.text
+    assert "old-secret" not in repr(credentials.users)
+
+
+@pytest.mark.covers("CL-3")
+def test_links_have_credentials_of_their_own(tmp_path: Path) -> None:
+    accept = [{"user": "route", "password": "a"}, {"user": "route", "password": "b"}]
+    write(tmp_path, "cluster.json", {"accept": accept, "send": accept[1]})
+    credentials = Credentials(tmp_path)
+    credentials.load()
+    assert credentials.accepts_link("route", "a")
+    assert credentials.accepts_link("route", "b")
+    assert not credentials.accepts_link("route", "c")
+    assert not credentials.accepts_link("", "")
+    assert credentials.send.password == "b"
+    assert credentials.users == ()
+
+
+def test_the_hosts_file_has_the_first_word_and_is_read_again(tmp_path: Path) -> None:
+    assert parse_hosts("# c\n127.77.0.1 a b # x\nnonsense d\n::1 e\n127.77.0.2 a\n\n") == {
+        "a": "127.77.0.1",
+        "b": "127.77.0.1",
+        "e": "::1",
+    }
+
+
+async def test_names_are_resolved_by_the_hosts_file_then_by_the_system(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts"
+    resolver = Resolver(hosts)
+    assert await resolver.resolve("127.0.0.9") == "127.0.0.9"
+    hosts.write_text("127.77.0.1 east-0.svc\n")
+    assert await resolver.resolve("East-0.svc") == "127.77.0.1"
+    hosts.write_text("127.77.0.22 east-0.svc\n")
+    assert await resolver.resolve("east-0.svc") == "127.77.0.22"
+    assert await resolver.resolve("localhost") in ("127.0.0.1", "::1")

@@ -1,0 +1,99 @@
+"""Settings: what is right is read, and what is wrong is named with its field, value and remedy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supercluster.broker.runtime import settings
+from supercluster.broker.runtime.settings import SettingsError
+
+MINIMAL: dict[str, Any] = {
+    "superCluster": "demo",
+    "identity": "id-1",
+    "cluster": "east",
+    "peers": {"east-0": "east-0.svc:6222"},
+    "metaVoters": ["east-0"],
+}
+
+
+def test_the_required_fields_are_enough() -> None:
+    found = settings.parse(MINIMAL)
+    assert found.ports == settings.Ports(4222, 6222, 8222)
+    assert found.limits.window_wait_ms == 10_000
+    assert found.meta_voters == ("east-0",)
+
+
+def test_every_documented_field_is_taken() -> None:
+    found = settings.parse(
+        {
+            **MINIMAL,
+            "ports": {"client": 0, "cluster": 1, "monitor": 2},
+            "limits": {
+                "maxPayloadBytes": 1000,
+                "maxControlLineBytes": 1024,
+                "maxConnections": 5,
+                "maxPendingBytes": 70000,
+                "pingIntervalMs": 1000,
+                "pingsOutMax": 3,
+                "authTimeoutMs": 100,
+                "windowBytesPerStream": 100_000,
+                "windowWaitMs": 200,
+            },
+            "storage": {"maxFileBytes": 1, "maxMemoryBytes": 2, "syncIntervalMs": 3, "segmentBytes": 70000},
+            "raft": {"heartbeatMs": 50, "electionTimeoutMs": 100},
+        }
+    )
+    assert (found.ports.client, found.limits.max_connections, found.storage.segment_bytes) == (0, 5, 70000)
+    assert found.raft == settings.Raft(50, 100)
+
+
+@pytest.mark.parametrize(
+    ("change", "parts"),
+    [
+        ({"cluster": None}, ["cluster is null", "1 to 63"]),
+        ({"cluster": "a b"}, ["cluster", "a b", "not allowed"]),
+        ({"identity": ""}, ["identity"]),
+        ({"peers": []}, ["peers is []", "object"]),
+        ({"peers": {"east-0": "nowhere"}}, ["peers.east-0", '"nowhere"', "host:port"]),
+        ({"peers": {"east-0": "host:99999"}}, ["peers.east-0", "host:port"]),
+        ({"metaVoters": []}, ["metaVoters is []", "at least one"]),
+        ({"metaVoters": ["a", "a"]}, ["metaVoters", "once"]),
+        ({"limit": {}}, ["limit is no known field", "limits"]),
+        ({"limits": {"maxPayload": 1}}, ["limits.maxPayload is no known field", "maxPayloadBytes"]),
+        ({"limits": {"maxPayloadBytes": "1"}}, ['limits.maxPayloadBytes is "1"', "whole number from 1"]),
+        ({"limits": {"pingsOutMax": True}}, ["limits.pingsOutMax is true"]),
+        ({"limits": {"pingIntervalMs": 1}}, ["limits.pingIntervalMs is 1", "from 100 to"]),
+        ({"ports": {"client": 70000}}, ["ports.client is 70000", "0 to 65535"]),
+        ({"raft": {"heartbeatMs": 400}}, ["raft.electionTimeoutMs is 500", "raft.heartbeatMs (400)"]),
+    ],
+)
+def test_errors_name_field_value_and_remedy(change: dict[str, Any], parts: list[str]) -> None:
+    with pytest.raises(SettingsError) as found:
+        settings.parse({**MINIMAL, **change})
+    for part in parts:
+        assert part in str(found.value)
+
+
+@pytest.mark.parametrize("name", sorted(MINIMAL))
+def test_each_required_field_is_missed_by_name(name: str) -> None:
+    document = {key: value for key, value in MINIMAL.items() if key != name}
+    with pytest.raises(SettingsError, match=f"{name} is missing"):
+        settings.parse(document)
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    broken = tmp_path / "broker.json"
+    with pytest.raises(SettingsError, match=r"broker\.json can't be read"):
+        settings.load(broken)
+    broken.write_text("{")
+    with pytest.raises(SettingsError, match=r"broker\.json is no JSON"):
+        settings.load(broken)
+    broken.write_text("[]")
+    with pytest.raises(SettingsError, match=r"broker\.json: is \[\]"):
+        settings.load(broken)
+    broken.write_text(json.dumps(MINIMAL))
+    assert settings.load(broken) == settings.parse(MINIMAL)

@@ -595,6 +595,32 @@ def test_removals_are_followed_in_the_count_of_pending_messages(source: Source) 
     assert story.ask(batch=1) == ["in<s.9 1.7.4.0"]
 
 
+def test_a_purge_that_nobody_told_of_is_noticed(source: Source) -> None:
+    story = Story(source, ack_policy="explicit", filter_subject="s.*")
+    assert story.leader.num_pending(source) == 6
+    for seq in range(1, 6):
+        source.remove(seq)
+    assert story.leader.num_pending(source) == 1
+    assert story.ask(batch=3, no_wait=True) == ["in<s.2 1.6.1.0", "in<404 No Messages"]
+
+
+def test_a_proposal_that_was_not_taken_is_taken_back(source: Source) -> None:
+    story = Story(source, ack_policy="explicit")
+    story.ask(batch=2)
+    first = story.leader.take_ops()
+    assert first is not None
+    assert len(story.ask("in", batch=9, expires=SECOND)) == 4
+    story.ack(1, b"", "promised")
+    lost = story.leader.take_ops()
+    assert lost is not None
+    assert lost.replies == [b"promised"]
+    story.leader.rewind(story.committed, [first.ops], last_seq=source.last_seq)
+    assert list(story.leader.state.pending) == [1, 2]
+    assert story.pump() == [f"in<s.{n % 3} 1.{n + 1}.{n + 1}.{5 - n}" for n in range(2, 6)]
+    story.committed.apply(first.ops, last_seq=source.last_seq)
+    assert story.commit() == []
+
+
 def test_deleting_the_consumer_ends_its_requests(source: Source) -> None:
     story = Story(source, ack_policy="explicit", deliver_policy="new")
     story.ask("one")
@@ -615,6 +641,8 @@ def test_a_consumer_nobody_uses_becomes_inactive(source: Source) -> None:
     story.gone.add(b"in")
     assert not story.leader.is_inactive(13 * SECOND - 1, story.has_interest)
     assert story.leader.is_inactive(13 * SECOND, story.has_interest)
+    assert not story.leader.is_inactive(14 * SECOND, story.has_interest)
+    assert story.leader.is_inactive(18 * SECOND, story.has_interest)
 
 
 def test_a_durable_consumer_without_a_threshold_never_becomes_inactive(source: Source) -> None:

@@ -8,14 +8,15 @@ acknowledgement was confirmed before its operation was committed (SF-2).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from supercluster.broker.jetstream.acks import AckKind, ack_prefix, parse_ack_payload, parse_nak_delay
 from supercluster.broker.jetstream.consumer_ops import Op, OpKind, encode_ops
 from supercluster.broker.jetstream.consumer_state import ConsumerState
 from supercluster.broker.jetstream.feed import Feed
+from supercluster.broker.jetstream.handout import cut_to_bytes, joined, new_replies, shown_items
+from supercluster.broker.jetstream.message_source import MessageBatch, MessageSource
 from supercluster.broker.jetstream.pull import (
     Delivery,
     HasInterest,
@@ -32,45 +33,6 @@ from supercluster.broker.jetstream.redelivery import RedeliveryQueue
 # One pump hands out at most this much, so that one consumer cannot hold up a turn of the loop.
 PUMP_MESSAGES_MAX = 4096
 PUMP_BYTES_MAX = 4 * 1024 * 1024
-
-
-@dataclass(slots=True)
-class MessageBatch:
-    """Stored messages as parallel lists, in rising order of sequence."""
-
-    seqs: Sequence[int]
-    subjects: Sequence[bytes]
-    headers: Sequence[bytes]
-    payloads: Sequence[bytes | memoryview]
-    times: Sequence[int]
-    """Leader time of each message's entry, Unix nanoseconds."""
-
-    def __len__(self) -> int:
-        return len(self.seqs)
-
-
-class MessageSource(Protocol):
-    """A stream's committed messages, as its consumers read them."""
-
-    @property
-    def first_seq(self) -> int: ...
-
-    @property
-    def last_seq(self) -> int: ...
-
-    def read(self, from_seq: int, count_max: int, bytes_max: int) -> MessageBatch:
-        """Stored messages from `from_seq` on, without those that were removed; empty only when there are none. May
-        end early (at an entry's end, say), but holds at least one message whatever `bytes_max` is."""
-        ...
-
-    def next_matching(self, filters: Sequence[str], from_seq: int) -> int | None:
-        """A sequence of at least `from_seq` before which no message matches (`SubjectIndex.next_matching`); None when
-        no message from there on matches."""
-        ...
-
-    def pending_count(self, filters: Sequence[str], after_seq: int) -> int:
-        """How many stored messages behind `after_seq` match (all, without filters)."""
-        ...
 
 
 @dataclass(slots=True)
@@ -129,6 +91,19 @@ class ConsumerLeader:
         self.state.update_config(committed.config)
         self._feed.restart()
 
+    def rewind(
+        self, committed: ConsumerState, uncommitted_ops: Iterable[bytes] = (), *, last_seq: int
+    ) -> None:
+        """A proposal was not appended: go back to what the log holds (`uncommitted_ops`: this consumer's operations
+        in the entries behind the committed state). Requests go on waiting; replies that were promised are not sent,
+        and their clients repeat."""
+        self.state = committed.copy()
+        for ops in uncommitted_ops:
+            self.state.apply(ops, last_seq=last_seq)
+        self._feed = Feed(self.state)
+        self._again = RedeliveryQueue(self.state)
+        self._ops, self._acks, self._replies = [], [], []
+
     def close(self, code: int, text: str) -> list[Delivery]:
         """End every waiting request: 409 "Consumer Deleted", 409 "Leadership Change", 409 "Server Shutdown"."""
         return self._line.clear(code, text)
@@ -183,7 +158,7 @@ class ConsumerLeader:
         else:
             self.has_more = bool(self._line)
         if delivered:
-            self._ops.append(Op(OpKind.DELIVERED, _joined(delivered), now_ns))
+            self._ops.append(Op(OpKind.DELIVERED, joined(delivered), now_ns))
 
     def _account(self, request: Waiting, count: int, now_ns: int) -> None:
         if count:
@@ -220,22 +195,11 @@ class ConsumerLeader:
             return [], 0, None
         state = self.state
         pending = max(self._feed.pending(source), len(batch))
-        first_cseq = state.delivered_cseq + 1
-        prefix = self._prefix + "1."
-        replies = [
-            f"{prefix}{seq}.{cseq}.{time_ns}.{left}".encode()
-            for seq, cseq, time_ns, left in zip(
-                batch.seqs,
-                range(first_cseq, first_cseq + len(batch)),
-                batch.times,
-                range(pending - 1, pending - 1 - len(batch), -1),
-                strict=True,
-            )
-        ]
-        items = self._items(batch, replies)
+        replies = new_replies(self._prefix, batch, state.delivered_cseq + 1, pending)
+        items = shown_items(batch, replies, headers_only=state.config.headers_only)
         ended = None
         if request.bytes_left:
-            ended = _cut_to_bytes(request, items)
+            ended = cut_to_bytes(request, items)
         if not items:
             return items, 0, ended
         seqs = batch.seqs[: len(items)]
@@ -245,12 +209,6 @@ class ConsumerLeader:
             self._again.add(now_ns + state.config.wait_ns(1), seqs)
         delivered.append(seqs)
         return items, sum(map(len, batch.payloads)), ended
-
-    def _items(self, batch: MessageBatch, replies: Sequence[bytes]) -> list[Item]:
-        if not self.state.config.headers_only:
-            return list(zip(batch.subjects, replies, batch.headers, batch.payloads, strict=True))
-        headers = [_with_size(h, len(p)) for h, p in zip(batch.headers, batch.payloads, strict=True)]
-        return [(s, r, h, b"") for s, r, h in zip(batch.subjects, replies, headers, strict=True)]
 
     def _again_items(
         self, source: MessageSource, request: Waiting, count_max: int, now_ns: int
@@ -278,9 +236,9 @@ class ConsumerLeader:
             cseq = state.delivered_cseq + 1 + len(given)
             pending = self._feed.pending(source)
             reply = f"{self._prefix}{times + 1}.{seq}.{cseq}.{batch.times[0]}.{pending}".encode()
-            found = self._items(batch, [reply])
+            found = shown_items(batch, [reply], headers_only=state.config.headers_only)
             if request.bytes_left:
-                ended = _cut_to_bytes(request, found)
+                ended = cut_to_bytes(request, found)
             if found:
                 due.pop()
                 items += found
@@ -378,9 +336,8 @@ class ConsumerLeader:
         self._feed.removed(seq, subject)
 
     def on_purged(self, first_seq: int) -> None:
-        """The stream removed many messages; it begins at `first_seq` now."""
+        """The stream begins at `first_seq` now. Cheap when nothing of this consumer's was before it."""
         self.state.drop_below(first_seq)
-        self._feed.restart()
 
     # ---- time -----------------------------------------------------------------------------------------------------
 
@@ -396,46 +353,13 @@ class ConsumerLeader:
         return self.active_ns + threshold_ns if threshold_ns else None
 
     def is_inactive(self, now_ns: int, has_interest: HasInterest) -> bool:
-        """Nobody used the consumer for its inactive_threshold: the group deletes it by an entry."""
+        """Nobody used the consumer for its inactive_threshold: the group deletes it by an entry. After a True it is
+        asked for again only when another threshold is over, so that one entry is proposed at a time."""
         threshold_ns = self.state.config.inactive_threshold_ns
         if not threshold_ns or now_ns < self.active_ns + threshold_ns:
             return False
-        if any(has_interest(request.inbox) for request in self._line):
-            self.active_ns = now_ns
-            return False
-        return True
-
-
-def _joined(parts: list[Sequence[int]]) -> Sequence[int]:
-    """Rising stretches of sequences as one."""
-    if len(parts) == 1:
-        return parts[0]
-    return [seq for part in parts for seq in part]
-
-
-def _cut_to_bytes(request: Waiting, items: list[Item]) -> Item | None:
-    """Leave in `items` what fits into the request's bytes; a status that ends it when something does not."""
-    left = request.bytes_left
-    for index, item in enumerate(items):
-        size = len(item[0]) + len(item[1]) + len(item[2]) + len(item[3])
-        if size > left:
-            del items[index:]
-            request.bytes_left = left
-            pending = (("Nats-Pending-Messages", request.left - index), ("Nats-Pending-Bytes", left))
-            return status(request.inbox, 409, "Message Size Exceeds MaxBytes", *pending)
-        left -= size
-    request.bytes_left = left
-    if left > 0 or request.left <= len(items):
-        return None
-    # Bytes that came out even end the request too: nothing else could fit, and 0 would mean "no bound".
-    pending = (("Nats-Pending-Messages", request.left - len(items)), ("Nats-Pending-Bytes", 0))
-    return status(request.inbox, 409, "Message Size Exceeds MaxBytes", *pending)
-
-
-def _with_size(header: bytes, size: int) -> bytes:
-    """headers_only: the header with the payload's size added."""
-    line = b"Nats-Msg-Size: %d\r\n\r\n" % size
-    return header[:-2] + line if header else b"NATS/1.0\r\n" + line
+        self.active_ns = now_ns
+        return not any(has_interest(request.inbox) for request in self._line)
 
 
 __all__ = ["ConsumerLeader", "Delivery", "MessageBatch", "MessageSource", "Outbox"]

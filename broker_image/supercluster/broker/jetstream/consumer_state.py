@@ -231,9 +231,16 @@ class ConsumerState:
     def drop_below(self, first_seq: int) -> None:
         """The stream removed everything before `first_seq` (purge, limits): nothing of it is pending any more, and
         the position is at least there. Called by the state machine of the stream, on every replica."""
-        for seq in [seq for seq in self.pending if seq < first_seq]:
+        gone: list[int] = []
+        for seq in self.pending:
+            if seq >= first_seq:
+                break
+            gone.append(seq)
+        for seq in gone:
             del self.pending[seq]
             self.deliveries.pop(seq, None)
+        if not gone and self.delivered_sseq >= first_seq - 1:
+            return
         self.delivered_sseq = max(self.delivered_sseq, first_seq - 1)
         self._raise_floor()
 

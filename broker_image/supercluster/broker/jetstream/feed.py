@@ -9,13 +9,10 @@ it cannot follow.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream.consumer_state import ConsumerState
 from supercluster.broker.jetstream.filters import compile_filters, literals
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.consumer import MessageBatch, MessageSource
+from supercluster.broker.jetstream.message_source import MessageBatch, MessageSource
 
 # A filtered read looks at no more than this many messages, so that one pump stays short.
 SCAN_MAX = 8192
@@ -65,6 +62,9 @@ class Feed:
             return len(chosen) + source.pending_count(filters, chosen[-1])
         if self._wanted is None:
             return source.pending_count((), state.next_sseq - 1)
+        if source.first_seq > self._next:
+            # What was not delivered yet was removed from the stream's head, so the count begins anew there.
+            self._next, self._counted_to = source.first_seq, -1
         if self._counted_to < 0:
             self._pending = source.pending_count(filters, max(state.next_sseq, self._next) - 1)
         elif last_seq > self._counted_to:
@@ -157,7 +157,7 @@ class Feed:
             return None
         if len(kept) == len(batch):
             return batch
-        return type(batch)(
+        return MessageBatch(
             [batch.seqs[i] for i in kept],
             [batch.subjects[i] for i in kept],
             [batch.headers[i] for i in kept],

@@ -1,0 +1,46 @@
+"""What consumers read: batches of a stream's committed messages, and the seam behind which the stream is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(slots=True)
+class MessageBatch:
+    """Stored messages as parallel lists, in rising order of sequence."""
+
+    seqs: Sequence[int]
+    subjects: Sequence[bytes]
+    headers: Sequence[bytes]
+    payloads: Sequence[bytes | memoryview]
+    times: Sequence[int]
+    """Leader time of each message's entry, Unix nanoseconds."""
+
+    def __len__(self) -> int:
+        return len(self.seqs)
+
+
+class MessageSource(Protocol):
+    """A stream's committed messages, as its consumers read them."""
+
+    @property
+    def first_seq(self) -> int: ...
+
+    @property
+    def last_seq(self) -> int: ...
+
+    def read(self, from_seq: int, count_max: int, bytes_max: int) -> MessageBatch:
+        """Stored messages from `from_seq` on, without those that were removed; empty only when there are none. May
+        end early (at an entry's end, say), but holds at least one message whatever `bytes_max` is."""
+        ...
+
+    def next_matching(self, filters: Sequence[str], from_seq: int) -> int | None:
+        """A sequence of at least `from_seq` before which no message matches (`SubjectIndex.next_matching`); None when
+        no message from there on matches."""
+        ...
+
+    def pending_count(self, filters: Sequence[str], after_seq: int) -> int:
+        """How many stored messages behind `after_seq` match (all, without filters)."""
+        ...

@@ -91,7 +91,9 @@ class RaftLog(Protocol):
         ...
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Append entries that follow `last_index` without a gap.
+        """Append entries that follow `last_index` without a gap. A CONFIG entry is durable when the call returns,
+        whatever the fsync policy: a member that lost one might take an older membership for the one in force and elect
+        itself by it (SF-4).
 
         Raises:
             DiskError: nothing of them was kept.

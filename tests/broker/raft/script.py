@@ -6,7 +6,7 @@ A script is a story: comments, and commands each followed by `----` and what hap
 Commands: `config k=v…`, `group voters=a,b learners=c`, `add m`, `elect m`, `tick m`, `deliver [count]`, `run ms`,
 `propose m text`, `cut m n`, `isolate m`, `heal`, `drop`, `crash m [lose=index]`, `restart m [doubtful]`, `sync m`,
 `disk m full|ok`, `drop-head m index`, `transfer m to`, `change m on=index voters=… learners=… [joint] [stay]`,
-`read m number`, `wake m [node]`, `state`, `log m`.
+`read m number`, `wake m [node]`, `state`, `log m`. For a member, `leader` names whoever leads.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ class Script:
     def run(self, line: str) -> list[str]:
         """Do one command; what happened, line by line."""
         words = line.split()
+        leader = self.world.leader()
+        words = [leader.id if word == "leader" and leader is not None else word for word in words]
         name, plain = words[0], [word for word in words[1:] if "=" not in word]
         named = dict(word.split("=", 1) for word in words[1:] if "=" in word)
         command: Callable[..., None] = getattr(self, "do_" + name.replace("-", "_"))

@@ -81,9 +81,12 @@ class Snapshot:
     state: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ready:
-    """What a turn has to do, in this order: make `hard_state` durable, install `snapshot`, then everything else."""
+    """What a turn has to do, in this order: make `hard_state` durable, install `snapshot`, then everything else.
+
+    One per group and turn, so it is not frozen: that would double its cost.
+    """
 
     hard_state: tuple[int, str] | None = None
     """(term, vote): durable before any message leaves and before anything else here is acted upon (SF-4)."""

@@ -7,7 +7,7 @@ it does not answer.
 from __future__ import annotations
 
 from supercluster.broker.raft.confchange import Membership
-from supercluster.broker.raft.config import ReadState, Role, Snapshot
+from supercluster.broker.raft.config import NEVER_MS, ReadState, Role, Snapshot
 from supercluster.broker.raft.entry import Entry, EntryKind
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.raft.leading import Leading
@@ -52,7 +52,8 @@ class Following(Leading):
             self._incoming = None
         else:
             self._heard_leader_ms = self._now_ms
-            self._reset_election_timer()
+            if self._election_due_ms != NEVER_MS:
+                self._election_due_ms = self._now_ms + self._timeout_ms()
         if self.doubtful and self._doubt_target is None and not isinstance(message, InstallSnapshot):
             self._doubt_target = message.last_index
 
@@ -108,11 +109,14 @@ class Following(Leading):
             if first <= last_index:
                 self.log.truncate_after(first - 1)
                 self._track.truncate_after(first - 1)
+                self._reset_election_timer()
                 self._matched = min(self._matched, first - 1)
         self.log.append(entries)
         for entry in entries:
             if entry.kind == EntryKind.CONFIG:
                 self._track.add(Membership.decode(entry.payload), entry.index)
+                # A learner that became a voter may stand from now on.
+                self._reset_election_timer()
         self._last_time_ns = entries[-1].time_ns
         return end
 

@@ -41,8 +41,14 @@ class Leading(Sending):
         self._term_start = self.log.last_index + 1
         self.progress = {}
         self._sync_progress()
-        self._heartbeat_due_ms = self._now_ms + self.config.heartbeat_ms
+        self._heartbeat_due_ms = self._next_beat_ms()
         self._append_own(EntryKind.NOOP, b"", 0)
+
+    def _next_beat_ms(self) -> int:
+        """At multiples of the interval: the heartbeats of all groups that a pair of nodes shares leave in one turn, and
+        so in one frame (RP-3)."""
+        interval_ms = self.config.heartbeat_ms
+        return self._now_ms - self._now_ms % interval_ms + interval_ms
 
     def _sync_progress(self) -> None:
         """Feed the members in force, and for a while those that were just removed, so that they learn of it (SF-5)."""
@@ -108,7 +114,7 @@ class Leading(Sending):
             self.quiesced = False
             for progress in self.progress.values():
                 progress.heard_ms = self._now_ms
-            self._heartbeat_due_ms = self._now_ms + self.config.heartbeat_ms
+            self._heartbeat_due_ms = self._next_beat_ms()
 
     # Answers.
 
@@ -248,7 +254,7 @@ class Leading(Sending):
         if self.quiesced or self._now_ms < self._heartbeat_due_ms:
             return
         late_ms = self._now_ms - self._heartbeat_due_ms
-        self._heartbeat_due_ms = self._now_ms + self.config.heartbeat_ms
+        self._heartbeat_due_ms = self._next_beat_ms()
         if late_ms > self.config.heartbeat_ms:
             # This process itself stood still: the answers may be waiting in its buffers.
             for progress in self.progress.values():

@@ -1,0 +1,157 @@
+"""The brokers over NATS: the JetStream API with the operator's user, on one kept connection per super-cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import nats
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+
+from supercluster.reconcilers.planners.plan import Manifest
+from supercluster.reconcilers.ports import (
+    BrokersRefusedError,
+    BrokersUnreachableError,
+    BrokerTarget,
+    Json,
+    mapping,
+)
+
+log = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT_S = 1.0
+REQUEST_TIMEOUT_S = 2.0
+# Creating is answered once the brokers in contact have the new map and the group has a leader.
+WRITE_TIMEOUT_S = 5.0
+RECONNECT_WAIT_S = 0.1
+STREAM_NOT_FOUND = 10059
+PAGES_MAX = 1_000
+
+
+class NatsBrokers:
+    """Connections to brokers, made when they are needed and kept."""
+
+    def __init__(self) -> None:
+        self._clients: dict[tuple[str, str], tuple[BrokerTarget, Client]] = {}
+        self._locks: dict[tuple[str, str], asyncio.Lock] = {}
+
+    async def close(self) -> None:
+        for _, client in self._clients.values():
+            await _close(client)
+        self._clients.clear()
+
+    async def stream_info(self, target: BrokerTarget, name: str) -> Json | None:
+        try:
+            return await self._ask(target, f"STREAM.INFO.{name}")
+        except BrokersRefusedError as error:
+            if error.err_code == STREAM_NOT_FOUND:
+                return None
+            raise
+
+    async def create_stream(self, target: BrokerTarget, config: Manifest) -> Json:
+        return await self._ask(target, f"STREAM.CREATE.{config['name']}", config, WRITE_TIMEOUT_S)
+
+    async def update_stream(self, target: BrokerTarget, config: Manifest) -> Json:
+        return await self._ask(target, f"STREAM.UPDATE.{config['name']}", config, WRITE_TIMEOUT_S)
+
+    async def delete_stream(self, target: BrokerTarget, name: str) -> None:
+        try:
+            await self._ask(target, f"STREAM.DELETE.{name}", timeout_s=WRITE_TIMEOUT_S)
+        except BrokersRefusedError as error:
+            if error.err_code != STREAM_NOT_FOUND:
+                raise
+
+    async def stream_infos(self, target: BrokerTarget) -> list[Json]:
+        found: list[Json] = []
+        for _ in range(PAGES_MAX):
+            answer = await self._ask(target, "STREAM.LIST", {"offset": len(found)})
+            page = [dict(mapping(entry)) for entry in answer.get("streams") or ()]
+            found += page
+            if not page or len(found) >= int(answer.get("total", 0)):
+                return found
+        raise BrokersUnreachableError(f"the list of streams did not end after {PAGES_MAX} pages")
+
+    async def _ask(
+        self,
+        target: BrokerTarget,
+        call: str,
+        body: Mapping[str, Any] | None = None,
+        timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> Json:
+        client = await self._client(target)
+        payload = json.dumps(body).encode() if body is not None else b""
+        try:
+            message = await client.request(f"$JS.API.{call}", payload, timeout=timeout_s)
+        except (NatsError, TimeoutError, OSError) as error:
+            words = str(error) or type(error).__name__
+            raise BrokersUnreachableError(f"{call}: {words}") from error
+        return read_answer(call, message.data)
+
+    async def _client(self, target: BrokerTarget) -> Client:
+        key = (target.namespace, target.super_cluster)
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            kept = self._clients.get(key)
+            if kept is not None:
+                known, client = kept
+                same_user = (known.user, known.password) == (target.user, target.password)
+                reachable = set(known.servers) & set(target.servers)
+                if same_user and reachable and client.is_connected:
+                    return client
+                del self._clients[key]
+                await _close(client)
+            client = await _connect(target)
+            self._clients[key] = (target, client)
+            return client
+
+
+async def _connect(target: BrokerTarget) -> Client:
+    async def on_error(error: Exception) -> None:
+        log.info(
+            "connection to the brokers", extra={"super_cluster": target.super_cluster, "error": str(error)}
+        )
+
+    try:
+        return await nats.connect(
+            servers=list(target.servers),
+            user=target.user,
+            password=target.password,
+            name="supercluster-operator",
+            connect_timeout=CONNECT_TIMEOUT_S,
+            # A connection that breaks is made anew, with the brokers that are ready then.
+            allow_reconnect=False,
+            max_reconnect_attempts=1,
+            reconnect_time_wait=RECONNECT_WAIT_S,
+            error_cb=on_error,
+        )
+    except (NatsError, TimeoutError, OSError) as error:
+        words = str(error) or type(error).__name__
+        raise BrokersUnreachableError(f"{', '.join(target.servers)}: {words}") from error
+
+
+async def _close(client: Client) -> None:
+    try:
+        await client.close()
+    except (NatsError, OSError) as error:
+        log.info("closing a connection", extra={"error": str(error)})
+
+
+def read_answer(call: str, data: bytes) -> Json:
+    """The answer of the JetStream API, or its error as an exception."""
+    try:
+        answer = json.loads(data)
+    except ValueError as error:
+        raise BrokersUnreachableError(f"{call}: the answer is not JSON") from error
+    if not isinstance(answer, dict):
+        raise BrokersUnreachableError(f"{call}: the answer is no object")
+    problem = answer.get("error")
+    if isinstance(problem, dict):
+        raise BrokersRefusedError(
+            int(problem.get("code", 500)),
+            int(problem.get("err_code", 0)),
+            str(problem.get("description", "")),
+        )
+    return answer

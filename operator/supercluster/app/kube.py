@@ -1,0 +1,273 @@
+"""The API server over HTTP: the few calls that the operator and the command line make.
+
+Requests that can be repeated are, a bounded number of times, when the server is away or overloaded. Errors come out as
+`KubeError` with the server's own words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Self
+
+import aiohttp
+from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+
+from supercluster.api import API_VERSION
+from supercluster.app.kubeconfig import Connection
+from supercluster.reconcilers.planners.plan import MANAGED_BY, Manifest, Note
+from supercluster.reconcilers.ports import Json, KubeError, mapping
+
+log = logging.getLogger(__name__)
+
+REQUEST_TIMEOUT_S = 15
+ATTEMPTS_MAX = 3
+EVENT_MESSAGE_CHARACTERS_MAX = 1024
+_PASSING = frozenset({0, 429, 500, 502, 503, 504})
+
+PLURALS = {
+    "SuperCluster": "superclusters",
+    "Cluster": "clusters",
+    "Stream": "streams",
+    "StatefulSet": "statefulsets",
+    "Service": "services",
+    "ConfigMap": "configmaps",
+    "Secret": "secrets",
+    "Pod": "pods",
+    "PersistentVolumeClaim": "persistentvolumeclaims",
+    "PodDisruptionBudget": "poddisruptionbudgets",
+    "Lease": "leases",
+    "Event": "events",
+    "CustomResourceDefinition": "customresourcedefinitions",
+    "Namespace": "namespaces",
+}
+
+
+class KubeClient:
+    """A connection to one API server."""
+
+    def __init__(
+        self, connection: Connection, *, field_manager: str = MANAGED_BY, identity: str = ""
+    ) -> None:
+        self._connection = connection
+        self._field_manager = field_manager
+        self._identity = identity or field_manager
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        context = self._connection.ssl_context()
+        connector = aiohttp.TCPConnector(ssl=context if context is not None else True, limit=32)
+        self._session = aiohttp.ClientSession(
+            connector=connector, timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S)
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        content_type: str = "application/json",
+        query: Mapping[str, str] | None = None,
+        repeatable: bool = True,
+    ) -> Json:
+        """One request, repeated while the server is away if that does no harm.
+
+        Raises:
+            KubeError: it was refused, or the server could not be asked.
+        """
+        retrying = AsyncRetrying(
+            stop=stop_after_attempt(ATTEMPTS_MAX if repeatable else 1),
+            wait=wait_exponential_jitter(initial=0.1, max=2, jitter=0.1),
+            retry=retry_if_exception(lambda error: isinstance(error, KubeError) and error.status in _PASSING),
+            reraise=True,
+        )
+        answer: Json = await retrying(self._request_once, method, path, body, content_type, query)
+        return answer
+
+    async def _request_once(
+        self, method: str, path: str, body: Any, content_type: str, query: Mapping[str, str] | None
+    ) -> Json:
+        assert self._session is not None, "use `async with`"
+        headers = {"Accept": "application/json"}
+        token = self._connection.bearer_token()
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        data = None
+        if body is not None:
+            headers["Content-Type"] = content_type
+            data = json.dumps(body).encode()
+        url = f"{self._connection.server}{path}"
+        try:
+            async with self._session.request(
+                method, url, data=data, headers=headers, params=query
+            ) as response:
+                text = await response.text()
+                status = response.status
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            words = str(error) or type(error).__name__
+            raise KubeError(0, "Unreachable", f"the API server {self._connection.server}: {words}") from error
+        return _read_answer(status, text)
+
+    async def get(self, api_version: str, kind: str, namespace: str, name: str) -> Json | None:
+        try:
+            return await self.request("GET", object_path(api_version, kind, namespace, name))
+        except KubeError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def list(self, api_version: str, kind: str, namespace: str | None, selector: str = "") -> Json:
+        """A list; namespace None is all of them. Items get the kind and version that lists leave out."""
+        query = {"labelSelector": selector} if selector else None
+        answer = await self.request("GET", object_path(api_version, kind, namespace), query=query)
+        for item in answer.get("items") or ():
+            item.setdefault("apiVersion", api_version)
+            item.setdefault("kind", kind)
+        return answer
+
+    async def apply(
+        self, manifest: Manifest, *, force: bool = True, query: Mapping[str, str] | None = None
+    ) -> Json:
+        metadata = manifest["metadata"]
+        path = object_path(
+            manifest["apiVersion"], manifest["kind"], metadata.get("namespace"), metadata["name"]
+        )
+        parameters = {
+            "fieldManager": self._field_manager,
+            "force": "true" if force else "false",
+            **(query or {}),
+        }
+        return await self.request(
+            "PATCH", path, body=manifest, content_type="application/apply-patch+yaml", query=parameters
+        )
+
+    async def create(self, manifest: Manifest) -> Json:
+        path = object_path(manifest["apiVersion"], manifest["kind"], manifest["metadata"].get("namespace"))
+        return await self.request(
+            "POST", path, body=manifest, query={"fieldManager": self._field_manager}, repeatable=False
+        )
+
+    async def replace(self, manifest: Manifest) -> Json:
+        metadata = manifest["metadata"]
+        path = object_path(
+            manifest["apiVersion"], manifest["kind"], metadata.get("namespace"), metadata["name"]
+        )
+        return await self.request("PUT", path, body=manifest, query={"fieldManager": self._field_manager})
+
+    async def merge_patch(
+        self, api_version: str, kind: str, namespace: str, name: str, patch: Manifest, *, status: bool = False
+    ) -> Json:
+        path = object_path(api_version, kind, namespace, name) + ("/status" if status else "")
+        return await self.request(
+            "PATCH",
+            path,
+            body=patch,
+            content_type="application/merge-patch+json",
+            query={"fieldManager": self._field_manager},
+        )
+
+    async def delete(self, api_version: str, kind: str, namespace: str, name: str, uid: str) -> None:
+        path = object_path(api_version, kind, namespace, name)
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+        try:
+            await self.request("DELETE", path, body=body)
+        except KubeError as error:
+            if error.status not in (404, 409):
+                raise
+
+    async def emit(self, regarding: Manifest, note: Note) -> None:
+        """Post an event; the same event again raises its count instead of adding another object."""
+        event = event_manifest(regarding, note, self._identity, datetime.now(UTC))
+        metadata = event["metadata"]
+        try:
+            try:
+                await self.create(event)
+            except KubeError as error:
+                if error.status != 409:
+                    raise
+                there = await self.get("v1", "Event", metadata["namespace"], metadata["name"])
+                patch = {
+                    "count": int((there or {}).get("count", 1)) + 1,
+                    "lastTimestamp": event["lastTimestamp"],
+                }
+                await self.merge_patch("v1", "Event", metadata["namespace"], metadata["name"], patch)
+        except (TimeoutError, KubeError) as error:
+            log.warning("event not posted", extra={"reason": str(note.reason), "error": str(error)})
+
+    async def has_resource(self, api_version: str, plural: str) -> bool:
+        """Does the server serve a resource? (discovery)"""
+        path = "/api/v1" if api_version == "v1" else f"/apis/{api_version}"
+        try:
+            answer = await self.request("GET", path)
+        except KubeError as error:
+            if error.status == 404:
+                return False
+            raise
+        return any(mapping(entry).get("name") == plural for entry in answer.get("resources") or ())
+
+
+def _read_answer(status: int, text: str) -> Json:
+    try:
+        answer = json.loads(text) if text else {}
+    except ValueError:
+        answer = {}
+    if status < 400:
+        return answer if isinstance(answer, dict) else {}
+    words = mapping(answer)
+    message = str(words.get("message") or text[:500] or "no message")
+    raise KubeError(status, str(words.get("reason") or "Error"), message)
+
+
+def object_path(api_version: str, kind: str, namespace: str | None, name: str | None = None) -> str:
+    """The path of a collection or an object."""
+    root = "/api/v1" if api_version == "v1" else f"/apis/{api_version}"
+    scope = f"/namespaces/{namespace}" if namespace else ""
+    plural = PLURALS.get(kind) or _guessed_plural(kind)
+    return f"{root}{scope}/{plural}" + (f"/{name}" if name else "")
+
+
+def _guessed_plural(kind: str) -> str:
+    word = kind.lower()
+    if word.endswith("y"):
+        return f"{word[:-1]}ies"
+    return f"{word}es" if word.endswith(("s", "x", "ch")) else f"{word}s"
+
+
+def event_manifest(regarding: Manifest, note: Note, identity: str, now: datetime) -> Json:
+    """A core/v1 Event whose name is the same for the same words about the same object."""
+    metadata = mapping(regarding.get("metadata"))
+    message = note.message[:EVENT_MESSAGE_CHARACTERS_MAX]
+    words = f"{metadata.get('uid')}/{note.reason}/{message}"
+    name = f"{metadata.get('name')}.{hashlib.sha256(words.encode()).hexdigest()[:16]}"
+    when = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": metadata.get("namespace") or "default"},
+        "involvedObject": {
+            "apiVersion": regarding.get("apiVersion") or API_VERSION,
+            "kind": regarding.get("kind"),
+            "namespace": metadata.get("namespace"),
+            "name": metadata.get("name"),
+            "uid": metadata.get("uid"),
+            "resourceVersion": metadata.get("resourceVersion"),
+        },
+        "reason": str(note.reason),
+        "message": message,
+        "type": "Warning" if note.warning else "Normal",
+        "source": {"component": MANAGED_BY},
+        "reportingComponent": MANAGED_BY,
+        "reportingInstance": identity,
+        "firstTimestamp": when,
+        "lastTimestamp": when,
+        "count": 1,
+    }

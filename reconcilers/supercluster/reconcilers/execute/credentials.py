@@ -1,0 +1,40 @@
+"""The content of a credentials Secret: what is missing is made, what is there stays (ARCHITECTURE.md names the files)."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from supercluster.reconcilers.observe.views import secret_json
+from supercluster.reconcilers.planners.naming import OPERATOR_USER, ROUTE_USER
+from supercluster.reconcilers.planners.super_cluster import APPLICATION, OPERATOR, ROUTE
+from supercluster.reconcilers.ports import mapping
+
+ACCOUNT = "$G"
+
+
+def completed(
+    secret: Mapping[str, Any], missing: tuple[str, ...], application_user: str, password: Callable[[], str]
+) -> dict[str, str]:
+    """The Secret's data with the missing users made."""
+    data = {str(key): str(value) for key, value in mapping(secret.get("data")).items()}
+    users = [dict(mapping(user)) for user in secret_json(secret, "users.json").get("users") or ()]
+    route = dict(secret_json(secret, "cluster.json"))
+    wanted = {APPLICATION: (application_user, "client"), OPERATOR: (OPERATOR_USER, "operator")}
+    for part in missing:
+        if part == ROUTE:
+            entry = {"user": ROUTE_USER, "password": password()}
+            route = {"accept": [*(route.get("accept") or ()), entry], "send": entry}
+            continue
+        name, role = wanted[part]
+        users = [user for user in users if user.get("user") != name]
+        users.append({"user": name, "password": password(), "account": ACCOUNT, "role": role})
+    data["users.json"] = _encoded({"users": users})
+    data["cluster.json"] = _encoded(route)
+    return data
+
+
+def _encoded(content: Mapping[str, Any]) -> str:
+    return b64encode((json.dumps(content, indent=1) + "\n").encode()).decode()

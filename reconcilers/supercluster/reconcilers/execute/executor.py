@@ -1,0 +1,144 @@
+"""Carries out a step against Kubernetes or the brokers, and shows the cache what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from supercluster.api import API_VERSION
+from supercluster.reconcilers.execute.credentials import completed
+from supercluster.reconcilers.observe.cache import ObjectCache, Resource
+from supercluster.reconcilers.planners.plan import (
+    MANAGED_BY,
+    Apply,
+    CreateStream,
+    DeleteObject,
+    DeleteStream,
+    MakeCredentials,
+    SetFinalizers,
+    Step,
+    UpdateStream,
+)
+from supercluster.reconcilers.planners.stream_config import changed_fields
+from supercluster.reconcilers.ports import (
+    Brokers,
+    BrokersUnreachableError,
+    BrokerTarget,
+    Kube,
+    KubeError,
+    mapping,
+)
+
+
+class StepRefusedError(Exception):
+    """The step can't succeed as things are; the words are for the resource's condition."""
+
+
+@dataclass(slots=True)
+class Executor:
+    kube: Kube
+    brokers: Brokers
+    cache: ObjectCache
+    password: Callable[[], str]
+
+    async def run(self, resource: Resource, step: Step, target: BrokerTarget | str) -> None:
+        """Carry out one step for a resource.
+
+        Raises:
+            KubeError, BrokersUnreachableError, BrokersRefusedError: it was not carried out.
+            StepRefusedError: it was not, and trying again is no use until something changes.
+        """
+        match step:
+            case Apply():
+                await self._apply(step)
+            case DeleteObject():
+                await self.kube.delete(step.api_version, step.kind, step.namespace, step.name, step.uid)
+                if step.kind == "Pod":
+                    return
+                there = await self.kube.get(step.api_version, step.kind, step.namespace, step.name)
+                known = self.cache.get(step.kind, step.namespace, step.name)
+                if there is not None:
+                    self.cache.put(there)
+                elif known is not None:
+                    self.cache.remove(known)
+            case MakeCredentials():
+                await self._make_credentials(step)
+            case SetFinalizers():
+                await self._set_finalizers(resource, step)
+            case CreateStream() | UpdateStream() | DeleteStream():
+                if isinstance(target, str):
+                    raise BrokersUnreachableError(target)
+                await self._stream_step(step, target)
+
+    async def _apply(self, step: Apply) -> None:
+        metadata = step.manifest["metadata"]
+        kind, namespace, name = step.manifest["kind"], metadata["namespace"], metadata["name"]
+        if self.cache.get(kind, namespace, name) is None:
+            there = await self.kube.get(step.manifest["apiVersion"], kind, namespace, name)
+            if there is not None and not _made_by_us(there):
+                raise StepRefusedError(
+                    f"{kind} {name} exists in namespace {namespace} and was not made by {MANAGED_BY}; rename it or "
+                    "this resource"
+                )
+        self.cache.put(await self.kube.apply(step.manifest))
+
+    async def _make_credentials(self, step: MakeCredentials) -> None:
+        metadata = step.manifest["metadata"]
+        there = await self.kube.get("v1", "Secret", metadata["namespace"], metadata["name"])
+        data = completed(there or {}, step.missing, step.application_user, self.password)
+        if there is None:
+            self.cache.put(await self.kube.create({**step.manifest, "data": data}))
+            return
+        if not _made_by_us(there):
+            raise StepRefusedError(
+                f"Secret {metadata['name']} exists and was not made by {MANAGED_BY}; rename the Secret or this resource"
+            )
+        # The version makes sure that nobody's new password is overwritten by one that we made from an older look.
+        patch = {"metadata": {"resourceVersion": there["metadata"]["resourceVersion"]}, "data": data}
+        self.cache.put(
+            await self.kube.merge_patch("v1", "Secret", metadata["namespace"], metadata["name"], patch)
+        )
+
+    async def _set_finalizers(self, resource: Resource, step: SetFinalizers) -> None:
+        metadata = resource.metadata
+        patch = {"metadata": {"finalizers": list(step.finalizers), "resourceVersion": step.resource_version}}
+        try:
+            body = await self.kube.merge_patch(
+                API_VERSION, type(resource).__name__, metadata.namespace, metadata.name, patch
+            )
+        except KubeError as error:
+            if error.status == 404 and not step.finalizers:
+                return
+            raise
+        if metadata.deletion_timestamp is not None and not step.finalizers:
+            known = self.cache.get(type(resource).__name__, metadata.namespace, metadata.name)
+            if known is not None:
+                self.cache.remove(known)
+            return
+        self.cache.put(body)
+
+    async def _stream_step(
+        self, step: CreateStream | UpdateStream | DeleteStream, target: BrokerTarget
+    ) -> None:
+        if isinstance(step, DeleteStream):
+            await self.brokers.delete_stream(target, step.name)
+            return
+        if isinstance(step, CreateStream):
+            await self.brokers.create_stream(target, step.config)
+            return
+        answer = await self.brokers.update_stream(target, step.config)
+        left = [
+            field
+            for field in changed_fields(step.config, mapping(answer.get("config")))
+            if field in step.fields
+        ]
+        if left:
+            raise StepRefusedError(
+                f"the brokers took an update of {', '.join(step.fields)} and did not change: {', '.join(left)}"
+            )
+
+
+def _made_by_us(body: Mapping[str, Any]) -> bool:
+    labels = mapping(mapping(body.get("metadata")).get("labels"))
+    return labels.get("app.kubernetes.io/managed-by") == MANAGED_BY

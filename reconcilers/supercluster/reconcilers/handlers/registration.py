@@ -1,0 +1,107 @@
+"""What kopf watches: custom resources and the objects made for them. Each event feeds the cache and wakes workers.
+
+Only `on.event` handlers: they write nothing to the users' objects, no annotations and no finalizers of kopf's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import kopf
+
+from supercluster.api import GROUP, VERSION
+from supercluster.api.crd import KINDS
+from supercluster.reconcilers.handlers.wakes import concerned, matters
+from supercluster.reconcilers.observe.cache import MODELS, ObjectCache, is_ours, key_of
+from supercluster.reconcilers.ports import Key
+
+# (group, version, plural) of what is made for clusters; the budget's version depends on the server.
+CHILDREN = (
+    ("", "v1", "pods"),
+    ("", "v1", "services"),
+    ("", "v1", "configmaps"),
+    ("", "v1", "secrets"),
+    ("", "v1", "persistentvolumeclaims"),
+    ("apps", "v1", "statefulsets"),
+)
+
+
+@dataclass(slots=True)
+class Intake:
+    """Takes events in."""
+
+    cache: ObjectCache
+    wake: Callable[[Key], None]
+    _mattered: dict[Key, tuple[Any, ...]] = field(default_factory=dict)
+
+    def take(self, kind_of_event: str | None, body: Mapping[str, Any]) -> None:
+        """One event; None is a line of the first list."""
+        if not is_ours(body):
+            return
+        key = key_of(body)
+        if kind_of_event == "DELETED":
+            # Who is concerned is asked before the object is forgotten: it may be known by what it says itself.
+            keys = tuple(concerned(self.cache, body))
+            self.cache.remove(body)
+            self._mattered.pop(key, None)
+        else:
+            self.cache.put(body)
+            if key.kind in MODELS and not self._is_new(key, body):
+                return
+            keys = tuple(concerned(self.cache, body))
+        for each in dict.fromkeys(keys):
+            self.wake(each)
+
+    def _is_new(self, key: Key, body: Mapping[str, Any]) -> bool:
+        now = matters(body)
+        if self._mattered.get(key) == now:
+            return False
+        self._mattered[key] = now
+        return True
+
+    def sweep(
+        self, kind: str, listed: list[Mapping[str, Any]], version: int, namespaces: tuple[str, ...]
+    ) -> None:
+        """Compare with a full list: what it lacks, and was not written after it, was deleted unseen."""
+        there = {key_of(body) for body in listed}
+        for body in listed:
+            self.take(None, body)
+        for key in self.cache.all_keys():
+            if key.kind != kind or key in there or (namespaces and key.namespace not in namespaces):
+                continue
+            known = self.cache.get(key.kind, key.namespace, key.name)
+            text = str((known or {}).get("metadata", {}).get("resourceVersion", "0"))
+            if known is not None and text.isdigit() and int(text) <= version:
+                self.take("DELETED", known)
+
+
+def build_registry(intake: Intake, budget_group_version: str) -> kopf.OperatorRegistry:
+    """kopf's registry with all handlers."""
+    registry = kopf.OperatorRegistry()
+
+    async def on_event(event: Mapping[str, Any], **_: Any) -> None:
+        intake.take(event.get("type"), dict(event["object"]))
+
+    budget_group, _, budget_version = budget_group_version.partition("/")
+    children = (*CHILDREN, (budget_group, budget_version, "poddisruptionbudgets"))
+    watched = [(GROUP, VERSION, kind.plural) for kind in KINDS] + list(children)
+    for group, version, plural in watched:
+        kopf.on.event(group, version, plural, id=f"watch-{plural}", registry=registry)(on_event)
+    return registry
+
+
+def build_settings() -> kopf.OperatorSettings:
+    """kopf's settings: it watches, and does nothing else."""
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.posting.loggers = False
+    settings.peering.standalone = True
+    # Nothing is stored with our handlers; should kopf ever have to, then in status and never in annotations.
+    settings.persistence.progress_storage = kopf.StatusProgressStorage(field="status.kopf")
+    settings.persistence.diffbase_storage = kopf.StatusDiffBaseStorage(field="status.kopf-last")
+    # A server that goes away without a word is noticed by this silence.
+    settings.watching.server_timeout = 300
+    settings.watching.client_timeout = 330
+    return settings

@@ -1,0 +1,188 @@
+"""A round: observe, plan, carry out one step, and again until there is none; then patch the status.
+
+A round that is cut off anywhere leaves nothing that the next one could not see.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from supercluster.api import API_VERSION, Cluster, Stream, SuperCluster
+from supercluster.api.common import Condition
+from supercluster.api.conditions import ConditionType, EventReason, Reason
+from supercluster.reconcilers.execute.executor import Executor, StepRefusedError
+from supercluster.reconcilers.observe.cache import MODELS, ObjectCache, Resource
+from supercluster.reconcilers.observe.look import (
+    broker_target,
+    look_at_cluster,
+    look_at_stream,
+    look_at_super_cluster,
+)
+from supercluster.reconcilers.planners.cluster import plan_cluster
+from supercluster.reconcilers.planners.manifests import OperatorDefaults
+from supercluster.reconcilers.planners.plan import Note, Plan, Step
+from supercluster.reconcilers.planners.status import Conditions, status_patch
+from supercluster.reconcilers.planners.stream import plan_stream
+from supercluster.reconcilers.planners.super_cluster import plan_super_cluster
+from supercluster.reconcilers.ports import (
+    Brokers,
+    BrokersRefusedError,
+    BrokersUnreachableError,
+    Clock,
+    Key,
+    Kube,
+    KubeError,
+    mapping,
+)
+from supercluster.reconcilers.worker import Outcome
+
+log = logging.getLogger(__name__)
+
+# A cluster takes seven steps from nothing. A round that goes on beyond this many is going in circles.
+STEPS_PER_ROUND_MAX = 24
+
+
+@dataclass(slots=True)
+class Counters:
+    """For /metrics."""
+
+    rounds: dict[str, int] = field(default_factory=dict)
+    steps: dict[str, int] = field(default_factory=dict)
+    failures: dict[str, int] = field(default_factory=dict)
+
+    @staticmethod
+    def add(counter: dict[str, int], label: str) -> None:
+        counter[label] = counter.get(label, 0) + 1
+
+
+@dataclass(slots=True)
+class Rounds:
+    """What every round needs."""
+
+    kube: Kube
+    brokers: Brokers
+    cache: ObjectCache
+    executor: Executor
+    clock: Clock
+    defaults: OperatorDefaults
+    counters: Counters = field(default_factory=Counters)
+
+    async def reconcile(self, key: Key) -> Outcome:
+        """One round of one resource."""
+        self.counters.add(self.counters.rounds, key.kind)
+        refusal: str | None = None
+        for _ in range(STEPS_PER_ROUND_MAX):
+            body = self.cache.get(key.kind, key.namespace, key.name)
+            if body is None:
+                return Outcome(gone=True)
+            try:
+                resource = self._resource(key)
+            except ValidationError as error:
+                return await self._tell_invalid(key, body, error)
+            plan = await self._plan(resource, refusal)
+            if not plan.steps or refusal is not None:
+                await self._tell(key, body, plan)
+                return Outcome(plan.recheck_after_ms, failed=refusal is not None)
+            step = plan.steps[0]
+            try:
+                await self._carry_out(key, body, resource, step)
+            except StepRefusedError as error:
+                refusal = str(error)
+            except BrokersRefusedError as error:
+                if error.is_passing:
+                    return await self._fail(key, body, plan, step, error)
+                refusal = f"{step}: {error}"
+            except KubeError as error:
+                if not error.is_invalid:
+                    return await self._fail(key, body, plan, step, error)
+                refusal = f"{step}: {error}"
+            except BrokersUnreachableError as error:
+                return await self._fail(key, body, plan, step, error)
+            else:
+                if plan.wait_after_step:
+                    await self._tell(key, body, plan)
+                    return Outcome(plan.recheck_after_ms)
+        log.warning(
+            "a round did not come to an end", extra={"resource": str(key), "steps": STEPS_PER_ROUND_MAX}
+        )
+        return Outcome(failed=True)
+
+    def _resource(self, key: Key) -> Resource:
+        resource = self.cache.parsed(MODELS[key.kind], key.namespace, key.name)
+        assert isinstance(resource, SuperCluster | Cluster | Stream)
+        return resource
+
+    async def _plan(self, resource: Resource, refusal: str | None) -> Plan:
+        now = self.clock.now()
+        if isinstance(resource, SuperCluster):
+            return plan_super_cluster(resource, look_at_super_cluster(self.cache, resource), now)
+        if isinstance(resource, Cluster):
+            observed = await look_at_cluster(self.cache, self.brokers, resource)
+            return plan_cluster(resource, replace(observed, refusal=refusal), self.defaults, now)
+        seen = await look_at_stream(self.cache, self.brokers, resource)
+        return plan_stream(resource, replace(seen, refusal=refusal), now)
+
+    async def _carry_out(self, key: Key, body: Mapping[str, Any], resource: Resource, step: Step) -> None:
+        super_cluster = (
+            resource.metadata.name if isinstance(resource, SuperCluster) else resource.spec.super_cluster
+        )
+        target = broker_target(self.cache, key.namespace, super_cluster)
+        log.info("step", extra={"resource": str(key), "step": str(step)})
+        await self.executor.run(resource, step, target)
+        self.counters.add(self.counters.steps, type(step).__name__)
+        if step.note is not None:
+            await self.kube.emit(body, step.note)
+
+    async def _tell(self, key: Key, body: Mapping[str, Any], plan: Plan) -> None:
+        """Events of the plan, then its status; an object that is gone needs neither."""
+        for note in plan.notes:
+            await self.kube.emit(body, note)
+        if plan.status_patch is None:
+            return
+        try:
+            patched = await self.kube.merge_patch(
+                API_VERSION, key.kind, key.namespace, key.name, {"status": plan.status_patch}, status=True
+            )
+        except KubeError as error:
+            if error.status != 404:
+                raise
+            return
+        self.cache.put(patched)
+
+    async def _fail(
+        self, key: Key, body: Mapping[str, Any], plan: Plan, step: Step, error: Exception
+    ) -> Outcome:
+        """A step that may succeed later. A stale look is no failure worth telling: the next one is fresh."""
+        if isinstance(error, KubeError) and error.status == 409:
+            log.info("stale look", extra={"resource": str(key), "step": str(step)})
+            return Outcome(recheck_after_ms=50, failed=True)
+        self.counters.add(self.counters.failures, key.kind)
+        log.warning("step failed", extra={"resource": str(key), "step": str(step), "error": str(error)})
+        await self._tell(key, body, plan)
+        if not isinstance(error, BrokersUnreachableError | BrokersRefusedError):
+            await self.kube.emit(body, Note.done(EventReason.STEP_FAILED, f"{step}: {error}"))
+        return Outcome(failed=True)
+
+    async def _tell_invalid(self, key: Key, body: Mapping[str, Any], error: ValidationError) -> Outcome:
+        problems = "; ".join(
+            f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"
+            for problem in error.errors()[:5]
+        )
+        old = [
+            Condition.model_validate(entry)
+            for entry in mapping(body.get("status")).get("conditions") or ()
+            if mapping(entry).get("type") in set(ConditionType)
+        ]
+        generation = int(mapping(body.get("metadata")).get("generation", 1))
+        conditions = Conditions(tuple(old), generation, self.clock.now())
+        for type_ in (ConditionType.ACCEPTED, ConditionType.READY):
+            conditions.put(type_, False, Reason.INVALID_OBJECT, problems)
+        status = {"conditions": [condition.to_object() for condition in conditions.result()]}
+        patch = status_patch({"conditions": [c.to_object() for c in old]}, status)
+        await self._tell(key, body, Plan(status_patch=patch, notes=conditions.notes()))
+        return Outcome()

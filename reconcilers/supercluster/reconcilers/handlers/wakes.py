@@ -1,0 +1,63 @@
+"""Whose worker an event wakes: the resource itself, and those whose plans read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from supercluster.api import Cluster, Stream
+from supercluster.reconcilers.observe.cache import ObjectCache, key_of
+from supercluster.reconcilers.planners.plan import LABEL_CLUSTER, LABEL_SUPER_CLUSTER
+from supercluster.reconcilers.ports import Key, mapping
+
+
+def concerned(cache: ObjectCache, body: Mapping[str, Any]) -> Iterator[Key]:
+    """Keys of the workers that a change of this object concerns."""
+    key, spec = key_of(body), mapping(body.get("spec"))
+    labels = mapping(mapping(body.get("metadata")).get("labels"))
+    if key.kind == "SuperCluster":
+        yield key
+        yield from _members(cache, key.namespace, key.name)
+    elif key.kind in ("Cluster", "Stream"):
+        yield key
+        super_cluster = str(spec.get("superCluster", ""))
+        yield Key("SuperCluster", key.namespace, super_cluster)
+        if key.kind == "Cluster":
+            yield from _members(cache, key.namespace, super_cluster)
+        else:
+            name = str(spec.get("name") or key.name)
+            yield from (_key(rival) for rival in cache.claimants(key.namespace, super_cluster, name))
+            yield from (_key(each) for each in cache.of_super_cluster(Cluster, key.namespace, super_cluster))
+    elif LABEL_CLUSTER in labels:
+        yield Key("Cluster", key.namespace, str(labels[LABEL_CLUSTER]))
+    elif LABEL_SUPER_CLUSTER in labels:
+        super_cluster = str(labels[LABEL_SUPER_CLUSTER])
+        yield Key("SuperCluster", key.namespace, super_cluster)
+        yield from (_key(each) for each in cache.of_super_cluster(Cluster, key.namespace, super_cluster))
+
+
+def _members(cache: ObjectCache, namespace: str, super_cluster: str) -> Iterator[Key]:
+    yield from (_key(each) for each in cache.of_super_cluster(Cluster, namespace, super_cluster))
+    yield from (_key(each) for each in cache.of_super_cluster(Stream, namespace, super_cluster))
+
+
+def _key(resource: Cluster | Stream) -> Key:
+    return Key(type(resource).__name__, resource.metadata.namespace, resource.metadata.name)
+
+
+def matters(body: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What of a custom resource can change somebody's plan. Figures in its status don't: they are written by us, and
+    waking for them would make a stream under load look at itself without end."""
+    metadata, status = mapping(body.get("metadata")), mapping(body.get("status"))
+    ready = [
+        mapping(c).get("status") for c in status.get("conditions") or () if mapping(c).get("type") == "Ready"
+    ]
+    return (
+        metadata.get("uid"),
+        metadata.get("generation"),
+        metadata.get("deletionTimestamp"),
+        tuple(metadata.get("finalizers") or ()),
+        status.get("replicas") if body.get("kind") == "Cluster" else None,
+        status.get("readyReplicas") if body.get("kind") == "Cluster" else None,
+        tuple(ready),
+    )

@@ -1,0 +1,145 @@
+"""Objects as events and our own writes showed them: the newest wins, so that we read what we wrote.
+
+Only custom resources and objects with our labels are in it. Models are parsed once per version of an object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from supercluster.api import Cluster, Stream, SuperCluster
+from supercluster.api.common import ApiModel
+from supercluster.reconcilers.planners.plan import LABEL_CLUSTER, LABEL_SUPER_CLUSTER
+from supercluster.reconcilers.ports import Key, mapping
+
+Resource = SuperCluster | Cluster | Stream
+MODELS: Mapping[str, type[Resource]] = {"SuperCluster": SuperCluster, "Cluster": Cluster, "Stream": Stream}
+ModelT = TypeVar("ModelT", bound=ApiModel)
+
+
+def key_of(body: Mapping[str, Any]) -> Key:
+    metadata = mapping(body.get("metadata"))
+    return Key(str(body.get("kind", "")), str(metadata.get("namespace", "")), str(metadata.get("name", "")))
+
+
+def is_ours(body: Mapping[str, Any]) -> bool:
+    """Custom resources, and what carries our labels."""
+    labels = mapping(mapping(body.get("metadata")).get("labels"))
+    return body.get("kind") in MODELS or LABEL_CLUSTER in labels or LABEL_SUPER_CLUSTER in labels
+
+
+class ObjectCache:
+    """What is known of Kubernetes now."""
+
+    def __init__(self) -> None:
+        self._objects: dict[Key, Mapping[str, Any]] = {}
+        self._models: dict[Key, ApiModel | ValidationError] = {}
+        self._by_owner: dict[tuple[str, str, str, str], set[Key]] = {}
+
+    def put(self, body: Mapping[str, Any]) -> bool:
+        """Take over an object unless a newer version of it is known. True when something is new."""
+        key, version = key_of(body), _version(body)
+        known = self._objects.get(key)
+        if known is not None and _uid(known) == _uid(body) and _version(known) >= version:
+            return False
+        self._forget(key)
+        self._objects[key] = body
+        for owner in _owners(body):
+            self._by_owner.setdefault(owner, set()).add(key)
+        return True
+
+    def remove(self, body: Mapping[str, Any]) -> bool:
+        """The object is no more; one of the same name that came later stays."""
+        key = key_of(body)
+        known = self._objects.get(key)
+        if known is None or _uid(known) != _uid(body):
+            return False
+        self._forget(key)
+        return True
+
+    def _forget(self, key: Key) -> None:
+        known = self._objects.pop(key, None)
+        self._models.pop(key, None)
+        for owner in _owners(known) if known is not None else ():
+            self._by_owner[owner].discard(key)
+            if not self._by_owner[owner]:
+                del self._by_owner[owner]
+
+    def get(self, kind: str, namespace: str, name: str) -> Mapping[str, Any] | None:
+        return self._objects.get(Key(kind, namespace, name))
+
+    def model(self, model: type[ModelT], namespace: str, name: str) -> ModelT | None:
+        """The resource as a model; None when it is not there or does not fit the schema."""
+        try:
+            return self.parsed(model, namespace, name)
+        except ValidationError:
+            return None
+
+    def parsed(self, model: type[ModelT], namespace: str, name: str) -> ModelT | None:
+        """The resource as a model.
+
+        Raises:
+            ValidationError: it is there and does not fit the schema.
+        """
+        key = Key(model.__name__, namespace, name)
+        body = self._objects.get(key)
+        if body is None:
+            return None
+        found = self._models.get(key)
+        if found is None:
+            try:
+                found = model.model_validate(body)
+            except ValidationError as error:
+                found = error
+            self._models[key] = found
+        if isinstance(found, ValidationError):
+            raise found
+        assert isinstance(found, model)
+        return found
+
+    def of_super_cluster(self, model: type[ModelT], namespace: str, super_cluster: str) -> tuple[ModelT, ...]:
+        """Clusters or Streams that name a super-cluster, in the order of their names."""
+        keys = self._by_owner.get((model.__name__, namespace, "super", super_cluster), set())
+        found = (self.model(model, namespace, key.name) for key in sorted(keys, key=lambda key: key.name))
+        return tuple(resource for resource in found if resource is not None)
+
+    def claimants(self, namespace: str, super_cluster: str, stream_name: str) -> tuple[Stream, ...]:
+        """Stream resources that declare one stream."""
+        keys = self._by_owner.get(("Stream", namespace, f"stream-of-{super_cluster}", stream_name), set())
+        found = (self.model(Stream, namespace, key.name) for key in keys)
+        return tuple(stream for stream in found if stream is not None)
+
+    def of_cluster(self, namespace: str, cluster: str) -> Iterator[Mapping[str, Any]]:
+        """Objects that were made for a Cluster."""
+        for key in sorted(self._by_owner.get(("", namespace, "cluster", cluster), set()), key=str):
+            yield self._objects[key]
+
+    def all_keys(self) -> tuple[Key, ...]:
+        return tuple(self._objects)
+
+
+def _uid(body: Mapping[str, Any]) -> str:
+    return str(mapping(body.get("metadata")).get("uid", ""))
+
+
+def _version(body: Mapping[str, Any]) -> int:
+    """Versions of one object grow; a server that does not count gives 0, and the last word is taken."""
+    text = str(mapping(body.get("metadata")).get("resourceVersion", ""))
+    return int(text) if text.isdigit() else 0
+
+
+def _owners(body: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+    key, metadata = key_of(body), mapping(body.get("metadata"))
+    spec = mapping(body.get("spec"))
+    if key.kind in ("Cluster", "Stream"):
+        super_cluster = str(spec.get("superCluster", ""))
+        yield key.kind, key.namespace, "super", super_cluster
+        if key.kind == "Stream":
+            yield "Stream", key.namespace, f"stream-of-{super_cluster}", str(spec.get("name") or key.name)
+        return
+    cluster = mapping(metadata.get("labels")).get(LABEL_CLUSTER)
+    if key.kind not in MODELS and cluster is not None:
+        yield "", key.namespace, "cluster", str(cluster)

@@ -1,0 +1,107 @@
+"""Objects of Kubernetes and answers of brokers, as the planners see them. Nothing here trusts what it reads."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from supercluster.api.stream import ReplicaStatus
+from supercluster.reconcilers.planners.cluster import ClaimView
+from supercluster.reconcilers.planners.rollout import GroupView, PodView
+from supercluster.reconcilers.planners.stream import StreamInfo
+from supercluster.reconcilers.planners.super_cluster import CredentialsView
+from supercluster.reconcilers.ports import mapping
+
+
+def pod_view(pod: Mapping[str, Any]) -> PodView:
+    metadata, status = mapping(pod.get("metadata")), mapping(pod.get("status"))
+    containers = [mapping(entry) for entry in status.get("containerStatuses") or ()]
+    return PodView(
+        name=str(metadata.get("name", "")),
+        uid=str(metadata.get("uid", "")),
+        ready=any(
+            mapping(c).get("type") == "Ready" and mapping(c).get("status") == "True"
+            for c in status.get("conditions") or ()
+        ),
+        running=any("running" in mapping(entry.get("state")) for entry in containers),
+        terminating=metadata.get("deletionTimestamp") is not None,
+        revision=str(mapping(metadata.get("labels")).get("controller-revision-hash", "")),
+        node=str(mapping(pod.get("spec")).get("nodeName", "")),
+        ip=str(status.get("podIP", "")),
+        restarts=sum(int(entry.get("restartCount", 0)) for entry in containers),
+    )
+
+
+def claim_view(claim: Mapping[str, Any]) -> ClaimView:
+    metadata = mapping(claim.get("metadata"))
+    return ClaimView(
+        name=str(metadata.get("name", "")),
+        uid=str(metadata.get("uid", "")),
+        terminating=metadata.get("deletionTimestamp") is not None,
+    )
+
+
+def secret_json(secret: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """One JSON file of a Secret; empty when it is missing or not JSON."""
+    try:
+        return mapping(json.loads(b64decode(str(mapping(secret.get("data"))[key]))))
+    except (KeyError, ValueError):
+        return {}
+
+
+def credentials_view(secret: Mapping[str, Any] | None) -> CredentialsView | None:
+    if secret is None:
+        return None
+    users = [mapping(user) for user in secret_json(secret, "users.json").get("users") or ()]
+    named = [user for user in users if user.get("user") and user.get("password")]
+    route = secret_json(secret, "cluster.json")
+    send = mapping(route.get("send"))
+    return CredentialsView(
+        passwords={str(user["user"]): str(user["password"]) for user in named},
+        operator_users=frozenset(str(user["user"]) for user in named if user.get("role") == "operator"),
+        has_route=bool(send.get("password"))
+        and dict(send) in [dict(mapping(a)) for a in route.get("accept") or ()],
+    )
+
+
+def stream_info(answer: Mapping[str, Any]) -> StreamInfo:
+    """A stream from STREAM.INFO's answer. The leader is not among its own `replicas` there; it is added."""
+    cluster, state = mapping(answer.get("cluster")), mapping(answer.get("state"))
+    leader = str(cluster.get("leader") or "")
+    replicas = list(_followers(cluster.get("replicas") or ()))
+    if leader:
+        replicas = [entry for entry in replicas if entry.name != leader]
+        replicas.append(ReplicaStatus(name=leader, leader=True, current=True))
+    return StreamInfo(
+        config=mapping(answer.get("config")),
+        leader=leader,
+        replicas=tuple(replicas),
+        messages=int(state.get("messages", 0)),
+        bytes=int(state.get("bytes", 0)),
+        first_sequence=int(state.get("first_seq", 0)),
+        last_sequence=int(state.get("last_seq", 0)),
+        consumers=int(state.get("consumer_count", 0)),
+    )
+
+
+def _followers(entries: Iterable[Any]) -> Iterable[ReplicaStatus]:
+    for entry in map(mapping, entries):
+        offline = bool(entry.get("offline", False))
+        yield ReplicaStatus(
+            name=str(entry.get("name", "")),
+            current=bool(entry.get("current", False)) and not offline,
+            offline=offline,
+            lag=int(entry.get("lag", 0)),
+        )
+
+
+def group_view(answer: Mapping[str, Any]) -> GroupView:
+    info = stream_info(answer)
+    return GroupView(
+        stream=str(info.config.get("name", "")),
+        leader=info.leader,
+        behind=tuple(sorted(replica.name for replica in info.replicas if not replica.current)),
+        replicas=int(info.config.get("num_replicas", 1)),
+    )

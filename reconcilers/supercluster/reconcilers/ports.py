@@ -1,0 +1,122 @@
+"""The seams of the reconcilers: Kubernetes, brokers and the clock are handed in.
+
+`app` implements them for the process; the tests do for themselves. Every call may raise the errors declared here and
+no others that a reconciler should know of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+from supercluster.reconcilers.planners.plan import Manifest, Note
+
+Json = dict[str, Any]
+
+
+class KubeError(Exception):
+    """The API server refused a request, or could not be asked (status 0)."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(f"{message} ({status} {reason})" if status else message)
+        self.status = status
+        self.reason = reason
+        self.message = message
+
+    @property
+    def is_invalid(self) -> bool:
+        """Trying again without a change is no use: the object itself is at fault."""
+        return self.status in (400, 422)
+
+
+class BrokersUnreachableError(Exception):
+    """No broker answered in time; asking again may help."""
+
+
+class BrokersRefusedError(Exception):
+    """The brokers answered with an error of the JetStream API."""
+
+    def __init__(self, code: int, err_code: int, description: str) -> None:
+        super().__init__(f"{description} (code {code}, error {err_code})")
+        self.code = code
+        self.err_code = err_code
+        self.description = description
+
+    @property
+    def is_passing(self) -> bool:
+        """The brokers can't answer just now (no leader, no room to work); asking again may help."""
+        return self.code >= 500
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerTarget:
+    """Where and as whom to talk to the brokers of a super-cluster."""
+
+    namespace: str
+    super_cluster: str
+    servers: tuple[str, ...]
+    user: str
+    password: str = field(repr=False)
+
+
+class Kube(Protocol):
+    """What reconcilers ask of the API server."""
+
+    async def get(self, api_version: str, kind: str, namespace: str, name: str) -> Json | None: ...
+
+    async def apply(self, manifest: Manifest) -> Json:
+        """Server-side apply with our field manager, taking fields back from others."""
+        ...
+
+    async def create(self, manifest: Manifest) -> Json: ...
+
+    async def merge_patch(
+        self, api_version: str, kind: str, namespace: str, name: str, patch: Manifest, *, status: bool = False
+    ) -> Json: ...
+
+    async def delete(self, api_version: str, kind: str, namespace: str, name: str, uid: str) -> None:
+        """Delete the object if it is still the one with that uid; one that is gone is no error."""
+        ...
+
+    async def emit(self, regarding: Manifest, note: Note) -> None:
+        """Post an event. Never fails: an event that can't be posted is logged."""
+        ...
+
+
+class Brokers(Protocol):
+    """What reconcilers ask of the brokers: the JetStream API with the operator's user."""
+
+    async def stream_info(self, target: BrokerTarget, name: str) -> Json | None: ...
+
+    async def create_stream(self, target: BrokerTarget, config: Manifest) -> Json: ...
+
+    async def update_stream(self, target: BrokerTarget, config: Manifest) -> Json: ...
+
+    async def delete_stream(self, target: BrokerTarget, name: str) -> None: ...
+
+    async def stream_infos(self, target: BrokerTarget) -> list[Json]: ...
+
+
+class Clock(Protocol):
+    def now(self) -> datetime: ...
+
+    async def sleep_ms(self, ms: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A resource that has a worker."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """The value if it is a mapping, else an empty one: for reading objects that others may have written."""
+    return value if isinstance(value, Mapping) else {}

@@ -102,7 +102,7 @@ STEP = st.one_of(
 )
 
 
-def agrees(index: SubjectIndex, model: Model) -> None:
+def agrees(index: SubjectIndex, model: Model, limit: int) -> None:
     for subject in SUBJECTS:
         seqs = model.seqs[subject]
         assert index.count(subject) == len(seqs)
@@ -112,7 +112,8 @@ def agrees(index: SubjectIndex, model: Model) -> None:
             assert index.last_seq(subject) == (seqs[-1] if seqs else 0)
         else:
             assert index.last_seq(subject) > seqs[-1]
-    assert index.over(2) == sorted(s for s, seqs in model.seqs.items() if len(seqs) > 2)
+    if limit:
+        assert index.over(limit) == sorted(s for s, seqs in model.seqs.items() if len(seqs) > limit)
     for filters in FILTERS:
         found = model.matching(filters)
         assert index.total(*filters) == sum(map(len, found))
@@ -128,8 +129,8 @@ def agrees(index: SubjectIndex, model: Model) -> None:
                 assert total == len(behind)
 
 
-@given(st.lists(STEP, max_size=25))
-def test_the_index_agrees_with_its_model(steps: list[list[bytes] | tuple[str, int]]) -> None:
+@given(st.lists(STEP, max_size=25), st.sampled_from([0, 2, 1000]))
+def test_the_index_agrees_with_its_model(steps: list[list[bytes] | tuple[str, int]], limit: int) -> None:
     index, model = SubjectIndex(), Model()
     for step in steps:
         if isinstance(step, list):
@@ -147,7 +148,7 @@ def test_the_index_agrees_with_its_model(steps: list[list[bytes] | tuple[str, in
             before = index.snapshot()
             index = SubjectIndex.restore(before)
             assert index.snapshot() == before
-        agrees(index, model)
+        agrees(index, model, limit)
 
 
 def test_adding_many_at_once_is_adding_one_by_one() -> None:
@@ -174,6 +175,27 @@ def test_an_exact_bound_that_somebody_found_is_kept() -> None:
     index.fix_last(b"a", 5)
     assert index.last_is_exact(b"a")
     assert (index.last_seq(b"a"), index.first_seq_hint(b"a")) == (5, 5)
+
+
+def test_under_a_small_limit_per_subject_the_oldest_message_is_known_without_a_scan() -> None:
+    index = SubjectIndex()
+    assert index.over(2) == []
+    held: dict[bytes, list[int]] = defaultdict(list)
+    for seq in range(1, 301):
+        subject = b"key.%d" % (seq * 7 % 40)
+        index.add(subject, seq)
+        held[subject].append(seq)
+        if seq == 150:
+            index = SubjectIndex.restore(index.snapshot())
+        for crowded in index.over(2):
+            oldest = index.first_seq_hint(crowded)
+            assert oldest == held[crowded].pop(0)
+            index.remove(crowded, oldest)
+    assert index.over(2) == []
+    assert {s: index.count(s) for s in held} == dict.fromkeys(held, 2)
+    index.remove(b"key.7", held[b"key.7"][1])
+    assert index.last_is_exact(b"key.7")
+    assert index.last_seq(b"key.7") == held[b"key.7"][0]
 
 
 def test_subjects_over_a_limit_are_found_without_looking_at_all_of_them_again() -> None:

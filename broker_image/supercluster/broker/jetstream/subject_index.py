@@ -2,31 +2,37 @@
 
 Adding is the hot path of every replica: one dictionary operation a message. The first sequence is kept lazily: after
 a removal it is a lower bound ("not before"), which is exact again when one message is left; whoever needs it exactly
-scans on from there.
+scans on from there. Under a small max_msgs_per_subject, where every message costs a removal, the sequences of each
+subject are kept, so that nobody has to scan.
 """
 
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from supercluster.broker.jetstream.filters import compile_filters, literals
 
-_COUNT = struct.Struct("<I")
-_ROW = struct.Struct("<HBQQQ")
+_HEAD = struct.Struct("<Iq")
+_ROW = struct.Struct("<HBQQQI")
+# Up to this limit per subject the sequences themselves are kept: at most so many a subject.
+_KEEP_SEQS_UP_TO = 256
 
 
 class SubjectIndex:
     """Counts and bounds of a stream's subjects. Sequences are added in rising order."""
 
-    __slots__ = ("_limit", "_over", "_rows", "_stale_last")
+    __slots__ = ("_limit", "_over", "_rows", "_seqs", "_stale_last")
 
     def __init__(self) -> None:
         # subject → [count, first sequence or a lower bound of it, last sequence]
         self._rows: dict[bytes, list[int]] = {}
         self._limit = 0
         self._over: set[bytes] = set()
+        # subject → the sequences added since they are kept; all of the subject's when there are `count` of them.
+        self._seqs: dict[bytes, list[int]] | None = None
         # Subjects whose last message was removed while older ones stayed: their last sequence is an upper bound.
         self._stale_last: set[bytes] = set()
 
@@ -41,24 +47,36 @@ class SubjectIndex:
     def add(self, subject: bytes, seq: int) -> None:
         """A message of `subject` was stored at `seq`."""
         row = self._rows.get(subject)
-        if row is None:
-            self._rows[subject] = [1, seq, seq]
-        else:
-            row[0] += 1
-            row[2] = seq
-            if self._stale_last:
-                self._stale_last.discard(subject)
-            if self._limit and row[0] > self._limit:
-                self._over.add(subject)
+        if row is None or self._seqs is not None or self._stale_last or 0 < self._limit <= row[0]:
+            self.add_many((subject,), seq)
+            return
+        row[0] += 1
+        row[2] = seq
 
     def add_many(self, subjects: Sequence[bytes], first_seq: int) -> None:
         """Messages were stored at `first_seq`, `first_seq + 1` and so on."""
-        lasts = dict(zip(subjects, range(first_seq, first_seq + len(subjects)), strict=True))
-        if len(lasts) * 4 > len(subjects):
-            for seq, subject in enumerate(subjects, first_seq):
-                self.add(subject, seq)
-            return
-        # Few subjects: count and find the last ones in C, then touch each subject once.
+        if self._seqs is not None:
+            self._keep_seqs(self._seqs, subjects, first_seq)
+        if len(subjects) > 8:
+            lasts = dict(zip(subjects, range(first_seq, first_seq + len(subjects)), strict=True))
+            if len(lasts) * 4 <= len(subjects):
+                self._add_few(subjects, first_seq, lasts)
+                return
+        rows, limit, stale = self._rows, self._limit, self._stale_last
+        for seq, subject in enumerate(subjects, first_seq):
+            row = rows.get(subject)
+            if row is None:
+                rows[subject] = [1, seq, seq]
+                continue
+            row[0] += 1
+            row[2] = seq
+            if stale:
+                stale.discard(subject)
+            if limit and row[0] > limit:
+                self._over.add(subject)
+
+    def _add_few(self, subjects: Sequence[bytes], first_seq: int, lasts: dict[bytes, int]) -> None:
+        """Few subjects: they are counted, and their last sequences found, in C; each is touched once."""
         rows, limit = self._rows, self._limit
         for subject, count in Counter(subjects).items():
             row = rows.get(subject)
@@ -71,6 +89,15 @@ class SubjectIndex:
             if limit and row[0] > limit:
                 self._over.add(subject)
 
+    @staticmethod
+    def _keep_seqs(kept: dict[bytes, list[int]], subjects: Sequence[bytes], first_seq: int) -> None:
+        for seq, subject in enumerate(subjects, first_seq):
+            found = kept.get(subject)
+            if found is None:
+                kept[subject] = [seq]
+            else:
+                found.append(seq)
+
     def remove(self, subject: bytes, seq: int) -> None:
         """The message of `subject` at `seq` was removed.
 
@@ -82,14 +109,32 @@ class SubjectIndex:
             del self._rows[subject]
             self._over.discard(subject)
             self._stale_last.discard(subject)
+            if self._seqs is not None:
+                self._seqs.pop(subject, None)
             return
         row[0] -= 1
+        if self._seqs is not None and self._removed_kept(self._seqs, subject, seq, row):
+            return
         if seq == row[2]:
             self._stale_last.add(subject)
         if seq <= row[1]:
             row[1] = seq + 1
         if row[0] == 1 and subject not in self._stale_last:
             row[1] = row[2]
+
+    def _removed_kept(self, kept: dict[bytes, list[int]], subject: bytes, seq: int, row: list[int]) -> bool:
+        """Take a sequence out of those kept; True when they are all of the subject's, and the bounds exact by them."""
+        seqs = kept.get(subject)
+        if not seqs:
+            return False
+        at = bisect_left(seqs, seq)
+        if at < len(seqs) and seqs[at] == seq:
+            del seqs[at]
+        if len(seqs) != row[0]:
+            return False
+        row[1], row[2] = seqs[0], seqs[-1]
+        self._stale_last.discard(subject)
+        return True
 
     def fix_last(self, subject: bytes, seq: int) -> None:
         """Say the exact last sequence of a subject, after its last message was removed and older ones stayed."""
@@ -130,12 +175,19 @@ class SubjectIndex:
         if limit <= 0:
             return []
         if limit != self._limit:
-            self._limit = limit
-            self._over = {subject for subject, row in self._rows.items() if row[0] > limit}
+            self._watch(limit)
+            if not 1 < limit <= _KEEP_SEQS_UP_TO:
+                self._seqs = None
+            elif self._seqs is None:
+                self._seqs = {}
             return sorted(self._over)
         found = sorted(s for s in self._over if self.count(s) > limit)
         self._over = set(found)
         return found
+
+    def _watch(self, limit: int) -> None:
+        self._limit = limit
+        self._over = {subject for subject, row in self._rows.items() if row[0] > limit}
 
     # ---- filters --------------------------------------------------------------------------------------------------
 
@@ -213,10 +265,15 @@ class SubjectIndex:
 
     def snapshot(self) -> bytes:
         """The index as bytes: equal indexes give equal bytes."""
-        pieces = [_COUNT.pack(len(self._rows))]
+        kept = self._seqs if self._seqs is not None else {}
+        pieces = [_HEAD.pack(len(self._rows), self._limit if self._seqs is not None else 0)]
         for subject, (count, first, last) in sorted(self._rows.items()):
-            pieces.append(_ROW.pack(len(subject), subject in self._stale_last, count, first, last))
+            seqs = kept.get(subject, ())
+            stale = subject in self._stale_last
+            pieces.append(_ROW.pack(len(subject), stale, count, first, last, len(seqs)))
             pieces.append(subject)
+            if seqs:
+                pieces.append(struct.pack(f"<{len(seqs)}Q", *seqs))
         return b"".join(pieces)
 
     @classmethod
@@ -227,20 +284,26 @@ class SubjectIndex:
             ValueError: the bytes are cut off or longer than they say.
         """
         index = cls()
-        rows = index._rows
+        rows, kept = index._rows, {}
         try:
-            (total,) = _COUNT.unpack_from(data, 0)
-            at = _COUNT.size
+            total, limit = _HEAD.unpack_from(data, 0)
+            at = _HEAD.size
             for _ in range(total):
-                size, stale, count, first, last = _ROW.unpack_from(data, at)
+                size, stale, count, first, last, seqs = _ROW.unpack_from(data, at)
                 at += _ROW.size
                 subject = data[at : at + size]
                 rows[subject] = [count, first, last]
                 if stale:
                     index._stale_last.add(subject)
                 at += size
+                if seqs:
+                    kept[subject] = list(struct.unpack_from(f"<{seqs}Q", data, at))
+                    at += 8 * seqs
         except struct.error as problem:
             raise ValueError(f"subject index snapshot is cut off: {problem}") from None
         if at != len(data) or len(rows) != total:
             raise ValueError(f"subject index snapshot has {len(data)} bytes, {at} were expected")
+        if limit:
+            index._seqs = kept
+            index._watch(limit)
         return index

@@ -105,7 +105,11 @@ class RaftLog(Protocol):
         ...
 
     def entries(self, first: int, last: int, bytes_max: int) -> list[Entry]:
-        """Entries first … last in order, at least one when held, ending before `bytes_max` is passed."""
+        """Entries first … last in order, at least one when held, ending before `bytes_max` is passed.
+
+        Raises:
+            DiskError: a record is damaged or cannot be read.
+        """
         ...
 
     def reset(self, base_index: int, base_term: int) -> None:

@@ -14,6 +14,7 @@ class MemoryLog:
     def __init__(self, *, sync_at_once: bool = True) -> None:
         self.sync_at_once = sync_at_once
         self.fail = False
+        self.fail_reads = False
         self._base = (0, 0)
         self._entries: list[Entry] = []
         self._persisted = 0
@@ -63,6 +64,8 @@ class MemoryLog:
         self._persisted = min(self._persisted, index)
 
     def entries(self, first: int, last: int, bytes_max: int) -> list[Entry]:
+        if self.fail_reads:
+            raise DiskError("record damaged", "memory")
         if first <= self._base[0]:
             return []
         found: list[Entry] = []

@@ -190,6 +190,20 @@ def test_a_member_outside_the_membership_neither_votes_nor_stands() -> None:
     assert refusals_in(stranger.ready().messages) == ["a"]
 
 
+def test_a_leader_that_cannot_read_its_log_steps_down() -> None:
+    world = led_world()
+    world.propose("a", "x")
+    world.disks["a"].log.fail_reads = True
+    world.nodes["a"].propose(b"y", time_ns=0)
+    ready = world.nodes["a"].ready()
+    assert ready.disk_error is not None
+    assert not world.nodes["a"].is_leader
+    world.disks["a"].log.fail_reads = False
+    world.run(3000)
+    assert world.leader() is not None
+    assert {node.commit_index for node in world.nodes.values()} == {world.nodes["b"].log.last_index}
+
+
 def test_a_snapshot_over_the_limit_is_not_taken() -> None:
     world = World(config={"snapshot_bytes_max": 10})
     world.group("a b c")

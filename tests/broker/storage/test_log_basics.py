@@ -151,3 +151,19 @@ def test_a_log_says_the_same_after_it_was_opened_again(disk: OsDisk, clean: bool
     assert [log.index_of_seq(seq) for seq in (1, 40, 41, 43, 80)] == [1, 20, None, 22, 40]
     log.append(batches(41, 44, term=2))
     assert log.entries(38, 44, 1 << 20) == batches(38, 44, term=2)
+
+
+@pytest.mark.covers("SF-4", "RP-6")
+def test_a_membership_is_durable_at_once_whatever_the_policy(disk: OsDisk) -> None:
+    log, _ = reopen(disk)
+    log.append(batches(1, 2))
+    ticket = log.begin_sync()
+    assert ticket is not None, "two batches wait for their interval"
+    config = make_entry(index=3, term=1, kind=EntryKind.CONFIG, time_ns=0, payload=b"members")
+    log.append([config])
+    ticket.run()
+    log.finish_sync(ticket)
+    assert log.begin_sync() is None, "nothing is left to be made durable"
+    log.append(batches(4, 4))
+    assert log.begin_sync() is not None
+    log.close(clean=False)

@@ -322,7 +322,10 @@ class Leading(Sending):
         return low
 
     def _leader_ready(self) -> None:
-        """Once per turn: commit, then at most one append to each follower."""
-        self._advance_commit()
-        if self.role is Role.LEADER:
-            self._send_all()
+        """Once per turn: commit, then at most one append to each follower. A log that cannot be read makes no leader."""
+        try:
+            self._advance_commit()
+            if self.role is Role.LEADER:
+                self._send_all()
+        except DiskError as error:
+            self._disk_failed(error)

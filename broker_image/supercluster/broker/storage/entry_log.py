@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from supercluster.broker.raft.entry import Entry
+from supercluster.broker.raft.entry import Entry, EntryKind
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.cache import EntryCache
 from supercluster.broker.storage.checkpoint import Checkpoints
@@ -147,6 +147,14 @@ class EntryLog:
         if segment.size_bytes >= self._options.segment_bytes:
             segment.full = True
             self._unsealed.append(segment)
+        if any(entry.kind == EntryKind.CONFIG for entry in entries):
+            self._sync_membership()
+
+    def _sync_membership(self) -> None:
+        """A membership is durable whatever the policy: who lost one might elect itself by an older one (SF-4)."""
+        outstanding, self._ticket = self._ticket, None
+        self.sync()
+        self._ticket = outstanding
 
     def _new_segment(self, last: Segment | None) -> Segment:
         head = SegmentHead(

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import ParamSpec
 
 from supercluster.broker.net.facts import BrokerFacts
 from supercluster.broker.net.hooks import CoreHooks
@@ -26,6 +27,8 @@ from supercluster.broker.runtime.resolver import Resolver
 from supercluster.broker.runtime.settings import split_address
 
 log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
 
 HEARTBEAT_MS = 200
 CHECK_S = 0.1
@@ -192,11 +195,9 @@ class Mesh:
     def frame(self, link: Link, frame_type: int, body: memoryview) -> None:
         """A frame of a linked broker."""
         if frame_type >= CORE_TYPES_FROM:
-            if self._core is not None:
-                try:
-                    self._core.on_frame(link.peer.node, frame_type, body)
-                except Exception as error:
-                    self.turn.fail(error)
+            core = self._core
+            if core is not None:
+                self._tell_core(core.on_frame, link.peer.node, frame_type, body)
         elif frame_type == FrameType.MESSAGES:
             account, messages = frames.decode_messages(body)
             self.router.remote_messages(account, list(messages))
@@ -213,6 +214,12 @@ class Mesh:
             self._tell_urls()
         elif frame_type != FrameType.PING:
             raise FrameError(f"type {frame_type} is not known")
+
+    def _tell_core(self, call: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            call(*args, **kwargs)
+        except Exception as error:
+            self.turn.fail(error)
 
     # Handshake
 
@@ -308,7 +315,7 @@ class Mesh:
         if self.server.lame_duck:
             link.frame(FrameType.LEAVING, [], Channel.CONTROL)
         if self._core is not None:
-            self._core.on_link_up(peer)
+            self._tell_core(self._core.on_link_up, peer)
         self._tell_urls()
         if self._timer is None:
             self._checked_ms = self.clock.monotonic_ms()
@@ -340,7 +347,7 @@ class Mesh:
             gone = [(subject, queue, 0) for subject, queue in entries]
             self.router.remote_interest(link.peer.node, account, gone)
         if self._core is not None:
-            self._core.on_link_down(link.peer.node)
+            self._tell_core(self._core.on_link_down, link.peer.node)
         if not link.down.done():
             link.down.set_result(reason)
         self._tell_urls()
@@ -362,6 +369,8 @@ class Mesh:
                 if text != said:
                     log.warning("no link with %s at %s yet: %s", node, self._peers.get(node), text)
                     said = text
+            except Exception:
+                log.exception("linking with %s failed in an unexpected way; it is tried again", node)
             await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
             wait_s = min(2 * wait_s, BACKOFF_MAX_S)
 
@@ -407,7 +416,7 @@ class Mesh:
                     break
                 if now_ms - connection.sent_ms >= HEARTBEAT_MS and not connection.pending_bytes():
                     connection.write_frame(FrameType.PING, [])
-        self.turn.want()
+                    connection.flush()
         if self.links:
             self._timer = self.loop.call_later(CHECK_S, self._check)
 

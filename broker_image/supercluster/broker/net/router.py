@@ -107,6 +107,14 @@ class Router:
         """The route of a subject that a client published to, with its window or API flag."""
         sublist = account.sublist
         core = self._core
+        if subject.startswith(INBOX_PREFIX):
+            if core is not None and core.captures_inboxes(account.name):
+                match = sublist.lookup(subject)
+                match.window = core.capture(account.name, subject)
+            else:
+                match = sublist.match(subject)
+                match.window = None
+            return match
         if core is not None and subject.startswith((API_PREFIX, ACK_PREFIX)):
             if not sublist.first_token_is_wanted(b"$JS"):
                 return _API_ONLY
@@ -116,14 +124,9 @@ class Router:
             return match
         if not is_valid_literal(subject):
             return _INVALID
-        if core is not None and subject.startswith(INBOX_PREFIX) and core.captures_inboxes(account.name):
-            match = sublist.lookup(subject)
-            match.window = core.capture(account.name, subject)
-            return match
         match = sublist.match(subject)
         if match.window is UNRESOLVED:
-            inbox = subject.startswith(INBOX_PREFIX)
-            match.window = core.capture(account.name, subject) if core is not None and not inbox else None
+            match.window = core.capture(account.name, subject) if core is not None else None
         return match
 
     def offer_again(self, origin: ClientConnection, stream: str, message: Message) -> bool:

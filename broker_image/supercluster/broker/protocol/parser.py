@@ -139,13 +139,11 @@ class ClientParser:
             publish = known.get(line)
             if publish is None:
                 parts = line.split()
-                if (
-                    len(parts) == 4
-                    and parts[0] == b"PUB"
-                    and parts[3].isdigit()
-                    and len(parts[3]) <= _DIGITS_MAX
-                ):
+                count = len(parts)
+                if count == 4 and parts[0] == b"PUB" and parts[3].isdigit() and len(parts[3]) <= _DIGITS_MAX:
                     subject, reply, header_size, size = parts[1], parts[2], 0, int(parts[3])
+                elif count == 5 and parts[0] == b"HPUB" and _are_sizes(parts[3], parts[4]):
+                    subject, reply, header_size, size = parts[1], parts[2], int(parts[3]), int(parts[4])
                 else:
                     publish = self._operation(line, parts, events)
                     if publish is None:
@@ -228,10 +226,7 @@ class ClientParser:
     def _sizes(
         self, subject: bytes, reply: bytes, header: bytes, total: bytes, events: list[Event]
     ) -> tuple[bytes, bytes, int, int] | None:
-        if not (header.isdigit() and total.isdigit()) or max(len(header), len(total)) > _DIGITS_MAX:
-            self._fail(PARSER_ERROR, events)
-            return None
-        if int(header) > int(total):
+        if not _are_sizes(header, total):
             self._fail(PARSER_ERROR, events)
             return None
         return subject, reply, int(header), int(total)
@@ -239,3 +234,10 @@ class ClientParser:
     def _fail(self, text: str, events: list[Event]) -> None:
         self._failed = True
         events.append(Failed(text))
+
+
+def _are_sizes(header: bytes, total: bytes) -> bool:
+    """Are these digits that a publish may end with: header's size, size of both?"""
+    if not (header.isdigit() and total.isdigit()):
+        return False
+    return len(header) <= _DIGITS_MAX and len(total) <= _DIGITS_MAX and int(header) <= int(total)

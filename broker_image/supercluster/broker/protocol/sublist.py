@@ -110,11 +110,11 @@ class Sublist(Generic[S]):
 
     def match(self, subject: bytes) -> Match[S]:
         """Who wants the valid literal `subject`."""
+        if subject.startswith(INBOX_PREFIX):
+            return self._match_inbox(subject)
         found = self.cache.get(subject)
         if found is not None:
             return found
-        if subject.startswith(INBOX_PREFIX):
-            return self._match_inbox(subject)
         found = self.lookup(subject)
         if len(self.cache) >= CACHE_ENTRIES_MAX:
             self.cache.clear()
@@ -140,11 +140,10 @@ class Sublist(Generic[S]):
         dot = subject.rfind(b".")
         prefix = subject[:dot]
         prefixes = self._inbox_prefixes
-        if prefix in prefixes:
-            shared = prefixes[prefix]
-            if shared is not None:
-                return shared
-        else:
+        shared = prefixes.get(prefix)
+        if shared is not None:
+            return shared
+        if prefix not in prefixes:
             if len(prefixes) >= CACHE_ENTRIES_MAX:
                 prefixes.clear()
             frontier = self._frontier(prefix.split(b"."))

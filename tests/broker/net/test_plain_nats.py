@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import nats.errors
@@ -135,9 +134,9 @@ async def test_a_bad_subscription_subject_is_an_error_that_leaves_the_connection
 async def test_connections_beyond_the_limit_are_told_so(brokers: Any) -> None:
     (broker,) = await brokers.start(limits={"maxConnections": 1})
     await brokers.client(broker)
-    reader, writer = await asyncio.open_connection(broker.place.host, broker.client_port)
-    assert await reader.read() == b"-ERR 'maximum connections exceeded'\r\n"
-    writer.close()
+    raw = await brokers.raw(broker)
+    assert await raw.to_end() == b"-ERR 'maximum connections exceeded'\r\n"
+    await raw.close()
 
 
 async def test_a_silent_client_is_called_stale(brokers: Any) -> None:

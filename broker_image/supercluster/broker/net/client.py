@@ -106,10 +106,10 @@ class ClientConnection(asyncio.Protocol):
         self.started_ms = self.server.clock.monotonic_ms()
         self._transport.set_write_buffer_limits(high=self.server.limits.max_pending_bytes)
         refusal = self.server.connected(self)
+        self.push(self.server.info_line(self))
         if refusal:
             self.close(refusal)
             return
-        self.push(self.server.info_line(self))
         self.authenticated = not self.server.auth_required
         wait_ms = (
             self.server.limits.ping_interval_ms if self.authenticated else self.server.limits.auth_timeout_ms
@@ -181,7 +181,7 @@ class ClientConnection(asyncio.Protocol):
     def error(self, text: str) -> None:
         """Send -ERR; the connection stays."""
         self.server.counts.errors_sent += 1
-        self.push(b"-ERR '%b'\r\n" % text.encode())
+        self.push(_error_line(text))
 
     # Router
 
@@ -211,7 +211,7 @@ class ClientConnection(asyncio.Protocol):
                     self.router.no_responders(self, message[1])
                 else:
                     self.error(
-                        f"Stream '{stream}' takes no messages: a publish to '{_shown(message[0])}' was dropped"
+                        f"Stream {stream} takes no messages: a publish to {_shown(message[0])} was dropped"
                     )
             waiting.messages.clear()
             waiting.since_ms = now_ms
@@ -260,7 +260,7 @@ class ClientConnection(asyncio.Protocol):
         if transport is None:
             return
         if tell and not self._fin_sent:
-            transport.write(b"-ERR '%b'\r\n" % reason.encode())
+            transport.write(_error_line(reason))
         transport.close()
         self.server.loop.call_later(CLOSE_WAIT_S, transport.abort)
 
@@ -394,6 +394,12 @@ class ClientConnection(asyncio.Protocol):
             self.router.unsubscribe(subscription)
         self.subscriptions.clear()
         self.turn.want()
+
+
+def _error_line(text: str) -> bytes:
+    """-ERR as one line, whatever names are in the text."""
+    plain = "".join(sign if sign.isprintable() and sign != "'" else " " for sign in text)
+    return b"-ERR '%b'\r\n" % plain.encode()
 
 
 def _size(message: Message) -> int:

@@ -37,7 +37,6 @@ def info_line(
         "version": NATS_VERSION,
         "proto": PROTOCOL,
         "git_commit": f"supercluster-{VERSION}",
-        "go": "",
         "host": facts.host,
         "port": facts.port,
         "headers": True,
@@ -45,7 +44,6 @@ def info_line(
         "client_id": client_id,
         "client_ip": client_ip,
         "cluster": facts.cluster,
-        "domain": "",
         "supercluster": facts.super_cluster,
     }
     if facts.jetstream:

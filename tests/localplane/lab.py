@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
 from supercluster.localplane import client as api
 from supercluster.localplane.agent import Agent
@@ -190,7 +191,8 @@ class Lab:
         return path.read_text() if path.exists() else ""
 
     async def create(self, kind: Kind, body: Json) -> Json:
-        return await self.client.create(kind, body)
+        """Make an object; the caches that tests look at have it when this returns."""
+        return await self.agent.cluster.create(kind, body)
 
     async def delete(self, kind: Kind, name: str, grace_s: int | None = None) -> None:
         await self.client.delete(kind, ("default" if kind.is_namespaced else "", name), grace_s=grace_s)
@@ -222,3 +224,15 @@ class Labs:
             plane, client = self.open.pop()
             await client.close()
             await plane.stop()
+
+
+@pytest.fixture
+async def labs(tmp_path: Path) -> AsyncIterator[Labs]:
+    found = Labs(tmp_path / "state")
+    yield found
+    await found.stop()
+
+
+@pytest.fixture
+async def lab(labs: Labs) -> Lab:
+    return await labs.start()

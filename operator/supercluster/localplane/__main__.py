@@ -8,6 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
+from supercluster.localplane.node.agent import StateInUse
 from supercluster.localplane.plane import Plane
 
 DEFAULT_NODES = 3
@@ -18,7 +19,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         prog="python -m supercluster.localplane",
         description="A Kubernetes API on loopback with controllers and simulated nodes whose pods are local processes."
         " For laptops and tests only: one process, no replication, no isolation between pods.",
-        epilog="Exit codes: 0 clean stop, 1 unexpected error, 2 bad arguments, 3 the address is in use.",
+        epilog="Exit codes: 0 clean stop, 1 unexpected error, 2 bad arguments, 3 the address or the directory is in use.",
     )
     parser.add_argument(
         "--state", type=Path, required=True, help="directory for state, logs, kubeconfig and ready.json"
@@ -57,6 +58,9 @@ def main(argv: list[str] | None = None) -> int:
     arguments = _arguments(argv)
     try:
         asyncio.run(run(arguments.state.absolute(), arguments.port, arguments.nodes))
+    except StateInUse as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 3
     except OSError as error:
         print(f"error: 127.0.0.1:{arguments.port}: {error}", file=sys.stderr)
         return 3

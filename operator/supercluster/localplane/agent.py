@@ -9,9 +9,12 @@ from pathlib import Path
 from supercluster.localplane.client import Client
 from supercluster.localplane.controllers.base import Cluster, Controller
 from supercluster.localplane.controllers.claims import ClaimController
+from supercluster.localplane.controllers.deployment import DeploymentController
 from supercluster.localplane.controllers.disruption import DisruptionController
 from supercluster.localplane.controllers.endpoints import EndpointsController
+from supercluster.localplane.controllers.job import JobController
 from supercluster.localplane.controllers.podgc import PodCollector
+from supercluster.localplane.controllers.replicaset import ReplicaSetController
 from supercluster.localplane.controllers.scheduling import Scheduler
 from supercluster.localplane.controllers.statefulset import StatefulSetController
 from supercluster.localplane.events import Recorder
@@ -24,6 +27,9 @@ NODES_MAX = 100
 def make_controllers(cluster: Cluster, recorder: Recorder, state_dir: Path) -> list[Controller]:
     return [
         StatefulSetController(cluster, recorder),
+        DeploymentController(cluster, recorder),
+        ReplicaSetController(cluster, recorder),
+        JobController(cluster, recorder),
         ClaimController(cluster, state_dir),
         EndpointsController(cluster),
         DisruptionController(cluster),

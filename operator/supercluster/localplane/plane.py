@@ -76,7 +76,11 @@ class Plane:
         await self.server.start(port=port)
         write_private(self.kubeconfig_path, kubeconfig(self.server.url, self.token, self.server.authority))
         if self.nodes:
-            self.agent = await start_agent(self.server.plain_url, self.token, self.state_dir, self.nodes)
+            try:
+                self.agent = await start_agent(self.server.plain_url, self.token, self.state_dir, self.nodes)
+            except BaseException:
+                await self.server.stop()
+                raise
         write_private(
             self.ready_path,
             json.dumps({"pid": os.getpid(), "url": self.server.url, "plainUrl": self.server.plain_url}),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from supercluster.localplane.apiserver import protobuf
 from supercluster.localplane.apiserver.errors import bad_request, unsupported_media_type
+from supercluster.localplane.apiserver.protobuf import ACCEPTED, MEDIA_TYPE
 
 Json = dict[str, Any]
 
 MAX_BODY_BYTES = 3 * 1024 * 1024
-ACCEPTED = ("application/json", "application/yaml")
 
 
 def decode(raw: bytes, content_type: str) -> Any:
@@ -22,6 +23,8 @@ def decode(raw: bytes, content_type: str) -> Any:
         return _json(raw)
     if media_type in ("application/yaml", "application/x-yaml", "text/yaml") or media_type.endswith("+yaml"):
         return _yaml(raw)
+    if media_type == MEDIA_TYPE:
+        return protobuf.decode(raw)
     raise unsupported_media_type(media_type, ACCEPTED)
 
 

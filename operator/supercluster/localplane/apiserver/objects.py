@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from supercluster.localplane.apiserver import errors, managers, schemas
 from supercluster.localplane.apiserver.errors import Cause
 from supercluster.localplane.apiserver.managers import Manager
-from supercluster.localplane.apiserver.resources import CRDS, NAMESPACES, PODS, Registry, Resource
+from supercluster.localplane.apiserver.resources import NAMESPACES, PODS, Registry, Resource
 from supercluster.localplane.apiserver.store import Store, clone
 
 Json = dict[str, Any]
@@ -26,6 +26,7 @@ _RBAC_NAME = re.compile(r"^[^/%]+$")
 NAME_MAX_CHARACTERS = 253
 GENERATED_NAME_MAX_CHARACTERS = 58
 DEFAULT_POD_GRACE_SECONDS = 30
+PROTECTED_NAMESPACES = ("default", "kube-system", "kube-public")
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
 
@@ -398,6 +399,8 @@ class Objects:
         """Ask for the end of an object; returns its last version and whether it is gone already."""
         old = self.get(resource, namespace, name)
         metadata = old["metadata"]
+        if resource.storage == NAMESPACES and name in PROTECTED_NAMESPACES:
+            raise errors.forbidden("", "namespaces", name, "this namespace may not be deleted")
         for wanted, key in ((options.uid, "uid"), (options.resource_version, "resourceVersion")):
             if wanted and wanted != metadata[key]:
                 raise errors.conflict(
@@ -487,7 +490,3 @@ def _without_times(obj: Json) -> Json:
         for entry in obj["metadata"].get("managedFields") or []
     ]
     return {**obj, "metadata": {**obj["metadata"], "managedFields": managed}}
-
-
-def is_definition(resource: Resource) -> bool:
-    return resource.storage == CRDS

@@ -140,6 +140,8 @@ def _rows() -> Iterator[Resource]:
 
 BUILT_IN: tuple[Resource, ...] = tuple(_rows())
 
+# Keeps a definition until all of its objects are gone.
+CRD_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 CRDS = ("apiextensions.k8s.io", "customresourcedefinitions")
 NAMESPACES = ("", "namespaces")
 PODS = ("", "pods")

@@ -18,7 +18,7 @@ from supercluster.localplane.apiserver import (
 )
 from supercluster.localplane.apiserver.errors import Cause
 from supercluster.localplane.apiserver.objects import Write, timestamp
-from supercluster.localplane.apiserver.resources import CRDS, Registry, Resource
+from supercluster.localplane.apiserver.resources import CRD_FINALIZER, CRDS, Registry, Resource
 from supercluster.localplane.apiserver.store import Store
 
 Json = dict[str, Any]
@@ -52,6 +52,10 @@ class KindRules:
     def prepare(self, resource: Resource, new: Json, old: Json | None, subresource: str) -> None:
         if resource.storage == CRDS:
             definitions.set_status(new)
+            if old is None:
+                finalizers = new["metadata"].setdefault("finalizers", [])
+                if CRD_FINALIZER not in finalizers:
+                    finalizers.append(CRD_FINALIZER)
         elif subresource == "" and resource.crd_version is None:
             preparing.apply(self._store, resource.storage, new, old)
 
@@ -82,6 +86,7 @@ class KindRules:
             if new is not None:
                 self._registry.define(new)
             elif old is not None:
-                self._registry.forget(old["metadata"]["name"])
+                for gone in self._registry.forget(old["metadata"]["name"]):
+                    self._store.drop_storage(gone.storage)
         for follower in self.followers:
             follower(resource, new, old)

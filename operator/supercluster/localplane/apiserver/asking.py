@@ -1,0 +1,132 @@
+"""What a request's query, headers and body say, read once and checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from supercluster.localplane.apiserver import bodies, errors, listing
+from supercluster.localplane.apiserver.objects import DeleteOptions, Write
+from supercluster.localplane.apiserver.paths import Target
+
+Json = dict[str, Any]
+
+PROPAGATIONS = ("Background", "Foreground", "Orphan")
+
+
+def flag(request: web.Request, name: str) -> bool:
+    return request.query.get(name, "").lower() in ("true", "1")
+
+
+def number(request: web.Request, name: str) -> int | None:
+    text = request.query.get(name, "")
+    if not text:
+        return None
+    try:
+        value = int(text)
+    except ValueError:
+        raise errors.bad_request(f"{name}={text!r} in the query is not a whole number") from None
+    if value < 0:
+        raise errors.bad_request(f"{name}={text!r} in the query must not be negative")
+    return value
+
+
+async def body(request: web.Request) -> Any:
+    return bodies.decode(await request.read(), request.headers.get("Content-Type", ""))
+
+
+def media_type(request: web.Request) -> str:
+    return request.headers.get("Content-Type", "").split(";")[0].strip().lower()
+
+
+def _manager(request: web.Request) -> str:
+    agent = request.headers.get("User-Agent", "").split("/")[0].strip()
+    return request.query.get("fieldManager", "") or agent or "unknown"
+
+
+def writing(request: web.Request) -> Write:
+    """How a write is meant."""
+    dry_run = request.query.getall("dryRun", [])
+    if any(value not in ("", "All") for value in dry_run):
+        raise errors.bad_request(f"dryRun={dry_run!r} is not supported; All would be right")
+    validation = request.query.get("fieldValidation", "") or "Warn"
+    if validation not in ("Ignore", "Warn", "Strict"):
+        raise errors.bad_request(f"fieldValidation={validation!r} is not one of Ignore, Warn and Strict")
+    return Write(manager=_manager(request), dry_run="All" in dry_run, field_validation=validation)
+
+
+def query(request: web.Request, target: Target) -> listing.Query:
+    """What a list or a watch selects."""
+    seconds = number(request, "timeoutSeconds")
+    return listing.Query(
+        namespace=target.namespace or None,
+        name=target.name,
+        label_selector=request.query.get("labelSelector", ""),
+        field_selector=request.query.get("fieldSelector", ""),
+        resource_version=request.query.get("resourceVersion", ""),
+        limit=number(request, "limit") or 0,
+        continue_token=request.query.get("continue", ""),
+        watch=flag(request, "watch"),
+        bookmarks=flag(request, "allowWatchBookmarks"),
+        send_initial_events=flag(request, "sendInitialEvents"),
+        timeout_s=float(seconds) if seconds else listing.DEFAULT_WATCH_S,
+    )
+
+
+def delete_options(request: web.Request, given: Any) -> tuple[DeleteOptions, bool]:
+    """The options of a delete from its body and its query, and whether it is only tried."""
+    options = given if given is not None else {}
+    if not isinstance(options, dict):
+        raise errors.bad_request("the body of a delete is a DeleteOptions object")
+    preconditions = options.get("preconditions") or {}
+    propagation = request.query.get("propagationPolicy") or options.get("propagationPolicy")
+    orphan = options.get("orphanDependents")
+    if propagation is None and orphan is not None:
+        propagation = "Orphan" if orphan else "Background"
+    if propagation is not None and propagation not in PROPAGATIONS:
+        raise errors.bad_request(f"propagationPolicy={propagation!r} is not one of {', '.join(PROPAGATIONS)}")
+    grace = number(request, "gracePeriodSeconds")
+    found = DeleteOptions(
+        grace_seconds=options.get("gracePeriodSeconds") if grace is None else grace,
+        propagation=propagation,
+        uid=preconditions.get("uid"),
+        resource_version=preconditions.get("resourceVersion"),
+    )
+    return found, "All" in (options.get("dryRun") or [])
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """In what form a client wants objects: as they are, as tables, or only their metadata."""
+
+    table: bool = False
+    partial: bool = False
+    include: str = "Metadata"
+
+
+def form(request: web.Request) -> Form:
+    """The first form of the Accept header that this server has."""
+    for option in request.headers.get("Accept", "").split(","):
+        parts = [part.strip() for part in option.split(";")]
+        wanted = dict(part.split("=", 1) for part in parts[1:] if "=" in part)
+        if parts[0] not in ("application/json", "*/*", ""):
+            continue
+        shape = wanted.get("as", "")
+        if shape == "Table" and wanted.get("v") == "v1":
+            return Form(table=True, include=request.query.get("includeObject", "Metadata"))
+        if shape.startswith("PartialObjectMetadata") and wanted.get("v") == "v1":
+            return Form(partial=True)
+        if not shape:
+            break
+    return Form()
+
+
+def wants_aggregated(request: web.Request) -> bool:
+    return "as=APIGroupDiscoveryList" in request.headers.get("Accept", "") and "v=v2;" in (
+        request.headers.get("Accept", "").replace(" ", "") + ";"
+    ).replace(",", ";")
+
+
+AGGREGATED_TYPE = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"

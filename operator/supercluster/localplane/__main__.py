@@ -12,6 +12,7 @@ from supercluster.localplane.node.agent import StateInUse
 from supercluster.localplane.plane import Plane
 
 DEFAULT_NODES = 3
+MAX_NODES = 100
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -26,13 +27,16 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1 (0: any free one)")
     parser.add_argument(
-        "--nodes", type=int, default=DEFAULT_NODES, help=f"simulated nodes (default {DEFAULT_NODES})"
+        "--nodes",
+        type=int,
+        default=DEFAULT_NODES,
+        help=f"simulated nodes (default {DEFAULT_NODES}; 0: only the API, no controllers)",
     )
     arguments = parser.parse_args(argv)
     if not 0 <= arguments.port <= 65535:
         parser.error(f"--port {arguments.port} is not between 0 and 65535")
-    if not 1 <= arguments.nodes <= 100:
-        parser.error(f"--nodes {arguments.nodes} is not between 1 and 100")
+    if not 0 <= arguments.nodes <= MAX_NODES:
+        parser.error(f"--nodes {arguments.nodes} is not between 0 and {MAX_NODES}")
     return arguments
 
 

@@ -162,7 +162,23 @@ MESSAGES: dict[str, Message] = {
 }
 # Messages that may be a whole body.
 BODIES = frozenset(
-    ["Namespace", "ConfigMap", "Secret", "ServiceAccount", "Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding", "Eviction", "DeleteOptions", "TokenRequest", "Lease", "Event", "SelfSubjectReview", "SelfSubjectAccessReview"]
+    [
+        "Namespace",
+        "ConfigMap",
+        "Secret",
+        "ServiceAccount",
+        "Role",
+        "ClusterRole",
+        "RoleBinding",
+        "ClusterRoleBinding",
+        "Eviction",
+        "DeleteOptions",
+        "TokenRequest",
+        "Lease",
+        "Event",
+        "SelfSubjectReview",
+        "SelfSubjectAccessReview",
+    ]
 )
 
 

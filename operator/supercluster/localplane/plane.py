@@ -54,7 +54,6 @@ class Plane:
         self.token = self._token()
         self.server = ApiServer(state_dir, self.token)
         self.agent: Agent | None = None
-        self.agent: Agent | None = None
 
     @property
     def kubeconfig_path(self) -> Path:
@@ -75,8 +74,6 @@ class Plane:
     async def start(self, port: int) -> None:
         self.ready_path.unlink(missing_ok=True)
         await self.server.start(port=port)
-        if self.nodes:
-            self.agent = await start_agent(self.server.plain_url, self.token, self.state_dir, self.nodes)
         write_private(self.kubeconfig_path, kubeconfig(self.server.url, self.token, self.server.authority))
         if self.nodes:
             try:
@@ -91,8 +88,6 @@ class Plane:
 
     async def stop(self) -> None:
         self.ready_path.unlink(missing_ok=True)
-        if self.agent is not None:
-            await self.agent.stop()
         if self.agent is not None:
             await self.agent.stop()
         await self.server.stop()

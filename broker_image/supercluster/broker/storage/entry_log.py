@@ -191,6 +191,7 @@ class EntryLog:
             raise ValueError(
                 f"{self._directory}: entries behind {index} are to be dropped, but {self._commit_index} is committed"
             )
+        term = self._term_held(index)
         with self._failing():
             if self._notes.durable_index > index:
                 # Otherwise recovery would miss what was dropped on purpose.
@@ -204,12 +205,12 @@ class EntryLog:
                 # First the names, then the cut: a removed segment that came back would leave a gap behind the cut.
                 self._disk.fsync_dir(self._directory)
             if segment is not None and segment.last_index > index:
-                self._segments.cut(segment, index)
+                self._segments.cut(segment, index, term)
                 self._active = segment
                 self._directory_dirty = True
         self._took(self._segments.size_bytes - before)
         self._truncations += 1
-        self._last_term = self._term_held(index)
+        self._last_term = term
         self._last_index = index
         self._terms.truncate_after(index)
         self._cache.truncate_after(index)
@@ -287,6 +288,17 @@ class EntryLog:
             self._last_sync_ms = now_ms
         return now_ms - self._last_sync_ms >= self._options.sync_interval_ms
 
+    def next_sync_ms(self) -> int | None:
+        """When `sync_due` turns true (0: it is); None while everything is as durable as the policy wants it."""
+        if self._failed is not None or self._ticket is not None or self._synced_index >= self._last_index:
+            return None
+        if self._options.fsync is Fsync.ALWAYS:
+            return 0
+        if self._options.fsync is Fsync.NEVER:
+            return None
+        # The interval counts from the first tick that sees something to do.
+        return 0 if self._last_sync_ms is None else self._last_sync_ms + self._options.sync_interval_ms
+
     def begin_sync(self, now_ms: int | None = None) -> SyncTicket | None:
         """A ticket for all that is written and not yet durable; None when there is nothing, or one is out. The next
         interval counts from `now_ms`."""
@@ -311,7 +323,8 @@ class EntryLog:
         Raises:
             DiskError: the fsync failed, and the log refuses everything from now on.
         """
-        self._ticket = None
+        if self._ticket is ticket:
+            self._ticket = None
         if ticket.error is not None:
             self._failed = ticket.error
             raise ticket.error

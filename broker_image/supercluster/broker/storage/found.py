@@ -43,6 +43,14 @@ class FoundSegments:
     behind: list[tuple[str, int]] = field(default_factory=list)
     """(name, size) of the segments behind the damage."""
 
+    def drop_below_base(self) -> None:
+        """Nothing but what the base has left behind: the log is empty."""
+        last = self.segments.last
+        while last is not None and last.last_index <= self.base.index:
+            self.segments.remove(last)
+            self.terms = TermRuns()
+            last = self.segments.last
+
     def last_index(self, base: Base) -> int:
         last = self.segments.last
         return max(last.last_index, base.index) if last is not None else base.index
@@ -67,11 +75,6 @@ def find_segments(disk: Disk, directory: str, base: Base, *, trusted_index: int)
             file = disk.open(f"{directory}/{name}")
             found.behind.append((name, file.size()))
             file.close()
-    last = found.segments.last
-    if found.damage is None and last is not None and last.last_index <= base.index:
-        # The last segment ended exactly at the base.
-        found.segments.remove(last)
-        found.terms = TermRuns()
     return found
 
 

@@ -117,6 +117,10 @@ class FileLog(EntryLog):
         first = self._segments.all[0] if len(self._segments) else None
         if first is None or not first.full or not first.last_index <= min(new_base, self._commit_index):
             return self._base.index
+        if self._synced_index < new_base:
+            # The new base is durable at once: what it stands on in a segment has to be, too.
+            self._ticket = None
+            self.sync()
         base = Base(self._base.epoch, new_base, self._term_held(new_base))
         before = self.bytes_on_disk()
         self._disk.write_file_durably(f"{self._directory}/{BASE}", base.encode())
@@ -129,7 +133,6 @@ class FileLog(EntryLog):
                 self._checkpoints.remove(index)
         self._terms.drop_through(new_base)
         self._cache.drop_through(new_base)
-        self._synced_index = max(self._synced_index, new_base)
         self._unsealed = [each for each in self._segments.all if each.full and not each.sealed]
         self._took(self.bytes_on_disk() - before)
         return new_base

@@ -226,8 +226,8 @@ class MemoryLog:
     def tick(self, now_ms: int) -> int:
         return self.last_index
 
-    def sync_due(self, now_ms: int) -> bool:
-        return False
+    def next_sync_ms(self) -> int | None:
+        return None
 
     def close(self, *, clean: bool) -> None:
         """Memory goes with the process."""

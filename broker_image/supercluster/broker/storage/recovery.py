@@ -106,6 +106,7 @@ class _Opening:
             # First the judgement, then the repair: a repaired log looks sound.
             hard_file.save(replace(hard, standing=standing).encode(), durable=True)
         dropped_bytes = self._repair(found)
+        found.drop_below_base()
         last_index = found.last_index(base)
         for index in [index for index in checkpoints.indexes if index > last_index]:
             self.reasons.append(

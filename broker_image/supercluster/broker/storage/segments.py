@@ -247,8 +247,8 @@ class Segments:
         del self._list[position]
         self._lasts = [each.last_index for each in self._list[:-1]]
 
-    def cut(self, segment: Segment, index: int) -> None:
-        """Truncate the last segment behind `index`, durably, and let it be appended to again."""
+    def cut(self, segment: Segment, index: int, term: int) -> None:
+        """Truncate the last segment behind the entry `index` of `term`, durably, and let it be appended to again."""
         entry_index = self.loaded(segment)
         self._loaded.pop(segment.first_index, None)
         keep = index - segment.first_index + 1
@@ -263,6 +263,7 @@ class Segments:
         entry_index.truncate(keep)
         segment.size_bytes = segment.synced_bytes = end
         segment.last_index = index
+        segment.last_term = term
         segment.next_seq = next_seq
         segment.full = segment.sealed = False
 

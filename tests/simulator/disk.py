@@ -1,0 +1,367 @@
+"""A disk in memory that forgets what was not made durable: `storage.disk.Disk` for the simulator and for tests.
+
+Two worlds are kept: what a process sees, and what is on the platter. `fdatasync` carries one file's writes over,
+`fsync_dir` carries names over; a killed process loses neither, a power failure loses or tears what was not carried,
+chosen by the random generator that was handed in. Names are a journal: of two changes the later is never durable
+without the earlier.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.storage.disk import Buffer, File, Lock, SyncHandle
+
+_SECTOR_BYTES = 512
+_UNLIMITED = 1 << 50
+
+
+class CrashNow(Exception):  # noqa: N818 (an event of the simulation, not an error of the code)
+    """The process ends in the middle of a disk operation, as `crash_after` asked. Nothing may catch it but the test."""
+
+
+@dataclass(slots=True, eq=False)
+class _Inode:
+    data: bytearray = field(default_factory=bytearray)
+    durable: bytearray = field(default_factory=bytearray)
+    pending: list[tuple[int, bytes | None]] = field(default_factory=list)
+    """(offset, bytes) of a write, (size, None) of a truncation, since the last fdatasync."""
+
+    def sync(self) -> None:
+        for offset, data in self.pending:
+            _apply(self.durable, offset, data)
+        self.pending.clear()
+
+    def lose_power(self, rng: random.Random) -> None:
+        """A beginning of the pending operations is on the platter, perhaps one torn, perhaps some later ones too."""
+        survivors = rng.randint(0, len(self.pending))
+        for position, (offset, data) in enumerate(self.pending):
+            if position < survivors or (position > survivors and rng.random() < 0.2):
+                _apply(self.durable, offset, data)
+            elif position == survivors and data:
+                torn = _torn(data, rng)
+                _apply(self.durable, offset, torn)
+        self.pending.clear()
+        self.data = bytearray(self.durable)
+
+
+def _apply(target: bytearray, offset: int, data: bytes | None) -> None:
+    if data is None:
+        if offset < len(target):
+            del target[offset:]
+        else:
+            target.extend(bytes(offset - len(target)))
+        return
+    if offset > len(target):
+        target.extend(bytes(offset - len(target)))
+    target[offset : offset + len(data)] = data
+
+
+def _torn(data: bytes, rng: random.Random) -> bytes:
+    """What a power failure leaves of a write: a beginning, or sectors of which some are zeros or garbage."""
+    if rng.random() < 0.5:
+        return data[: rng.randint(0, len(data))]
+    parts = []
+    for offset in range(0, len(data), _SECTOR_BYTES):
+        sector = data[offset : offset + _SECTOR_BYTES]
+        fate = rng.random()
+        if fate < 0.3:
+            sector = bytes(len(sector))
+        elif fate < 0.5:
+            sector = rng.randbytes(len(sector))
+        parts.append(sector)
+    return b"".join(parts)
+
+
+class _SimFile:
+    """See `disk.File`. Dead after a crash of its disk."""
+
+    __slots__ = ("_closed", "_disk", "_generation", "_inode", "_path")
+
+    def __init__(self, disk: SimDisk, inode: _Inode, path: str) -> None:
+        self._disk = disk
+        self._inode = inode
+        self._path = path
+        self._generation = disk.generation
+        self._closed = False
+
+    def _check(self) -> None:
+        if self._closed or self._generation != self._disk.generation:
+            raise DiskError("the file is closed", self._path)
+
+    def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
+        self._check()
+        self._disk.write(self._inode, self._path, offset, b"".join(buffers))
+
+    def pread(self, offset: int, size: int) -> bytes:
+        self._check()
+        return bytes(self._inode.data[offset : offset + size])
+
+    def size(self) -> int:
+        self._check()
+        return len(self._inode.data)
+
+    def truncate(self, size: int) -> None:
+        self._check()
+        self._disk.truncate(self._inode, self._path, size)
+
+    def fdatasync(self) -> None:
+        self._check()
+        self._disk.sync(self._inode, self._path)
+
+    def sync_handle(self) -> SyncHandle:
+        self._check()
+        return _SimSyncHandle(self._disk, self._inode, self._path)
+
+    def close(self) -> None:
+        self._closed = True
+
+
+class _SimSyncHandle:
+    __slots__ = ("_disk", "_generation", "_inode", "_path")
+
+    def __init__(self, disk: SimDisk, inode: _Inode, path: str) -> None:
+        self._disk = disk
+        self._inode = inode
+        self._path = path
+        self._generation = disk.generation
+
+    def sync(self) -> None:
+        if self._generation == self._disk.generation:
+            self._disk.sync(self._inode, self._path)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _SimLock:
+    __slots__ = ("_disk", "_path")
+
+    def __init__(self, disk: SimDisk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+
+    def release(self) -> None:
+        self._disk.locks.discard(self._path)
+
+
+class SimDisk:
+    """A file system in memory; directories are never lost, files and their names may be."""
+
+    def __init__(self, rng: random.Random, *, capacity_bytes: int = _UNLIMITED) -> None:
+        self._rng = rng
+        self.capacity_bytes = capacity_bytes
+        """May be changed at any time: a disk that fills up, or is given room."""
+        self.generation = 0
+        self.locks: set[str] = set()
+        self.failing_writes = 0
+        """So many of the next writes fail, after a part of them was written."""
+        self.failing_truncates = 0
+        self.failing_syncs = 0
+        self.syncs = 0
+        self._names: dict[str, _Inode] = {}
+        self._durable_names: dict[str, _Inode] = {}
+        self._journal: list[tuple[str, str | None, _Inode | None]] = []
+        self._directories: set[str] = {""}
+        self._used_bytes = 0
+        self._crash_in: int | None = None
+
+    # ---- faults ---------------------------------------------------------------------------------------------------
+
+    def crash(self, *, power: bool = False) -> None:
+        """The process is gone, and with `power` everything that was not durable (or a part of it). Open files die."""
+        self.generation += 1
+        self.locks.clear()
+        self._crash_in = None
+        if not power:
+            return
+        for entry in self._journal[: self._rng.randint(0, len(self._journal))]:
+            self._carry(entry)
+        self._journal.clear()
+        self._names = dict(self._durable_names)
+        for inode in self._names.values():
+            inode.lose_power(self._rng)
+        self._used_bytes = sum(len(inode.data) for inode in self._names.values())
+
+    def crash_after(self, operations: int | None) -> None:
+        """`CrashNow` in the middle of the changing operation that many from now (0: the next); None: not at all."""
+        self._crash_in = operations
+
+    def flip_bit(self, path: str, bit: int) -> None:
+        """Damage on the platter, wherever that bit lies."""
+        inode = self._names[path]
+        inode.data[bit // 8] ^= 1 << bit % 8
+        if bit // 8 < len(inode.durable):
+            inode.durable[bit // 8] ^= 1 << bit % 8
+
+    def cut(self, path: str, size: int) -> None:
+        """Damage on the platter: the file ends early."""
+        inode = self._names[path]
+        inode.sync()
+        del inode.data[size:]
+        del inode.durable[size:]
+
+    def lose(self, path: str) -> None:
+        """Damage on the platter: a file, or everything in a directory, is gone."""
+        for name in [name for name in self._names if name == path or name.startswith(f"{path}/")]:
+            self._used_bytes -= len(self._names.pop(name).data)
+            self._durable_names.pop(name, None)
+        self._journal = [entry for entry in self._journal if not entry[0].startswith(path)]
+
+    def paths(self) -> list[str]:
+        return sorted(self._names)
+
+    def _step(self) -> None:
+        """Before every change."""
+        if self._crash_in is not None:
+            if self._crash_in == 0:
+                raise CrashNow
+            self._crash_in -= 1
+
+    # ---- files ----------------------------------------------------------------------------------------------------
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        inode = self._names.get(path)
+        if inode is None:
+            if not create:
+                raise DiskError("cannot open: no such file", path)
+            if path.rpartition("/")[0] not in self._directories:
+                raise DiskError("cannot open: no such directory", path)
+            self._step()
+            inode = _Inode()
+            self._names[path] = inode
+            self._journal.append((path, None, inode))
+        return _SimFile(self, inode, path)
+
+    def write(self, inode: _Inode, path: str, offset: int, data: bytes) -> None:
+        grown = max(offset + len(data) - len(inode.data), 0)
+        room = self.capacity_bytes - self._used_bytes
+        written = data
+        error = None
+        if grown > room:
+            written, error = data[: max(len(data) - grown + max(room, 0), 0)], "no space left on device"
+        elif self.failing_writes:
+            self.failing_writes -= 1
+            written, error = data[: self._rng.randint(0, len(data))], "input/output error"
+        elif self._crash_in == 0:
+            written = data[: self._rng.randint(0, len(data))]
+        before = len(inode.data)
+        _apply(inode.data, offset, written)
+        inode.pending.append((offset, written))
+        self._used_bytes += len(inode.data) - before
+        self._step()
+        if error is not None:
+            raise DiskError(f"cannot write {len(data)} bytes: {error}", path)
+
+    def truncate(self, inode: _Inode, path: str, size: int) -> None:
+        self._step()
+        if self.failing_truncates:
+            self.failing_truncates -= 1
+            raise DiskError("cannot truncate: input/output error", path)
+        if size == len(inode.data):
+            return
+        self._used_bytes += size - len(inode.data)
+        _apply(inode.data, size, None)
+        inode.pending.append((size, None))
+
+    def sync(self, inode: _Inode, path: str) -> None:
+        self._step()
+        self.syncs += 1
+        if self.failing_syncs:
+            # As Linux does: the pages are dropped from what a later fsync would carry.
+            self.failing_syncs -= 1
+            inode.pending.clear()
+            raise DiskError("cannot fsync: input/output error", path)
+        inode.sync()
+
+    # ---- names ----------------------------------------------------------------------------------------------------
+
+    def exists(self, path: str) -> bool:
+        return path in self._names or path in self._directories
+
+    def listdir(self, path: str) -> list[str]:
+        prefix = f"{path}/" if path else ""
+        found = {name[len(prefix) :].partition("/")[0] for name in self._names if name.startswith(prefix)}
+        found |= {
+            name[len(prefix) :].partition("/")[0] for name in self._directories if name.startswith(prefix)
+        }
+        return sorted(found - {""})
+
+    def read_file(self, path: str) -> bytes:
+        inode = self._names.get(path)
+        if inode is None:
+            raise DiskError("cannot read: no such file", path)
+        return bytes(inode.data)
+
+    def write_file_durably(self, path: str, data: Buffer) -> None:
+        temporary = f"{path}.tmp"
+        file = self.open(temporary, create=True)
+        try:
+            file.truncate(0)
+            file.write(0, (data,))
+            file.fdatasync()
+        except DiskError:
+            self.unlink(temporary)
+            raise
+        self.rename(temporary, path)
+        self.fsync_dir(path.rpartition("/")[0])
+
+    def rename(self, source: str, target: str) -> None:
+        if source not in self._names:
+            raise DiskError("cannot rename: no such file", source)
+        self._step()
+        replaced = self._names.get(target)
+        if replaced is not None:
+            self._used_bytes -= len(replaced.data)
+        inode = self._names.pop(source)
+        self._names[target] = inode
+        self._journal.append((target, source, inode))
+
+    def unlink(self, path: str) -> None:
+        if path in self._names:
+            self._step()
+            self._used_bytes -= len(self._names.pop(path).data)
+            self._journal.append((path, None, None))
+
+    def mkdirs(self, path: str) -> None:
+        parts = path.split("/")
+        self._directories.update("/".join(parts[:count]) for count in range(1, len(parts) + 1))
+
+    def rmtree(self, path: str) -> None:
+        for name in [name for name in self._names if name.startswith(f"{path}/")]:
+            self.unlink(name)
+        self._directories = {
+            name for name in self._directories if name != path and not name.startswith(f"{path}/")
+        }
+
+    def fsync_dir(self, path: str) -> None:
+        self._step()
+        last = 0
+        for position, (name, source, _) in enumerate(self._journal):
+            if path in (name.rpartition("/")[0], (source or "").rpartition("/")[0]):
+                last = position + 1
+        for entry in self._journal[:last]:
+            self._carry(entry)
+        del self._journal[:last]
+
+    def _carry(self, entry: tuple[str, str | None, _Inode | None]) -> None:
+        """One change of names reaches the platter."""
+        path, source, inode = entry
+        if source is not None:
+            self._durable_names.pop(source, None)
+        if inode is None:
+            self._durable_names.pop(path, None)
+        else:
+            self._durable_names[path] = inode
+
+    def free_bytes(self) -> int:
+        return max(self.capacity_bytes - self._used_bytes, 0)
+
+    def lock(self, path: str) -> Lock:
+        if path in self.locks:
+            raise DiskError("the data directory is in use by another broker process", path)
+        self.locks.add(path)
+        return _SimLock(self, path)

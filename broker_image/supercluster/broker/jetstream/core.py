@@ -1,0 +1,450 @@
+"""A broker's core: every group that it holds a replica of, its ingest windows, and its clients' API requests.
+
+It does no I/O: `ports` hands in network, volume, clock and randomness, and the caller says when a turn of the loop is
+over. The process, the tests and the simulator run this same class.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from supercluster.broker.jetstream import api_routing, frames
+from supercluster.broker.jetstream.frames import Body, Frame, Leadership
+from supercluster.broker.jetstream.group import Group
+from supercluster.broker.jetstream.ingest import HeldCapture, Ingest
+from supercluster.broker.jetstream.life import GroupLife
+from supercluster.broker.jetstream.meta_group import META_GROUP, MetaGroup
+from supercluster.broker.jetstream.requests import Requests
+from supercluster.broker.jetstream.sections import SessionKey, VerdictRun
+from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.jetstream.window import Window
+from supercluster.broker.jetstream.wire import WireError
+from supercluster.broker.ports import Channel, ClientInfo, Clock, GroupStore, Network, PeerInfo
+from supercluster.broker.raft.confchange import node_of
+from supercluster.broker.raft.config import NEVER_MS, RaftConfig
+from supercluster.broker.raft.errors import MessageError
+from supercluster.broker.raft.messages import Append, InstallSnapshot, Message, decode, encode
+
+# A turn ends after so many passes over its own effects; what is left is for the next.
+PASSES_MAX = 8
+# Frames that a broker sent to itself and that wait within a turn.
+LOCAL_FRAMES_MAX = 65536
+# Where the meta group has no majority, clients are accepted from the state on disk after this (SF-14).
+MAP_WAIT_MS = 5000
+# An append to a follower that is so far behind goes over the bulk link.
+BULK_APPEND_BYTES = 256 * 1024
+
+
+class Rng(Protocol):
+    """The part of `random.Random` that the core uses."""
+
+    def randrange(self, start: int, /) -> int: ...
+
+    def getrandbits(self, k: int, /) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CoreSettings:
+    """What the core is told about itself."""
+
+    node: str
+    cluster: str
+    meta_voters: tuple[str, ...]
+    window_bytes: int = 8 * 1024 * 1024
+    window_wait_ms: int = 10_000
+    heartbeat_ms: int = 100
+    election_timeout_ms: int = 500
+    quiesce_after_ms: int = 2000
+
+
+class BrokerCore:
+    """See the module. All methods are called on one thread."""
+
+    def __init__(
+        self,
+        settings: CoreSettings,
+        store: GroupStore,
+        network: Network,
+        clock: Clock,
+        rng: Rng,
+        on_event: Callable[[str, str, str], None] = lambda group, reason, text: None,
+    ) -> None:
+        self.settings = settings
+        self.node = settings.node
+        self.clock = clock
+        self.network = network
+        self.groups: dict[str, Group] = {}
+        self.meta: MetaGroup | None = None
+        self.peers: dict[str, PeerInfo] = {}
+        self.leaders: dict[str, tuple[int, str]] = {}
+        self.map_index = 0
+        self._rng = rng
+        self._on_event = on_event
+        self._map_index_of: dict[str, int] = {}
+        self._outgoing: dict[str, list[tuple[str, list[bytes | memoryview]]]] = {}
+        self._bulk: dict[str, list[tuple[str, list[bytes | memoryview]]]] = {}
+        self._local: deque[tuple[int, memoryview]] = deque()
+        self._dirty: dict[str, None] = {}
+        self._acks: dict[str, list[tuple[bytes, bytes, bytes]]] = {}
+        self._map_read_from: str | None = None
+        self._map_deadline_ms = clock.monotonic_ms() + MAP_WAIT_MS
+        self.map_is_fresh = False
+        self.invalidate_captures: Callable[[], None] = lambda: None
+        self.store = store
+        session = SessionKey(settings.node, store.incarnation, store.process_count)
+        self.ingest = Ingest(
+            session,
+            network,
+            self.post,
+            self.leader_of,
+            self._peer_names,
+            window_bytes=settings.window_bytes,
+            wait_ms=settings.window_wait_ms,
+        )
+        self.requests = Requests(network, self.post, self.leader_of, self._peer_names, api_routing.unavailable)
+        self.life = GroupLife(self)
+        self.life.open_registered()
+
+    # ---- what groups ask of their host ----------------------------------------------------------------------------
+
+    def send_raft(self, group: str, message: Message) -> None:
+        """Queue a Raft message: one frame per broker and turn carries those of all groups (RP-3)."""
+        node = node_of(message.to)
+        buffers = encode(message)
+        bulk = isinstance(message, InstallSnapshot) or (
+            isinstance(message, Append) and sum(map(len, buffers)) > BULK_APPEND_BYTES
+        )
+        queues = self._bulk if bulk else self._outgoing
+        queues.setdefault(node, []).append((group, buffers))
+
+    def serving(self, group: Group) -> None:
+        news = Leadership(group.id, group.raft.term, self.node, group.raft.membership.encode())
+        for node in self.peers:
+            self.network.send(node, Frame.LEADER, frames.encode_leadership(news), Channel.CONTROL)
+        self._leader_news(news)
+
+    def event(self, group: str, reason: str, text: str) -> None:
+        self._on_event(group, reason, text)
+
+    def new_token(self) -> str:
+        return f"{self._rng.getrandbits(48):012x}"
+
+    def brokers_in_contact(self) -> dict[str, tuple[str, str]]:
+        contact = {peer.node: (peer.cluster, peer.incarnation) for peer in self.peers.values()}
+        contact[self.node] = (self.settings.cluster, self.store.incarnation)
+        return contact
+
+    def map_index_of(self, node: str) -> int:
+        return self.map_index if node == self.node else self._map_index_of.get(node, 0)
+
+    def map_changed(self, groups: list[str]) -> None:
+        """The meta group's state moved on: open and remove groups, take the new capture map, and say so."""
+        assert self.meta is not None
+        if groups or self.map_index == 0:
+            self.life.follow_map(groups)
+            self.ingest.set_map(list(self.meta.state.streams.values()))
+            self.invalidate_captures()
+        self.map_index = self.meta.applied_index
+        leader = self.leader_of(META_GROUP)
+        if leader is not None and leader != self.node:
+            self.post(leader, Frame.MAP_APPLIED, frames.encode_number(self.map_index))
+
+    def verdicts(self, node: str, group: str, counter: int, runs: list[VerdictRun], *, appended: bool) -> None:
+        self.post(node, Frame.VERDICTS, frames.encode_verdicts(group, counter, runs, appended=appended))
+
+    def raft_config(self, member: str) -> RaftConfig:
+        return RaftConfig(
+            member=member,
+            heartbeat_ms=self.settings.heartbeat_ms,
+            election_timeout_ms=self.settings.election_timeout_ms,
+            quiesce_after_ms=self.settings.quiesce_after_ms,
+        )
+
+    @property
+    def rng(self) -> Rng:
+        return self._rng
+
+    # ---- frames ---------------------------------------------------------------------------------------------------
+
+    def post(self, node: str, frame: int, body: Body) -> bool:
+        """Send a frame to a broker; to this one it waits for the next pass of the same turn."""
+        if node != self.node:
+            return self.network.send(node, frame, body, Channel.CONTROL)
+        if len(self._local) >= LOCAL_FRAMES_MAX:
+            return False
+        self._local.append((frame, memoryview(body[0] if len(body) == 1 else b"".join(body))))
+        return True
+
+    def on_frame(self, node: str, frame: int, body: memoryview) -> None:
+        """A frame of a linked broker. Garbage is dropped whole, with an event."""
+        try:
+            self._dispatch(node, frame, body)
+        except (WireError, MessageError, UnicodeDecodeError) as error:
+            self.event("", "BadFrame", f"frame {frame} from {node}: {error}")
+
+    def _dispatch(self, node: str, frame: int, body: memoryview) -> None:
+        now_ms = self.clock.monotonic_ms()
+        if frame == Frame.RAFT:
+            for group_id, raw in frames.decode_raft(body):
+                self._raft_message(group_id, decode(raw), now_ms)
+        elif frame == Frame.FORWARD:
+            group_id, forward, early = frames.decode_forward(body)
+            if self._serving_stream(group_id, node, Frame.FORWARD) is not None:
+                self._stream(group_id).offer(forward, early=early)
+        elif frame == Frame.VERDICTS:
+            group_id, counter, appended, runs = frames.decode_verdicts(body)
+            self.ingest.verdicts(group_id, counter, runs, appended=appended, now_ms=now_ms)
+        elif frame == Frame.AGAIN:
+            self.ingest.again(*frames.decode_numbered(body), now_ms)
+        elif frame == Frame.OPEN:
+            group_id, key = frames.decode_open(body)
+            if self._serving_stream(group_id, node, Frame.OPEN) is not None:
+                self._stream(group_id).open_session(key)
+        elif frame == Frame.OPENED:
+            group_id, counter, is_open = frames.decode_numbered(body)
+            self.ingest.opened(group_id, counter, bool(is_open), now_ms)
+        elif frame == Frame.REQUEST:
+            self._answer_request(node, frames.decode_request(body), now_ms)
+        elif frame == Frame.RESPONSE:
+            self.requests.response(*frames.decode_response(body), now_ms)
+        elif frame == Frame.ACKS:
+            group_id, acks = frames.decode_acks(body)
+            if self._serving_stream(group_id, node, Frame.ACKS) is not None:
+                self._stream(group_id).acknowledge(acks)
+        else:
+            self._dispatch_rare(node, frame, body, now_ms)
+
+    def _dispatch_rare(self, node: str, frame: int, body: memoryview, now_ms: int) -> None:
+        if frame == Frame.LEADER:
+            self._leader_news(frames.decode_leadership(body))
+        elif frame == Frame.NOT_LEADER:
+            group_id, hint = frames.decode_texts(body, 2)
+            known = self.leaders.get(group_id)
+            if known is not None and known[1] == node:
+                del self.leaders[group_id]
+        elif frame == Frame.WHO_LEADS:
+            (group_id,) = frames.decode_texts(body, 1)
+            group = self.groups.get(group_id)
+            if group is not None and group.serves:
+                news = Leadership(group_id, group.raft.term, self.node, group.raft.membership.encode())
+                self.post(node, Frame.LEADER, frames.encode_leadership(news))
+        elif frame == Frame.MAP_APPLIED:
+            self._map_index_of[node] = frames.decode_number(body)
+            self.touch(META_GROUP)
+        elif frame == Frame.JOIN:
+            group_id, member = frames.decode_texts(body, 2)
+            group = self.groups.get(group_id)
+            if group is not None:
+                group.join_requested(member)
+                self.touch(group_id)
+        elif frame == Frame.BOOTSTRAP:
+            self.life.bootstrap_received(bytes(body))
+        else:
+            raise WireError(f"type {frame} is unknown")
+
+    def _raft_message(self, group_id: str, message: Message, now_ms: int) -> None:
+        group = self.groups.get(group_id)
+        if group is None or message.to != group.member or group.failed is not None:
+            return  # For a member that this volume is not (any more): SF-4.
+        group.raft.step(message, now_ms)
+        self.touch(group_id)
+
+    def _serving_stream(self, group_id: str, node: str, frame: int) -> StreamGroup | None:
+        group = self.groups.get(group_id)
+        if isinstance(group, StreamGroup) and group.serves:
+            self.touch(group_id)
+            return group
+        hint = self.leader_of(group_id)
+        self.post(node, Frame.NOT_LEADER, frames.encode_texts(group_id, hint or ""))
+        return None
+
+    def _stream(self, group_id: str) -> StreamGroup:
+        group = self.groups[group_id]
+        assert isinstance(group, StreamGroup)
+        return group
+
+    # ---- leaders --------------------------------------------------------------------------------------------------
+
+    def leader_of(self, group_id: str) -> str | None:
+        """The broker that said it serves as the group's leader, as far as this one knows."""
+        known = self.leaders.get(group_id)
+        return known[1] if known is not None else None
+
+    def _leader_news(self, news: Leadership) -> None:
+        known = self.leaders.get(news.group)
+        if known is not None and known[0] > news.term:
+            return
+        self.leaders[news.group] = (news.term, news.node)
+        now_ms = self.clock.monotonic_ms()
+        self.ingest.leader_serves(news.group, now_ms)
+        self.requests.leader_serves(news.group, now_ms)
+        self.life.leader_serves(news)
+        if news.group == META_GROUP and news.node != self.node:
+            self._read_map(news.node)
+
+    # ---- the map of streams (SF-14) -------------------------------------------------------------------------------
+
+    def _read_map(self, leader: str) -> None:
+        """In contact with the meta leader (again): read the map before capturing on."""
+        if self._map_read_from == leader and self.map_is_fresh:
+            return
+        self._map_read_from = leader
+        if self.meta is not None:
+            self.meta.raft.read_index(0)
+            self.touch(META_GROUP)
+
+    def map_was_read(self) -> None:
+        """The map is at least as new as the last contact with the meta leader."""
+        if not self.map_is_fresh:
+            self.map_is_fresh = True
+            self.ingest.hold(False)
+            self.invalidate_captures()
+
+    @property
+    def accepts_clients(self) -> bool:
+        """May clients be let in: the map was read, or its group has no majority and the wait is over (SF-14)."""
+        return self.map_is_fresh or self.clock.monotonic_ms() >= self._map_deadline_ms
+
+    # ---- links ----------------------------------------------------------------------------------------------------
+
+    def on_link_up(self, peer: PeerInfo) -> None:
+        """A broker is linked: tell it what this one leads, wake the groups shared with it if it is a new process."""
+        before = self.peers.get(peer.node)
+        self.peers[peer.node] = peer
+        now_ms = self.clock.monotonic_ms()
+        for group in self.groups.values():
+            if group.serves:
+                news = Leadership(group.id, group.raft.term, self.node, group.raft.membership.encode())
+                self.network.send(peer.node, Frame.LEADER, frames.encode_leadership(news), Channel.CONTROL)
+            if before is None or before.process != peer.process:
+                self._wake(group, peer.node, now_ms)
+        if self.meta is not None and self.map_index and self.leader_of(META_GROUP) == peer.node:
+            self.post(peer.node, Frame.MAP_APPLIED, frames.encode_number(self.map_index))
+        self.life.peers_changed()
+        self.touch(META_GROUP)
+
+    def on_link_down(self, node: str) -> None:
+        """A broker is lost: wake the groups shared with it (SF-7), and believe in none of its leaderships."""
+        self.peers.pop(node, None)
+        self._map_index_of.pop(node, None)
+        now_ms = self.clock.monotonic_ms()
+        for group in self.groups.values():
+            self._wake(group, node, now_ms)
+        for group_id in [group_id for group_id, known in self.leaders.items() if known[1] == node]:
+            del self.leaders[group_id]
+        if node == self._map_read_from:
+            self._map_read_from = None
+            # Changes may be answered without this broker from now on: read before capturing in the next contact.
+            self.map_is_fresh = False
+        self.touch(META_GROUP)
+
+    def _wake(self, group: Group, node: str, now_ms: int) -> None:
+        if any(node_of(member) == node for member in group.raft.membership.members):
+            group.raft.wake(now_ms, node)
+            self.touch(group.id)
+
+    def _peer_names(self) -> list[str]:
+        return list(self.peers)
+
+    # ---- clients --------------------------------------------------------------------------------------------------
+
+    def capture(self, account: str, subject: bytes) -> Window | HeldCapture | None:
+        """The window of the stream that captures this subject. The caller may keep the answer until
+        `invalidate_captures` is called."""
+        return self.ingest.capture(account, subject)
+
+    def is_api(self, subject: bytes) -> bool:
+        return subject.startswith((b"$JS.API.", b"$JS.ACK."))
+
+    def on_api(self, info: ClientInfo, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+        """A client's request or acknowledgement."""
+        if subject.startswith(b"$JS.ACK."):
+            group = api_routing.group_of_ack(self, info.account, subject)
+            if group is not None:
+                self._acks.setdefault(group, []).append((subject, reply, payload))
+            return
+        api_routing.route(self, info, subject, reply, header, payload)
+
+    def _answer_request(self, node: str, request: frames.Request, now_ms: int) -> None:
+        api_routing.answer(self, node, request, now_ms)
+        self.touch(request.group)
+
+    # ---- turns ----------------------------------------------------------------------------------------------------
+
+    def touch(self, group_id: str) -> None:
+        """The group has something to do in this turn."""
+        self._dirty[group_id] = None
+
+    def turn(self) -> None:
+        """Everything that was taken in since the last turn takes effect, and leaves in as few frames as there are
+        brokers to tell."""
+        now_ms = self.clock.monotonic_ms()
+        for _ in range(PASSES_MAX):
+            self.ingest.flush(now_ms)
+            self._flush_acks()
+            while self._local:
+                frame, body = self._local.popleft()
+                self._dispatch(self.node, frame, body)
+            if not self._dirty and not self._local and not self.ingest.dirty:
+                break
+            dirty, self._dirty = self._dirty, {}
+            for group_id in dirty:
+                group = self.groups.get(group_id)
+                if group is not None:
+                    group.turn(now_ms)
+        self._flush_raft()
+
+    def _flush_acks(self) -> None:
+        if not self._acks:
+            return
+        acks, self._acks = self._acks, {}
+        for group_id, items in acks.items():
+            leader = self.leader_of(group_id)
+            if leader is not None:
+                self.post(leader, Frame.ACKS, frames.encode_acks(group_id, items))
+
+    def _flush_raft(self) -> None:
+        for queues, channel in ((self._outgoing, Channel.CONTROL), (self._bulk, Channel.BULK)):
+            if queues:
+                for node, messages in queues.items():
+                    self.network.send(node, Frame.RAFT, frames.encode_raft(messages), channel)
+                queues.clear()
+
+    @property
+    def has_work(self) -> bool:
+        """Is there something that the next turn would do without any new input?"""
+        return bool(self._dirty or self._local or self.ingest.dirty)
+
+    def tick(self) -> None:
+        """Time has passed: do what is due, then a turn."""
+        now_ms = self.clock.monotonic_ms()
+        for group in self.groups.values():
+            if group.failed is None and group.tick(now_ms):
+                self.touch(group.id)
+        self.ingest.tick(now_ms)
+        self.requests.tick(now_ms)
+        self.life.tick(now_ms)
+        if not self.map_is_fresh and now_ms >= self._map_deadline_ms and self.ingest.held:
+            self.ingest.hold(False)
+            self.invalidate_captures()
+        self.turn()
+
+    def next_deadline_ms(self) -> int:
+        """When `tick` has something to do at the latest, on the monotonic clock."""
+        found = [group.deadline_ms() for group in self.groups.values() if group.failed is None]
+        found += [self.ingest.deadline_ms(), self.requests.deadline_ms(), self.life.deadline_ms()]
+        if not self.map_is_fresh:
+            found.append(self._map_deadline_ms)
+        return min((at for at in found if at is not None), default=NEVER_MS)
+
+    def close(self, *, clean: bool) -> None:
+        """The process stops."""
+        for group in self.groups.values():
+            group.log.close(clean=clean)
+
+    def jsz(self) -> dict[str, Any]:
+        """What /jsz shows."""
+        return api_routing.jsz(self)

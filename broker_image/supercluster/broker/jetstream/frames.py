@@ -1,0 +1,230 @@
+"""Frames between brokers that belong to the core: types 32 and up (0–31 belong to `net`).
+
+Every body names the group it is about; a broker that does not hold the group answers or drops, as the frame says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from supercluster.broker.jetstream.judge import Forward
+from supercluster.broker.jetstream.sections import (
+    SessionKey,
+    VerdictRun,
+    decode_run,
+    decode_session,
+    encode_run,
+    encode_session,
+)
+from supercluster.broker.jetstream.wire import Reader, WireError, blob, text, u8, u32, u64
+from supercluster.broker.ports import ClientInfo
+
+Body = list[bytes | memoryview]
+
+
+class Frame(IntEnum):
+    """Types of frames."""
+
+    RAFT = 32
+    FORWARD = 33
+    VERDICTS = 34
+    AGAIN = 35
+    OPEN = 36
+    OPENED = 37
+    LEADER = 38
+    NOT_LEADER = 39
+    REQUEST = 40
+    RESPONSE = 41
+    ACKS = 42
+    MAP_APPLIED = 43
+    BOOTSTRAP = 44
+    JOIN = 45
+    WHO_LEADS = 46
+
+
+# ---- Raft: messages of all groups that share a pair of brokers travel in one frame (RP-3) ---------------------------
+
+
+def encode_raft(messages: Iterable[tuple[str, Sequence[bytes | memoryview]]]) -> Body:
+    """`messages` are (group, buffers)."""
+    body: Body = []
+    for group, buffers in messages:
+        body.append(text(group) + u32(sum(map(len, buffers))))
+        body.extend(buffers)
+    return body
+
+
+def decode_raft(body: memoryview) -> list[tuple[str, memoryview]]:
+    reader = Reader(body)
+    found: list[tuple[str, memoryview]] = []
+    while reader.left:
+        group = reader.text()
+        found.append((group, reader.blob()))
+    return found
+
+
+# ---- ingest ---------------------------------------------------------------------------------------------------------
+
+
+def encode_forward(group: str, forward: Forward, *, early: bool) -> Body:
+    head = b"".join(
+        (
+            text(group),
+            encode_session(forward.session),
+            u64(forward.first_number),
+            u64(forward.confirmed),
+            u64(forward.config_version),
+            u8(early),
+        )
+    )
+    return [head, forward.block]
+
+
+def decode_forward(body: memoryview) -> tuple[str, Forward, bool]:
+    reader = Reader(body)
+    group = reader.text()
+    session = decode_session(reader)
+    first_number, confirmed, version, early = reader.u64(), reader.u64(), reader.u64(), bool(reader.u8())
+    return group, Forward(session, first_number, confirmed, version, bytes(reader.rest())), early
+
+
+def encode_verdicts(group: str, counter: int, runs: Sequence[VerdictRun], *, appended: bool) -> Body:
+    return [text(group) + u64(counter) + u8(appended) + u32(len(runs)) + b"".join(map(encode_run, runs))]
+
+
+def decode_verdicts(body: memoryview) -> tuple[str, int, bool, list[VerdictRun]]:
+    reader = Reader(body)
+    group, counter, appended = reader.text(), reader.u64(), bool(reader.u8())
+    return group, counter, appended, [decode_run(reader) for _ in range(reader.u32())]
+
+
+def encode_numbered(group: str, counter: int, number: int = 0) -> Body:
+    """AGAIN (number = the next one wanted; 0: open first) and OPENED (1: open, 0: shut out)."""
+    return [text(group) + u64(counter) + u64(number)]
+
+
+def decode_numbered(body: memoryview) -> tuple[str, int, int]:
+    reader = Reader(body)
+    return reader.text(), reader.u64(), reader.u64()
+
+
+def encode_open(group: str, key: SessionKey) -> Body:
+    return [text(group) + encode_session(key)]
+
+
+def decode_open(body: memoryview) -> tuple[str, SessionKey]:
+    reader = Reader(body)
+    return reader.text(), decode_session(reader)
+
+
+# ---- leaders --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """A leader says that it serves: it has replayed its log and takes forwards."""
+
+    group: str
+    term: int
+    node: str
+    membership: bytes
+
+
+def encode_leadership(news: Leadership) -> Body:
+    return [text(news.group) + u64(news.term) + text(news.node) + blob(news.membership)]
+
+
+def decode_leadership(body: memoryview) -> Leadership:
+    reader = Reader(body)
+    return Leadership(reader.text(), reader.u64(), reader.text(), bytes(reader.blob()))
+
+
+def encode_texts(*values: str) -> Body:
+    """NOT_LEADER (group, hint), WHO_LEADS (group), JOIN (group, member)."""
+    return [b"".join(map(text, values))]
+
+
+def decode_texts(body: memoryview, count: int) -> list[str]:
+    reader = Reader(body)
+    return [reader.text() for _ in range(count)]
+
+
+# ---- API requests and acknowledgements ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A client's API request on its way to the broker that answers it. `number` is the origin's."""
+
+    number: int
+    group: str
+    info: ClientInfo
+    subject: bytes
+    reply: bytes
+    header: bytes
+    payload: bytes
+
+
+def encode_request(request: Request) -> Body:
+    info = request.info
+    head = u64(request.number) + text(request.group) + text(info.account) + text(info.user) + u8(info.is_operator)
+    return [head, blob(request.subject), blob(request.reply), blob(request.header), blob(request.payload)]
+
+
+def decode_request(body: memoryview) -> Request:
+    reader = Reader(body)
+    number, group = reader.u64(), reader.text()
+    info = ClientInfo(reader.text(), reader.text(), bool(reader.u8()))
+    subject, reply, header, payload = (bytes(reader.blob()) for _ in range(4))
+    return Request(number, group, info, subject, reply, header, payload)
+
+
+class ResponseStatus(IntEnum):
+    """What became of a request."""
+
+    ANSWER = 0
+    """The payload is the answer."""
+    TAKEN = 1
+    """Nothing is to be published by the origin: the answer comes by itself (a pull), or never (no reply)."""
+    NOT_LEADER = 2
+    """Ask the leader; the payload is a hint of who that is."""
+    CONTINUE = 3
+    """Ask the leader of the group in the payload, which names the configuration version to wait for."""
+
+
+def encode_response(number: int, status: int, payload: bytes) -> Body:
+    return [u64(number) + u8(status), payload]
+
+
+def decode_response(body: memoryview) -> tuple[int, ResponseStatus, bytes]:
+    reader = Reader(body)
+    number, status = reader.u64(), reader.u8()
+    try:
+        return number, ResponseStatus(status), bytes(reader.rest())
+    except ValueError as error:
+        raise WireError(f"response status {status}") from error
+
+
+def encode_acks(group: str, acks: Sequence[tuple[bytes, bytes, bytes]]) -> Body:
+    """Consumer acknowledgements of one turn: (subject, reply, payload) each."""
+    return [text(group), *(blob(part) for ack in acks for part in ack)]
+
+
+def decode_acks(body: memoryview) -> tuple[str, list[tuple[bytes, bytes, bytes]]]:
+    reader = Reader(body)
+    group = reader.text()
+    acks: list[tuple[bytes, bytes, bytes]] = []
+    while reader.left:
+        acks.append((bytes(reader.blob()), bytes(reader.blob()), bytes(reader.blob())))
+    return group, acks
+
+
+def encode_number(number: int) -> Body:
+    """MAP_APPLIED: the meta index whose map of streams is in force at the sender."""
+    return [u64(number)]
+
+
+def decode_number(body: memoryview) -> int:
+    return Reader(body).u64()

@@ -1,0 +1,252 @@
+"""One replica of one Raft group: Raft, its log, and a state machine that applies what is committed.
+
+The order within a turn is what keeps the promises: term and vote are durable before any message leaves; entries are
+applied only when committed; a checkpoint is taken only of applied state (SF-17). A disk error takes the replica out of
+its group's majority: it stays silent until it is opened again, and what it could not write it never acknowledged.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import Protocol
+
+from supercluster.broker.jetstream.wire import Reader, blob
+from supercluster.broker.ports import Clock, StreamLog
+from supercluster.broker.raft.config import Ready, Role
+from supercluster.broker.raft.confchange import Membership, MembershipChange, node_of
+from supercluster.broker.raft.entry import Entry, EntryKind
+from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.raft.messages import Message
+from supercluster.broker.raft.node import Raft
+
+# Entries are applied in stretches of this size, so that catching up does not load a log into memory.
+APPLY_BYTES_MAX = 4 * 1024 * 1024
+# A turn ends after so many rounds of Raft output; the rest is for the next turn.
+ROUNDS_MAX = 16
+# How often a leader looks whether members changed their identity and learners have caught up.
+MEMBERS_CHECK_MS = 500
+
+
+class GroupHost(Protocol):
+    """What a group needs from the broker that holds it."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def node(self) -> str: ...
+
+    def send_raft(self, group: str, message: Message) -> None: ...
+
+    def serving(self, group: Group) -> None:
+        """The group's leader is this replica, and it serves: tell the others."""
+        ...
+
+    def event(self, group: str, reason: str, text: str) -> None:
+        """Something that people should see: a log line, and an event of the resource."""
+        ...
+
+
+class Group(ABC):
+    """Base of stream groups and of the meta group."""
+
+    def __init__(self, group: str, member: str, log: StreamLog, raft: Raft, host: GroupHost) -> None:
+        self.id = group
+        self.member = member
+        self.log = log
+        self.raft = raft
+        self.host = host
+        self.applied_index = log.base_index
+        self.membership_applied = raft.membership
+        self.failed: DiskError | None = None
+        self.serves = False
+        self._members_check_ms = 0
+        self._joiners: dict[str, str] = {}
+
+    # ---- what a state machine adds --------------------------------------------------------------------------------
+
+    @abstractmethod
+    def apply_entry(self, entry: Entry) -> None:
+        """Apply a committed BATCH entry."""
+
+    @abstractmethod
+    def state_bytes(self) -> bytes:
+        """The state machine's snapshot."""
+
+    @abstractmethod
+    def restore_state(self, data: memoryview) -> None:
+        """Take a snapshot's state in place of one's own."""
+
+    @abstractmethod
+    def start_serving(self, now_ms: int) -> None:
+        """This replica leads, its own term's entry is committed, and everything before it is applied."""
+
+    @abstractmethod
+    def stop_serving(self) -> None:
+        """This replica does not lead any more: back to committed state."""
+
+    @abstractmethod
+    def propose_turn(self, now_ms: int) -> None:
+        """As a serving leader: append what this turn brought, as few entries as possible."""
+
+    @abstractmethod
+    def after_turn(self, now_ms: int) -> None:
+        """Commits of this turn are applied: hand out answers and deliveries."""
+
+    # ---- the turn -------------------------------------------------------------------------------------------------
+
+    def recover(self, commit_index: int) -> None:
+        """After opening: the newest checkpoint, then the entries behind it that are known to be committed."""
+        found = self.log.load_checkpoint()
+        if found is None and self.log.base_index:
+            base = self.log.base_state()
+            found = (self.log.base_index, base) if base is not None else None
+        if found is not None:
+            self.applied_index = found[0]
+            self._restore(found[1])
+        self._apply(commit_index)
+
+    def turn(self, now_ms: int) -> None:
+        """Do everything that the inputs since the last turn ask for."""
+        if self.failed is not None:
+            return
+        try:
+            if self.serves:
+                self.propose_turn(now_ms)
+            for _ in range(ROUNDS_MAX):
+                ready = self.raft.ready()
+                if not self._handle(ready, now_ms):
+                    break
+            self.after_turn(now_ms)
+        except DiskError as error:
+            self.fail(error)
+
+    def fail(self, error: DiskError) -> None:
+        """The disk did not take a vote, a checkpoint or a snapshot: be silent from now on."""
+        self.failed = error
+        if self.serves:
+            self.serves = False
+            self.stop_serving()
+        self.host.event(self.id, "DiskFailed", f"replica {self.member} left its majority: {error}")
+
+    def _handle(self, ready: Ready, now_ms: int) -> bool:
+        """One round of Raft's output. False when there was none."""
+        busy = False
+        if ready.hard_state is not None:
+            self.log.save_vote(*ready.hard_state)
+            busy = True
+        if ready.snapshot is not None:
+            snapshot = ready.snapshot
+            self.log.install_base(snapshot.base_index, snapshot.base_term, snapshot.state)
+            self.applied_index = snapshot.base_index
+            self._restore(snapshot.state)
+            self.raft.snapshot_installed(snapshot, now_ms)
+            busy = True
+        for message in ready.messages:
+            self.host.send_raft(self.id, message)
+            busy = True
+        if ready.committed is not None:
+            self._apply(ready.committed[1])
+            busy = True
+        for member in ready.snapshot_wanted:
+            state = self.log.base_state()
+            if state is not None:
+                self.raft.provide_snapshot(member, state)
+                busy = True
+        if ready.disk_error is not None:
+            self.host.event(self.id, "DiskError", f"{self.member} could not write: {ready.disk_error}")
+        if ready.doubtful_election:
+            self.host.event(
+                self.id,
+                "DoubtfulElection",
+                f"{self.member} was elected by replicas that lost power: entries confirmed in the last moments before "
+                "it may be gone",
+            )
+        self._follow_role(now_ms)
+        return busy
+
+    def _follow_role(self, now_ms: int) -> None:
+        leads = self.raft.role is Role.LEADER and self.raft.ready_to_serve
+        if leads and not self.serves and self.applied_index >= self.raft.commit_index:
+            self.serves = True
+            self.start_serving(now_ms)
+            self.host.serving(self)
+        elif self.serves and not leads:
+            self.serves = False
+            self.stop_serving()
+
+    def _apply(self, last: int) -> None:
+        while self.applied_index < last:
+            entries = self.log.entries(self.applied_index + 1, last, APPLY_BYTES_MAX)
+            if not entries:
+                raise AssertionError(f"{self.id}: entry {self.applied_index + 1} is committed and not in the log")
+            for entry in entries:
+                if entry.kind == EntryKind.CONFIG:
+                    self.membership_applied = replace(Membership.decode(entry.payload), index=entry.index)
+                self.apply_entry(entry)
+                self.applied_index = entry.index
+                if self.log.checkpoint_at(entry.index):
+                    self.log.save_checkpoint(entry.index, self._snapshot())
+        self.log.note_commit(last)
+
+    def _snapshot(self) -> bytes:
+        return blob(self.membership_applied.encode()) + self.state_bytes()
+
+    def _restore(self, data: bytes) -> None:
+        reader = Reader(data)
+        self.membership_applied = Membership.decode(reader.blob())
+        self.restore_state(reader.rest())
+
+    # ---- leader time and entries ----------------------------------------------------------------------------------
+
+    def leader_time_ns(self) -> int:
+        """The larger of the last entry's time and the clock (SF-13)."""
+        last = self.log.entry(self.log.last_index) if self.log.last_index > self.log.base_index else None
+        floor = last.time_ns if last is not None else self.applied_time_ns()
+        return max(floor, self.host.clock.now_ns())
+
+    @abstractmethod
+    def applied_time_ns(self) -> int:
+        """Leader time of the newest applied entry."""
+
+    # ---- membership: who came back as somebody else ---------------------------------------------------------------
+
+    def join_requested(self, member: str) -> None:
+        """A broker that should hold a replica has another identity than the membership says: its volume or its copy
+        was lost (SF-4). Its new identity learns first and then takes the place of the old one."""
+        if self.serves and len(self._joiners) < 64:
+            self._joiners[node_of(member)] = member
+
+    def check_members(self, now_ms: int) -> None:
+        """Take the next step of replacing members that came back as somebody else: learn, then swap in one change."""
+        if not self._joiners or now_ms < self._members_check_ms:
+            return
+        self._members_check_ms = now_ms + MEMBERS_CHECK_MS
+        membership = self.raft.membership
+        if membership.is_joint or membership.index > self.raft.commit_index:
+            return
+        for node, member in list(self._joiners.items()):
+            if membership.is_voter(member):
+                del self._joiners[node]
+                continue
+            old = [voter for voter in membership.voters if node_of(voter) == node]
+            stale = [learner for learner in membership.learners if node_of(learner) == node and learner != member]
+            if not old:
+                del self._joiners[node]
+                continue
+            learners = tuple(learner for learner in membership.learners if learner not in stale)
+            if member not in membership.learners:
+                change = MembershipChange(membership.index, membership.voters, (*learners, member))
+            elif self.raft.caught_up(member):
+                voters = tuple(member if voter in old else voter for voter in membership.voters)
+                rest = tuple(learner for learner in learners if learner != member)
+                change = MembershipChange(membership.index, voters, rest, joint=True)
+            else:
+                continue
+            refusal = self.raft.propose_membership(change, self.leader_time_ns())
+            if refusal is None:
+                self.host.event(
+                    self.id, "MemberReplaced", f"{member} takes the place of {', '.join(old)}, which lost its data"
+                )
+            return

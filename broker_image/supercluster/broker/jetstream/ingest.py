@@ -1,0 +1,252 @@
+"""All ingest windows of a broker: which stream captures a subject, who leads it, and what verdicts mean to clients.
+
+The capture map is the meta group's state as of an applied index. While a broker that was out of contact has not read
+the map again, every capture is held (SF-14): `capture` answers with a window that takes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from supercluster.broker.jetstream import refusals
+from supercluster.broker.jetstream.frames import (
+    Frame,
+    encode_forward,
+    encode_numbered,
+    encode_open,
+    encode_texts,
+)
+from supercluster.broker.jetstream.judge import Forward
+from supercluster.broker.jetstream.meta import ACK_POLICY_KEY, Assignment
+from supercluster.broker.jetstream.sections import SessionKey, VerdictRun
+from supercluster.broker.jetstream.window import Outcome, Window, WindowBlock
+from supercluster.broker.ports import Network, Publisher
+from supercluster.broker.protocol.headers import NO_RESPONDERS
+from supercluster.broker.protocol.subjects import matches
+
+# Without a leader for this long, a window asks the other brokers who leads.
+ASK_LEADER_MS = 300
+
+
+class Post(Protocol):
+    """Sends a frame to a broker, this one included."""
+
+    def __call__(self, node: str, frame: int, body: list[bytes | memoryview]) -> bool: ...
+
+
+class HeldCapture:
+    """Stands in for every window while the map of streams is being read again: takes nothing."""
+
+    def __init__(self) -> None:
+        self._paused: dict[int, Publisher] = {}
+
+    def take(self, publisher: Publisher, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> bool:
+        self._paused[id(publisher)] = publisher
+        publisher.pause("")
+        return False
+
+    def release(self) -> None:
+        paused, self._paused = self._paused, {}
+        for publisher in paused.values():
+            publisher.resume("")
+
+
+class Ingest:
+    """The windows of one broker process."""
+
+    def __init__(
+        self,
+        session: SessionKey,
+        network: Network,
+        post: Post,
+        leader_of: Callable[[str], str | None],
+        peers: Callable[[], list[str]],
+        *,
+        window_bytes: int,
+        wait_ms: int,
+    ) -> None:
+        self._session = session
+        self._network = network
+        self._post = post
+        self._leader_of = leader_of
+        self._peers = peers
+        self._window_bytes = window_bytes
+        self._wait_ms = wait_ms
+        self._patterns: dict[str, list[tuple[bytes, str]]] = {}
+        self._asked_ms: dict[str, int] = {}
+        self._held = HeldCapture()
+        self.held = False
+        self.windows: dict[str, Window] = {}
+        self.dirty: set[str] = set()
+        self.given_up_total = 0
+
+    # ---- the capture map ------------------------------------------------------------------------------------------
+
+    def set_map(self, assignments: list[Assignment]) -> None:
+        """Take a new map of streams. Windows of streams that are gone are freed (SF-15)."""
+        self._patterns = {}
+        present: set[str] = set()
+        for found in assignments:
+            present.add(found.group)
+            rows = self._patterns.setdefault(found.account, [])
+            rows.extend((pattern.encode(), found.group) for pattern in found.config.subjects)
+            window = self.windows.get(found.group)
+            if window is None:
+                window = Window(
+                    found.group,
+                    found.account,
+                    found.name,
+                    self._session,
+                    bytes_max=self._window_bytes,
+                    wait_ms=self._wait_ms,
+                    ack_policy="commit",
+                    notify=self.dirty,
+                )
+                self.windows[found.group] = window
+            policy = dict(found.config.metadata).get(ACK_POLICY_KEY, "commit")
+            window.ack_policy = "none" if found.config.no_ack else policy
+            window.config_version = found.version
+        for group in [group for group in self.windows if group not in present]:
+            gone = self.windows.pop(group)
+            self.dirty.discard(group)
+            self._refuse(gone, gone.close(), f"stream {gone.stream} was deleted")
+
+    def capture(self, account: str, subject: bytes) -> Window | HeldCapture | None:
+        """The window of the stream that has this subject."""
+        if self.held:
+            return self._held
+        for pattern, group in self._patterns.get(account, ()):
+            if matches(subject, pattern):
+                return self.windows[group]
+        return None
+
+    def hold(self, held: bool) -> None:
+        self.held = held
+        if not held:
+            self._held.release()
+
+    # ---- sending (the window's Sender) ----------------------------------------------------------------------------
+
+    def open_session(self, window: Window) -> bool:
+        leader = self._leader_of(window.group)
+        return leader is not None and self._post(leader, Frame.OPEN, encode_open(window.group, window.session))
+
+    def forward(self, window: Window, block: WindowBlock) -> bool:
+        leader = self._leader_of(window.group)
+        if leader is None:
+            return False
+        forward = Forward(
+            window.session, block.first_number, window.confirmed, window.config_version, block.data
+        )
+        return self._post(leader, Frame.FORWARD, encode_forward(window.group, forward, early=block.early))
+
+    def flush(self, now_ms: int) -> None:
+        """Forward what was taken in this turn."""
+        if not self.dirty:
+            return
+        dirty = sorted(self.dirty)
+        self.dirty.clear()
+        for group in dirty:
+            window = self.windows.get(group)
+            if window is not None:
+                window.flush(self, now_ms)
+
+    # ---- what leaders say -----------------------------------------------------------------------------------------
+
+    def leader_serves(self, group: str, now_ms: int) -> None:
+        window = self.windows.get(group)
+        if window is not None:
+            window.leader_changed(self, now_ms)
+
+    def opened(self, group: str, counter: int, is_open: bool, now_ms: int) -> None:
+        window = self._window(group, counter)
+        if window is not None and is_open:
+            window.opened(self, now_ms)
+
+    def again(self, group: str, counter: int, number: int, now_ms: int) -> None:
+        """The leader lacks numbers from `number` on; 0: it does not know the session."""
+        window = self._window(group, counter)
+        if window is None:
+            return
+        if number == 0:
+            window.reopen(self, now_ms)
+        else:
+            window.send_again(self, now_ms, number)
+
+    def verdicts(self, group: str, counter: int, runs: list[VerdictRun], *, appended: bool, now_ms: int) -> None:
+        window = self._window(group, counter)
+        if window is None:
+            return
+        for run in runs:
+            outcome = window.appended(run) if appended else window.verdicts(run, now_ms)
+            self._tell(window, outcome)
+            if outcome.ask_again:
+                window.send_again(self, now_ms)
+                return
+
+    def _window(self, group: str, counter: int) -> Window | None:
+        window = self.windows.get(group)
+        return window if window is not None and window.session.counter == counter else None
+
+    # ---- what clients hear ----------------------------------------------------------------------------------------
+
+    def _tell(self, window: Window, outcome: Outcome) -> None:
+        if outcome.acks:
+            prefix = window.ack_prefix
+            self._network.publish_many(
+                window.account, [(reply, b"%s%d}" % (prefix, seq)) for reply, seq in outcome.acks]
+            )
+        for reply, seq in outcome.duplicates:
+            answer = b'%s%d,"duplicate":true}' % (window.ack_prefix, seq)
+            self._network.publish(window.account, reply, b"", b"", answer)
+        for reply, publisher, code, detail in outcome.refused:
+            refusal = refusals.of_publish(code, detail)
+            if reply:
+                answer = refusals.answer(window.stream, refusal)
+                self._network.publish(window.account, reply, b"", b"", answer)
+            elif publisher is not None:
+                publisher.error(f"stream {window.stream}: {refusal.description}")
+        for publisher, subject, reply, header, payload in outcome.rerouted:
+            target = self.capture(window.account, subject)
+            if target is window or target is None:
+                # The map here is older than the leader's, or nobody captures the subject any more.
+                self._refuse(window, [(reply, publisher)], f"stream {window.stream} has no subject {subject.decode()}")
+            elif not target.take(publisher, subject, reply, header, payload):
+                self._refuse(window, [(reply, publisher)], "the stream that has the subject now takes no more")
+
+    def _refuse(self, window: Window, messages: list[tuple[bytes, Publisher]], why: str) -> None:
+        """503 for those that wait for an answer, -ERR for plain ones: never a silent drop (SF-15)."""
+        self.given_up_total += len(messages)
+        for reply, publisher in messages:
+            if reply:
+                self._network.publish(window.account, reply, b"", NO_RESPONDERS, b"")
+            else:
+                publisher.error(f"message not stored: {why}")
+
+    # ---- time -----------------------------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> None:
+        """Ask again where verdicts are overdue, look for leaders, and give up what waited too long."""
+        for group, window in self.windows.items():
+            deadline = window.deadline_ms()
+            if deadline is None:
+                continue
+            if self._leader_of(group) is None and now_ms - self._asked_ms.get(group, -ASK_LEADER_MS) >= ASK_LEADER_MS:
+                self._asked_ms[group] = now_ms
+                for peer in self._peers():
+                    self._post(peer, Frame.WHO_LEADS, encode_texts(group))
+            window.tick(self, now_ms)
+            given_up = window.expire(now_ms)
+            if given_up:
+                self._refuse(window, given_up, f"stream {window.stream} has had no leader for too long")
+
+    def deadline_ms(self) -> int | None:
+        """When `tick` has something to do."""
+        times = [at for window in self.windows.values() if (at := window.deadline_ms()) is not None]
+        return min(times, default=None)
+
+
+def again_body(group: str, counter: int, number: int) -> list[bytes | memoryview]:
+    """AGAIN: see `Ingest.again`."""
+    return encode_numbered(group, counter, number)

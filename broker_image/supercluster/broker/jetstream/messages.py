@@ -1,0 +1,116 @@
+"""Reading messages out of the log: from a sequence to the bytes of its message.
+
+The log holds entries; an entry holds blocks of messages with the sequences that the leader gave them. Decoded entries
+are kept for a while, as consumers read the same stretch one behind the other. Nothing here changes any state.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from supercluster.broker.jetstream.sections import Section, decode_block, decode_messages, sections
+from supercluster.broker.ports import StreamLog
+from supercluster.broker.raft.entry import Entry, EntryKind
+
+# Decoded entries that are kept: enough for a head, a tail and a few consumers on the way.
+DECODED_ENTRIES_MAX = 8
+
+# What a message takes besides its bytes, so that limits in bytes count alike on every replica and storage (SF-13).
+MESSAGE_OVERHEAD_BYTES = 30
+HEADER_OVERHEAD_BYTES = 4
+
+
+def logical_bytes(subject: bytes, header: bytes, payload: bytes) -> int:
+    """What a message counts for in a stream's byte limits."""
+    size = MESSAGE_OVERHEAD_BYTES + len(subject) + len(header) + len(payload)
+    return size + HEADER_OVERHEAD_BYTES if header else size
+
+
+class Message(NamedTuple):
+    """One stored message."""
+
+    seq: int
+    subject: bytes
+    header: bytes
+    payload: bytes
+    time_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedEntry:
+    """The stored messages of one entry: message i has sequence `first_seq + i`; `parts` is flat, three per message."""
+
+    index: int
+    first_seq: int
+    count: int
+    time_ns: int
+    parts: list[bytes]
+
+    def message(self, seq: int) -> Message:
+        at = 3 * (seq - self.first_seq)
+        subject, header, payload = self.parts[at : at + 3]
+        return Message(seq, subject, header, payload, self.time_ns)
+
+
+def decode_stored(entry: Entry) -> DecodedEntry:
+    """The messages that an entry added to its stream."""
+    parts: list[bytes] = []
+    if entry.kind == EntryKind.BATCH and entry.count:
+        for kind, body in sections(entry.payload):
+            if kind != Section.MESSAGES:
+                continue
+            found = decode_messages(body)
+            block = decode_block(found.block).parts()
+            if found.run.exceptions:
+                left_out = {item.offset for item in found.run.exceptions}
+                for offset in range(found.run.count):
+                    if offset not in left_out:
+                        parts += block[3 * offset : 3 * offset + 3]
+            else:
+                parts += block
+    return DecodedEntry(entry.index, entry.first_seq, entry.count, entry.time_ns, parts)
+
+
+class MessageReader:
+    """Messages by sequence, through a small cache of decoded entries."""
+
+    def __init__(self, log: StreamLog) -> None:
+        self._log = log
+        self._decoded: OrderedDict[int, DecodedEntry] = OrderedDict()
+        self._last: DecodedEntry | None = None
+
+    def entry_of(self, seq: int) -> DecodedEntry | None:
+        """The decoded entry that holds `seq`, None when the log does not have it."""
+        last = self._last
+        if last is not None and last.first_seq <= seq < last.first_seq + last.count:
+            return last
+        index = self._log.index_of_seq(seq)
+        if index is None:
+            return None
+        decoded = self._decoded.get(index)
+        if decoded is None:
+            entry = self._log.entry(index)
+            if entry is None:
+                return None
+            decoded = decode_stored(entry)
+            self._decoded[index] = decoded
+            if len(self._decoded) > DECODED_ENTRIES_MAX:
+                self._decoded.popitem(last=False)
+        else:
+            self._decoded.move_to_end(index)
+        self._last = decoded
+        return decoded
+
+    def get(self, seq: int) -> Message | None:
+        decoded = self.entry_of(seq)
+        if decoded is None or not decoded.first_seq <= seq < decoded.first_seq + decoded.count:
+            return None
+        return decoded.message(seq)
+
+    def forget(self, after_index: int = -1) -> None:
+        """Drop what was decoded above an index (the log was cut there); all of it by default."""
+        self._last = None
+        for index in [index for index in self._decoded if index > after_index]:
+            del self._decoded[index]

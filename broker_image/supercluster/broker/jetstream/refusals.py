@@ -1,0 +1,28 @@
+"""NATS's words for publishes that a stream's leader refused."""
+
+from __future__ import annotations
+
+import json
+
+from supercluster.broker.jetstream import errors
+from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.judge import EXPECTED_LAST_SEQUENCE, FULL_BYTES, FULL_SUBJECT, STREAM_FULL
+
+
+def of_publish(code: int, detail: int) -> ApiError:
+    """The error for a REFUSED verdict: `code` and `detail` as the judge wrote them into the log."""
+    if code == STREAM_FULL:
+        if detail == FULL_BYTES:
+            return errors.maximum_bytes()
+        if detail == FULL_SUBJECT:
+            return errors.maximum_messages_per_subject()
+        return errors.maximum_messages()
+    if code == EXPECTED_LAST_SEQUENCE:
+        return errors.error(code, detail)
+    return errors.error(code)
+
+
+def answer(stream: str, refusal: ApiError) -> bytes:
+    """The JSON that a publisher gets in place of an acknowledgement."""
+    error = {"code": refusal.code, "err_code": refusal.err_code, "description": refusal.description}
+    return json.dumps({"error": error, "stream": stream, "seq": 0}, separators=(",", ":")).encode()

@@ -1,0 +1,146 @@
+"""API requests at the broker where the client is: who answers each, and what happens while nobody can.
+
+A request goes to the leader of the meta group or of its stream. The answer comes back to this broker and is published
+from here, so that the client's own subscription is sure to be known. A request whose leader changes is sent again to
+the next one, until its time is over: then the client gets NATS's error for an API that is not there now.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+
+from supercluster.broker.jetstream.frames import Frame, Request, ResponseStatus, encode_request, encode_texts
+from supercluster.broker.jetstream.ingest import Post
+from supercluster.broker.ports import ClientInfo, Network
+
+REQUEST_WAIT_MS = 5000
+# A request that got no answer is repeated after this: frames are lost with links.
+REQUEST_RETRY_MS = 1000
+ASK_LEADER_MS = 200
+REQUESTS_MAX = 16384
+
+_U64 = struct.Struct("<Q")
+
+
+@dataclass(slots=True)
+class Pending:
+    """A request that is not answered."""
+
+    request: Request
+    give_up_ms: int
+    next_try_ms: int
+    on_answer: Callable[[bytes | None], None] | None = None
+    """For requests that this broker makes by itself: gets the answer, None when there was none in time."""
+
+
+class Requests:
+    """The requests of this broker's clients that are under way."""
+
+    def __init__(
+        self,
+        network: Network,
+        post: Post,
+        leader_of: Callable[[str], str | None],
+        peers: Callable[[], list[str]],
+        unavailable: Callable[[bytes], bytes],
+    ) -> None:
+        self._network = network
+        self._post = post
+        self._leader_of = leader_of
+        self._peers = peers
+        self._unavailable = unavailable
+        self._numbers = count(1)
+        self._pending: dict[int, Pending] = {}
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def send(
+        self,
+        group: str,
+        info: ClientInfo,
+        subject: bytes,
+        reply: bytes,
+        header: bytes,
+        payload: bytes,
+        now_ms: int,
+        on_answer: Callable[[bytes | None], None] | None = None,
+        wait_ms: int = REQUEST_WAIT_MS,
+    ) -> None:
+        """Take a request for the leader of `group`."""
+        request = Request(next(self._numbers), group, info, subject, reply, header, payload)
+        pending = Pending(request, now_ms + wait_ms, now_ms, on_answer)
+        if len(self._pending) >= REQUESTS_MAX:
+            self._fail(pending)
+            return
+        self._pending[request.number] = pending
+        self._try(pending, now_ms)
+
+    def _try(self, pending: Pending, now_ms: int) -> None:
+        leader = self._leader_of(pending.request.group)
+        if leader is not None and self._post(leader, Frame.REQUEST, encode_request(pending.request)):
+            pending.next_try_ms = now_ms + REQUEST_RETRY_MS
+            return
+        pending.next_try_ms = now_ms + ASK_LEADER_MS
+        for peer in self._peers():
+            self._post(peer, Frame.WHO_LEADS, encode_texts(pending.request.group))
+
+    def response(self, number: int, status: ResponseStatus, payload: bytes, now_ms: int) -> None:
+        """An answer, or word of where to ask."""
+        pending = self._pending.get(number)
+        if pending is None:
+            return
+        if status is ResponseStatus.NOT_LEADER:
+            pending.next_try_ms = now_ms + ASK_LEADER_MS
+        elif status is ResponseStatus.CONTINUE:
+            # The meta group decided; the stream's leader answers once it is at that version.
+            (version,) = _U64.unpack_from(payload)
+            old = pending.request
+            del self._pending[number]
+            header = b"%d" % version
+            request = Request(
+                next(self._numbers), payload[8:].decode(), old.info, old.subject, old.reply, header, old.payload
+            )
+            pending.request = request
+            self._pending[request.number] = pending
+            self._try(pending, now_ms)
+        else:
+            del self._pending[number]
+            if pending.on_answer is not None:
+                pending.on_answer(payload)
+            elif status is ResponseStatus.ANSWER and pending.request.reply:
+                self._network.publish(pending.request.info.account, pending.request.reply, b"", b"", payload)
+
+    def leader_serves(self, group: str, now_ms: int) -> None:
+        """Send again what waits for this group's leader."""
+        for pending in list(self._pending.values()):
+            if pending.request.group == group:
+                self._try(pending, now_ms)
+
+    def tick(self, now_ms: int) -> None:
+        """Repeat what is overdue, give up what took too long."""
+        for number, pending in list(self._pending.items()):
+            if now_ms >= pending.give_up_ms:
+                del self._pending[number]
+                self._fail(pending)
+            elif now_ms >= pending.next_try_ms:
+                self._try(pending, now_ms)
+
+    def _fail(self, pending: Pending) -> None:
+        request = pending.request
+        if pending.on_answer is not None:
+            pending.on_answer(None)
+        elif request.reply:
+            self._network.publish(request.info.account, request.reply, b"", b"", self._unavailable(request.subject))
+
+    def deadline_ms(self) -> int | None:
+        """When `tick` has something to do."""
+        return min((min(p.next_try_ms, p.give_up_ms) for p in self._pending.values()), default=None)
+
+
+def continue_payload(group: str, version: int) -> bytes:
+    """CONTINUE's payload: ask that group's leader, which answers once it is at that configuration version."""
+    return _U64.pack(version) + group.encode()

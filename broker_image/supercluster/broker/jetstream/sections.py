@@ -1,0 +1,236 @@
+"""What a BATCH entry holds: sections, each one kind of change to a stream (or to the meta group).
+
+All that one turn of the loop wants from a group is one entry: messages of several sessions, consumer positions and
+commands, one section each. A block of messages is encoded once, by the broker that took them from its clients, and
+is the same bytes in the forward to the leader, in the log, and in every replica (RP-7).
+
+Block layout, little endian: `u32 count`, then per message three `u32` lengths (subject, header, payload), then the
+bytes of all of them, one behind the other.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from supercluster.broker.jetstream.wire import Reader, WireError, text, u64
+
+_SECTION = struct.Struct("<BI")
+_U32 = struct.Struct("<I")
+
+
+class Section(IntEnum):
+    """Kinds of sections."""
+
+    MESSAGES = 1
+    SESSION_OPEN = 2
+    CONSUMER_OPS = 3
+    CONSUMER_PUT = 4
+    CONSUMER_DELETE = 5
+    PURGE = 6
+    DELETE_MESSAGE = 7
+    EXPIRE = 8
+    CONFIG_PUT = 9
+    SESSION_DROP = 10
+    META = 32
+
+
+class Verdict(IntEnum):
+    """What became of a number that was not simply stored."""
+
+    REFUSED = 1
+    """`code` is NATS's err_code, `seq` its detail (the actual last sequence, where the text names one)."""
+    DUPLICATE = 2
+    """A message with the same Nats-Msg-Id is stored at `seq`."""
+    REROUTE = 3
+    """The stream does not have this subject any more: the taker routes it again, in order (SF-14)."""
+    VOID = 4
+    """The taker gave the message up before it was judged; the number stays used (SF-15)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exceptional:
+    """The verdict on one number that was not simply stored. `offset` counts from the run's first number."""
+
+    offset: int
+    verdict: int
+    code: int = 0
+    seq: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictRun:
+    """Verdicts on `count` consecutive numbers: all stored, from `first_seq` on, except for `exceptions`."""
+
+    first_number: int
+    count: int
+    first_seq: int
+    exceptions: tuple[Exceptional, ...] = ()
+
+    @property
+    def last_number(self) -> int:
+        return self.first_number + self.count - 1
+
+    @property
+    def stored(self) -> int:
+        """How many of the numbers were stored under a sequence of their own."""
+        return self.count - len(self.exceptions)
+
+    def tail(self, number: int) -> VerdictRun:
+        """The same run from `number` on."""
+        skip = number - self.first_number
+        if skip <= 0:
+            return self
+        before = sum(1 for item in self.exceptions if item.offset < skip)
+        kept = tuple(
+            Exceptional(item.offset - skip, item.verdict, item.code, item.seq)
+            for item in self.exceptions
+            if item.offset >= skip
+        )
+        return VerdictRun(number, self.count - skip, self.first_seq + skip - before, kept)
+
+
+_RUN = struct.Struct("<QIQI")
+_EXCEPTIONAL = struct.Struct("<IBHQ")
+
+
+def encode_run(run: VerdictRun) -> bytes:
+    parts = [_RUN.pack(run.first_number, run.count, run.first_seq, len(run.exceptions))]
+    parts.extend(_EXCEPTIONAL.pack(e.offset, e.verdict, e.code, e.seq) for e in run.exceptions)
+    return b"".join(parts)
+
+
+def decode_run(reader: Reader) -> VerdictRun:
+    first_number, count, first_seq, exceptions = reader.fields(_RUN)
+    if exceptions > count:
+        raise WireError(f"{exceptions} exceptions in a run of {count}")
+    return VerdictRun(
+        first_number,
+        count,
+        first_seq,
+        tuple(Exceptional(*reader.fields(_EXCEPTIONAL)) for _ in range(exceptions)),
+    )
+
+
+def encode_block(parts: Sequence[bytes]) -> bytes:
+    """A block from a flat list: subject, header, payload, subject, header, payload, …"""
+    lengths = array("I", map(len, parts))
+    return b"".join((_U32.pack(len(parts) // 3), lengths.tobytes(), *parts))
+
+
+@dataclass(slots=True)
+class Block:
+    """A decoded block. `lengths` is flat: three per message."""
+
+    count: int
+    lengths: array[int]
+    data: memoryview
+
+    def parts(self) -> list[bytes]:
+        """Flat list of subject, header, payload per message."""
+        data = bytes(self.data)
+        out: list[bytes] = []
+        append = out.append
+        at = 0
+        for size in self.lengths:
+            end = at + size
+            append(data[at:end])
+            at = end
+        return out
+
+    def subjects(self) -> list[bytes]:
+        data = bytes(self.data)
+        out: list[bytes] = []
+        append = out.append
+        at = 0
+        lengths = iter(self.lengths)
+        for size, header, payload in zip(lengths, lengths, lengths, strict=True):
+            append(data[at : at + size])
+            at += size + header + payload
+        return out
+
+    @property
+    def has_headers(self) -> bool:
+        return any(self.lengths[1::3])
+
+
+def decode_block(data: bytes | memoryview) -> Block:
+    """Decode and check a block.
+
+    Raises:
+        WireError: the lengths don't add up to the bytes there are.
+    """
+    view = memoryview(data)
+    if len(view) < 4:
+        raise WireError("a block takes at least 4 bytes")
+    count: int = _U32.unpack_from(view)[0]
+    start = 4 + 12 * count
+    if start > len(view):
+        raise WireError(f"a block of {count} messages is cut off")
+    lengths = array("I")
+    lengths.frombytes(view[4:start])
+    if start + sum(lengths) != len(view):
+        raise WireError(f"a block of {count} messages has {len(view) - start} bytes, its lengths say {sum(lengths)}")
+    return Block(count, lengths, view[start:])
+
+
+@dataclass(frozen=True, slots=True)
+class SessionKey:
+    """Who numbers: a broker's node, the incarnation of its volume, and a counter kept there (SF-10)."""
+
+    node: str
+    incarnation: str
+    counter: int
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesSection:
+    """Messages of one session, judged: `run` has a verdict for each number of the block."""
+
+    session: SessionKey
+    confirmed: int
+    run: VerdictRun
+    block: bytes | memoryview = field(repr=False)
+
+
+def encode_session(key: SessionKey) -> bytes:
+    return text(key.node) + text(key.incarnation) + u64(key.counter)
+
+
+def decode_session(reader: Reader) -> SessionKey:
+    return SessionKey(reader.text(), reader.text(), reader.u64())
+
+
+def encode_messages(section: MessagesSection) -> list[bytes | memoryview]:
+    return [encode_session(section.session), u64(section.confirmed), encode_run(section.run), section.block]
+
+
+def decode_messages(body: memoryview) -> MessagesSection:
+    reader = Reader(body)
+    session = decode_session(reader)
+    confirmed = reader.u64()
+    run = decode_run(reader)
+    return MessagesSection(session, confirmed, run, reader.rest())
+
+
+def section(kind: int, body: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
+    """A section's buffers, to be joined into the entry's payload."""
+    return [_SECTION.pack(kind, sum(map(len, body))), *body]
+
+
+def sections(payload: bytes | memoryview) -> Iterator[tuple[int, memoryview]]:
+    """(kind, body) of each section of a BATCH payload."""
+    view = memoryview(payload)
+    at, end = 0, len(view)
+    while at < end:
+        if at + _SECTION.size > end:
+            raise WireError("a section's head is cut off")
+        kind, size = _SECTION.unpack_from(view, at)
+        at += _SECTION.size
+        if at + size > end:
+            raise WireError(f"a section of {size} bytes is cut off")
+        yield kind, view[at : at + size]
+        at += size

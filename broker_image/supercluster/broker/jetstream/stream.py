@@ -1,0 +1,438 @@
+"""The replicated state of one stream: what every replica has after it applied the same committed entries.
+
+`apply` is a function of the state and the entry alone: no clock, no randomness, no I/O but reading the same log
+(SF-13). Messages themselves stay in the log (RP-4); here are the bounds, the subjects, what was deleted, the message
+ids in the duplicate window, the sessions of the brokers that take publishes, and the consumers.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from array import array
+from dataclasses import dataclass, field
+from typing import Any
+
+from supercluster.broker.jetstream.config import ConsumerConfig, StreamConfig
+from supercluster.broker.jetstream.consumer_state import ConsumerState
+from supercluster.broker.jetstream.messages import (
+    HEADER_OVERHEAD_BYTES,
+    MESSAGE_OVERHEAD_BYTES,
+    DecodedEntry,
+    Message,
+    MessageReader,
+    logical_bytes,
+)
+from supercluster.broker.jetstream.sections import (
+    Block,
+    MessagesSection,
+    Section,
+    SessionKey,
+    Verdict,
+    VerdictRun,
+    decode_block,
+    decode_messages,
+    decode_session,
+    sections,
+)
+from supercluster.broker.jetstream.sessions import SessionTable
+from supercluster.broker.jetstream.subject_index import SubjectIndex
+from supercluster.broker.jetstream.wire import Reader, blob, text, u32, u64
+from supercluster.broker.ports import StreamLog
+from supercluster.broker.protocol.headers import get as header_value
+from supercluster.broker.protocol.subjects import matches
+from supercluster.broker.raft.entry import Entry, EntryKind
+
+MSG_ID = b"Nats-Msg-Id"
+ROLLUP = b"Nats-Rollup"
+_SNAPSHOT_VERSION = 1
+
+
+@dataclass(slots=True)
+class Applied:
+    """What an entry did, for the leader to tell those who wait for it."""
+
+    index: int
+    verdicts: list[tuple[SessionKey, VerdictRun]] = field(default_factory=list)
+    opened: list[SessionKey] = field(default_factory=list)
+    results: list[int] = field(default_factory=list)
+    """One number per command section, in order: messages purged, 1 or 0 for deleted."""
+    consumers_changed: bool = False
+
+
+class StreamState:
+    """A stream's replicated state. `log` is read, never written."""
+
+    def __init__(self, config: StreamConfig, created_ns: int, log: StreamLog) -> None:
+        self.config = config
+        self.created_ns = created_ns
+        self.reader = MessageReader(log)
+        self.first_seq = max(config.first_seq, 1)
+        self.last_seq = self.first_seq - 1
+        self.messages = 0
+        self.bytes = 0
+        self.first_time_ns = 0
+        self.last_time_ns = 0
+        self.leader_time_ns = 0
+        self.applied_index = 0
+        self.config_version = 0
+        self.deleted: set[int] = set()
+        self.subjects = SubjectIndex()
+        self.message_ids: dict[bytes, tuple[int, int]] = {}
+        self.last_message_id = b""
+        self.sessions = SessionTable()
+        self.consumers: dict[str, ConsumerState] = {}
+
+    # ---- applying -------------------------------------------------------------------------------------------------
+
+    def apply(self, entry: Entry) -> Applied:
+        """Apply the next committed entry.
+
+        Raises:
+            WireError: the entry is not what a leader writes; the state is unusable then.
+        """
+        done = Applied(entry.index)
+        self.leader_time_ns = max(self.leader_time_ns, entry.time_ns)
+        if entry.kind == EntryKind.BATCH:
+            next_seq = entry.first_seq
+            for kind, body in sections(entry.payload):
+                if kind == Section.MESSAGES:
+                    next_seq = self._apply_messages(decode_messages(body), next_seq, entry.time_ns, done)
+                else:
+                    self._apply_command(kind, body, entry, done)
+        self.applied_index = entry.index
+        return done
+
+    def _apply_messages(self, found: MessagesSection, next_seq: int, time_ns: int, done: Applied) -> int:
+        session = self.sessions.current(found.session)
+        if session is None:
+            raise AssertionError(f"{self.config.name}: messages of session {found.session}, which is not open")
+        session.record(found.run, found.confirmed)
+        done.verdicts.append((found.session, found.run))
+        stored = found.run.stored
+        if stored == 0:
+            return next_seq
+        self._forget_message_ids(time_ns)
+        block = decode_block(found.block)
+        if found.run.exceptions or block.has_headers:
+            self._store_with_headers(block, found.run, time_ns)
+        else:
+            self.bytes += sum(block.lengths) + stored * MESSAGE_OVERHEAD_BYTES
+            self.subjects.add_many(block.subjects(), next_seq)
+            if self.message_ids or self.last_message_id:
+                self.last_message_id = b""
+        if self.messages == 0:
+            self.first_seq = next_seq
+            self.first_time_ns = time_ns
+        self.messages += stored
+        self.last_seq = next_seq + stored - 1
+        self.last_time_ns = time_ns
+        self._enforce_limits()
+        return next_seq + stored
+
+    def _store_with_headers(self, block: Block, run: VerdictRun, time_ns: int) -> None:
+        parts = block.parts()
+        left_out = {item.offset for item in run.exceptions}
+        seq = run.first_seq
+        for offset in range(run.count):
+            if offset in left_out:
+                continue
+            subject, header, payload = parts[3 * offset : 3 * offset + 3]
+            self.bytes += MESSAGE_OVERHEAD_BYTES + len(subject) + len(header) + len(payload)
+            self.last_message_id = b""
+            if header:
+                self.bytes += HEADER_OVERHEAD_BYTES
+                message_id = header_value(header, MSG_ID)
+                if message_id:
+                    self.message_ids[message_id] = (seq, time_ns)
+                    self.last_message_id = message_id
+                rollup = header_value(header, ROLLUP)
+                if rollup:
+                    self._roll_up(rollup, subject, seq)
+            self.subjects.add(subject, seq)
+            seq += 1
+
+    def _roll_up(self, how: bytes, subject: bytes, seq: int) -> None:
+        """Remove what a roll-up message stands for: all of its subject, or all of the stream, before `seq`."""
+        if how == b"all":
+            self._remove_up_to(seq - 1)
+        else:
+            self._remove_matching(subject.decode(), seq - 1, keep=0)
+
+    def _forget_message_ids(self, now_ns: int) -> None:
+        """Drop message ids older than the duplicate window, by leader time."""
+        horizon = now_ns - self.config.duplicate_window_ns
+        ids = self.message_ids
+        while ids:
+            oldest = next(iter(ids))
+            if ids[oldest][1] > horizon:
+                return
+            del ids[oldest]
+
+    def known_message_id(self, message_id: bytes, now_ns: int) -> int | None:
+        """Sequence of the message with that id inside the duplicate window."""
+        found = self.message_ids.get(message_id)
+        if found is None or found[1] <= now_ns - self.config.duplicate_window_ns:
+            return None
+        return found[0]
+
+    def _enforce_limits(self) -> None:
+        config = self.config
+        if config.max_msgs_per_subject > 0:
+            self._enforce_per_subject(config.max_msgs_per_subject)
+        while config.max_msgs > 0 and self.messages > config.max_msgs:
+            self._remove_first()
+        while config.max_bytes > 0 and self.bytes > config.max_bytes and self.messages > 0:
+            self._remove_first()
+
+    def _enforce_per_subject(self, limit: int) -> None:
+        for subject in self.subjects.over(limit):
+            while self.subjects.count(subject) > limit:
+                oldest = self._first_seq_of(subject)
+                if oldest is None:
+                    raise AssertionError(f"{self.config.name}: subject {subject!r} is counted but not found")
+                self.remove(oldest)
+
+    def _apply_command(self, kind: int, body: memoryview, entry: Entry, done: Applied) -> None:
+        reader = Reader(body)
+        if kind == Section.CONSUMER_OPS:
+            self._apply_consumer_ops(reader.text(), bytes(reader.rest()))
+        elif kind == Section.SESSION_OPEN:
+            key = decode_session(reader)
+            self.sessions.open(key)
+            done.opened.append(key)
+        elif kind == Section.SESSION_DROP:
+            self.sessions.drop(reader.text())
+        elif kind == Section.CONSUMER_PUT:
+            self._put_consumer(json.loads(bytes(reader.rest())), entry.time_ns)
+            done.consumers_changed = True
+            done.results.append(1)
+        elif kind == Section.CONSUMER_DELETE:
+            done.results.append(1 if self._delete_consumer(reader.text()) else 0)
+            done.consumers_changed = True
+        elif kind == Section.PURGE:
+            done.results.append(self._purge(json.loads(bytes(reader.rest()))))
+        elif kind == Section.DELETE_MESSAGE:
+            done.results.append(1 if self.remove(reader.u64()) else 0)
+        elif kind == Section.EXPIRE:
+            done.results.append(self._remove_up_to(reader.u64()))
+        elif kind == Section.CONFIG_PUT:
+            version = reader.u64()
+            self.config = StreamConfig.from_json(json.loads(bytes(reader.rest())))
+            self.config_version = max(self.config_version, version)
+            self._enforce_limits()
+            done.results.append(1)
+        else:
+            raise AssertionError(f"{self.config.name}: section of unknown kind {kind} in entry {entry.index}")
+
+    # ---- consumers ------------------------------------------------------------------------------------------------
+
+    def _put_consumer(self, request: dict[str, Any], time_ns: int) -> None:
+        config = ConsumerConfig.from_json(request["config"])
+        name = str(request["name"])
+        present = self.consumers.get(name)
+        if present is not None:
+            present.update_config(config)
+            return
+        self.consumers[name] = ConsumerState(
+            name=name, config=config, created_ns=time_ns, start_seq=int(request["start_seq"])
+        )
+
+    def _delete_consumer(self, name: str) -> bool:
+        gone = self.consumers.pop(name, None)
+        if gone is not None and self.config.retention == "interest":
+            self._remove_without_interest()
+        return gone is not None
+
+    def _apply_consumer_ops(self, name: str, ops: bytes) -> None:
+        consumer = self.consumers.get(name)
+        if consumer is None:
+            return  # It was deleted by an earlier section; what its leader still had to say is void.
+        acknowledged = consumer.apply(ops, last_seq=self.last_seq)
+        if self.config.retention == "limits":
+            return
+        for seq in acknowledged:
+            if self.config.retention == "workqueue" or not self._wanted(seq):
+                self.remove(seq)
+
+    def _wanted(self, seq: int) -> bool:
+        """Under interest retention: does any consumer still have to acknowledge `seq`?"""
+        message = self.message(seq)
+        if message is None:
+            return False
+        subject = message.subject.decode()
+        return any(consumer.wants(seq, subject) for consumer in self.consumers.values())
+
+    def _remove_without_interest(self) -> None:
+        for seq in range(self.first_seq, self.last_seq + 1):
+            if seq not in self.deleted and not self._wanted(seq):
+                self.remove(seq)
+
+    # ---- removing -------------------------------------------------------------------------------------------------
+
+    def remove(self, seq: int) -> bool:
+        """Remove one message. False when the stream does not have it."""
+        message = self.message(seq)
+        if message is None:
+            return False
+        self._uncount(message)
+        if seq == self.first_seq:
+            self._advance_first()
+        else:
+            self.deleted.add(seq)
+        return True
+
+    def _uncount(self, message: Message) -> None:
+        self.messages -= 1
+        self.bytes -= logical_bytes(message.subject, message.header, message.payload)
+        self.subjects.remove(message.subject, message.seq)
+
+    def _remove_first(self) -> None:
+        if not self.remove(self.first_seq):
+            self._advance_first()
+
+    def _advance_first(self) -> None:
+        self.first_seq += 1
+        while self.first_seq in self.deleted:
+            self.deleted.discard(self.first_seq)
+            self.first_seq += 1
+        if self.messages == 0:
+            self.first_seq = max(self.first_seq, self.last_seq + 1)
+            self.deleted.clear()
+            self.first_time_ns = 0
+        else:
+            decoded = self.reader.entry_of(self.first_seq)
+            self.first_time_ns = decoded.time_ns if decoded is not None else self.first_time_ns
+
+    def _remove_up_to(self, last: int) -> int:
+        """Remove every message up to `last`. Returns how many there were."""
+        before = self.messages
+        if last >= self.last_seq:
+            self._remove_all()
+            return before
+        while self.messages and self.first_seq <= last:
+            self._remove_first()
+        return before - self.messages
+
+    def _remove_all(self) -> None:
+        self.messages = 0
+        self.bytes = 0
+        self.first_seq = self.last_seq + 1
+        self.first_time_ns = 0
+        self.deleted.clear()
+        self.subjects = SubjectIndex()
+
+    def _purge(self, request: dict[str, Any]) -> int:
+        """`filter`, `seq` (up to, exclusive) and `keep` as NATS has them. Returns the number of messages removed."""
+        subject, seq, keep = request.get("filter") or "", int(request.get("seq") or 0), int(request.get("keep") or 0)
+        if subject and subject != ">":
+            return self._remove_matching(subject, seq - 1 if seq else self.last_seq, keep)
+        before = self.messages
+        if keep:
+            while self.messages > keep:
+                self._remove_first()
+            return before - self.messages
+        if seq and seq <= self.last_seq:
+            return self._remove_up_to(seq - 1)
+        self._remove_all()
+        return before
+
+    def _remove_matching(self, pattern: str, last: int, keep: int) -> int:
+        """Remove messages whose subject matches, up to sequence `last`, but leave the newest `keep` of them."""
+        wanted = self.subjects.total(pattern) - keep
+        removed = 0
+        seq = self.first_seq
+        raw = pattern.encode()
+        while removed < wanted and seq <= min(last, self.last_seq):
+            decoded = self.reader.entry_of(seq)
+            if decoded is None:
+                seq += 1
+                continue
+            for message in _messages_of(decoded, seq):
+                if message.seq > last or removed >= wanted:
+                    break
+                if self._has(message.seq) and matches(message.subject, raw):
+                    removed += self.remove(message.seq)
+            seq = decoded.first_seq + decoded.count
+        return removed
+
+    # ---- reading --------------------------------------------------------------------------------------------------
+
+    def _has(self, seq: int) -> bool:
+        return self.first_seq <= seq <= self.last_seq and seq not in self.deleted
+
+    def message(self, seq: int) -> Message | None:
+        """The message at `seq`, None when it was removed or never stored."""
+        return self.reader.get(seq) if self._has(seq) else None
+
+    def _first_seq_of(self, subject: bytes) -> int | None:
+        """The oldest message of a subject, found from a sequence that is never behind it."""
+        seq = max(self.subjects.first_seq_hint(subject), self.first_seq)
+        while seq <= self.last_seq:
+            decoded = self.reader.entry_of(seq)
+            if decoded is None:
+                seq += 1
+                continue
+            for message in _messages_of(decoded, seq):
+                if message.subject == subject and self._has(message.seq):
+                    return message.seq
+            seq = decoded.first_seq + decoded.count
+        return None
+
+    # ---- snapshots ------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> bytes:
+        """The whole state as bytes; `restore` gives an equal one."""
+        ids = b"".join(blob(key) + u64(seq) + u64(at) for key, (seq, at) in self.message_ids.items())
+        consumers = b"".join(text(name) + blob(self.consumers[name].snapshot()) for name in sorted(self.consumers))
+        numbers = (
+            *(self.created_ns, self.first_seq, self.last_seq, self.messages, self.bytes, self.first_time_ns),
+            *(self.last_time_ns, self.leader_time_ns, self.applied_index, self.config_version),
+        )
+        body = b"".join(
+            (
+                blob(json.dumps(self.config.to_json(), sort_keys=True).encode()),
+                b"".join(map(u64, numbers)),
+                blob(array("Q", sorted(self.deleted)).tobytes()),
+                blob(self.subjects.snapshot()),
+                u32(len(self.message_ids)) + ids,
+                blob(self.last_message_id),
+                self.sessions.encode(),
+                u32(len(self.consumers)) + consumers,
+            )
+        )
+        return bytes((_SNAPSHOT_VERSION,)) + zlib.compress(body, 1)
+
+    @classmethod
+    def restore(cls, data: bytes | memoryview, log: StreamLog) -> StreamState:
+        """The state that `snapshot` wrote."""
+        view = memoryview(data)
+        if view[0] != _SNAPSHOT_VERSION:
+            raise ValueError(f"stream snapshot of version {view[0]}, this broker reads {_SNAPSHOT_VERSION}")
+        reader = Reader(zlib.decompress(view[1:]))
+        state = cls(StreamConfig.from_json(json.loads(bytes(reader.blob()))), 0, log)
+        state.created_ns, state.first_seq, state.last_seq = reader.u64(), reader.u64(), reader.u64()
+        state.messages, state.bytes, state.first_time_ns = reader.u64(), reader.u64(), reader.u64()
+        state.last_time_ns, state.leader_time_ns = reader.u64(), reader.u64()
+        state.applied_index, state.config_version = reader.u64(), reader.u64()
+        deleted = array("Q")
+        deleted.frombytes(reader.blob())
+        state.deleted = set(deleted)
+        state.subjects = SubjectIndex.restore(bytes(reader.blob()))
+        for _ in range(reader.u32()):
+            key = bytes(reader.blob())
+            state.message_ids[key] = (reader.u64(), reader.u64())
+        state.last_message_id = bytes(reader.blob())
+        state.sessions = SessionTable.decode(reader)
+        for _ in range(reader.u32()):
+            name = reader.text()
+            state.consumers[name] = ConsumerState.restore(bytes(reader.blob()))
+        return state
+
+
+def _messages_of(decoded: DecodedEntry, from_seq: int) -> list[Message]:
+    start = max(from_seq, decoded.first_seq)
+    return [decoded.message(seq) for seq in range(start, decoded.first_seq + decoded.count)]
+
+
+__all__ = ["MSG_ID", "ROLLUP", "Applied", "StreamState", "Verdict"]

@@ -1,0 +1,413 @@
+"""Ingest without loss: what a broker has taken for a stream and does not know to be committed (SF-10 to SF-16).
+
+One window per stream and broker process. It numbers what clients publish, forwards it to the stream's leader in
+blocks, one per turn of the loop, and keeps every block until its verdicts arrive. A new leader gets again, in order,
+whatever has none. The window is bounded in bytes: when it is full, `take` says so and the connection stops reading.
+
+The window knows no sockets and no clock: it returns what is to be sent and acknowledged.
+
+States of the session::
+
+    CLOSED --open sent--> OPENING --opened--> OPEN --leader changes--> OPEN (all unconfirmed blocks again)
+    any --a newer session shuts this one out--> CLOSED (only when two processes share a volume's name: a defect)
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Protocol
+
+from supercluster.broker.jetstream.sections import (
+    Exceptional,
+    SessionKey,
+    Verdict,
+    VerdictRun,
+    decode_block,
+    encode_block,
+)
+from supercluster.broker.ports import Publisher
+from supercluster.broker.protocol.headers import get as header_value
+
+ACK_POLICY_HEADER = b"Supercluster-Ack"
+
+# A forward is at most this large, so that one slow link's frame does not stand in front of others for long.
+BLOCK_BYTES_MAX = 1024 * 1024
+
+# After this long without a verdict, the window asks again: frames are lost with links, never repeated by them.
+RETRY_MS = 300
+RETRY_MAX_MS = 2000
+
+
+class SessionPhase(Enum):
+    CLOSED = auto()
+    OPENING = auto()
+    OPEN = auto()
+
+
+@dataclass(slots=True)
+class WindowBlock:
+    """Numbers first_number … of one forward. The lists run in parallel, one item per message."""
+
+    first_number: int
+    count: int
+    data: bytes
+    replies: list[bytes]
+    publishers: list[Publisher]
+    size_bytes: int
+    taken_ms: int
+    early: bool = False
+    """Some of it wants an answer when the leader has appended it (RP-5)."""
+
+    @property
+    def last_number(self) -> int:
+        return self.first_number + self.count - 1
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What verdicts mean to clients: `acks` are (reply, sequence); the others are for the caller to word."""
+
+    acks: list[tuple[bytes, int]] = field(default_factory=list)
+    duplicates: list[tuple[bytes, int]] = field(default_factory=list)
+    refused: list[tuple[bytes, Publisher, int, int]] = field(default_factory=list)
+    """(reply, publisher, err_code, detail)"""
+    rerouted: list[tuple[Publisher, bytes, bytes, bytes, bytes]] = field(default_factory=list)
+    """(publisher, subject, reply, header, payload), in order"""
+    ask_again: bool = False
+
+
+class Sender(Protocol):
+    """How a window reaches the stream's leader, wherever it is."""
+
+    def open_session(self, window: Window) -> bool: ...
+
+    def forward(self, window: Window, block: WindowBlock) -> bool: ...
+
+
+class Window:
+    """One stream's window on one broker."""
+
+    def __init__(
+        self, group: str, account: str, stream: str, session: SessionKey, *, bytes_max: int, wait_ms: int, ack_policy: str,
+        notify: set[str],
+    ) -> None:
+        self.group = group
+        self.account = account
+        self.stream = stream
+        self.session = session
+        self.config_version = 0
+        self.ack_policy = ack_policy
+        self.ack_prefix = b'{"stream":"%s","seq":' % stream.encode()
+        self.phase = SessionPhase.CLOSED
+        self.confirmed = 0
+        self.dirty = False
+        self._notify = notify
+        self.refused_total = 0
+        self._bytes_max = bytes_max
+        self._wait_ms = wait_ms
+        self._next_number = 1
+        self._size_bytes = 0
+        self._parts: list[bytes] = []
+        self._replies: list[bytes] = []
+        self._publishers: list[Publisher] = []
+        self._early = False
+        self._new_bytes = 0
+        self._blocks: deque[WindowBlock] = deque()
+        self._paused: dict[int, Publisher] = {}
+        self._early_acked = 0
+        self._progress_ms = 0
+        self._retry_at_ms: int | None = None
+        self._retry_ms = RETRY_MS
+
+    # ---- taking ---------------------------------------------------------------------------------------------------
+
+    def take(self, publisher: Publisher, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> bool:
+        """Take one message. False: the window is full; the caller holds the message and stops reading."""
+        if self._size_bytes >= self._bytes_max:
+            self._paused[id(publisher)] = publisher
+            publisher.pause(self.stream)
+            return False
+        if header and reply:
+            policy = header_value(header, ACK_POLICY_HEADER)
+            if policy == b"none":
+                reply = b""
+            elif policy == b"append":
+                self._early = True
+        if self.ack_policy == "none":
+            reply = b""
+        size = len(subject) + len(header) + len(payload) + 64
+        self._size_bytes += size
+        self._new_bytes += size
+        self._parts += (subject, header, payload)
+        self._replies.append(reply)
+        self._publishers.append(publisher)
+        if not self.dirty:
+            self.dirty = True
+            self._notify.add(self.group)
+        return True
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes held, taken and not known to be committed."""
+        return self._size_bytes
+
+    @property
+    def unconfirmed(self) -> int:
+        """Messages held."""
+        return self._next_number - 1 - self.confirmed + len(self._replies)
+
+    def seal(self, now_ms: int) -> list[WindowBlock]:
+        """Number what was taken since the last turn: new blocks, in order."""
+        sealed: list[WindowBlock] = []
+        start, total = 0, len(self._replies)
+        while start < total:
+            end, size = total, self._new_bytes
+            if self._new_bytes > BLOCK_BYTES_MAX:
+                end, size = self._cut(start)
+            block = WindowBlock(
+                self._next_number,
+                end - start,
+                encode_block(self._parts[3 * start : 3 * end] if (start or end < total) else self._parts),
+                self._replies[start:end],
+                self._publishers[start:end],
+                size,
+                now_ms,
+                self._early or self.ack_policy == "append",
+            )
+            self._next_number += block.count
+            self._new_bytes -= size
+            self._blocks.append(block)
+            sealed.append(block)
+            start = end
+        if sealed:
+            self._parts, self._replies, self._publishers, self._early = [], [], [], False
+            self._new_bytes = 0
+            if self._retry_at_ms is None:
+                self._retry_at_ms = now_ms + self._retry_ms
+                self._progress_ms = now_ms
+        self.dirty = False
+        return sealed
+
+    def _cut(self, start: int) -> tuple[int, int]:
+        """The end of a block that starts at message `start` and stays below the limit, and its bytes."""
+        size, at = 0, start
+        parts = self._parts
+        while at < len(self._replies):
+            one = len(parts[3 * at]) + len(parts[3 * at + 1]) + len(parts[3 * at + 2]) + 64
+            if size and size + one > BLOCK_BYTES_MAX:
+                break
+            size += one
+            at += 1
+        return at, size
+
+    # ---- sending --------------------------------------------------------------------------------------------------
+
+    def flush(self, sender: Sender, now_ms: int) -> None:
+        """Send what was taken in this turn."""
+        sealed = self.seal(now_ms)
+        if self.phase is SessionPhase.OPEN:
+            for block in sealed:
+                if not sender.forward(self, block):
+                    return
+        elif self.phase is SessionPhase.CLOSED and sealed:
+            self._open(sender)
+
+    def _open(self, sender: Sender) -> None:
+        if sender.open_session(self):
+            self.phase = SessionPhase.OPENING
+
+    def opened(self, sender: Sender, now_ms: int) -> None:
+        """The leader says that the session is open."""
+        if self.phase is not SessionPhase.OPEN:
+            self.phase = SessionPhase.OPEN
+            self.send_again(sender, now_ms)
+
+    def send_again(self, sender: Sender, now_ms: int, from_number: int = 0) -> None:
+        """Forward every block that is not confirmed, in order: to a new leader, or because it asked."""
+        self.seal(now_ms)
+        self._retry_at_ms = now_ms + self._retry_ms if self._blocks else None
+        if self.phase is not SessionPhase.OPEN:
+            if self._blocks:
+                self._open(sender)
+            return
+        for block in self._blocks:
+            if block.last_number >= from_number and not sender.forward(self, block):
+                return
+
+    def leader_changed(self, sender: Sender, now_ms: int) -> None:
+        self._retry_ms = RETRY_MS
+        if self.phase is SessionPhase.OPENING:
+            self.phase = SessionPhase.CLOSED
+        self.send_again(sender, now_ms)
+
+    def reopen(self, sender: Sender, now_ms: int) -> None:
+        """The leader does not know the session: open it again (it was never committed), then send."""
+        self.phase = SessionPhase.CLOSED
+        self.send_again(sender, now_ms)
+
+    def tick(self, sender: Sender, now_ms: int) -> None:
+        """Ask again when verdicts are overdue, twice as patient each time."""
+        if self._retry_at_ms is None or now_ms < self._retry_at_ms:
+            return
+        self._retry_ms = min(self._retry_ms * 2, RETRY_MAX_MS)
+        if self.phase is SessionPhase.OPENING:
+            self.phase = SessionPhase.CLOSED
+        self.send_again(sender, now_ms)
+
+    def deadline_ms(self) -> int | None:
+        """When `tick` has something to do."""
+        return self._retry_at_ms
+
+    # ---- verdicts -------------------------------------------------------------------------------------------------
+
+    def verdicts(self, run: VerdictRun, now_ms: int) -> Outcome:
+        """Committed verdicts arrived. Those known already are passed over; a gap asks for all again."""
+        outcome = Outcome()
+        if run.last_number <= self.confirmed:
+            return outcome
+        if run.first_number > self.confirmed + 1:
+            outcome.ask_again = True
+            return outcome
+        run = run.tail(self.confirmed + 1)
+        self._settle(run, outcome)
+        self.confirmed = run.last_number
+        self._progress_ms = now_ms
+        self._retry_ms = RETRY_MS
+        self._retry_at_ms = now_ms + RETRY_MS if self._blocks else None
+        if self._paused and self._size_bytes < self._bytes_max // 2:
+            paused, self._paused = self._paused, {}
+            for publisher in paused.values():
+                publisher.resume(self.stream)
+        return outcome
+
+    def _settle(self, run: VerdictRun, outcome: Outcome) -> None:
+        exceptions = {run.first_number + item.offset: item for item in run.exceptions}
+        number, seq = run.first_number, run.first_seq
+        blocks = self._blocks
+        while number <= run.last_number:
+            if not blocks or blocks[0].first_number > number:
+                raise AssertionError(f"{self.stream}: a verdict on number {number}, which was never sent")
+            block = blocks[0]
+            start = number - block.first_number
+            end = min(block.count, run.last_number - block.first_number + 1)
+            if not exceptions:
+                self._settle_stored(block, start, end, number, seq, outcome)
+                seq += end - start
+            else:
+                seq = self._settle_each(block, start, end, seq, exceptions, outcome)
+            number = block.first_number + end
+            if end == block.count:
+                blocks.popleft()
+                self._size_bytes -= block.size_bytes
+
+    def _settle_stored(
+        self, block: WindowBlock, start: int, end: int, number: int, seq: int, outcome: Outcome
+    ) -> None:
+        if number <= self._early_acked:
+            skipped = min(end - start, self._early_acked - number + 1)
+            late = [
+                (block.replies[at], seq + at - start)
+                for at in range(start, start + skipped)
+                if block.replies[at] and not self._answered_early(block, at)
+            ]
+            outcome.acks += late
+            start, seq = start + skipped, seq + skipped
+        replies = block.replies if (start == 0 and end == block.count) else block.replies[start:end]
+        outcome.acks += [(reply, at) for at, reply in enumerate(replies, seq) if reply]
+
+    def _answered_early(self, block: WindowBlock, at: int) -> bool:
+        """Was message `at` of an early block answered when the leader appended it?"""
+        if not block.early:
+            return False
+        header = decode_block(block.data).parts()[3 * at + 1]
+        policy = header_value(header, ACK_POLICY_HEADER) if header else None
+        return (policy or self.ack_policy.encode()) == b"append"
+
+    def _settle_each(
+        self, block: WindowBlock, start: int, end: int, seq: int, exceptions: dict[int, Exceptional], outcome: Outcome
+    ) -> int:
+        parts: list[bytes] | None = None
+        for at in range(start, end):
+            number = block.first_number + at
+            item = exceptions.get(number)
+            if not block.publishers:
+                seq += item is None
+                continue  # Given up: nobody waits for it any more.
+            reply, publisher = block.replies[at], block.publishers[at]
+            if item is None:
+                if reply and not (number <= self._early_acked and self._answered_early(block, at)):
+                    outcome.acks.append((reply, seq))
+                seq += 1
+            elif item.verdict == Verdict.DUPLICATE:
+                if reply:
+                    outcome.duplicates.append((reply, item.seq))
+            elif item.verdict == Verdict.REROUTE:
+                parts = parts or decode_block(block.data).parts()
+                subject, header, payload = parts[3 * at : 3 * at + 3]
+                outcome.rerouted.append((publisher, subject, reply, header, payload))
+            elif item.verdict == Verdict.REFUSED:
+                self.refused_total += 1
+                outcome.refused.append((reply, publisher, item.code, item.seq))
+        return seq
+
+    def appended(self, run: VerdictRun) -> Outcome:
+        """The leader has appended these numbers: answers for those that asked for no more (RP-5)."""
+        outcome = Outcome()
+        if run.exceptions or run.first_number > max(self._early_acked, self.confirmed) + 1:
+            return outcome
+        run = run.tail(max(self._early_acked, self.confirmed) + 1)
+        if run.count <= 0:
+            return outcome
+        for block in self._blocks:
+            if not block.early or block.last_number < run.first_number or block.first_number > run.last_number:
+                continue
+            for at in range(block.count):
+                number = block.first_number + at
+                if run.first_number <= number <= run.last_number and block.replies[at]:
+                    if self._answered_early(block, at):
+                        outcome.acks.append((block.replies[at], run.first_seq + number - run.first_number))
+        self._early_acked = max(self._early_acked, run.last_number)
+        return outcome
+
+    # ---- giving up ------------------------------------------------------------------------------------------------
+
+    def expire(self, now_ms: int) -> list[tuple[bytes, Publisher]]:
+        """Give up what no leader has taken for `wait_ms` (SF-15): (reply, publisher) of each message given up.
+
+        Its numbers stay used: they are sent as void, so that a leader which has them keeps its verdict, and one which
+        has not stores nothing.
+        """
+        if not self._blocks or now_ms - self._progress_ms < self._wait_ms:
+            return []
+        given_up: list[tuple[bytes, Publisher]] = []
+        for block in self._blocks:
+            if block.publishers and now_ms - block.taken_ms >= self._wait_ms:
+                given_up += zip(block.replies, block.publishers, strict=True)
+                self._void(block)
+        self.refused_total += len(given_up)
+        if given_up and self._paused:
+            paused, self._paused = self._paused, {}
+            for publisher in paused.values():
+                publisher.resume(self.stream)
+        return given_up
+
+    def _void(self, block: WindowBlock) -> None:
+        block.data = encode_block([b""] * (3 * block.count))
+        block.replies = [b""] * block.count
+        block.publishers = []
+        self._size_bytes -= block.size_bytes
+        block.size_bytes = 0
+
+    def close(self) -> list[tuple[bytes, Publisher]]:
+        """The stream was deleted: everything is freed; (reply, publisher) of what was not confirmed."""
+        self.seal(0)
+        left = [pair for block in self._blocks for pair in zip(block.replies, block.publishers, strict=False)]
+        self._blocks.clear()
+        self._size_bytes = 0
+        paused, self._paused = self._paused, {}
+        for publisher in paused.values():
+            publisher.resume(self.stream)
+        self._retry_at_ms = None
+        return left

@@ -34,6 +34,8 @@ PASSES_MAX = 8
 LOCAL_FRAMES_MAX = 65536
 # Where the meta group has no majority, clients are accepted from the state on disk after this (SF-14).
 MAP_WAIT_MS = 5000
+# A map read that failed is repeated after this.
+MAP_RETRY_MS = 200
 # An append to a follower that is so far behind goes over the bulk link.
 BULK_APPEND_BYTES = 256 * 1024
 
@@ -92,6 +94,7 @@ class BrokerCore:
         self._map_read_from: str | None = None
         self._map_deadline_ms = clock.monotonic_ms() + MAP_WAIT_MS
         self.map_is_fresh = False
+        self._map_retry_ms = 0
         self.invalidate_captures: Callable[[], None] = lambda: None
         self.store = store
         session = SessionKey(settings.node, store.incarnation, store.process_count)
@@ -282,8 +285,11 @@ class BrokerCore:
         self.ingest.leader_serves(news.group, now_ms)
         self.requests.leader_serves(news.group, now_ms)
         self.life.leader_serves(news)
-        if news.group == META_GROUP and news.node != self.node:
-            self._read_map(news.node)
+        if news.group == META_GROUP:
+            if news.node == self.node:
+                self.map_was_read()
+            else:
+                self._read_map(news.node)
 
     # ---- the map of streams (SF-14) -------------------------------------------------------------------------------
 
@@ -302,6 +308,11 @@ class BrokerCore:
             self.map_is_fresh = True
             self.ingest.hold(False)
             self.invalidate_captures()
+
+    def map_read_failed(self) -> None:
+        """Nobody confirmed the read: ask again with the next tick."""
+        self._map_read_from = None
+        self._map_retry_ms = self.clock.monotonic_ms() + MAP_RETRY_MS
 
     @property
     def accepts_clients(self) -> bool:
@@ -427,6 +438,9 @@ class BrokerCore:
         self.ingest.tick(now_ms)
         self.requests.tick(now_ms)
         self.life.tick(now_ms)
+        leader = self.leader_of(META_GROUP)
+        if not self.map_is_fresh and self._map_read_from is None and leader is not None and now_ms >= self._map_retry_ms:
+            self._read_map(leader)
         if not self.map_is_fresh and now_ms >= self._map_deadline_ms and self.ingest.held:
             self.ingest.hold(False)
             self.invalidate_captures()
@@ -437,7 +451,10 @@ class BrokerCore:
         found = [group.deadline_ms() for group in self.groups.values() if group.failed is None]
         found += [self.ingest.deadline_ms(), self.requests.deadline_ms(), self.life.deadline_ms()]
         if not self.map_is_fresh:
-            found.append(self._map_deadline_ms)
+            if self._map_read_from is None and self.leader_of(META_GROUP) is not None:
+                found.append(self._map_retry_ms)
+            if self.ingest.held:
+                found.append(self._map_deadline_ms)
         return min((at for at in found if at is not None), default=NEVER_MS)
 
     def close(self, *, clean: bool) -> None:

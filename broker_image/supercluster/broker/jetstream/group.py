@@ -13,7 +13,7 @@ from typing import Protocol
 
 from supercluster.broker.jetstream.wire import Reader, blob
 from supercluster.broker.ports import Clock, StreamLog
-from supercluster.broker.raft.config import Ready, Role
+from supercluster.broker.raft.config import ReadState, Ready, Role
 from supercluster.broker.raft.confchange import Membership, MembershipChange, node_of
 from supercluster.broker.raft.entry import Entry, EntryKind
 from supercluster.broker.raft.errors import DiskError
@@ -41,6 +41,10 @@ class GroupHost(Protocol):
 
     def serving(self, group: Group) -> None:
         """The group's leader is this replica, and it serves: tell the others."""
+        ...
+
+    def touch(self, group: str) -> None:
+        """The group has something to do in the next pass of this turn."""
         ...
 
     def event(self, group: str, reason: str, text: str) -> None:
@@ -141,7 +145,7 @@ class Group(ABC):
             self.log.install_base(snapshot.base_index, snapshot.base_term, snapshot.state)
             self.applied_index = snapshot.base_index
             self._restore(snapshot.state)
-            self.raft.snapshot_installed(snapshot, now_ms)
+            self.raft.snapshot_installed(snapshot.base_index, now_ms)
             busy = True
         for message in ready.messages:
             self.host.send_raft(self.id, message)
@@ -163,8 +167,13 @@ class Group(ABC):
                 f"{self.member} was elected by replicas that lost power: entries confirmed in the last moments before "
                 "it may be gone",
             )
+        if ready.reads or ready.failed_reads:
+            self.reads_ready(ready.reads, ready.failed_reads)
         self._follow_role(now_ms)
         return busy
+
+    def reads_ready(self, reads: list[ReadState], failed: list[int]) -> None:
+        """Answers to `raft.read_index`; a group that never asks has nothing to do."""
 
     def _follow_role(self, now_ms: int) -> None:
         leads = self.raft.role is Role.LEADER and self.raft.ready_to_serve
@@ -198,6 +207,31 @@ class Group(ABC):
         self.membership_applied = Membership.decode(reader.blob())
         self.restore_state(reader.rest())
 
+    # ---- time -----------------------------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> bool:
+        """Do what is due; True when a turn is needed."""
+        before = self.log.persisted_index
+        due = self.log.tick(now_ms) != before
+        if due:
+            self.raft.persisted(now_ms)
+        if now_ms >= self.raft.next_deadline_ms():
+            self.raft.tick(now_ms)
+            due = True
+        if self._joiners and now_ms >= self._members_check_ms:
+            due = True
+        return due
+
+    def deadline_ms(self) -> int | None:
+        """When `tick` has something to do."""
+        due = [self.raft.next_deadline_ms()]
+        if self._joiners and self.serves:
+            due.append(self._members_check_ms)
+        sync_ms = self.log.next_sync_ms()
+        if sync_ms is not None:
+            due.append(sync_ms)
+        return min(due)
+
     # ---- leader time and entries ----------------------------------------------------------------------------------
 
     def leader_time_ns(self) -> int:
@@ -217,6 +251,11 @@ class Group(ABC):
         was lost (SF-4). Its new identity learns first and then takes the place of the old one."""
         if self.serves and len(self._joiners) < 64:
             self._joiners[node_of(member)] = member
+
+    def _caught_up(self, member: str) -> bool:
+        """Does the learner have all that is committed, durably?"""
+        progress = self.raft.progress.get(member)
+        return progress is not None and progress.match >= self.raft.commit_index
 
     def check_members(self, now_ms: int) -> None:
         """Take the next step of replacing members that came back as somebody else: learn, then swap in one change."""
@@ -238,7 +277,7 @@ class Group(ABC):
             learners = tuple(learner for learner in membership.learners if learner not in stale)
             if member not in membership.learners:
                 change = MembershipChange(membership.index, membership.voters, (*learners, member))
-            elif self.raft.caught_up(member):
+            elif self._caught_up(member):
                 voters = tuple(member if voter in old else voter for voter in membership.voters)
                 rest = tuple(learner for learner in learners if learner != member)
                 change = MembershipChange(membership.index, voters, rest, joint=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from supercluster.broker.jetstream import refusals
+from supercluster.broker.jetstream import api_answers, refusals
 from supercluster.broker.jetstream.frames import (
     Frame,
     encode_forward,
@@ -203,7 +203,7 @@ class Ingest:
         for reply, publisher, code, detail in outcome.refused:
             refusal = refusals.of_publish(code, detail)
             if reply:
-                answer = refusals.answer(window.stream, refusal)
+                answer = api_answers.pub_refused(window.stream, refusal)
                 self._network.publish(window.account, reply, b"", b"", answer)
             elif publisher is not None:
                 publisher.error(f"stream {window.stream}: {refusal.description}")
@@ -223,6 +223,11 @@ class Ingest:
                 self._network.publish(window.account, reply, b"", NO_RESPONDERS, b"")
             else:
                 publisher.error(f"message not stored: {why}")
+
+    def unconfirmed(self, group: str) -> int:
+        """Messages of this broker's clients that are not known to be committed."""
+        window = self.windows.get(group)
+        return window.unconfirmed if window is not None else 0
 
     # ---- time -----------------------------------------------------------------------------------------------------
 

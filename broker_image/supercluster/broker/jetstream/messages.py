@@ -47,6 +47,8 @@ class DecodedEntry:
     count: int
     time_ns: int
     parts: list[bytes]
+    size_bytes: int
+    """Bytes of all parts together."""
 
     def message(self, seq: int) -> Message:
         at = 3 * (seq - self.first_seq)
@@ -70,7 +72,7 @@ def decode_stored(entry: Entry) -> DecodedEntry:
                         parts += block[3 * offset : 3 * offset + 3]
             else:
                 parts += block
-    return DecodedEntry(entry.index, entry.first_seq, entry.count, entry.time_ns, parts)
+    return DecodedEntry(entry.index, entry.first_seq, entry.count, entry.time_ns, parts, sum(map(len, parts)))
 
 
 class MessageReader:

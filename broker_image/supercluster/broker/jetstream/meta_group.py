@@ -26,6 +26,7 @@ from supercluster.broker.jetstream.meta import (
 )
 from supercluster.broker.jetstream.sections import Section, section
 from supercluster.broker.ports import ClientInfo, StreamLog
+from supercluster.broker.raft.config import ReadState
 from supercluster.broker.raft.entry import Entry
 from supercluster.broker.raft.node import Raft
 
@@ -51,6 +52,14 @@ class MetaHost(GroupHost, Protocol):
 
     def map_index_of(self, node: str) -> int:
         """The meta index whose map that broker has said to have."""
+        ...
+
+    def map_was_read(self) -> None:
+        """Everything that was committed when the read was asked for is applied here."""
+        ...
+
+    def map_read_failed(self) -> None:
+        """Nobody could confirm the read: ask again later."""
         ...
 
     def new_token(self) -> str:
@@ -104,6 +113,7 @@ class MetaGroup(Group):
         self._waiting: list[_Waiting] = []
         self._touched: list[str] = []
         self._changed = False
+        self._read_target: int | None = None
 
     # ---- state machine --------------------------------------------------------------------------------------------
 
@@ -256,6 +266,7 @@ class MetaGroup(Group):
         if self._changed:
             touched, self._touched, self._changed = self._touched, [], False
             self.host.map_changed(touched)
+        self._finish_read()
         if not self._waiting:
             return
         still: list[_Waiting] = []
@@ -271,9 +282,28 @@ class MetaGroup(Group):
                 still.append(found)
         self._waiting = still
 
+    def reads_ready(self, reads: list[ReadState], failed: list[int]) -> None:
+        """The map is read when everything up to the confirmed index is applied (SF-14)."""
+        if reads:
+            self._read_target = max(read.index for read in reads)
+        elif failed:
+            self.host.map_read_failed()
+        self._finish_read()
+
+    def _finish_read(self) -> None:
+        if self._read_target is not None and self.applied_index >= self._read_target:
+            self._read_target = None
+            self.host.map_was_read()
+
+    def tick(self, now_ms: int) -> bool:
+        """Do what is due; True when a turn is needed."""
+        due = super().tick(now_ms)
+        return due or any(now_ms >= found.give_up_ms for found in self._waiting)
+
     def deadline_ms(self) -> int | None:
-        """When `turn` has something to do besides Raft's own."""
-        return min((found.give_up_ms for found in self._waiting), default=None)
+        found = super().deadline_ms()
+        due = [waiting.give_up_ms for waiting in self._waiting]
+        return min([*due, *([found] if found is not None else [])], default=None)
 
 
 def _changed(present: StreamConfig, wanted: StreamConfig | None) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.judge import EXPECTED_LAST_SEQUENCE, FULL_BYTES, FULL_SUBJECT, STREAM_FULL
@@ -20,9 +18,3 @@ def of_publish(code: int, detail: int) -> ApiError:
     if code == EXPECTED_LAST_SEQUENCE:
         return errors.error(code, detail)
     return errors.error(code)
-
-
-def answer(stream: str, refusal: ApiError) -> bytes:
-    """The JSON that a publisher gets in place of an acknowledgement."""
-    error = {"code": refusal.code, "err_code": refusal.err_code, "description": refusal.description}
-    return json.dumps({"error": error, "stream": stream, "seq": 0}, separators=(",", ":")).encode()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import zlib
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,6 +83,9 @@ class StreamState:
         self.last_message_id = b""
         self.sessions = SessionTable()
         self.consumers: dict[str, ConsumerState] = {}
+        self.on_removed: Callable[[int, bytes], None] | None = None
+        """For the leader's volatile side: one message was removed (sequence, subject)."""
+        self._first_seq_told = self.first_seq
 
     # ---- applying -------------------------------------------------------------------------------------------------
 
@@ -101,6 +105,11 @@ class StreamState:
                 else:
                     self._apply_command(kind, body, entry, done)
         self.applied_index = entry.index
+        if self.first_seq != self._first_seq_told:
+            self._first_seq_told = self.first_seq
+            for consumer in self.consumers.values():
+                if consumer.is_before(self.first_seq):
+                    consumer.drop_below(self.first_seq)
         return done
 
     def _apply_messages(self, found: MessagesSection, next_seq: int, time_ns: int, done: Applied) -> int:
@@ -217,8 +226,13 @@ class StreamState:
         elif kind == Section.EXPIRE:
             done.results.append(self._remove_up_to(reader.u64()))
         elif kind == Section.CONFIG_PUT:
-            version = reader.u64()
+            version, created_ns = reader.u64(), reader.u64()
+            if self.config_version == 0:
+                self.created_ns = created_ns
             self.config = StreamConfig.from_json(json.loads(bytes(reader.rest())))
+            if self.config_version == 0 and self.last_seq == 0:
+                self.first_seq = max(self.config.first_seq, 1)
+                self.last_seq = self.first_seq - 1
             self.config_version = max(self.config_version, version)
             self._enforce_limits()
             done.results.append(1)
@@ -235,7 +249,11 @@ class StreamState:
             present.update_config(config)
             return
         self.consumers[name] = ConsumerState(
-            name=name, config=config, created_ns=time_ns, start_seq=int(request["start_seq"])
+            name=name,
+            config=config,
+            created_ns=time_ns,
+            start_seq=int(request["start_seq"]),
+            last_seqs=tuple(request.get("last_seqs") or ()),
         )
 
     def _delete_consumer(self, name: str) -> bool:
@@ -286,6 +304,12 @@ class StreamState:
         self.messages -= 1
         self.bytes -= logical_bytes(message.subject, message.header, message.payload)
         self.subjects.remove(message.subject, message.seq)
+        if not self.subjects.last_is_exact(message.subject):
+            self.subjects.fix_last(message.subject, self._last_seq_of(message.subject, message.seq - 1))
+        for consumer in self.consumers.values():
+            consumer.drop(message.seq)
+        if self.on_removed is not None:
+            self.on_removed(message.seq, message.subject)
 
     def _remove_first(self) -> None:
         if not self.remove(self.first_seq):
@@ -351,19 +375,20 @@ class StreamState:
             for message in _messages_of(decoded, seq):
                 if message.seq > last or removed >= wanted:
                     break
-                if self._has(message.seq) and matches(message.subject, raw):
+                if self.has(message.seq) and matches(message.subject, raw):
                     removed += self.remove(message.seq)
             seq = decoded.first_seq + decoded.count
         return removed
 
     # ---- reading --------------------------------------------------------------------------------------------------
 
-    def _has(self, seq: int) -> bool:
+    def has(self, seq: int) -> bool:
+        """Is there a message at `seq`?"""
         return self.first_seq <= seq <= self.last_seq and seq not in self.deleted
 
     def message(self, seq: int) -> Message | None:
         """The message at `seq`, None when it was removed or never stored."""
-        return self.reader.get(seq) if self._has(seq) else None
+        return self.reader.get(seq) if self.has(seq) else None
 
     def _first_seq_of(self, subject: bytes) -> int | None:
         """The oldest message of a subject, found from a sequence that is never behind it."""
@@ -374,10 +399,23 @@ class StreamState:
                 seq += 1
                 continue
             for message in _messages_of(decoded, seq):
-                if message.subject == subject and self._has(message.seq):
+                if message.subject == subject and self.has(message.seq):
                     return message.seq
             seq = decoded.first_seq + decoded.count
         return None
+
+    def _last_seq_of(self, subject: bytes, seq: int) -> int:
+        """The newest message of a subject at or below `seq`, which the index says is there."""
+        while seq >= self.first_seq:
+            decoded = self.reader.entry_of(seq)
+            if decoded is None:
+                seq -= 1
+                continue
+            for at in range(seq, decoded.first_seq - 1, -1):
+                if self.has(at) and decoded.message(at).subject == subject:
+                    return at
+            seq = decoded.first_seq - 1
+        raise AssertionError(f"{self.config.name}: subject {subject!r} is counted but not found")
 
     # ---- snapshots ------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,230 @@
+"""Who answers which API call, and what a broker answers by itself from the map of streams."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from supercluster.broker.jetstream import api, api_answers, errors
+from supercluster.broker.jetstream.acks import parse_ack_subject
+from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.filters import overlaps
+from supercluster.broker.jetstream.frames import Frame, Request, ResponseStatus, encode_response
+from supercluster.broker.jetstream.meta_group import META_GROUP, Decided, MetaGroup, StreamRequest
+from supercluster.broker.jetstream.requests import continue_payload
+from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.ports import ClientInfo
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.core import BrokerCore
+
+_META_VERBS = {
+    api.StreamCreateRequest: "create",
+    api.StreamUpdateRequest: "update",
+    api.StreamDeleteRequest: "delete",
+}
+_INFO_WAIT_MS = 1000
+
+
+def group_of_ack(core: BrokerCore, account: str, subject: bytes) -> str | None:
+    """The group of the stream that an acknowledgement's subject names."""
+    found = parse_ack_subject(subject)
+    return _group_of(core, account, found.stream) if found is not None else None
+
+
+def _group_of(core: BrokerCore, account: str, stream: str) -> str | None:
+    if core.meta is None:
+        return None
+    found = core.meta.state.streams.get((account, stream))
+    return found.group if found is not None else None
+
+
+def unavailable(subject: bytes) -> bytes:
+    """The answer when nobody could answer in time."""
+    return api_answers.error_answer(api.answer_kind(subject), errors.error(10008))
+
+
+def route(core: BrokerCore, info: ClientInfo, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+    """A client of this broker calls the API."""
+    kind = api.answer_kind(subject)
+    now_ms = core.clock.monotonic_ms()
+    try:
+        if kind == "account_info":
+            _answer_here(core, info, reply, _account_info(core, info))
+        elif kind in ("stream_names", "stream_list"):
+            _list(core, info, subject, reply, payload, kind)
+        elif kind in ("stream_create", "stream_update", "stream_delete"):
+            api.parse_api(subject, payload)  # What is wrong by itself is refused here.
+            core.requests.send(META_GROUP, info, subject, reply, b"", payload, now_ms)
+        else:
+            stream = api.stream_of(subject)
+            group = _group_of(core, info.account, stream)
+            if not stream:
+                api.parse_api(subject, payload)
+            if group is None:
+                raise errors.error(10059)
+            core.requests.send(group, info, subject, reply, b"", payload, now_ms)
+    except ApiError as refused:
+        _answer_here(core, info, reply, api_answers.error_answer(kind, refused))
+
+
+def _answer_here(core: BrokerCore, info: ClientInfo, reply: bytes, answer: bytes) -> None:
+    if reply:
+        core.network.publish(info.account, reply, b"", b"", answer)
+
+
+def _account_info(core: BrokerCore, info: ClientInfo) -> bytes:
+    streams = list(core.meta.state.of_account(info.account)) if core.meta is not None else []
+    held = [group for found in streams if isinstance(group := core.groups.get(found.group), StreamGroup)]
+    return api_answers.account_info_answer(
+        memory=sum(group.state.bytes for group in held if group.state.config.storage == "memory"),
+        storage=sum(group.state.bytes for group in held if group.state.config.storage == "file"),
+        streams=len(streams),
+        consumers=sum(len(group.state.consumers) for group in held),
+        limits={},
+    )
+
+
+def _list(core: BrokerCore, info: ClientInfo, subject: bytes, reply: bytes, payload: bytes, kind: str) -> None:
+    call = api.parse_api(subject, payload)
+    assert isinstance(call, api.StreamNamesRequest | api.StreamListRequest)
+    streams = [
+        found
+        for found in (core.meta.state.of_account(info.account) if core.meta is not None else ())
+        if not call.subject or any(overlaps(call.subject, mine) for mine in found.config.subjects)
+    ]
+    if kind == "stream_names":
+        _answer_here(core, info, reply, api_answers.stream_names_answer([s.name for s in streams], call.offset))
+        return
+    _Listing(core, info, reply, call.offset, [s.name for s in streams]).start()
+
+
+class _Listing:
+    """STREAM.LIST: asks each stream's leader for its information; those that don't answer in time are left out of
+    the page but counted, as NATS does with streams that are offline."""
+
+    def __init__(self, core: BrokerCore, info: ClientInfo, reply: bytes, offset: int, names: list[str]) -> None:
+        self._core = core
+        self._info = info
+        self._reply = reply
+        self._offset = offset
+        self._names = names
+        self._found: dict[str, dict[str, Any]] = {}
+        self._left = 0
+
+    def start(self) -> None:
+        page = self._names[self._offset : self._offset + api_answers.LIST_PAGE]
+        self._left = len(page)
+        if not page:
+            self._answer()
+        for name in page:
+            group = _group_of(self._core, self._info.account, name)
+            if group is None:
+                self._took(name, None)
+                continue
+            self._core.requests.send(
+                group,
+                self._info,
+                b"$JS.API.STREAM.INFO." + name.encode(),
+                b"",
+                b"",
+                b"",
+                self._core.clock.monotonic_ms(),
+                on_answer=lambda answer, name=name: self._took(name, answer),  # type: ignore[misc]
+                wait_ms=_INFO_WAIT_MS,
+            )
+
+    def _took(self, name: str, answer: bytes | None) -> None:
+        self._left -= 1
+        if answer is not None:
+            info = api_answers.info_of_answer(answer)
+            if info is not None:
+                self._found[name] = info
+        if self._left == 0:
+            self._answer()
+
+    def _answer(self) -> None:
+        infos = [self._found[name] for name in self._names if name in self._found]
+        answer = api_answers.stream_list_page(infos, total=len(self._names), offset=self._offset)
+        _answer_here(self._core, self._info, self._reply, answer)
+
+
+def answer(core: BrokerCore, node: str, request: Request, now_ms: int) -> None:
+    """A broker asks this one, as the leader of the request's group."""
+
+    def respond(payload: bytes | None) -> None:
+        status = ResponseStatus.ANSWER if payload is not None else ResponseStatus.TAKEN
+        core.post(node, Frame.RESPONSE, encode_response(request.number, status, payload or b""))
+
+    def not_leader() -> None:
+        core.post(node, Frame.RESPONSE, encode_response(request.number, ResponseStatus.NOT_LEADER, b""))
+
+    group = core.groups.get(request.group)
+    if group is None or not group.serves:
+        not_leader()
+    elif isinstance(group, StreamGroup):
+        group.request(request, respond, not_leader)
+    elif isinstance(group, MetaGroup):
+        _meta_request(core, group, node, request)
+
+
+def _meta_request(core: BrokerCore, meta: MetaGroup, node: str, request: Request) -> None:
+    kind = api.answer_kind(request.subject)
+
+    def respond(outcome: Decided | ApiError) -> None:
+        if isinstance(outcome, ApiError):
+            status, payload = ResponseStatus.ANSWER, api_answers.error_answer(kind, outcome)
+        elif kind == "stream_delete":
+            status, payload = ResponseStatus.ANSWER, api_answers.success_answer(kind)
+        else:
+            status, payload = ResponseStatus.CONTINUE, continue_payload(outcome.assignment.group, outcome.version)
+        core.post(node, Frame.RESPONSE, encode_response(request.number, status, payload))
+
+    try:
+        call = api.parse_api(request.subject, request.payload)
+    except ApiError as refused:
+        respond(refused)
+        return
+    config = call.config if isinstance(call, api.StreamCreateRequest | api.StreamUpdateRequest) else None
+    meta.request(StreamRequest(_META_VERBS[type(call)], request.info, call.stream, config, respond))
+
+
+def jsz(core: BrokerCore) -> dict[str, Any]:
+    """What /jsz shows: the meta group, and every stream that this broker holds a replica of."""
+    from supercluster.broker.jetstream import stream_api
+
+    meta = core.meta
+    streams = []
+    for group in core.groups.values():
+        if not isinstance(group, StreamGroup):
+            continue
+        streams.append(
+            {
+                "account": group.assignment.account,
+                "name": group.assignment.name,
+                "group": group.id,
+                "leader": core.leader_of(group.id) or "",
+                "is_leader": group.serves,
+                "term": group.raft.term,
+                "commit_index": group.raft.commit_index,
+                "last_index": group.log.last_index,
+                "quiesced": group.raft.quiesced,
+                "failed": str(group.failed) if group.failed is not None else "",
+                "config": group.state.config.to_json(),
+                "state": stream_api.state_info(group.state).to_json(),
+                "cluster": stream_api.cluster_info(group).to_json(),
+                "bytes_on_disk": group.log.bytes_on_disk(),
+                "window_unconfirmed": core.ingest.unconfirmed(group.id),
+            }
+        )
+    return {
+        "meta": {
+            "leader": core.leader_of(META_GROUP) or "",
+            "term": meta.raft.term if meta is not None else 0,
+            "applied_index": meta.applied_index if meta is not None else 0,
+            "voters": list(meta.raft.membership.voters) if meta is not None else [],
+            "map_is_fresh": core.map_is_fresh,
+        },
+        "streams": streams,
+        "requests_pending": len(core.requests),
+        "publishes_given_up": core.ingest.given_up_total,
+    }

@@ -1,0 +1,112 @@
+"""A stream's committed messages as its consumers read them: batches of parallel lists, without what was removed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from supercluster.broker.jetstream.consumer import MessageBatch
+from supercluster.broker.jetstream.messages import DecodedEntry
+from supercluster.broker.jetstream.stream import StreamState
+from supercluster.broker.protocol.subjects import matches
+
+
+class StreamSource:
+    """Implements `consumer.MessageSource` over a stream's applied state."""
+
+    def __init__(self, state: StreamState) -> None:
+        self._state = state
+
+    @property
+    def first_seq(self) -> int:
+        return self._state.first_seq
+
+    @property
+    def last_seq(self) -> int:
+        return self._state.last_seq
+
+    def read(self, from_seq: int, count_max: int, bytes_max: int) -> MessageBatch:
+        """Messages of as many entries as it takes, within both bounds, but at least one message."""
+        state = self._state
+        seqs: list[int] = []
+        subjects: list[bytes] = []
+        headers: list[bytes] = []
+        payloads: list[bytes | memoryview] = []
+        times: list[int] = []
+        seq, size = max(from_seq, state.first_seq), 0
+        while seq <= state.last_seq and len(seqs) < count_max and size < bytes_max:
+            decoded = state.reader.entry_of(seq)
+            if decoded is None:
+                seq += 1
+                continue
+            start = seq - decoded.first_seq
+            end = min(decoded.count, start + count_max - len(seqs), state.last_seq - decoded.first_seq + 1)
+            if decoded.size_bytes > bytes_max - size:
+                end = self._end_within(decoded, start, end, bytes_max - size, at_least_one=not seqs)
+                if end == start:
+                    break
+            if state.deleted:
+                kept = [at for at in range(start, end) if decoded.first_seq + at not in state.deleted]
+            else:
+                kept = []
+            if state.deleted and len(kept) != end - start:
+                seqs += [decoded.first_seq + at for at in kept]
+                subjects += [decoded.parts[3 * at] for at in kept]
+                headers += [decoded.parts[3 * at + 1] for at in kept]
+                payloads += [decoded.parts[3 * at + 2] for at in kept]
+                times += [decoded.time_ns] * len(kept)
+            else:
+                seqs += range(seq, decoded.first_seq + end)
+                subjects += decoded.parts[3 * start : 3 * end : 3]
+                headers += decoded.parts[3 * start + 1 : 3 * end : 3]
+                payloads += decoded.parts[3 * start + 2 : 3 * end : 3]
+                times += [decoded.time_ns] * (end - start)
+            size += decoded.size_bytes if end - start == decoded.count else sum(map(len, decoded.parts[3 * start : 3 * end]))
+            seq = decoded.first_seq + end
+        return MessageBatch(seqs, subjects, headers, payloads, times)
+
+    @staticmethod
+    def _end_within(decoded: DecodedEntry, start: int, end: int, bytes_max: int, *, at_least_one: bool) -> int:
+        """The end of the stretch of an entry's messages that fits into `bytes_max`."""
+        size = 0
+        for at in range(start, end):
+            size += sum(map(len, decoded.parts[3 * at : 3 * at + 3]))
+            if size > bytes_max and (at > start or not at_least_one):
+                return at
+        return end
+
+    def next_matching(self, filters: Sequence[str], from_seq: int) -> int | None:
+        return self._state.subjects.next_matching(filters, from_seq)
+
+    def pending_count(self, filters: Sequence[str], after_seq: int) -> int:
+        """Exact: subjects that lie on both sides of `after_seq` are counted from the messages themselves."""
+        state = self._state
+        after = max(after_seq, state.first_seq - 1)
+        if after >= state.last_seq:
+            return 0
+        if not filters:
+            behind = state.last_seq - after
+            return behind - sum(1 for seq in state.deleted if seq > after) if state.deleted else behind
+        total, exact = state.subjects.pending_bounds(filters, after)
+        if exact:
+            return total
+        raw = [pattern.encode() for pattern in filters]
+        if after - state.first_seq < state.last_seq - after:
+            return state.subjects.total(*filters) - self._count(raw, state.first_seq, after)
+        return self._count(raw, after + 1, state.last_seq)
+
+    def _count(self, patterns: list[bytes], first: int, last: int) -> int:
+        state, found, seq = self._state, 0, first
+        known: dict[bytes, bool] = {}
+        while seq <= last:
+            decoded = state.reader.entry_of(seq)
+            if decoded is None:
+                seq += 1
+                continue
+            for at in range(seq, min(last, decoded.first_seq + decoded.count - 1) + 1):
+                subject = decoded.parts[3 * (at - decoded.first_seq)]
+                fits = known.get(subject)
+                if fits is None:
+                    fits = known[subject] = any(matches(subject, pattern) for pattern in patterns)
+                found += fits and at not in state.deleted
+            seq = decoded.first_seq + decoded.count
+        return found

@@ -1,0 +1,342 @@
+"""API requests that a stream's leader answers: about the stream, its messages and its consumers.
+
+A request that changes something becomes a command in the next entry and is answered when that is applied. One that
+only reads is answered from applied state, on a leader that has committed an entry of its own term.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from supercluster.broker.jetstream import api, api_answers, errors
+from supercluster.broker.jetstream.api_answers import ClusterInfo, ReplicaInfo, StreamStateInfo
+from supercluster.broker.jetstream.consumer_config import ConsumerConfig
+from supercluster.broker.jetstream.consumer_config import check_update as check_consumer_update
+from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.filters import overlaps
+from supercluster.broker.jetstream.frames import Request
+from supercluster.broker.jetstream.messages import Message
+from supercluster.broker.jetstream.sections import Section
+from supercluster.broker.jetstream.stream import StreamState
+from supercluster.broker.jetstream.wire import text, u64
+from supercluster.broker.protocol.subjects import matches
+from supercluster.broker.raft.confchange import node_of
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.stream_group import StreamGroup
+
+Respond = Callable[[bytes | None], None]
+"""Answers a request; None: it is taken and needs no answer (a pull)."""
+
+# STREAM.INFO lists at most this many deleted sequences.
+DELETED_MAX = 65_536
+
+
+def handle(group: StreamGroup, request: Request, respond: Respond, retry: Callable[[], None]) -> None:
+    """Answer one request, now or when what it changes is applied."""
+    kind = api.answer_kind(request.subject)
+    try:
+        call = api.parse_api(request.subject, request.payload)
+        _Handler(group, request, respond, retry, kind).handle(call)
+    except ApiError as refused:
+        respond(api_answers.error_answer(kind, refused))
+
+
+class _Handler:
+    """One request under way."""
+
+    def __init__(
+        self, group: StreamGroup, request: Request, respond: Respond, retry: Callable[[], None], kind: str
+    ) -> None:
+        self.group = group
+        self.state = group.state
+        self.request = request
+        self.respond = respond
+        self.retry = retry
+        self.kind = kind
+
+    def handle(self, call: api.ApiRequest) -> None:
+        match call:
+            case api.StreamCreateRequest():
+                self.respond(api_answers.stream_create_answer(info(self.group), did_create=True))
+            case api.StreamUpdateRequest():
+                self.respond(api_answers.stream_update_answer(info(self.group)))
+            case api.StreamInfoRequest():
+                self._info(call)
+            case api.StreamPurgeRequest():
+                self._purge(call)
+            case api.MessageGetRequest():
+                self._get(call)
+            case api.MessageDeleteRequest():
+                self._delete(call)
+            case api.StreamStepDownRequest():
+                self._step_down(call)
+            case api.ConsumerCreateRequest():
+                self._put_consumer(call)
+            case api.ConsumerDeleteRequest():
+                self._delete_consumer(call)
+            case api.ConsumerInfoRequest():
+                self.respond(api_answers.consumer_info_answer(self._consumer_info(call.name)))
+            case api.ConsumerNextRequest():
+                if not self.group.pull(call.name, self.request, call.payload):
+                    raise errors.error(10014)
+                self.respond(None)
+            case api.ConsumerListRequest():
+                infos = [self._consumer_info(name) for name in sorted(self.state.consumers)]
+                self.respond(api_answers.consumer_list_answer(infos, call.offset))
+            case api.ConsumerNamesRequest():
+                self.respond(api_answers.consumer_names_answer(sorted(self.state.consumers), call.offset))
+            case _:
+                raise errors.not_supported(f"API call {self.request.subject.decode()!r} is")
+
+    def _command(self, kind: int, body: list[bytes | memoryview], answer: Callable[[int], bytes]) -> None:
+        def done(result: int | None) -> None:
+            if result is None:
+                self.retry()
+                return
+            try:
+                self.respond(answer(result))
+            except ApiError as refused:
+                self.respond(api_answers.error_answer(self.kind, refused))
+
+        self.group.command(kind, body, done)
+
+    # ---- the stream -----------------------------------------------------------------------------------------------
+
+    def _info(self, call: api.StreamInfoRequest) -> None:
+        whole = info(self.group)
+        paging: dict[str, int] = {}
+        if call.subjects_filter:
+            found = self.state.subjects.subjects(call.subjects_filter)
+            page, offset = api_answers.subjects_page(found, call.offset)
+            whole["state"]["subjects"] = page
+            paging = {"total": len(found), "offset": offset, "limit": api_answers.SUBJECTS_PAGE}
+        if call.deleted_details and self.state.deleted:
+            whole["state"]["deleted"] = sorted(self.state.deleted)[:DELETED_MAX]
+        self.respond(api_answers.stream_info_answer(whole, **paging))
+
+    def _purge(self, call: api.StreamPurgeRequest) -> None:
+        if self.state.config.sealed or self.state.config.deny_purge:
+            raise errors.error(10110)
+        body = json.dumps({"filter": call.filter, "seq": call.seq, "keep": call.keep}).encode()
+        self._command(Section.PURGE, [body], api_answers.purge_answer)
+
+    def _get(self, call: api.MessageGetRequest) -> None:
+        message = self._find(call)
+        if not call.direct:
+            if message is None:
+                raise errors.error(10037)
+            self.respond(
+                api_answers.message_answer(
+                    message.seq, message.subject, message.header, message.payload, message.time_ns
+                )
+            )
+            return
+        reply, network = self.request.reply, self.group.host.network
+        if message is None:
+            network.publish(self.request.info.account, reply, b"", api_answers.DIRECT_NOT_FOUND, b"")
+        else:
+            header = api_answers.direct_header(
+                self.state.config.name, message.seq, message.subject, message.header, message.time_ns
+            )
+            network.publish(self.request.info.account, reply, b"", header, message.payload)
+        self.respond(None)
+
+    def _find(self, call: api.MessageGetRequest) -> Message | None:
+        state = self.state
+        if call.last_by_subject:
+            seq = state.subjects.last_for_filters(call.last_by_subject)
+            return state.message(seq) if seq else None
+        if not call.next_by_subject:
+            return state.message(call.seq)
+        pattern, seq = call.next_by_subject.encode(), max(call.seq, state.first_seq)
+        while seq <= state.last_seq:
+            found = state.subjects.next_matching((call.next_by_subject,), seq)
+            if found is None:
+                return None
+            seq = max(seq, found)
+            decoded = state.reader.entry_of(seq)
+            end = decoded.first_seq + decoded.count if decoded is not None else seq + 1
+            for at in range(seq, end):
+                message = state.message(at)
+                if message is not None and matches(message.subject, pattern):
+                    return message
+            seq = end
+        return None
+
+    def _delete(self, call: api.MessageDeleteRequest) -> None:
+        if self.state.config.sealed or self.state.config.deny_delete:
+            raise errors.error(10057)
+        if not self.state.has(call.seq):
+            raise errors.error(10043, call.seq)
+
+        def answer(deleted: int) -> bytes:
+            if not deleted:
+                raise errors.error(10043, call.seq)
+            return api_answers.success_answer(self.kind)
+
+        self._command(Section.DELETE_MESSAGE, [u64(call.seq)], answer)
+
+    def _step_down(self, call: api.StreamStepDownRequest) -> None:
+        raft = self.group.raft
+        others = [voter for voter in raft.membership.voters if voter != self.group.member]
+        if call.preferred:
+            others = [voter for voter in others if node_of(voter) == call.preferred]
+            if not others:
+                raise errors.error(10005)
+        now_ms = self.group.host.clock.monotonic_ms()
+        # The follower that lacks least takes over soonest.
+        others.sort(key=lambda voter: -raft.progress[voter].match if voter in raft.progress else 0)
+        for voter in others:
+            if raft.transfer_leadership(voter, now_ms):
+                break
+        self.respond(api_answers.success_answer(self.kind))
+
+    # ---- consumers ------------------------------------------------------------------------------------------------
+
+    def _put_consumer(self, call: api.ConsumerCreateRequest) -> None:
+        state = self.state
+        name = call.name or self.group.new_consumer_name()
+        config = call.config
+        present = state.consumers.get(name)
+        if present is not None:
+            if call.action == "create" and present.config != config:
+                raise errors.error(10148)
+            if present.config == config:
+                self.respond(api_answers.consumer_create_answer(self._consumer_info(name)))
+                return
+            check_consumer_update(present.config, config)
+        elif call.action == "update":
+            raise errors.error(10149)
+        elif 0 < state.config.max_consumers <= len(state.consumers):
+            raise errors.error(10026)
+        elif state.config.retention == "workqueue":
+            self._check_work_queue(config)
+        start_seq, last_seqs = self._start(config)
+        body = {"name": name, "config": config.to_json(), "start_seq": start_seq, "last_seqs": last_seqs}
+        self._command(
+            Section.CONSUMER_PUT,
+            [json.dumps(body).encode()],
+            lambda result: api_answers.consumer_create_answer(self._consumer_info(name)),
+        )
+
+    def _check_work_queue(self, config: ConsumerConfig) -> None:
+        if config.ack_policy != "explicit":
+            raise errors.error(10098)
+        others = list(self.state.consumers.values())
+        if others and not config.filter_subjects:
+            raise errors.error(10099)
+        if config.deliver_policy != "all":
+            raise errors.error(10101)
+        for other in others:
+            theirs = other.config.filter_subjects
+            if not theirs or any(overlaps(a, b) for a in config.filter_subjects for b in theirs):
+                raise errors.error(10100)
+
+    def _start(self, config: ConsumerConfig) -> tuple[int, list[int]]:
+        """The first sequence of a new consumer by its deliver policy, and the chosen ones of last_per_subject."""
+        state, policy = self.state, config.deliver_policy
+        filters = config.filter_subjects
+        if policy == "new":
+            return state.last_seq + 1, []
+        if policy == "by_start_sequence":
+            return max(config.opt_start_seq, 1), []
+        if policy == "by_start_time":
+            return self._seq_at(config.opt_start_time_ns), []
+        if policy == "last":
+            last = state.subjects.last_for_filters(*filters) if filters else state.last_seq
+            return max(last, 1) if state.messages else state.last_seq + 1, []
+        if policy == "last_per_subject":
+            chosen = state.subjects.last_seqs(filters or (">",))
+            return (chosen[0] if chosen else state.last_seq + 1), chosen
+        return max(state.first_seq, 1), []
+
+    def _seq_at(self, time_ns: int) -> int:
+        """The first sequence at or behind a time, found by halving: times never go back along the log (SF-13)."""
+        state = self.state
+        low, high = state.first_seq, state.last_seq + 1
+        while low < high:
+            middle = (low + high) // 2
+            decoded = state.reader.entry_of(middle)
+            if decoded is not None and decoded.time_ns >= time_ns:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _delete_consumer(self, call: api.ConsumerDeleteRequest) -> None:
+        if call.name not in self.state.consumers:
+            raise errors.error(10014)
+
+        def answer(deleted: int) -> bytes:
+            if not deleted:
+                raise errors.error(10014)
+            return api_answers.success_answer(self.kind)
+
+        self._command(Section.CONSUMER_DELETE, [text(call.name)], answer)
+
+    def _consumer_info(self, name: str) -> dict[str, Any]:
+        state, leader = self.state.consumers.get(name), self.group.leaders.get(name)
+        if state is None or leader is None:
+            raise errors.error(10014)
+        return api_answers.consumer_info(
+            self.state.config.name,
+            leader.state,
+            num_waiting=leader.num_waiting,
+            num_pending=leader.num_pending(self.group.source),
+            cluster=cluster_info(self.group),
+            now_ns=self.group.host.clock.now_ns(),
+        )
+
+
+
+
+def state_info(state: StreamState) -> StreamStateInfo:
+    """A stream's state, as STREAM.INFO and /jsz show it."""
+    return StreamStateInfo(
+        messages=state.messages,
+        bytes=state.bytes,
+        first_seq=state.first_seq,
+        last_seq=state.last_seq,
+        first_time_ns=state.first_time_ns,
+        last_time_ns=state.last_time_ns,
+        consumer_count=len(state.consumers),
+        num_subjects=len(state.subjects),
+        num_deleted=len(state.deleted),
+    )
+
+
+def cluster_info(group: StreamGroup) -> ClusterInfo:
+    """The membership in force, and how far each replica is (MV-7)."""
+    raft, now_ms = group.raft, group.host.clock.monotonic_ms()
+    last, contact = group.log.last_index, group.host.brokers_in_contact()
+    replicas: list[ReplicaInfo] = []
+    for member in raft.membership.members:
+        if member == group.member:
+            continue
+        progress = raft.progress.get(member)
+        match = progress.match if progress is not None else 0
+        node = node_of(member)
+        heard_ms = now_ms - progress.heard_ms if progress is not None else 0
+        replicas.append(
+            ReplicaInfo(
+                name=node,
+                current=node in contact and match >= raft.commit_index,
+                active_ns=max(0, heard_ms) * 1_000_000,
+                lag=max(0, last - match),
+                offline=node not in contact,
+                observer=not raft.membership.is_voter(member),
+            )
+        )
+    cluster = contact[group.host.node][0]
+    return ClusterInfo(cluster, group.host.node if group.serves else "", replicas, group.id)
+
+
+def info(group: StreamGroup) -> dict[str, Any]:
+    """STREAM.INFO's body."""
+    state = group.state
+    return api_answers.stream_info(
+        state.config, state.created_ns, state_info(state), cluster_info(group), group.host.clock.now_ns()
+    )

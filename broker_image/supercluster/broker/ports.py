@@ -188,6 +188,10 @@ class StreamLog(RaftLog, Protocol):
         """Do what is due (fsync by the policy, the noted commit index). Returns `persisted_index`."""
         ...
 
+    def next_sync_ms(self) -> int | None:
+        """When `tick` has something to do; None while everything is as durable as the policy wants it."""
+        ...
+
     def close(self, *, clean: bool) -> None: ...
 
     def destroy(self) -> None:
@@ -237,4 +241,51 @@ class Network(Protocol):
 
     def pending_bytes(self, account: str, inbox: bytes) -> int:
         """Bytes that wait unsent on the way to the subscription on `inbox`: deliveries go on when there are few."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedGroup:
+    """A group's log as it was found, with what Raft must know of it."""
+
+    log: StreamLog
+    commit_index: int
+    """Entries up to here are known to be committed (checkpoint or noted commit)."""
+    doubtful: bool
+    """It may have lost a tail that it had confirmed (SF-4)."""
+    lost: bool
+    """A committed record or the copy itself is gone: it must not vote with its old identity (SF-4)."""
+
+
+class GroupStore(Protocol):
+    """A broker's volume, as the core sees it."""
+
+    @property
+    def incarnation(self) -> str:
+        """Random identity of the data directory."""
+        ...
+
+    @property
+    def process_count(self) -> int:
+        """A counter kept in the volume, one more at every start: numbers sessions (SF-10)."""
+        ...
+
+    def registered(self) -> dict[str, str]:
+        """group → member id of every group that this volume has joined and not forgotten."""
+        ...
+
+    def open(self, group: str, *, memory: bool, fsync: str, create: bool) -> OpenedGroup:
+        """Open a group's log; `create` for one that this volume does not know. `fsync` is always, interval or never.
+
+        Raises:
+            DiskError: it cannot be read.
+        """
+        ...
+
+    def register(self, group: str, member: str) -> None:
+        """Remember durably that this volume joined the group as that member."""
+        ...
+
+    def forget(self, group: str) -> None:
+        """The group was deleted."""
         ...

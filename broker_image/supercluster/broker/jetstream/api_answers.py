@@ -169,6 +169,20 @@ def stream_list_answer(infos: Sequence[Mapping[str, Any]], offset: int) -> bytes
     return _dump("stream_list", _page("streams", infos, offset, LIST_PAGE))
 
 
+def stream_list_page(infos: Sequence[Mapping[str, Any]], *, total: int, offset: int) -> bytes:
+    """A page of all streams that was put together from their leaders' answers."""
+    page = {"total": total, "offset": min(offset, total), "limit": LIST_PAGE, "streams": list(infos)}
+    return _dump("stream_list", page)
+
+
+def info_of_answer(answer: bytes) -> dict[str, Any] | None:
+    """The stream in a leader's STREAM.INFO answer, None when it is an error."""
+    data = json.loads(answer)
+    if not isinstance(data, dict) or "config" not in data:
+        return None
+    return {name: data[name] for name in ("config", "created", "state", "cluster", "ts") if name in data}
+
+
 def stream_names_answer(names: Sequence[str], offset: int) -> bytes:
     page = _page("streams", names, offset, NAMES_PAGE)
     # NATS says null for an empty list of names, and clients have learnt to read it so.

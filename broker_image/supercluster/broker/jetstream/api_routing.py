@@ -43,7 +43,9 @@ def unavailable(subject: bytes) -> bytes:
     return api_answers.error_answer(api.answer_kind(subject), errors.error(10008))
 
 
-def route(core: BrokerCore, info: ClientInfo, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+def route(
+    core: BrokerCore, info: ClientInfo, subject: bytes, reply: bytes, header: bytes, payload: bytes
+) -> None:
     """A client of this broker calls the API."""
     kind = api.answer_kind(subject)
     now_ms = core.clock.monotonic_ms()
@@ -84,7 +86,9 @@ def _account_info(core: BrokerCore, info: ClientInfo) -> bytes:
     )
 
 
-def _list(core: BrokerCore, info: ClientInfo, subject: bytes, reply: bytes, payload: bytes, kind: str) -> None:
+def _list(
+    core: BrokerCore, info: ClientInfo, subject: bytes, reply: bytes, payload: bytes, kind: str
+) -> None:
     call = api.parse_api(subject, payload)
     assert isinstance(call, api.StreamNamesRequest | api.StreamListRequest)
     streams = [
@@ -93,7 +97,9 @@ def _list(core: BrokerCore, info: ClientInfo, subject: bytes, reply: bytes, payl
         if not call.subject or any(overlaps(call.subject, mine) for mine in found.config.subjects)
     ]
     if kind == "stream_names":
-        _answer_here(core, info, reply, api_answers.stream_names_answer([s.name for s in streams], call.offset))
+        _answer_here(
+            core, info, reply, api_answers.stream_names_answer([s.name for s in streams], call.offset)
+        )
         return
     _Listing(core, info, reply, call.offset, [s.name for s in streams]).start()
 
@@ -102,7 +108,9 @@ class _Listing:
     """STREAM.LIST: asks each stream's leader for its information; those that don't answer in time are left out of
     the page but counted, as NATS does with streams that are offline."""
 
-    def __init__(self, core: BrokerCore, info: ClientInfo, reply: bytes, offset: int, names: list[str]) -> None:
+    def __init__(
+        self, core: BrokerCore, info: ClientInfo, reply: bytes, offset: int, names: list[str]
+    ) -> None:
         self._core = core
         self._info = info
         self._reply = reply
@@ -176,7 +184,10 @@ def _meta_request(core: BrokerCore, meta: MetaGroup, node: str, request: Request
         elif kind == "stream_delete":
             status, payload = ResponseStatus.ANSWER, api_answers.success_answer(kind)
         else:
-            status, payload = ResponseStatus.CONTINUE, continue_payload(outcome.assignment.group, outcome.version)
+            status, payload = (
+                ResponseStatus.CONTINUE,
+                continue_payload(outcome.assignment.group, outcome.version),
+            )
         core.post(node, Frame.RESPONSE, encode_response(request.number, status, payload))
 
     try:

@@ -107,7 +107,9 @@ class BrokerCore:
             window_bytes=settings.window_bytes,
             wait_ms=settings.window_wait_ms,
         )
-        self.requests = Requests(network, self.post, self.leader_of, self._peer_names, api_routing.unavailable)
+        self.requests = Requests(
+            network, self.post, self.leader_of, self._peer_names, api_routing.unavailable
+        )
         self.life = GroupLife(self)
         self.life.open_registered()
 
@@ -155,7 +157,9 @@ class BrokerCore:
         if leader is not None and leader != self.node:
             self.post(leader, Frame.MAP_APPLIED, frames.encode_number(self.map_index))
 
-    def verdicts(self, node: str, group: str, counter: int, runs: list[VerdictRun], *, appended: bool) -> None:
+    def verdicts(
+        self, node: str, group: str, counter: int, runs: list[VerdictRun], *, appended: bool
+    ) -> None:
         self.post(node, Frame.VERDICTS, frames.encode_verdicts(group, counter, runs, appended=appended))
 
     def raft_config(self, member: str) -> RaftConfig:
@@ -224,7 +228,7 @@ class BrokerCore:
         if frame == Frame.LEADER:
             self._leader_news(frames.decode_leadership(body))
         elif frame == Frame.NOT_LEADER:
-            group_id, hint = frames.decode_texts(body, 2)
+            group_id, _ = frames.decode_texts(body, 2)
             known = self.leaders.get(group_id)
             if known is not None and known[1] == node:
                 del self.leaders[group_id]
@@ -367,8 +371,9 @@ class BrokerCore:
         `invalidate_captures` is called."""
         return self.ingest.capture(account, subject)
 
-    def is_api(self, subject: bytes) -> bool:
-        return subject.startswith((b"$JS.API.", b"$JS.ACK."))
+    def captures_inboxes(self, account: str) -> bool:
+        """Could a stream capture a reply subject? While not, those need not be asked about one by one."""
+        return self.ingest.captures_inboxes(account)
 
     def on_api(self, info: ClientInfo, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
         """A client's request or acknowledgement."""
@@ -439,7 +444,12 @@ class BrokerCore:
         self.requests.tick(now_ms)
         self.life.tick(now_ms)
         leader = self.leader_of(META_GROUP)
-        if not self.map_is_fresh and self._map_read_from is None and leader is not None and now_ms >= self._map_retry_ms:
+        if (
+            not self.map_is_fresh
+            and self._map_read_from is None
+            and leader is not None
+            and now_ms >= self._map_retry_ms
+        ):
             self._read_map(leader)
         if not self.map_is_fresh and now_ms >= self._map_deadline_ms and self.ingest.held:
             self.ingest.hold(False)

@@ -169,7 +169,13 @@ class Request:
 
 def encode_request(request: Request) -> Body:
     info = request.info
-    head = u64(request.number) + text(request.group) + text(info.account) + text(info.user) + u8(info.is_operator)
+    head = (
+        u64(request.number)
+        + text(request.group)
+        + text(info.account)
+        + text(info.user)
+        + u8(info.is_operator)
+    )
     return [head, blob(request.subject), blob(request.reply), blob(request.header), blob(request.payload)]
 
 

@@ -13,8 +13,8 @@ from typing import Protocol
 
 from supercluster.broker.jetstream.wire import Reader, blob
 from supercluster.broker.ports import Clock, StreamLog
-from supercluster.broker.raft.config import ReadState, Ready, Role
 from supercluster.broker.raft.confchange import Membership, MembershipChange, node_of
+from supercluster.broker.raft.config import ReadState, Ready, Role
 from supercluster.broker.raft.entry import Entry, EntryKind
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.raft.messages import Message
@@ -173,7 +173,10 @@ class Group(ABC):
         return busy
 
     def reads_ready(self, reads: list[ReadState], failed: list[int]) -> None:
-        """Answers to `raft.read_index`; a group that never asks has nothing to do."""
+        """Answers to `raft.read_index`, for groups that ask."""
+        raise AssertionError(
+            f"{self.id}: {len(reads)} reads were answered and {len(failed)} failed, none was asked"
+        )
 
     def _follow_role(self, now_ms: int) -> None:
         leads = self.raft.role is Role.LEADER and self.raft.ready_to_serve
@@ -189,7 +192,9 @@ class Group(ABC):
         while self.applied_index < last:
             entries = self.log.entries(self.applied_index + 1, last, APPLY_BYTES_MAX)
             if not entries:
-                raise AssertionError(f"{self.id}: entry {self.applied_index + 1} is committed and not in the log")
+                raise AssertionError(
+                    f"{self.id}: entry {self.applied_index + 1} is committed and not in the log"
+                )
             for entry in entries:
                 if entry.kind == EntryKind.CONFIG:
                     self.membership_applied = replace(Membership.decode(entry.payload), index=entry.index)
@@ -206,6 +211,12 @@ class Group(ABC):
         reader = Reader(data)
         self.membership_applied = Membership.decode(reader.blob())
         self.restore_state(reader.rest())
+
+    def stop(self) -> None:
+        """The group was deleted: answer nobody any more."""
+        if self.serves:
+            self.serves = False
+            self.stop_serving()
 
     # ---- time -----------------------------------------------------------------------------------------------------
 
@@ -270,7 +281,9 @@ class Group(ABC):
                 del self._joiners[node]
                 continue
             old = [voter for voter in membership.voters if node_of(voter) == node]
-            stale = [learner for learner in membership.learners if node_of(learner) == node and learner != member]
+            stale = [
+                learner for learner in membership.learners if node_of(learner) == node and learner != member
+            ]
             if not old:
                 del self._joiners[node]
                 continue
@@ -286,6 +299,8 @@ class Group(ABC):
             refusal = self.raft.propose_membership(change, self.leader_time_ns())
             if refusal is None:
                 self.host.event(
-                    self.id, "MemberReplaced", f"{member} takes the place of {', '.join(old)}, which lost its data"
+                    self.id,
+                    "MemberReplaced",
+                    f"{member} takes the place of {', '.join(old)}, which lost its data",
                 )
             return

@@ -38,6 +38,8 @@ class Post(Protocol):
 class HeldCapture:
     """Stands in for every window while the map of streams is being read again: takes nothing."""
 
+    stream = ""
+
     def __init__(self) -> None:
         self._paused: dict[int, Publisher] = {}
 
@@ -121,6 +123,12 @@ class Ingest:
                 return self.windows[group]
         return None
 
+    def captures_inboxes(self, account: str) -> bool:
+        """Could a stream's pattern match a subject that starts with `_INBOX.`?"""
+        return self.held or any(
+            pattern.startswith((b"*", b">", b"_INBOX")) for pattern, _ in self._patterns.get(account, ())
+        )
+
     def hold(self, held: bool) -> None:
         self.held = held
         if not held:
@@ -130,7 +138,9 @@ class Ingest:
 
     def open_session(self, window: Window) -> bool:
         leader = self._leader_of(window.group)
-        return leader is not None and self._post(leader, Frame.OPEN, encode_open(window.group, window.session))
+        return leader is not None and self._post(
+            leader, Frame.OPEN, encode_open(window.group, window.session)
+        )
 
     def forward(self, window: Window, block: WindowBlock) -> bool:
         leader = self._leader_of(window.group)
@@ -174,7 +184,9 @@ class Ingest:
         else:
             window.send_again(self, now_ms, number)
 
-    def verdicts(self, group: str, counter: int, runs: list[VerdictRun], *, appended: bool, now_ms: int) -> None:
+    def verdicts(
+        self, group: str, counter: int, runs: list[VerdictRun], *, appended: bool, now_ms: int
+    ) -> None:
         window = self._window(group, counter)
         if window is None:
             return
@@ -211,9 +223,13 @@ class Ingest:
             target = self.capture(window.account, subject)
             if target is window or target is None:
                 # The map here is older than the leader's, or nobody captures the subject any more.
-                self._refuse(window, [(reply, publisher)], f"stream {window.stream} has no subject {subject.decode()}")
+                self._refuse(
+                    window, [(reply, publisher)], f"stream {window.stream} has no subject {subject.decode()}"
+                )
             elif not target.take(publisher, subject, reply, header, payload):
-                self._refuse(window, [(reply, publisher)], "the stream that has the subject now takes no more")
+                self._refuse(
+                    window, [(reply, publisher)], "the stream that has the subject now takes no more"
+                )
 
     def _refuse(self, window: Window, messages: list[tuple[bytes, Publisher]], why: str) -> None:
         """503 for those that wait for an answer, -ERR for plain ones: never a silent drop (SF-15)."""
@@ -237,7 +253,10 @@ class Ingest:
             deadline = window.deadline_ms()
             if deadline is None:
                 continue
-            if self._leader_of(group) is None and now_ms - self._asked_ms.get(group, -ASK_LEADER_MS) >= ASK_LEADER_MS:
+            if (
+                self._leader_of(group) is None
+                and now_ms - self._asked_ms.get(group, -ASK_LEADER_MS) >= ASK_LEADER_MS
+            ):
                 self._asked_ms[group] = now_ms
                 for peer in self._peers():
                     self._post(peer, Frame.WHO_LEADS, encode_texts(group))

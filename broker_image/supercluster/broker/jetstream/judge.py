@@ -215,7 +215,9 @@ class Judge:
         end.last_number = run.last_number
         self.next_seq += run.stored
         return Taken(
-            Answer.TAKEN, next_number, MessagesSection(forward.session, min(forward.confirmed, end.last_number), run, raw)
+            Answer.TAKEN,
+            next_number,
+            MessagesSection(forward.session, min(forward.confirmed, end.last_number), run, raw),
         )
 
     def _plain(self, forward: Forward, block: Block) -> bool:
@@ -223,7 +225,9 @@ class Judge:
         config = self._config
         if forward.config_version != self.config_version or config.sealed or block.has_headers:
             return False
-        if config.discard == "new" and (config.max_msgs > 0 or config.max_bytes > 0 or config.max_msgs_per_subject > 0):
+        if config.discard == "new" and (
+            config.max_msgs > 0 or config.max_bytes > 0 or config.max_msgs_per_subject > 0
+        ):
             return False
         lengths = block.lengths
         # An empty subject marks a number that its taker gave up (SF-15).
@@ -276,7 +280,11 @@ class Judge:
         message_id = header_value(header, MSG_ID)
         if message_id:
             pending = self._pending_ids.get(message_id, 0)
-            known = pending if pending > self._state.last_seq else self._state.known_message_id(message_id, now_ns)
+            known = (
+                pending
+                if pending > self._state.last_seq
+                else self._state.known_message_id(message_id, now_ns)
+            )
             if known:
                 return Exceptional(0, Verdict.DUPLICATE, 0, known)
         expected = header_value(header, b"Nats-Expected-Stream")
@@ -321,7 +329,9 @@ class Judge:
             if state.bytes + self._pending_bytes_total + size > config.max_bytes:
                 return Exceptional(0, Verdict.REFUSED, STREAM_FULL, FULL_BYTES)
         if config.max_msgs_per_subject > 0 and config.discard_new_per_subject:
-            held = state.subjects.count(subject) + (1 if self._last_of_subject(subject) > state.last_seq else 0)
+            held = state.subjects.count(subject) + (
+                1 if self._last_of_subject(subject) > state.last_seq else 0
+            )
             if held >= config.max_msgs_per_subject:
                 return Exceptional(0, Verdict.REFUSED, STREAM_FULL, FULL_SUBJECT)
         return None

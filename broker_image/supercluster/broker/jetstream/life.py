@@ -8,17 +8,20 @@ of the configured voters, and only while every one of them is linked and says th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream import frames
 from supercluster.broker.jetstream.frames import Frame, Leadership
-from supercluster.broker.jetstream.group import Group
+from supercluster.broker.jetstream.group import APPLY_BYTES_MAX, Group
 from supercluster.broker.jetstream.meta import FSYNC_KEY, Assignment
 from supercluster.broker.jetstream.meta_group import META_GROUP, MetaGroup
 from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.jetstream.wire import Reader, blob
-from supercluster.broker.ports import OpenedGroup
+from supercluster.broker.ports import OpenedGroup, StreamLog
 from supercluster.broker.raft.confchange import Membership, membership_of, node_of
+from supercluster.broker.raft.entry import Entry, EntryKind
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.raft.node import Raft
 
@@ -29,6 +32,16 @@ if TYPE_CHECKING:
 BOOTSTRAP_RETRY_MS = 200
 # A member that waits to be taken in repeats its request at this pace.
 JOIN_RETRY_MS = 1000
+
+
+def committed_entries(log: StreamLog, first: int, last: int) -> Iterator[Entry]:
+    """Entries first … last, a stretch at a time."""
+    while first <= last:
+        entries = log.entries(first, last, APPLY_BYTES_MAX)
+        if not entries:
+            return
+        yield from entries
+        first = entries[-1].index + 1
 
 
 class GroupLife:
@@ -60,13 +73,16 @@ class GroupLife:
         membership = Membership.decode(Reader(state).blob()) if state is not None else fallback
         term, vote = opened.log.load_vote()
         index = max(found[0] if found is not None else 0, opened.log.base_index)
+        for entry in committed_entries(opened.log, index + 1, opened.commit_index):
+            if entry.kind == EntryKind.CONFIG:
+                membership = replace(Membership.decode(entry.payload), index=entry.index)
         return Raft(
             core.raft_config(member),
             opened.log,
             term=term,
             vote=vote,
             membership=membership,
-            commit_index=max(index, 0),
+            commit_index=max(index, opened.commit_index),
             rng=core.rng,
             now_ms=core.clock.monotonic_ms(),
             doubtful=opened.doubtful,
@@ -78,7 +94,9 @@ class GroupLife:
         opened = self._core.store.open(META_GROUP, memory=False, fsync="always", create=False)
         if opened.lost:
             member = f"{self._member()}.{self._core.new_token()}"
-            self._core.event(META_GROUP, "RecordLost", f"the meta log is damaged: this broker rejoins as {member}")
+            self._core.event(
+                META_GROUP, "RecordLost", f"the meta log is damaged: this broker rejoins as {member}"
+            )
             self._core.store.register(META_GROUP, member)
         self._install_meta(member, opened, Membership())
 
@@ -97,7 +115,9 @@ class GroupLife:
         core = self._core
         membership = membership_of(members)
         opened = core.store.open(META_GROUP, memory=False, fsync="always", create=True)
-        opened.log.save_checkpoint(0, blob(membership.encode()) + b'{"applied":0,"brokers":[],"streams":[],"time":0}')
+        opened.log.save_checkpoint(
+            0, blob(membership.encode()) + b'{"applied":0,"brokers":[],"streams":[],"time":0}'
+        )
         core.store.register(META_GROUP, self._member())
         self._install_meta(self._member(), opened, membership)
 
@@ -170,7 +190,9 @@ class GroupLife:
             member = registered
         else:
             member = f"{self._member()}.{core.new_token()}"
-            core.event(group_id, "RecordLost", f"{core.node} lost its copy of {assignment.name}: rejoins as {member}")
+            core.event(
+                group_id, "RecordLost", f"{core.node} lost its copy of {assignment.name}: rejoins as {member}"
+            )
         membership = membership_of(assignment.members) if first else Membership()
         if member != registered:
             if first:

@@ -76,7 +76,9 @@ class MetaState:
     def _operate(self, op: dict[str, Any], entry: Entry) -> list[str]:
         what = op["op"]
         if what == "broker":
-            self.brokers[op["node"]] = BrokerRecord(op["node"], op["cluster"], op["incarnation"], entry.time_ns)
+            self.brokers[op["node"]] = BrokerRecord(
+                op["node"], op["cluster"], op["incarnation"], entry.time_ns
+            )
             return []
         key = (op["account"], op["name"])
         present = self.streams.get(key)

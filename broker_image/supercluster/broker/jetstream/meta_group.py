@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.config import StreamConfig, check_update
+from supercluster.broker.jetstream.config import StreamConfig, check_create, check_mechanisms, check_update
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.filters import overlaps
 from supercluster.broker.jetstream.group import Group, GroupHost
@@ -183,9 +183,11 @@ class MetaGroup(Group):
         assert self._end is not None
         account = request.info.account
         present = self._end.streams.get((account, request.name))
-        if present is not None and present.declared_by and not request.info.is_operator:
-            if request.verb != "create" or request.config != present.config:
-                raise errors.declared_stream(present.name, present.declared_by, _changed(present.config, request.config))
+        differs = present is not None and (request.verb != "create" or request.config != present.config)
+        if present is not None and differs and present.declared_by and not request.info.is_operator:
+            raise errors.declared_stream(
+                present.name, present.declared_by, _changed(present.config, request.config)
+            )
         if request.verb == "create":
             body = self._create(request, present)
             if body is None:
@@ -197,6 +199,7 @@ class MetaGroup(Group):
         elif request.verb == "update":
             assert request.config is not None
             check_update(present.config, request.config)
+            check_mechanisms(present.config, request.config)
             self._check_overlap(account, request.config)
             if request.config == present.config:
                 self._wait(present, self._end.applied_index, request, now_ms)
@@ -217,6 +220,7 @@ class MetaGroup(Group):
             if present.config == config:
                 return None
             raise errors.error(10058)
+        check_create(config)
         self._check_overlap(request.info.account, config)
         members = self._place(config)
         group = f"S.{request.info.account}.{request.name}.{self.host.new_token()}"
@@ -238,13 +242,13 @@ class MetaGroup(Group):
         known = [record for record in self._end.brokers.values() if record.node in contact]
         fit = [r for r in known if not placement.cluster or r.cluster == placement.cluster]
         if placement.tags:
-            raise errors.no_suitable_peers(f"no broker has the tags {', '.join(placement.tags)}")
+            raise no_suitable_peers(f"no broker has the tags {', '.join(placement.tags)}")
         if len(fit) < config.num_replicas:
             if len(known) == 1 and config.num_replicas > 1 and len(self.raft.membership.voters) == 1:
                 raise errors.error(10074)
             where = f"cluster {placement.cluster!r}" if placement.cluster else "the cluster"
             names = ", ".join(sorted(r.node for r in fit)) or "none"
-            raise errors.no_suitable_peers(
+            raise no_suitable_peers(
                 f"{config.num_replicas} replicas wanted, {where} has {len(fit)} brokers in contact: {names}"
             )
         load = {r.node: 0 for r in fit}
@@ -304,6 +308,12 @@ class MetaGroup(Group):
         found = super().deadline_ms()
         due = [waiting.give_up_ms for waiting in self._waiting]
         return min([*due, *([found] if found is not None else [])], default=None)
+
+
+def no_suitable_peers(why: str) -> ApiError:
+    """NATS's 10005, with what was looked at."""
+    refusal = errors.error(10005)
+    return ApiError(refusal.code, refusal.err_code, f"{refusal.description}: {why}")
 
 
 def _changed(present: StreamConfig, wanted: StreamConfig | None) -> str:

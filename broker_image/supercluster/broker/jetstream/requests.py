@@ -102,7 +102,13 @@ class Requests:
             del self._pending[number]
             header = b"%d" % version
             request = Request(
-                next(self._numbers), payload[8:].decode(), old.info, old.subject, old.reply, header, old.payload
+                next(self._numbers),
+                payload[8:].decode(),
+                old.info,
+                old.subject,
+                old.reply,
+                header,
+                old.payload,
             )
             pending.request = request
             self._pending[request.number] = pending
@@ -134,7 +140,9 @@ class Requests:
         if pending.on_answer is not None:
             pending.on_answer(None)
         elif request.reply:
-            self._network.publish(request.info.account, request.reply, b"", b"", self._unavailable(request.subject))
+            self._network.publish(
+                request.info.account, request.reply, b"", b"", self._unavailable(request.subject)
+            )
 
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do."""

@@ -173,7 +173,9 @@ def decode_block(data: bytes | memoryview) -> Block:
     lengths = array("I")
     lengths.frombytes(view[4:start])
     if start + sum(lengths) != len(view):
-        raise WireError(f"a block of {count} messages has {len(view) - start} bytes, its lengths say {sum(lengths)}")
+        raise WireError(
+            f"a block of {count} messages has {len(view) - start} bytes, its lengths say {sum(lengths)}"
+        )
     return Block(count, lengths, view[start:])
 
 

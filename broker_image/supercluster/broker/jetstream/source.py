@@ -60,12 +60,18 @@ class StreamSource:
                 headers += decoded.parts[3 * start + 1 : 3 * end : 3]
                 payloads += decoded.parts[3 * start + 2 : 3 * end : 3]
                 times += [decoded.time_ns] * (end - start)
-            size += decoded.size_bytes if end - start == decoded.count else sum(map(len, decoded.parts[3 * start : 3 * end]))
+            size += (
+                decoded.size_bytes
+                if end - start == decoded.count
+                else sum(map(len, decoded.parts[3 * start : 3 * end]))
+            )
             seq = decoded.first_seq + end
         return MessageBatch(seqs, subjects, headers, payloads, times)
 
     @staticmethod
-    def _end_within(decoded: DecodedEntry, start: int, end: int, bytes_max: int, *, at_least_one: bool) -> int:
+    def _end_within(
+        decoded: DecodedEntry, start: int, end: int, bytes_max: int, *, at_least_one: bool
+    ) -> int:
         """The end of the stretch of an entry's messages that fits into `bytes_max`."""
         size = 0
         for at in range(start, end):

@@ -108,14 +108,19 @@ class StreamState:
         if self.first_seq != self._first_seq_told:
             self._first_seq_told = self.first_seq
             for consumer in self.consumers.values():
-                if consumer.is_before(self.first_seq):
+                if (
+                    consumer.delivered_sseq < self.first_seq - 1
+                    or consumer.ack_floor_sseq < self.first_seq - 1
+                ):
                     consumer.drop_below(self.first_seq)
         return done
 
     def _apply_messages(self, found: MessagesSection, next_seq: int, time_ns: int, done: Applied) -> int:
         session = self.sessions.current(found.session)
         if session is None:
-            raise AssertionError(f"{self.config.name}: messages of session {found.session}, which is not open")
+            raise AssertionError(
+                f"{self.config.name}: messages of session {found.session}, which is not open"
+            )
         session.record(found.run, found.confirmed)
         done.verdicts.append((found.session, found.run))
         stored = found.run.stored
@@ -348,7 +353,11 @@ class StreamState:
 
     def _purge(self, request: dict[str, Any]) -> int:
         """`filter`, `seq` (up to, exclusive) and `keep` as NATS has them. Returns the number of messages removed."""
-        subject, seq, keep = request.get("filter") or "", int(request.get("seq") or 0), int(request.get("keep") or 0)
+        subject, seq, keep = (
+            request.get("filter") or "",
+            int(request.get("seq") or 0),
+            int(request.get("keep") or 0),
+        )
         if subject and subject != ">":
             return self._remove_matching(subject, seq - 1 if seq else self.last_seq, keep)
         before = self.messages
@@ -422,7 +431,9 @@ class StreamState:
     def snapshot(self) -> bytes:
         """The whole state as bytes; `restore` gives an equal one."""
         ids = b"".join(blob(key) + u64(seq) + u64(at) for key, (seq, at) in self.message_ids.items())
-        consumers = b"".join(text(name) + blob(self.consumers[name].snapshot()) for name in sorted(self.consumers))
+        consumers = b"".join(
+            text(name) + blob(self.consumers[name].snapshot()) for name in sorted(self.consumers)
+        )
         numbers = (
             *(self.created_ns, self.first_seq, self.last_seq, self.messages, self.bytes, self.first_time_ns),
             *(self.last_time_ns, self.leader_time_ns, self.applied_index, self.config_version),

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.jetstream import api, api_answers, errors
 from supercluster.broker.jetstream.api_answers import ClusterInfo, ReplicaInfo, StreamStateInfo
-from supercluster.broker.jetstream.consumer_config import ConsumerConfig
-from supercluster.broker.jetstream.consumer_config import check_update as check_consumer_update
+from supercluster.broker.jetstream.consumer_config import (
+    ConsumerConfig,
+    check_consumer_update,
+    check_workqueue_filters,
+)
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.filters import overlaps
 from supercluster.broker.jetstream.frames import Request
 from supercluster.broker.jetstream.messages import Message
 from supercluster.broker.jetstream.sections import Section
@@ -199,7 +201,7 @@ class _Handler:
     def _put_consumer(self, call: api.ConsumerCreateRequest) -> None:
         state = self.state
         name = call.name or self.group.new_consumer_name()
-        config = call.config
+        config = call.config.for_stream(state.config)
         present = state.consumers.get(name)
         if present is not None:
             if call.action == "create" and present.config != config:
@@ -213,7 +215,7 @@ class _Handler:
         elif 0 < state.config.max_consumers <= len(state.consumers):
             raise errors.error(10026)
         elif state.config.retention == "workqueue":
-            self._check_work_queue(config)
+            check_workqueue_filters(config, {other.name: other.config for other in state.consumers.values()})
         start_seq, last_seqs = self._start(config)
         body = {"name": name, "config": config.to_json(), "start_seq": start_seq, "last_seqs": last_seqs}
         self._command(
@@ -221,19 +223,6 @@ class _Handler:
             [json.dumps(body).encode()],
             lambda result: api_answers.consumer_create_answer(self._consumer_info(name)),
         )
-
-    def _check_work_queue(self, config: ConsumerConfig) -> None:
-        if config.ack_policy != "explicit":
-            raise errors.error(10098)
-        others = list(self.state.consumers.values())
-        if others and not config.filter_subjects:
-            raise errors.error(10099)
-        if config.deliver_policy != "all":
-            raise errors.error(10101)
-        for other in others:
-            theirs = other.config.filter_subjects
-            if not theirs or any(overlaps(a, b) for a in config.filter_subjects for b in theirs):
-                raise errors.error(10100)
 
     def _start(self, config: ConsumerConfig) -> tuple[int, list[int]]:
         """The first sequence of a new consumer by its deliver policy, and the chosen ones of last_per_subject."""
@@ -289,8 +278,6 @@ class _Handler:
             cluster=cluster_info(self.group),
             now_ns=self.group.host.clock.now_ns(),
         )
-
-
 
 
 def state_info(state: StreamState) -> StreamStateInfo:

@@ -11,7 +11,7 @@ import json
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from supercluster.broker.jetstream import stream_api
 from supercluster.broker.jetstream.acks import parse_ack_subject
@@ -62,7 +62,9 @@ class StreamHost(GroupHost, Protocol):
 
     def post(self, node: str, frame: int, body: list[bytes | memoryview]) -> bool: ...
 
-    def verdicts(self, node: str, group: str, counter: int, runs: list[VerdictRun], *, appended: bool) -> None: ...
+    def verdicts(
+        self, node: str, group: str, counter: int, runs: list[VerdictRun], *, appended: bool
+    ) -> None: ...
 
 
 @dataclass(slots=True)
@@ -95,7 +97,9 @@ class StreamGroup(Group):
 
     host: StreamHost
 
-    def __init__(self, assignment: Assignment, member: str, log: StreamLog, raft: Raft, host: StreamHost) -> None:
+    def __init__(
+        self, assignment: Assignment, member: str, log: StreamLog, raft: Raft, host: StreamHost
+    ) -> None:
         super().__init__(assignment.group, member, log, raft, host)
         self.assignment = assignment
         self.state = StreamState(assignment.config, assignment.created_ns, log)
@@ -143,12 +147,15 @@ class StreamGroup(Group):
 
     def start_serving(self, now_ms: int) -> None:
         tail = self.log.last_index
-        uncommitted = self.log.entries(self.applied_index + 1, tail, 1 << 40) if tail > self.applied_index else []
+        uncommitted = (
+            self.log.entries(self.applied_index + 1, tail, 1 << 40) if tail > self.applied_index else []
+        )
         self.judge = Judge(self.state, uncommitted)
         self._config_sent = self.state.config_version
         now_ns = self.host.clock.now_ns()
         self.leaders = {
-            name: ConsumerLeader(self.assignment.name, consumer, now_ns) for name, consumer in self.state.consumers.items()
+            name: ConsumerLeader(self.assignment.name, consumer, now_ns)
+            for name, consumer in self.state.consumers.items()
         }
         self.state.on_removed = self._removed
 
@@ -172,13 +179,10 @@ class StreamGroup(Group):
                 done(None)
 
     def stop(self) -> None:
-        """The stream was deleted."""
-        if self.serves:
-            self.serves = False
-            for leader in self.leaders.values():
-                self._deliver(leader.close(409, "Consumer Deleted"))
-            self.leaders = {}
-            self.stop_serving()
+        for leader in self.leaders.values():
+            self._deliver(leader.close(409, "Consumer Deleted"))
+        self.leaders = {}
+        super().stop()
 
     # ---- what comes in --------------------------------------------------------------------------------------------
 
@@ -223,7 +227,9 @@ class StreamGroup(Group):
         self._pump[name] = None
         return True
 
-    def request(self, request: Request, respond: Callable[[bytes | None], None], retry: Callable[[], None]) -> None:
+    def request(
+        self, request: Request, respond: Callable[[bytes | None], None], retry: Callable[[], None]
+    ) -> None:
         """An API request about this stream. `retry` tells the asker to ask the next leader."""
         version = int(request.header) if request.header.isdigit() else 0
         if version > self.state.config_version:
@@ -374,7 +380,8 @@ class StreamGroup(Group):
         self._config_sent = self.state.config_version
         now_ns = self.host.clock.now_ns()
         self.leaders = {
-            name: ConsumerLeader(self.assignment.name, consumer, now_ns) for name, consumer in self.state.consumers.items()
+            name: ConsumerLeader(self.assignment.name, consumer, now_ns)
+            for name, consumer in self.state.consumers.items()
         }
 
     # ---- what was applied -----------------------------------------------------------------------------------------
@@ -428,7 +435,9 @@ class StreamGroup(Group):
     def _wait_for_versions(self) -> None:
         if self._version_waits:
             ready = [run for version, run in self._version_waits if version <= self.state.config_version]
-            self._version_waits = [item for item in self._version_waits if item[0] > self.state.config_version]
+            self._version_waits = [
+                item for item in self._version_waits if item[0] > self.state.config_version
+            ]
             for run in ready:
                 run()
 
@@ -444,9 +453,9 @@ class StreamGroup(Group):
             return
         now_ns = self.host.clock.now_ns()
         for name in list(self._pump):
-            leader = self.leaders.get(name)
-            if leader is not None:
-                self._deliver(leader.pump(self.source, now_ns, self._has_interest))
+            waiting = self.leaders.get(name)
+            if waiting is not None:
+                self._deliver(waiting.pump(self.source, now_ns, self._has_interest))
         proposal = _Proposal()
         self._put_consumer_ops(proposal)
         self._propose(proposal)

@@ -90,7 +90,15 @@ class Window:
     """One stream's window on one broker."""
 
     def __init__(
-        self, group: str, account: str, stream: str, session: SessionKey, *, bytes_max: int, wait_ms: int, ack_policy: str,
+        self,
+        group: str,
+        account: str,
+        stream: str,
+        session: SessionKey,
+        *,
+        bytes_max: int,
+        wait_ms: int,
+        ack_policy: str,
         notify: set[str],
     ) -> None:
         self.group = group
@@ -326,7 +334,13 @@ class Window:
         return (policy or self.ack_policy.encode()) == b"append"
 
     def _settle_each(
-        self, block: WindowBlock, start: int, end: int, seq: int, exceptions: dict[int, Exceptional], outcome: Outcome
+        self,
+        block: WindowBlock,
+        start: int,
+        end: int,
+        seq: int,
+        exceptions: dict[int, Exceptional],
+        outcome: Outcome,
     ) -> int:
         parts: list[bytes] | None = None
         for at in range(start, end):
@@ -361,13 +375,17 @@ class Window:
         if run.count <= 0:
             return outcome
         for block in self._blocks:
-            if not block.early or block.last_number < run.first_number or block.first_number > run.last_number:
+            if (
+                not block.early
+                or block.last_number < run.first_number
+                or block.first_number > run.last_number
+            ):
                 continue
             for at in range(block.count):
                 number = block.first_number + at
-                if run.first_number <= number <= run.last_number and block.replies[at]:
-                    if self._answered_early(block, at):
-                        outcome.acks.append((block.replies[at], run.first_seq + number - run.first_number))
+                inside = run.first_number <= number <= run.last_number
+                if inside and block.replies[at] and self._answered_early(block, at):
+                    outcome.acks.append((block.replies[at], run.first_seq + number - run.first_number))
         self._early_acked = max(self._early_acked, run.last_number)
         return outcome
 

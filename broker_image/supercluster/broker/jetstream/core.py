@@ -310,6 +310,7 @@ class BrokerCore:
         """The map is at least as new as the last contact with the meta leader."""
         if not self.map_is_fresh:
             self.map_is_fresh = True
+            self.life.remove_deleted()
             self.ingest.hold(False)
             self.invalidate_captures()
 

@@ -65,6 +65,7 @@ class Group(ABC):
         self.membership_applied = raft.membership
         self.failed: DiskError | None = None
         self.serves = False
+        self._doubtful = raft.doubtful
         self._members_check_ms = 0
         self._joiners: dict[str, str] = {}
 
@@ -169,6 +170,9 @@ class Group(ABC):
             )
         if ready.reads or ready.failed_reads:
             self.reads_ready(ready.reads, ready.failed_reads)
+        if self._doubtful and not self.raft.doubtful:
+            self._doubtful = False
+            self.log.settle()
         self._follow_role(now_ms)
         return busy
 

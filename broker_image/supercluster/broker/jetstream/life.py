@@ -166,10 +166,16 @@ class GroupLife:
                     core.touch(group_id)
             elif any(node_of(member) == core.node for member in found.members):
                 self._open_stream(found)
-        if core.map_index == 0:
-            for group_id in core.store.registered():
-                if group_id != META_GROUP and group_id not in assigned:
-                    self._remove(group_id)
+
+    def remove_deleted(self) -> None:
+        """Remove what was deleted while this broker was away. Only on a map that was read: one from the disk may be
+        older than an assignment that this volume has already taken part in."""
+        core = self._core
+        assert core.meta is not None
+        assigned = {found.group for found in core.meta.state.streams.values()}
+        for group_id in core.store.registered():
+            if group_id != META_GROUP and group_id not in assigned:
+                self._remove(group_id)
 
     def _open_stream(self, assignment: Assignment) -> None:
         core = self._core

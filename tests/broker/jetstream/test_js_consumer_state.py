@@ -46,8 +46,10 @@ class Model:
         settled: set[int] = set()
         if op.kind == OpKind.DELIVERED:
             for seq in op.seqs:
+                # What was purged between delivery and entry takes its number all the same.
+                self.cseq += seq <= STREAM_LAST
                 if self.sseq < seq <= STREAM_LAST:
-                    self.cseq, self.sseq = self.cseq + 1, seq
+                    self.sseq = seq
                     if self.policy == "none":
                         settled.add(seq)
                     else:

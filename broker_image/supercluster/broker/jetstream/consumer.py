@@ -331,8 +331,10 @@ class ConsumerLeader:
     # ---- changes of the stream ------------------------------------------------------------------------------------
 
     def on_removed(self, seq: int, subject: bytes) -> None:
-        """The stream removed one message (limits, delete, another consumer's acknowledgement)."""
-        self.state.drop(seq)
+        """The stream removed one message (limits, delete, another consumer's acknowledgement). Where its delivery is
+        not committed yet, the operation says behind it that nothing is pending."""
+        if seq in self.state.pending:
+            self._note(Op(OpKind.TERM, (seq,)), self.state.delivered_sseq)
         self._feed.removed(seq, subject)
 
     def on_purged(self, first_seq: int) -> None:

@@ -151,21 +151,25 @@ class ConsumerState:
 
     def _delivered(self, op: Op, last_seq: int) -> Sequence[int]:
         seqs = op.seqs
-        if seqs[0] <= self.delivered_sseq or seqs[-1] > last_seq:
-            seqs = [seq for seq in seqs if self.delivered_sseq < seq <= last_seq]
-            if not seqs:
-                return ()
-        first_cseq = self.delivered_cseq + 1
+        if seqs[-1] > last_seq:
+            seqs = [seq for seq in seqs if seq <= last_seq]
+        numbers = range(self.delivered_cseq + 1, self.delivered_cseq + 1 + len(seqs))
         self.delivered_cseq += len(seqs)
-        self.delivered_sseq = seqs[-1]
         self.last_delivered_ns = max(self.last_delivered_ns, op.time_ns)
+        if seqs and seqs[0] <= self.delivered_sseq:
+            # A purge came between: those messages took their numbers, but there is nothing to acknowledge.
+            kept = bisect_right(seqs, self.delivered_sseq)
+            seqs, numbers = seqs[kept:], numbers[kept:]
+        if not seqs:
+            self._raise_floor()
+            return ()
+        self.delivered_sseq = seqs[-1]
         if self.last_seqs and self.delivered_sseq >= self.last_seqs[-1]:
             self.last_seqs = ()
         if not self.config.needs_ack:
             self.ack_floor_cseq, self.ack_floor_sseq = self.delivered_cseq, self.delivered_sseq
             return seqs
         due_ns = op.time_ns + self.config.wait_ns(1)
-        numbers = range(first_cseq, first_cseq + len(seqs))
         self.pending.update(zip(seqs, zip(numbers, repeat(due_ns)), strict=False))
         return ()
 

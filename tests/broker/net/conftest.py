@@ -12,6 +12,7 @@ from typing import Any
 
 import nats
 import pytest
+import uvloop
 from nats.aio.client import Client
 
 from supercluster.broker.runtime import settings as settings_module
@@ -153,6 +154,12 @@ class RawClient:
             await self.writer.wait_closed()
         except ConnectionError:
             pass
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """The loop that brokers really run on."""
+    return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture

@@ -158,3 +158,8 @@ async def test_a_failing_core_ends_the_process_and_is_not_called_again(brokers: 
     async with asyncio.timeout(5):
         error = await broker.failure
     assert str(error) == "the disk is on fire"
+
+
+async def test_these_tests_run_on_the_loop_of_production(brokers: Any) -> None:
+    (broker,) = await brokers.start()
+    assert type(broker.loop).__module__.startswith("uvloop")

@@ -1,0 +1,90 @@
+"""Where the demo's brokers come from: from manifests on a Kubernetes API, or, to look at the demo's own parts, directly."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Protocol
+
+import nats
+from benchmarks.servers import FLEETS, Fleet
+from e2e.demo.publish import Login
+from nats.js.api import StorageType
+
+STREAM = "FLIGHTS"
+SUBJECTS = "flights.>"
+
+
+class Brokers(Protocol):
+    """Brokers with a stream, ready for the demo."""
+
+    stream: str
+    login: Login
+
+    def urls(self) -> dict[str, str]:
+        """Client address by broker name, of all that are up."""
+        ...
+
+    def kill(self, name: str) -> None:
+        """SIGKILL to a broker's process."""
+        ...
+
+    async def bring_back(self, name: str) -> None:
+        """Return when it is up again."""
+        ...
+
+    def credentials_file(self) -> Path | None:
+        """For Spark; None when nobody asks for credentials."""
+        ...
+
+    def reach(self) -> list[str]:
+        """Lines that say how to reach it."""
+        ...
+
+
+class DirectBrokers:
+    """Three brokers without Kubernetes."""
+
+    def __init__(self, kind: str, directory: Path, stack: ExitStack) -> None:
+        self.stream = STREAM
+        self.login = Login()
+        self._fleet: Fleet = stack.enter_context(FLEETS[kind](directory, 3))
+
+    async def create_stream(self) -> None:
+        """Make the R3 stream, as soon as the brokers let us."""
+        client = await nats.connect(self._fleet.urls)
+        js = client.jetstream(timeout=5)
+        for attempt in range(60):
+            try:
+                await js.add_stream(
+                    name=STREAM,
+                    subjects=[SUBJECTS],
+                    num_replicas=3,
+                    storage=StorageType.FILE,
+                    duplicate_window=120,
+                )
+                break
+            except nats.errors.Error:
+                if attempt == 59:
+                    raise
+                await asyncio.sleep(0.5)
+        await client.close()
+
+    def urls(self) -> dict[str, str]:
+        return {broker.name: broker.url for broker in self._fleet.brokers if broker.process is not None}
+
+    def kill(self, name: str) -> None:
+        self._fleet.by_name(name).kill()
+
+    async def bring_back(self, name: str) -> None:
+        broker = self._fleet.by_name(name)
+        broker.start()
+        loop = asyncio.get_running_loop()
+        await asyncio.to_thread(broker.wait_until_accepting, loop.time() + 60)
+
+    def credentials_file(self) -> Path | None:
+        return None
+
+    def reach(self) -> list[str]:
+        return [f"nats: {', '.join(self._fleet.urls)}"]

@@ -1,0 +1,243 @@
+"""The demo's course: publish, kill, wait, count twice, compare.
+
+Plain publishes go through a broker that stays up; acknowledged ones go through the stream's leader, which is killed when
+half of the flights are published. What is found is compared with the data set in two ways: message by message, and by
+Spark's figures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import nats
+from e2e.demo.brokers import Brokers
+from e2e.demo.flights import Figures, Flight, Group, expected_figures, flights
+from e2e.demo.ledger import ACKNOWLEDGED, PLAIN, Ledger, publisher_of
+from e2e.demo.processes import Child, tail
+from e2e.demo.publish import AcknowledgedPublisher, PlainPublisher
+from e2e.demo.spark_count import read_figures
+from nats.aio.client import Client
+
+from supercluster.spark.client import Address, Credentials, Servers
+from supercluster.spark.jetstream import Session
+from supercluster.spark.reader import read_range
+
+ARRIVAL_SECONDS = 60.0
+SPARK_SECONDS = 240.0
+ARRANGE_SECONDS = 20.0
+LEADER_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishReport:
+    seconds: float
+    plain: PlainPublisher
+    acknowledged: AcknowledgedPublisher
+    killed: str
+    led_again_seconds: float
+    """From the kill until another broker led the stream."""
+
+    @property
+    def stall_seconds(self) -> float:
+        return max(self.plain.stall_seconds, self.acknowledged.stall_seconds)
+
+
+class StreamWatch:
+    """Asks who leads the stream and how much it holds, over a connection of its own."""
+
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
+        self._client = Client()
+
+    async def open(self) -> None:
+        await self._client.connect(
+            list(self._brokers.urls().values()),
+            name="demo-watch",
+            max_reconnect_attempts=-1,
+            error_cb=self._ignore,
+            **{"reconnect_time_wait": 0.1, **self._brokers.login.options()},
+        )
+        self._js = self._client.jetstream(timeout=2)
+
+    async def _ignore(self, _: Exception) -> None:
+        """A broken connection is expected: a broker is going to be killed."""
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def messages(self) -> int | None:
+        """How many the stream holds; None while nobody answers."""
+        try:
+            return int((await self._js.stream_info(self._brokers.stream)).state.messages)
+        except (nats.errors.Error, OSError):
+            return None
+
+    async def leader(self, *, other_than: str = "") -> str:
+        """The leader's name, once there is one.
+
+        Raises:
+            TimeoutError: nobody leads the stream for too long.
+        """
+        deadline = time.monotonic() + LEADER_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                cluster = (await self._js.stream_info(self._brokers.stream)).cluster
+                if cluster is not None and cluster.leader and cluster.leader != other_than:
+                    return str(cluster.leader)
+            except (nats.errors.Error, OSError):
+                pass
+            await asyncio.sleep(0.05)
+        raise TimeoutError(f"stream {self._brokers.stream} has no leader for {LEADER_SECONDS:g} s")
+
+
+async def publish(brokers: Brokers, rows: list[dict[str, str]], say: Say, prefix: str) -> PublishReport:
+    """Publish everything, and kill the leader in the middle."""
+    watch = StreamWatch(brokers)
+    await watch.open()
+    plain = PlainPublisher(brokers.login)
+    acknowledged = AcknowledgedPublisher(brokers.login, prefix)
+    total = len(rows)
+
+    def half(which: int) -> Iterable[Flight]:
+        return (flight for flight in flights(rows) if publisher_of(flight.number) == which)
+
+    leader = await watch.leader()
+    urls = brokers.urls()
+    await plain.connect(next(url for name, url in urls.items() if name != leader))
+    await acknowledged.connect([urls[leader], *(url for name, url in urls.items() if name != leader)])
+    say(
+        f"publishing {total:,d} flights: plain through a broker that stays up, acknowledged through the leader {leader}"
+    )
+    started = time.monotonic()
+    progress = asyncio.create_task(_show_progress(plain, acknowledged, total, say))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(plain.run(half(PLAIN)))
+        group.create_task(acknowledged.run(half(ACKNOWLEDGED)))
+        killer = group.create_task(_kill_leader(brokers, watch, plain, acknowledged, total, say))
+    progress.cancel()
+    seconds = time.monotonic() - started
+    victim, led_again_seconds = killer.result()
+    await _wait_for_arrival(watch, total, say)
+    await watch.close()
+    return PublishReport(seconds, plain, acknowledged, victim, led_again_seconds)
+
+
+async def _kill_leader(
+    brokers: Brokers,
+    watch: StreamWatch,
+    plain: PlainPublisher,
+    acknowledged: AcknowledgedPublisher,
+    total: int,
+    say: Say,
+) -> tuple[str, float]:
+    while plain.sent + acknowledged.answered < total // 2:
+        await asyncio.sleep(0.02)
+    victim = await _arrange(brokers, watch, plain, acknowledged)
+    say(f"killing the stream's leader {victim} with SIGKILL")
+    await asyncio.to_thread(brokers.kill, victim)
+    killed_at = time.monotonic()
+    successor = await watch.leader(other_than=victim)
+    led_again_seconds = time.monotonic() - killed_at
+    say(f"{successor} leads the stream, {led_again_seconds:.2f} s after the kill")
+    await brokers.bring_back(victim)
+    say(f"{victim} is back")
+    return victim, led_again_seconds
+
+
+async def _arrange(
+    brokers: Brokers, watch: StreamWatch, plain: PlainPublisher, acknowledged: AcknowledgedPublisher
+) -> str:
+    """Make sure that the leader has the acknowledged publisher and not the plain one, should it have changed.
+
+    Raises:
+        TimeoutError: the leader keeps changing.
+    """
+    deadline = time.monotonic() + ARRANGE_SECONDS
+    while time.monotonic() < deadline:
+        leader = await watch.leader()
+        urls = brokers.urls()
+        if not acknowledged.connected_url.endswith(urls[leader].removeprefix("nats://")):
+            await acknowledged.reconnect(
+                [urls[leader], *(url for name, url in urls.items() if name != leader)]
+            )
+        elif plain.is_settled and plain.url != urls[leader]:
+            return leader
+        if plain.url == urls[leader]:
+            plain.move(next(url for name, url in urls.items() if name != leader))
+        await asyncio.sleep(0.05)
+    raise TimeoutError(f"the leader of {brokers.stream} did not stay for {ARRANGE_SECONDS:g} s")
+
+
+async def _show_progress(
+    plain: PlainPublisher, acknowledged: AcknowledgedPublisher, total: int, say: Say
+) -> None:
+    every_seconds = 1.0 if sys.stdout.isatty() else 5.0
+    before, before_at = 0, time.monotonic()
+    while True:
+        await asyncio.sleep(every_seconds)
+        done, now = plain.sent + acknowledged.answered, time.monotonic()
+        say(f"  {done:>8,d} of {total:,d} published ({(done - before) / (now - before_at):,.0f}/s)")
+        before, before_at = done, now
+
+
+async def _wait_for_arrival(watch: StreamWatch, total: int, say: Say) -> None:
+    """Plain messages may still be on their way through the brokers: wait until all are there, or no more come."""
+    deadline = time.monotonic() + ARRIVAL_SECONDS
+    held = await watch.messages()
+    while (held is None or held < total) and time.monotonic() < deadline:
+        await asyncio.sleep(0.2)
+        held = await watch.messages()
+    if held is None or held < total:
+        say(f"the stream holds {held} of {total:,d} messages after {ARRIVAL_SECONDS:g} s")
+
+
+def read_ledger(brokers: Brokers, total: int) -> Ledger:
+    """Read the whole stream, message by message."""
+    credentials = Credentials(brokers.login.user, brokers.login.password)
+    servers = Servers([Address.parse(url) for url in brokers.urls().values()], credentials)
+    session = Session(servers, patience_seconds=PATIENCE_SECONDS)
+    ledger = Ledger(total)
+    try:
+        state = session.stream_state(brokers.stream)
+        for records in read_range(
+            session, brokers.stream, 1, state.last_sequence, patience_seconds=PATIENCE_SECONDS
+        ):
+            for record in records:
+                ledger.note(record[4])
+    finally:
+        session.drop()
+    return ledger
+
+
+async def count_with_spark(
+    brokers: Brokers, directory: Path, environment: dict[str, str]
+) -> dict[Group, Figures]:
+    """Run the Spark job.
+
+    Raises:
+        RuntimeError: it failed; the message has the end of its log.
+    """
+    out, log = directory / "figures.json", directory / "spark.log"
+    command = [sys.executable, "-m", "e2e.demo.spark_count", "--stream", brokers.stream, "--out", str(out)]
+    command += ["--urls", ",".join(brokers.urls().values()), "--directory", str(directory / "spark")]
+    credentials = brokers.credentials_file()
+    if credentials is not None:
+        command += ["--credentials-file", str(credentials)]
+    child = Child("Spark", command, log, environment=environment)
+    try:
+        code = await asyncio.to_thread(child.wait, time.monotonic() + SPARK_SECONDS)
+        if code != 0:
+            raise RuntimeError(f"the Spark job failed with exit code {code}; the end of {log}:\n{tail(log)}")
+    finally:
+        child.stop()
+    return read_figures(out)
+
+
+__all__ = ["PublishReport", "count_with_spark", "expected_figures", "publish", "read_ledger"]

@@ -1,0 +1,40 @@
+"""What the demo asks of the Kubernetes API's answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e.demo.plane import MANIFESTS, documents, only, ready_condition
+
+
+def item(status: str, observed: int, generation: int = 2) -> dict[str, Any]:
+    condition = {"type": "Ready", "status": status, "reason": "MembersReady", "message": "3 of 3"}
+    return {
+        "metadata": {"generation": generation},
+        "status": {
+            "observedGeneration": observed,
+            "conditions": [{"type": "Synced", "status": "True"}, condition],
+        },
+    }
+
+
+def test_ready_counts_for_the_newest_generation_only() -> None:
+    assert ready_condition(item("True", 2)) == (True, "MembersReady: 3 of 3")
+    assert ready_condition(item("True", 1))[0] is False
+    assert ready_condition(item("False", 2))[0] is False
+    assert ready_condition({"metadata": {}}) == (False, "no condition yet")
+
+
+def test_the_demo_has_one_object_of_each_kind() -> None:
+    found = documents(MANIFESTS)
+    for kind in ("SuperCluster", "Cluster", "Stream"):
+        assert only(found, kind)["kind"] == kind
+    with pytest.raises(ValueError, match="0 objects of kind Nothing"):
+        only(found, "Nothing")
+
+
+def test_a_folder_without_manifests_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no manifests"):
+        documents(tmp_path)

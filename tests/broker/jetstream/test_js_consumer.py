@@ -397,6 +397,26 @@ def test_acknowledging_one_acknowledges_all_before_it_under_ack_all(source: Sour
     assert list(story.leader.state.pending) == [4, 5]
 
 
+def test_many_acknowledgements_of_a_turn_are_one_operation() -> None:
+    source = Source()
+    for _ in range(200):
+        source.store("a")
+    sizes = []
+    for policy in ("explicit", "all"):
+        story = Story(source, ack_policy=policy)
+        story.ask(batch=200)
+        story.commit()
+        for seq in range(1, 201):
+            story.ack(seq)
+        outbox = story.leader.take_ops()
+        assert outbox is not None
+        story.committed.apply(outbox.ops, last_seq=200)
+        assert story.committed.ack_floor_sseq == 200
+        assert story.committed.snapshot() == story.leader.state.snapshot()
+        sizes.append(len(outbox.ops))
+    assert max(sizes) < 64
+
+
 @pytest.mark.covers("MV-11")
 def test_at_most_max_ack_pending_messages_are_out(source: Source) -> None:
     story = Story(source, ack_policy="explicit", max_ack_pending=2)

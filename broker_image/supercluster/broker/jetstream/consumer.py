@@ -287,6 +287,8 @@ class ConsumerLeader:
         state = self.state
         if state.config.ack_policy == "all":
             if seq > state.ack_floor_sseq:
+                if self._ops and self._ops[-1].kind == OpKind.ACK_ALL:
+                    self._ops.pop()  # The later one says what the earlier one did, and more.
                 self._note(Op(OpKind.ACK_ALL, (seq,), now_ns), state.delivered_sseq)
         elif seq in state.pending:
             # The floor is found once for all acknowledgements of a turn, in `_flush_acks`.

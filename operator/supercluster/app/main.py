@@ -122,7 +122,8 @@ class Operator:
     async def _watch(self, stop: asyncio.Event, watching: asyncio.Event) -> None:
         registry = build_registry(self.intake, self.budget_version)
         kopf.on.login(registry=registry)(self._login)
-        await kopf.operator(
+        ours = asyncio.all_tasks()
+        tasks = await kopf.spawn_tasks(
             registry=registry,
             settings=build_settings(),
             standalone=True,
@@ -131,6 +132,9 @@ class Operator:
             stop_flag=stop,
             ready_flag=watching,
         )
+        # kopf has taken the signals; they are to stop the workers first, and then the watches.
+        handle_signals(stop)
+        await kopf.run_tasks(tasks, ignored=ours)
 
     def _login(self, **_: Any) -> kopf.ConnectionInfo:
         connection = self.connection
@@ -149,6 +153,8 @@ class Operator:
     async def _lead(self, lease: LeaseHolder, watching: asyncio.Event) -> None:
         await watching.wait()
         await lease.acquire()
+        # The watches may still be reading their first lists; nobody is to be told that something "is not there" for that.
+        await self._sweep_all()
         log.info("leading", extra={"identity": self.settings.identity})
         self.leading = True
         self.workers.start()
@@ -158,12 +164,15 @@ class Operator:
         await watching.wait()
         while True:
             await self.clock.sleep_ms(int(self.settings.sweep_s * 1000))
-            for api_version, kind in (*SWEPT, (self.budget_version, "PodDisruptionBudget")):
-                for namespace in self.settings.namespaces or (None,):
-                    try:
-                        await self._sweep_one(api_version, kind, namespace)
-                    except KubeError as error:
-                        log.warning("sweep failed", extra={"kind": kind, "error": str(error)})
+            await self._sweep_all()
+
+    async def _sweep_all(self) -> None:
+        for api_version, kind in (*SWEPT, (self.budget_version, "PodDisruptionBudget")):
+            for namespace in self.settings.namespaces or (None,):
+                try:
+                    await self._sweep_one(api_version, kind, namespace)
+                except KubeError as error:
+                    log.warning("sweep failed", extra={"kind": kind, "error": str(error)})
 
     async def _sweep_one(self, api_version: str, kind: str, namespace: str | None) -> None:
         ours = api_version.startswith(GROUP)
@@ -209,11 +218,16 @@ async def build(
     )
 
 
-async def run(settings: Settings, connection: Connection) -> int:
-    stop = asyncio.Event()
+def handle_signals(stop: asyncio.Event) -> None:
+    """SIGTERM and SIGINT ask for a clean stop."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+
+
+async def run(settings: Settings, connection: Connection) -> int:
+    stop = asyncio.Event()
+    handle_signals(stop)
     async with AsyncExitStack() as stack:
         kube = await stack.enter_async_context(KubeClient(connection, identity=settings.identity))
         brokers = NatsBrokers()

@@ -101,6 +101,9 @@ def build_settings() -> kopf.OperatorSettings:
     # Nothing is stored with our handlers; should kopf ever have to, then in status and never in annotations.
     settings.persistence.progress_storage = kopf.StatusProgressStorage(field="status.kopf")
     settings.persistence.diffbase_storage = kopf.StatusDiffBaseStorage(field="status.kopf-last")
+    # Our handlers take no time, so nothing is worth waiting for at the end.
+    settings.queueing.idle_timeout = 0.5
+    settings.queueing.exit_timeout = 0.5
     # A server that goes away without a word is noticed by this silence.
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 330

@@ -1,0 +1,252 @@
+"""`supercluster`: start a development plane, apply manifests, see how things stand."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from supercluster.api import API_VERSION
+from supercluster.app import VERSION, applying, dev, kubeconfig, showing
+from supercluster.app.kube import KubeClient
+from supercluster.app.settings import count, seconds
+from supercluster.reconcilers.ports import KubeError
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_NOT_READY = 3
+
+POLL_S = 0.1
+
+DESCRIPTION = "Replicated streams on Kubernetes: development plane, manifests, status."
+EPILOG = f"""\
+examples:
+  supercluster dev up
+  supercluster apply -f e2e/manifests/demo --wait
+  supercluster status
+  supercluster dev down
+
+exit codes:
+  {EXIT_OK}  done
+  {EXIT_FAILED}  failed; the message says what and why
+  {EXIT_USAGE}  wrong arguments, unreadable manifest or kubeconfig
+  {EXIT_NOT_READY}  done, but not ready in time"""
+
+
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(
+        prog="supercluster",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = result.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_dev(commands)
+    apply = commands.add_parser("apply", help="apply manifests (server-side apply)")
+    apply.add_argument(
+        "-f",
+        "--filename",
+        action="append",
+        required=True,
+        metavar="PATH",
+        help="file, folder (its .yaml, .yml and .json files), or - for standard input; may be repeated",
+    )
+    apply.add_argument("--force", action="store_true", help="take over fields that another tool owns")
+    apply.add_argument("--wait", action="store_true", help="wait until what was applied is Ready")
+    apply.add_argument(
+        "--timeout", type=seconds, default=60.0, metavar="SECONDS", help="for --wait (%(default)s)"
+    )
+    _add_connection(apply)
+    status = commands.add_parser("status", help="show super-clusters, clusters and streams")
+    status.add_argument("-A", "--all-namespaces", action="store_true", help="of all namespaces")
+    status.add_argument("-o", "--output", choices=("table", "json"), default="table", help="(%(default)s)")
+    status.add_argument("--wait", action="store_true", help="wait until all of them are Ready")
+    status.add_argument(
+        "--timeout", type=seconds, default=60.0, metavar="SECONDS", help="for --wait (%(default)s)"
+    )
+    _add_connection(status)
+    commands.add_parser("version", help="print the version")
+    return result
+
+
+def _add_connection(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, the pod's service account, ~/.kube/config"
+    )
+    command.add_argument(
+        "-n", "--namespace", metavar="NAME", help="default: the namespace of the kubeconfig's context"
+    )
+
+
+def _add_dev(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    group = commands.add_parser(
+        "dev",
+        help="a Kubernetes API on this machine, with the operator",
+        description="The embedded control plane: a Kubernetes API on loopback whose pods are local processes. "
+        "For laptops and tests only.",
+    )
+    actions = group.add_subparsers(dest="action", required=True, metavar="ACTION")
+    up = actions.add_parser("up", help="start it, install the definitions, start the operator")
+    up.add_argument("--nodes", type=count, default=3, metavar="N", help="simulated nodes (%(default)s)")
+    up.add_argument(
+        "--port", type=_port, default=0, metavar="PORT", help="of the API; 0 takes any (%(default)s)"
+    )
+    up.add_argument("--no-operator", action="store_true", help="leave the operator out")
+    up.add_argument(
+        "--timeout", type=seconds, default=60.0, metavar="SECONDS", help="until ready (%(default)s)"
+    )
+    down = actions.add_parser(
+        "down", help="end what `dev up` started; objects and volumes stay in the state folder"
+    )
+    for action in (up, down):
+        action.add_argument(
+            "--state",
+            type=Path,
+            default=dev.default_state(),
+            metavar="DIR",
+            help="state folder (%(default)s)",
+        )
+
+
+def _port(text: str) -> int:
+    if not text.isdigit() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
+    return int(text)
+
+
+def _dev_up(given: argparse.Namespace) -> int:
+    folder = dev.Folder(given.state.absolute())
+    try:
+        asyncio.run(
+            dev.up(
+                folder,
+                nodes=given.nodes,
+                port=given.port,
+                with_operator=not given.no_operator,
+                timeout_s=given.timeout,
+                say=_progress,
+            )
+        )
+    except dev.NotReadyError as error:
+        return _complain(str(error), EXIT_NOT_READY)
+    except dev.DevError as error:
+        return _complain(str(error), EXIT_FAILED)
+    print(f"export KUBECONFIG={folder.kubeconfig}")
+    return EXIT_OK
+
+
+def _dev_down(given: argparse.Namespace) -> int:
+    if not dev.down(dev.Folder(given.state.absolute()), _progress):
+        _progress(f"nothing of {given.state} is running")
+    return EXIT_OK
+
+
+def _progress(text: str) -> None:
+    """Progress goes to standard error, so that standard output can be evaluated by a shell."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _complain(text: str, code: int) -> int:
+    print(f"supercluster: {text}", file=sys.stderr)
+    return code
+
+
+async def _apply(kube: KubeClient, given: argparse.Namespace, namespace: str) -> int:
+    documents = applying.read(given.filename, sys.stdin)
+    if not documents:
+        return _complain(f"no manifest in {', '.join(given.filename)}", EXIT_USAGE)
+    applier = applying.Applier(kube, namespace, given.force)
+    failed = False
+    for document in documents:
+        try:
+            print(f"{document.label} {await applier.apply(document)}", flush=True)
+        except KubeError as error:
+            failed = True
+            applying.warn(applying.fail(document, error))
+    if failed:
+        return EXIT_FAILED
+    if not given.wait:
+        return EXIT_OK
+    ours = [document.body for document in documents if document.body["apiVersion"] == API_VERSION]
+    waiting = {(body["kind"], body["metadata"]["name"]) for body in ours}
+    namespaces = {body["metadata"].get("namespace", namespace) for body in ours}
+
+    async def unready() -> list[str]:
+        left = []
+        for each in namespaces:
+            for kind, bodies in (await showing.fetch(kube, each)).items():
+                left += [
+                    f"{kind} {body['metadata']['name']}"
+                    for body in bodies
+                    if (kind, body["metadata"]["name"]) in waiting and not showing.is_ready(body)
+                ]
+        return left
+
+    return await _wait(unready, given.timeout)
+
+
+async def _status(kube: KubeClient, given: argparse.Namespace, namespace: str) -> int:
+    scope = None if given.all_namespaces else namespace
+
+    async def unready() -> list[str]:
+        found = await showing.fetch(kube, scope)
+        return [
+            f"{kind} {body['metadata']['name']}"
+            for kind, bodies in found.items()
+            for body in bodies
+            if not showing.is_ready(body)
+        ]
+
+    code = await _wait(unready, given.timeout) if given.wait else EXIT_OK
+    found = await showing.fetch(kube, scope)
+    if given.output == "json":
+        print(json.dumps(found, indent=2))
+    elif not any(found.values()):
+        _progress(f"no resources in {'any namespace' if scope is None else f'namespace {scope}'}")
+    else:
+        print(showing.table(found, with_namespace=scope is None))
+    return code
+
+
+async def _wait(unready: Callable[[], Awaitable[list[str]]], timeout_s: float) -> int:
+    deadline = time.monotonic() + timeout_s
+    while left := await unready():
+        if time.monotonic() > deadline:
+            return _complain(f"not ready after {timeout_s:g} s: {', '.join(left)}", EXIT_NOT_READY)
+        await asyncio.sleep(POLL_S)
+    return EXIT_OK
+
+
+async def _with_kube(given: argparse.Namespace) -> int:
+    connection = kubeconfig.load(given.kubeconfig)
+    namespace = given.namespace or connection.namespace
+    async with KubeClient(connection, field_manager="supercluster-cli") as kube:
+        command = _apply if given.command == "apply" else _status
+        return await command(kube, given, namespace)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point of `supercluster`."""
+    given = parser().parse_args(argv)
+    if given.command == "version":
+        print(VERSION)
+        return EXIT_OK
+    try:
+        if given.command == "dev":
+            return _dev_up(given) if given.action == "up" else _dev_down(given)
+        return asyncio.run(_with_kube(given))
+    except (kubeconfig.KubeconfigError, applying.ManifestError) as error:
+        return _complain(str(error), EXIT_USAGE)
+    except KubeError as error:
+        return _complain(str(error), EXIT_FAILED)
+    except KeyboardInterrupt:
+        return _complain("interrupted", EXIT_FAILED)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

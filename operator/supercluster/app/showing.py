@@ -1,0 +1,98 @@
+"""`supercluster status`: super-clusters, clusters and streams with what their conditions say, as a table or as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any
+
+from supercluster.api import API_VERSION
+from supercluster.api.crd import KINDS
+from supercluster.app.kube import KubeClient
+from supercluster.reconcilers.ports import Json, mapping
+
+# Conditions that people should read when they hold; the others when they do not.
+_NEGATIVE = frozenset({"Unwise", "Deferred"})
+NOTE_CHARACTERS_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    kind: str
+    namespace: str
+    name: str
+    ready: str
+    what: str
+    note: str
+
+
+async def fetch(kube: KubeClient, namespace: str | None) -> dict[str, list[Json]]:
+    """All resources of ours, by kind; namespace None is all of them."""
+    found = {}
+    for kind in KINDS:
+        answer = await kube.list(API_VERSION, kind.name, namespace)
+        items = list(answer.get("items") or ())
+        for item in items:
+            item["metadata"].pop("managedFields", None)
+        found[kind.name] = items
+    return found
+
+
+def condition(body: Mapping[str, Any], type_: str) -> Mapping[str, Any]:
+    for entry in mapping(body.get("status")).get("conditions") or ():
+        if mapping(entry).get("type") == type_:
+            return mapping(entry)
+    return {}
+
+
+def is_ready(body: Mapping[str, Any]) -> bool:
+    """Ready, and about the spec as it is now."""
+    ready = condition(body, "Ready")
+    generation = mapping(body.get("metadata")).get("generation", 0)
+    return ready.get("status") == "True" and ready.get("observedGeneration", 0) >= generation
+
+
+def row(kind: str, body: Mapping[str, Any]) -> Row:
+    metadata, spec, status = (mapping(body.get(part)) for part in ("metadata", "spec", "status"))
+    if kind == "Stream":
+        what = f"{status.get('readyReplicas', 0)}/{spec.get('replicas')} replicas, leader {status.get('leader') or '-'}, "
+        what += f"{status.get('messages', 0)} messages"
+    elif kind == "Cluster":
+        what = f"{status.get('readyReplicas', 0)}/{spec.get('replicas')} brokers, {status.get('url') or '-'}"
+    else:
+        what = f"{len(status.get('members') or ())} clusters, {status.get('streams', 0)} streams"
+    return Row(
+        kind,
+        str(metadata.get("namespace", "")),
+        str(metadata.get("name", "")),
+        str(condition(body, "Ready").get("status", "Unknown")),
+        what,
+        _note(body),
+    )
+
+
+def _note(body: Mapping[str, Any]) -> str:
+    """The first condition that is not as it should be."""
+    for entry in map(mapping, mapping(body.get("status")).get("conditions") or ()):
+        bad = (
+            entry.get("status") == "True" if entry.get("type") in _NEGATIVE else entry.get("status") != "True"
+        )
+        if bad:
+            text = f"{entry.get('type')}: {entry.get('reason')}: {entry.get('message', '')}"
+            return text if len(text) <= NOTE_CHARACTERS_MAX else f"{text[: NOTE_CHARACTERS_MAX - 1]}…"
+    return ""
+
+
+def table(found: Mapping[str, Sequence[Mapping[str, Any]]], *, with_namespace: bool) -> str:
+    """Columns as wide as their content."""
+    header = ["KIND", "NAMESPACE", "NAME", "READY", "STATE", "NOTE"]
+    lines = [header]
+    for kind, bodies in found.items():
+        lines += [list(astuple(row(kind, body))) for body in bodies]
+    if not with_namespace:
+        lines = [[*line[:1], *line[2:]] for line in lines]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )

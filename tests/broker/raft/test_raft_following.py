@@ -1,0 +1,143 @@
+"""What a follower may believe, confirm and keep."""
+
+from __future__ import annotations
+
+import pytest
+from tests.broker.raft.harness import World
+
+from supercluster.broker.raft.confchange import MembershipChange, RefusalReason, membership_of
+from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
+from supercluster.broker.raft.messages import Append, AppendResponse, Heartbeat, Message
+from supercluster.broker.raft.node import Raft
+
+
+def entries(
+    first: int, last: int, term: int, kind: int = EntryKind.BATCH, payload: bytes = b"x"
+) -> tuple[Entry, ...]:
+    return tuple(
+        make_entry(index=index, term=term, kind=kind, time_ns=0, payload=payload)
+        for index in range(first, last + 1)
+    )
+
+
+def follower_of_a_first_leader(count: int = 10) -> tuple[World, Raft]:
+    """b, with `count` uncommitted entries of term 1 from a."""
+    world = World()
+    world.group("a b c")
+    follower = world.nodes["b"]
+    follower.step(Append("a", "b", 1, 0, 0, 0, 0, count, entries(1, count, 1)), 0)
+    follower.ready()
+    return world, follower
+
+
+def answer(follower: Raft, message: Message) -> AppendResponse:
+    follower.step(message, 0)
+    (response,) = [sent for sent in follower.ready().messages if isinstance(sent, AppendResponse)]
+    return response
+
+
+@pytest.mark.covers("RP-2")
+def test_an_entry_that_only_the_former_leader_sent_is_not_confirmed_to_the_next() -> None:
+    _, follower = follower_of_a_first_leader()
+    response = answer(follower, Append("c", "b", 2, 0, 3, 1, 0, 12, entries(4, 5, 1)))
+    assert (response.ok, response.index) == (True, 5), "6 to 10 may differ from what c has"
+
+
+@pytest.mark.covers("RP-2")
+def test_a_commit_index_reaches_no_further_than_the_logs_are_known_to_agree() -> None:
+    _, follower = follower_of_a_first_leader()
+    follower.step(Append("c", "b", 2, 0, 3, 1, 12, 12), 0)
+    assert follower.commit_index == 3
+    follower.step(Heartbeat("c", "b", 2, 0, 1, 12, 12), 0)
+    assert follower.commit_index == 3
+
+
+@pytest.mark.covers("RP-2")
+def test_entries_are_kept_when_a_late_message_says_less() -> None:
+    _, follower = follower_of_a_first_leader()
+    response = answer(follower, Append("a", "b", 1, 0, 2, 1, 0, 10, entries(3, 4, 1)))
+    assert response.index == 10
+    assert follower.log.last_index == 10
+
+
+@pytest.mark.covers("RP-2")
+def test_what_is_committed_is_never_truncated_by_a_late_message() -> None:
+    _, follower = follower_of_a_first_leader()
+    follower.step(Heartbeat("a", "b", 1, 0, 1, 8, 10), 0)
+    assert follower.commit_index == 8
+    response = answer(follower, Append("a", "b", 1, 0, 4, 1, 8, 10, entries(5, 6, 1)))
+    assert (response.ok, response.index, follower.log.last_index) == (True, 10, 10)
+
+
+@pytest.mark.covers("SF-5", "RP-2")
+def test_a_membership_is_out_of_force_when_its_entry_is_truncated() -> None:
+    world, follower = follower_of_a_first_leader(2)
+    change = membership_of("ab", index=3).encode()
+    follower.step(Append("a", "b", 1, 0, 2, 1, 0, 3, entries(3, 3, 1, EntryKind.CONFIG, change)), 0)
+    assert set(follower.membership.voters) == set("ab")
+    assert follower.committed_membership.voters == ("a", "b", "c")
+    follower.step(Append("c", "b", 2, 0, 2, 1, 0, 3, entries(3, 3, 2)), 0)
+    assert set(follower.membership.voters) == set("abc")
+    assert world.disks["b"].log.term(3) == 2
+
+
+@pytest.mark.covers("SF-5")
+def test_a_membership_behind_the_commit_index_is_in_force_after_a_restart() -> None:
+    world, follower = follower_of_a_first_leader(2)
+    change = membership_of("ab", index=3).encode()
+    follower.step(Append("a", "b", 1, 0, 2, 1, 0, 3, entries(3, 3, 1, EntryKind.CONFIG, change)), 0)
+    world.crash("b")
+    assert world.start("b").membership == membership_of("ab", index=3)
+
+
+@pytest.mark.covers("SF-4")
+def test_a_member_that_lost_a_confirmed_tail_counts_no_longer_for_it() -> None:
+    world = World()
+    world.group("a b c")
+    leader = world.elect("a")
+    world.isolate("c")
+    world.propose("a", "x")
+    world.deliver()
+    assert leader.progress["b"].match == 2
+    refusal = AppendResponse("b", "a", leader.term, 0, 2, 1, 1, 1, 0, ok=False, doubtful=True)
+    leader.step(refusal, world.now_ms)
+    assert leader.progress["b"].match == 1
+    assert not leader.transfer_leadership("b", world.now_ms), "a doubtful member must not lead"
+
+
+@pytest.mark.covers("SF-5")
+def test_a_leader_changes_no_membership_before_it_committed_an_entry_of_its_term() -> None:
+    world = World(sync_at_once=False)
+    world.group("a b c")
+    world.elect("a")
+    refusal = world.nodes["a"].propose_membership(MembershipChange(0, ("a", "b")), 0)
+    assert refusal is not None
+    assert refusal.reason is RefusalReason.NOT_READY
+
+
+@pytest.mark.covers("SF-13")
+def test_leader_time_never_goes_back_along_the_log() -> None:
+    world = World()
+    world.group("a")
+    leader = world.nodes["a"]
+    times = []
+    for time_ns in (500, 300, 700):
+        entry = leader.propose(b"x", time_ns=time_ns)
+        assert entry is not None
+        times.append(entry.time_ns)
+    assert times == [500, 500, 700]
+    world.crash("a")
+    world.disks["a"].term, world.disks["a"].vote = 1, "a"
+    restarted = world.start("a")
+    assert restarted.is_leader
+    last = restarted.log.entries(5, 5, 1)[0]
+    assert (last.kind, last.time_ns) == (EntryKind.NOOP, 700)
+
+
+@pytest.mark.covers("SF-4")
+def test_a_member_whose_vote_is_older_than_its_log_does_not_vote_in_the_logs_term_again() -> None:
+    world, _ = follower_of_a_first_leader(2)
+    disk = world.disks["b"]
+    disk.term, disk.vote = 0, ""
+    assert world.start("b").term == 1
+    assert disk.term == 1, "the newer term is handed out to be made durable"

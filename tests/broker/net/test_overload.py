@@ -84,3 +84,28 @@ async def test_a_lost_broker_takes_its_interest_along_and_brings_it_back(brokers
     assert [await back.line(), await back.line()] == [b"MSG calm.x 1 4", b"back"]
     await there.close()
     await back.close()
+
+
+@pytest.mark.covers("MV-11")
+async def test_a_congested_link_slows_publishers_down_and_drops_nothing(brokers: Any) -> None:
+    east = await brokers.start(2)
+    there = await brokers.raw(east[1])
+    there.send(b"CONNECT {}\r\nSUB load 1\r\n")
+    await brokers.until(lambda: east[0].router.has_interest("$G", b"load"), "interest")
+    far_end = east[1].mesh.links["east-0"].control
+    far_end._transport.pause_reading()
+    far_end.heard_ms += 60_000
+    here = await brokers.raw(east[0])
+    count, size = 600, 50_000
+    for number in range(count):
+        here.send(b"PUB load %d\r\n%06d%b\r\n" % (size, number, bytes(size - 6)))
+    await brokers.until(lambda: east[0].server.counts.reading_paused > 0, "the publisher to be held back")
+    assert east[0].mesh.links["east-1"].control.pending_bytes() < 16 << 20
+    far_end._transport.resume_reading()
+    for number in range(count):
+        assert await there.line() == b"MSG load 1 %d" % size
+        payload = await there.reader.readexactly(size + 2)
+        assert int(payload[:6]) == number
+    assert east[0].mesh.links["east-1"].dropped_messages == 0
+    await here.close()
+    await there.close()

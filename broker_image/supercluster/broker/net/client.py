@@ -39,6 +39,9 @@ log = logging.getLogger(__name__)
 HELD_BYTES_MAX = 256 << 10
 """Messages of full streams that one connection keeps before its socket is read no more."""
 
+_HELD = ""
+"""The reason for not reading that is no broker's name."""
+
 CLOSE_WAIT_S = 2.0
 """How long a closing connection may take to read the last -ERR."""
 
@@ -94,7 +97,8 @@ class ClientConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._pings_out = 0
-        self._reading_paused = False
+        self._pauses: set[str] = set()
+        """Why the socket is not read: the held messages, or brokers whose link is congested."""
         self._fin_sent = False
 
     # asyncio.Protocol
@@ -191,10 +195,24 @@ class ClientConnection(asyncio.Protocol):
         self.held[stream].messages.append(message)
         self.held_bytes += _size(message)
         self.server.holding()
-        if self.held_bytes > HELD_BYTES_MAX and not self._reading_paused and self._transport is not None:
-            self._reading_paused = True
+        if self.held_bytes > HELD_BYTES_MAX:
+            self.stall(_HELD)
+
+    def stall(self, reason: str) -> None:
+        """Read no more until `unstall` was called for every reason."""
+        if not self._pauses and self._transport is not None and not self.closed:
             self.server.counts.reading_paused += 1
             self._transport.pause_reading()
+        self._pauses.add(reason)
+
+    def unstall(self, reason: str) -> None:
+        """A reason for not reading is gone."""
+        if reason not in self._pauses:
+            return
+        self._pauses.discard(reason)
+        if not self._pauses and self._transport is not None and not self.closed:
+            self._pings_out = 0
+            self._transport.resume_reading()
 
     def refuse_held(self, now_ms: int, wait_ms: int) -> None:
         """Refuse what has waited for a stream too long: 503 to those that asked for an acknowledgement, -ERR to plain
@@ -270,8 +288,6 @@ class ClientConnection(asyncio.Protocol):
             return
         self.flush()
         self._fin_sent = True
-        if self._reading_paused:
-            log.info("client %d is held back by a full window while the broker leaves", self.id)
         self._transport.write_eof()
 
     def end_subscription(self, subscription: Subscription) -> None:
@@ -366,7 +382,7 @@ class ClientConnection(asyncio.Protocol):
         if not self.authenticated:
             self.close("Authentication Timeout")
             return
-        if not self._reading_paused:
+        if not self._pauses:
             if self._pings_out >= limits.pings_out_max:
                 self.server.counts.stale_connections += 1
                 self.close("Stale Connection")
@@ -376,11 +392,8 @@ class ClientConnection(asyncio.Protocol):
         self._timer = self.server.loop.call_later(limits.ping_interval_ms / 1000, self._time_is_up)
 
     def _read_if_room(self) -> None:
-        if self._reading_paused and self.held_bytes <= HELD_BYTES_MAX // 2:
-            self._reading_paused = False
-            self._pings_out = 0
-            if self._transport is not None and not self.closed:
-                self._transport.resume_reading()
+        if self.held_bytes <= HELD_BYTES_MAX // 2:
+            self.unstall(_HELD)
 
     def _end(self) -> None:
         """Stop taking part: no more input, no subscriptions. What is held stays until its streams took it."""

@@ -25,12 +25,17 @@ from supercluster.broker.protocol.frames import (
 )
 
 if TYPE_CHECKING:
+    from supercluster.broker.net.client import ClientConnection
     from supercluster.broker.net.mesh import Mesh
 
 log = logging.getLogger(__name__)
 
 HELLO_BYTES_MAX = 8192
 """Whoever has not authenticated can't make us keep more than this."""
+
+CONGESTED_BYTES = 4 << 20
+RELIEVED_BYTES = 1 << 20
+"""Unsent bytes at which publishers to a link are held back, and let go again: heartbeats never wait behind more."""
 
 QUEUE_BYTES_MAX = {Channel.CONTROL: 64 << 20, Channel.BULK: 64 << 20}
 """Unsent bytes on a connection beyond which frames are dropped (their senders repeat them)."""
@@ -70,6 +75,7 @@ class LinkConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the handshake's time limit; the one that dialled speaks first."""
         self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=CONGESTED_BYTES, low=RELIEVED_BYTES)
         self.address = str((transport.get_extra_info("peername") or ("",))[0])
         self._timer = self.mesh.loop.call_later(self.mesh.handshake_s, self._too_slow)
         if self.channel is not None:
@@ -81,6 +87,17 @@ class LinkConnection(asyncio.Protocol):
         """The socket is gone."""
         self.close(f"connection lost{f' ({exc})' if exc else ''}")
         self._transport = None
+
+    def pause_writing(self) -> None:
+        """More is queued than the other side takes."""
+        if self.link is not None and self.channel is Channel.CONTROL:
+            self.link.congested = True
+            self.link.congested_ms = self.mesh.clock.monotonic_ms()
+
+    def resume_writing(self) -> None:
+        """The queue is short again."""
+        if self.link is not None and self.channel is Channel.CONTROL:
+            self.link.release()
 
     def data_received(self, data: bytes) -> None:
         """Cut the bytes into frames and hand them on."""
@@ -208,6 +225,9 @@ class Link:
         """The broker is a lame duck: clients are not sent there."""
         self.interest: dict[str, set[tuple[bytes, bytes]]] = {}
         """Account → (subject, queue) that the broker said it has subscribers for."""
+        self.congested = False
+        self.congested_ms = 0
+        self._stalled: set[ClientConnection] = set()
         self.dropped_messages = 0
         self.dropped_frames = 0
         self._account = ""
@@ -237,6 +257,18 @@ class Link:
         self._messages += message_pieces(plain, queues, subject, reply, header, payload)
         self._message_bytes += len(payload) + len(header) + 64
         return True
+
+    def stall(self, publisher: ClientConnection) -> None:
+        """Hold a publisher back until the queue is short again."""
+        self._stalled.add(publisher)
+        publisher.stall(self.peer.node)
+
+    def release(self) -> None:
+        """Let all publishers go on."""
+        self.congested = False
+        stalled, self._stalled = self._stalled, set()
+        for publisher in stalled:
+            publisher.unstall(self.peer.node)
 
     def seal(self) -> None:
         """Make one frame of the messages collected so far."""

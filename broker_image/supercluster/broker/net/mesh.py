@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import ParamSpec
 
+from supercluster.broker.net.client import ClientConnection
 from supercluster.broker.net.facts import BrokerFacts
 from supercluster.broker.net.hooks import CoreHooks
 from supercluster.broker.net.link import Link, LinkConnection
@@ -34,6 +35,10 @@ HEARTBEAT_MS = 200
 CHECK_S = 0.1
 SILENCE_MAX_MS = {Channel.CONTROL: 1000, Channel.BULK: 5000}
 """The bulk connection may be slow for a while: its loss is judged more patiently."""
+
+STALL_MAX_MS = 2000
+"""A link that stays congested for longer holds no publisher back any more: its messages are dropped, and counted, when
+its queue is full."""
 
 BACKOFF_FIRST_S = 0.025
 BACKOFF_MAX_S = 1.0
@@ -152,12 +157,17 @@ class Mesh:
         plain: bool,
         queues: list[bytes] | tuple[()],
         message: tuple[bytes, bytes, bytes, bytes],
+        origin: ClientConnection | None,
     ) -> bool:
-        """Collect a message for a broker's subscribers."""
+        """Collect a message for a broker's subscribers; while the link is congested its publisher is read no more."""
         if self._changed:
             self._tell_interest()
         link = self.links.get(node)
-        return link is not None and link.message(account, plain, queues, message)
+        if link is None:
+            return False
+        if link.congested and origin is not None:
+            link.stall(origin)
+        return link.message(account, plain, queues, message)
 
     def pending_bytes(self, node: str) -> int:
         """Bytes that wait on the control connection to a broker."""
@@ -346,6 +356,7 @@ class Mesh:
         for account, entries in link.interest.items():
             gone = [(subject, queue, 0) for subject, queue in entries]
             self.router.remote_interest(link.peer.node, account, gone)
+        link.release()
         if self._core is not None:
             self._tell_core(self._core.on_link_down, link.peer.node)
         if not link.down.done():
@@ -405,6 +416,8 @@ class Mesh:
         late = now_ms - self._checked_ms > 5 * CHECK_S * 1000
         self._checked_ms = now_ms
         for link in list(self.links.values()):
+            if link.congested and now_ms - link.congested_ms > STALL_MAX_MS:
+                link.release()
             for connection in (link.control, link.bulk):
                 channel = connection.channel
                 assert channel is not None

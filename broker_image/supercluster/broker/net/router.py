@@ -312,9 +312,9 @@ class Router:
         mesh = self.mesh
         if mesh is not None and (nodes or match.nodes):
             for node in match.nodes:
-                delivered |= mesh.send_message(node, account.name, True, nodes.pop(node, ()), message)
+                delivered |= mesh.send_message(node, account.name, True, nodes.pop(node, ()), message, origin)
             for node, queues in nodes.items():
-                delivered |= mesh.send_message(node, account.name, False, queues, message)
+                delivered |= mesh.send_message(node, account.name, False, queues, message, origin)
         return delivered
 
     def _put(self, subscription: Subscription, message: Message) -> None:

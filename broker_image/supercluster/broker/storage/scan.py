@@ -55,52 +55,53 @@ def scan(file: File, *, offset: int, first_index: int, base_term: int, next_seq:
     """Read records from `offset` to the end of the file."""
     found = Scanned(end=offset, last_term=base_term, next_seq=next_seq)
     size_all = file.size()
-    expected = first_index
-    add = found.index.add
+    expected, last_term = first_index, base_term
+    # Plain local names: a segment may have hundreds of thousands of records, and a broker's start waits for them.
+    add_offset, add_count, add_seq = found.index.offsets.append, found.index.counts.append, found.index.seqs.append
     unpack = HEADER.unpack_from
-    buffer, start, position = b"", offset, 0
+    view, start, position = memoryview(b""), offset, 0
+    why, bad = "", False
     while (here := start + position) < size_all:
-        if position + HEADER_BYTES > len(buffer):
-            start, position = here, 0
-            buffer = file.pread(start, _CHUNK_BYTES)
-            if len(buffer) < HEADER_BYTES:
-                found.damage = _damage(
-                    file, here, size_all, expected, "the file ends inside a record's header"
-                )
+        if position + HEADER_BYTES > len(view):
+            start, position, view = here, 0, memoryview(file.pread(here, _CHUNK_BYTES))
+            if len(view) < HEADER_BYTES:
+                why = "the file ends inside a record's header"
                 break
-        size, crc, index, term, _, first_seq, count, _ = unpack(buffer, position)
+        size, crc, index, term, _, first_seq, count, _ = unpack(view, position)
         if not HEADER_BYTES <= size <= RECORD_BYTES_MAX:
-            found.damage = _damage(file, here, size_all, expected, f"size {size} is out of range", bad=True)
+            why, bad = f"size {size} is out of range", True
             break
         if here + size > size_all:
             why = f"a record of {size} bytes with {size_all - here} left in the file"
-            found.damage = _damage(file, here, size_all, expected, why)
             break
-        if position + size > len(buffer):
-            start, position = here, 0
-            buffer = file.pread(start, max(_CHUNK_BYTES, size))
-        if crc32(memoryview(buffer)[position + 8 : position + size]) != crc:
-            found.damage = _damage(file, here, size_all, expected, "checksum differs", bad=True)
+        if position + size > len(view):
+            start, position, view = here, 0, memoryview(file.pread(here, max(_CHUNK_BYTES, size)))
+        end = position + size
+        if crc32(view[position + 8 : end]) != crc:
+            why, bad = "checksum differs", True
             break
-        if index != expected or term < found.last_term:
-            why = f"index {index} in term {term}, expected index {expected} in a term from {found.last_term}"
-            found.damage = _damage(file, here, size_all, expected, why, bad=True)
+        if index != expected or term < last_term:
+            why, bad = f"index {index} in term {term}, expected {expected} in a term from {last_term} on", True
             break
-        if term != found.last_term or not found.runs:
+        if term != last_term or expected == first_index:
             found.runs.append((index, term))
-            found.last_term = term
+            last_term = term
+        add_offset(here)
+        add_count(count)
         if count:
-            add(here, first_seq, count)
-            found.next_seq = first_seq + count
+            add_seq(first_seq)
+            next_seq = first_seq + count
         else:
-            add(here, found.next_seq, 0)
+            add_seq(next_seq)
         expected += 1
-        position += size
-        found.end = start + position
+        position = end
+    found.end, found.last_term, found.next_seq = here, last_term, next_seq
+    if why:
+        found.damage = _damage(file, here, size_all, expected, why, bad=bad)
     return found
 
 
-def _damage(file: File, offset: int, size: int, index: int, why: str, *, bad: bool = False) -> Damage:
+def _damage(file: File, offset: int, size: int, index: int, why: str, *, bad: bool) -> Damage:
     """`bad`: the record is there as a whole, and wrong."""
     if bad:
         return Damage(index, offset, why, cut_short=False)

@@ -25,6 +25,8 @@ from supercluster.broker.storage.slots import SlotFile
 from supercluster.broker.storage.syncing import SyncPart, SyncTicket
 from supercluster.broker.storage.terms import TermRuns
 
+_CONFIG = int(EntryKind.CONFIG)
+
 
 class EntryLog:
     """Implements `ports.RaftLog` but for `reset`."""
@@ -137,7 +139,10 @@ class EntryLog:
             self._undo_write(segment, error)
             raise
         segment.note(entries)
+        changes_members = False
         for entry in entries:
+            if entry.kind == _CONFIG:
+                changes_members = True
             if entry.term != self._last_term or not self._terms:
                 self._terms.note(entry.index, entry.term)
                 self._last_term = entry.term
@@ -147,14 +152,9 @@ class EntryLog:
         if segment.size_bytes >= self._options.segment_bytes:
             segment.full = True
             self._unsealed.append(segment)
-        if any(entry.kind == EntryKind.CONFIG for entry in entries):
-            self._sync_membership()
-
-    def _sync_membership(self) -> None:
-        """A membership is durable whatever the policy: who lost one might elect itself by an older one (SF-4)."""
-        outstanding, self._ticket = self._ticket, None
-        self.sync()
-        self._ticket = outstanding
+        if changes_members:
+            # A membership is durable whatever the policy: who lost one might elect itself by an older one (SF-4).
+            self.sync()
 
     def _new_segment(self, last: Segment | None) -> Segment:
         head = SegmentHead(
@@ -338,7 +338,8 @@ class EntryLog:
         self._synced_index = max(self._synced_index, ticket.index)
 
     def sync(self) -> None:
-        """Make everything written durable, now."""
+        """Make everything written durable, now, whatever ticket is out."""
+        self._ticket = None
         ticket = self.begin_sync()
         if ticket is not None:
             ticket.run()

@@ -119,7 +119,6 @@ class FileLog(EntryLog):
             return self._base.index
         if self._synced_index < new_base:
             # The new base is durable at once: what it stands on in a segment has to be, too.
-            self._ticket = None
             self.sync()
         base = Base(self._base.epoch, new_base, self._term_held(new_base))
         before = self.bytes_on_disk()
@@ -196,7 +195,6 @@ class FileLog(EntryLog):
             return
         try:
             if clean and self._failed is None:
-                self._ticket = None
                 self.sync()
                 self._save_notes(self._current_notes(), durable=True)
                 last = self._segments.last

@@ -208,3 +208,10 @@ class OsDisk:
             os.close(fd)
             raise DiskError("the data directory is in use by another broker process", full) from error
         return _OsLock(fd)
+
+
+def boot_id() -> str:
+    """Identity of the machine's current run: another one means that the machine went down in between."""
+    path = "/proc/sys/kernel/random/boot_id"
+    with _named(path, "read"):
+        return Path(path).read_text(encoding="ascii").strip()

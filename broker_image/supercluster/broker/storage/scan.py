@@ -57,7 +57,11 @@ def scan(file: File, *, offset: int, first_index: int, base_term: int, next_seq:
     size_all = file.size()
     expected, last_term = first_index, base_term
     # Plain local names: a segment may have hundreds of thousands of records, and a broker's start waits for them.
-    add_offset, add_count, add_seq = found.index.offsets.append, found.index.counts.append, found.index.seqs.append
+    add_offset, add_count, add_seq = (
+        found.index.offsets.append,
+        found.index.counts.append,
+        found.index.seqs.append,
+    )
     unpack = HEADER.unpack_from
     view, start, position = memoryview(b""), offset, 0
     why, bad = "", False
@@ -81,7 +85,10 @@ def scan(file: File, *, offset: int, first_index: int, base_term: int, next_seq:
             why, bad = "checksum differs", True
             break
         if index != expected or term < last_term:
-            why, bad = f"index {index} in term {term}, expected {expected} in a term from {last_term} on", True
+            why, bad = (
+                f"index {index} in term {term}, expected {expected} in a term from {last_term} on",
+                True,
+            )
             break
         if term != last_term or expected == first_index:
             found.runs.append((index, term))

@@ -1,0 +1,237 @@
+"""The data directory knows who it is, how it was left, and which groups it had."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import pytest
+from tests.simulator.disk import SimDisk
+
+from supercluster.broker.raft.entry import EntryKind, make_entry
+from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.storage.options import LogOptions, Stop
+from supercluster.broker.storage.osdisk import OsDisk, boot_id
+from supercluster.broker.storage.registry import REGISTRY
+from supercluster.broker.storage.store import VolumeStore
+from supercluster.broker.storage.volume import VOLUME, directory_name, open_volume
+
+ENTRY = make_entry(index=1, term=1, kind=EntryKind.NOOP, time_ns=1)
+
+
+def tokens() -> Callable[[], str]:
+    numbers = count(1)
+    return lambda: f"token{next(numbers)}"
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    return SimDisk(random.Random(7))
+
+
+def open_store(
+    disk: SimDisk, boot: str = "boot-1", new_token: Callable[[], str] = lambda: "inc"
+) -> VolumeStore:
+    return VolumeStore(open_volume(disk, boot, new_token), LogOptions(segment_bytes=4096))
+
+
+@pytest.mark.covers("SF-4", "SF-10")
+def test_a_volume_keeps_its_incarnation_and_counts_its_processes(disk: SimDisk) -> None:
+    new_token = tokens()
+    first = open_volume(disk, "boot-1", new_token)
+    assert (first.is_new, first.incarnation, first.process_count) == (True, "token1", 1)
+    disk.crash()
+    second = open_volume(disk, "boot-1", new_token)
+    assert (second.is_new, second.incarnation, second.process_count, second.stop) == (
+        False,
+        "token1",
+        2,
+        Stop.KILLED,
+    )
+    disk.crash(power=True)
+    third = open_volume(disk, "boot-2", new_token)
+    assert (third.incarnation, third.process_count, third.boot_changed) == ("token1", 3, True)
+    third.mark_clean()
+    third.close()
+    fourth = open_volume(disk, "boot-3", new_token)
+    assert (fourth.process_count, fourth.was_clean, fourth.boot_changed) == (4, True, False)
+    disk.crash()
+    assert open_volume(disk, "boot-3", new_token).stop is Stop.KILLED, "a clean stop counts once"
+
+
+@pytest.mark.covers("SF-4")
+def test_a_lost_directory_has_another_incarnation(disk: SimDisk) -> None:
+    new_token = tokens()
+    assert open_volume(disk, "b", new_token).incarnation == "token1"
+    disk.crash()
+    disk.lose(VOLUME)
+    again = open_volume(disk, "b", new_token)
+    assert (again.is_new, again.incarnation) == (True, "token2")
+
+
+@pytest.mark.covers("SF-4")
+def test_an_unreadable_identity_is_no_identity_and_is_kept_aside(disk: SimDisk) -> None:
+    new_token = tokens()
+    open_volume(disk, "b", new_token)
+    disk.crash()
+    disk.flip_bit(VOLUME, 8 * 40)
+    again = open_volume(disk, "b", new_token)
+    assert again.is_new
+    assert again.incarnation != "token1"
+    assert disk.listdir("quarantine") != []
+
+
+def test_a_directory_has_one_process_at_a_time(tmp_path: Path) -> None:
+    disk = OsDisk(tmp_path)
+    volume = open_volume(disk, boot_id(), lambda: "inc")
+    with pytest.raises(DiskError, match="in use by another broker process"):
+        open_volume(disk, boot_id(), lambda: "inc")
+    volume.close()
+    open_volume(disk, boot_id(), lambda: "inc").close()
+
+
+@pytest.mark.covers("SF-4")
+def test_registered_groups_survive_a_power_failure(disk: SimDisk) -> None:
+    volume = open_volume(disk, "b", lambda: "inc")
+    for number in range(200):
+        volume.register_group(f"g{number}", "n@inc")
+    for number in range(0, 200, 2):
+        volume.forget_group(f"g{number}")
+    expected = {f"g{number}": "n@inc" for number in range(1, 200, 2)}
+    disk.crash(power=True)
+    volume = open_volume(disk, "b2", lambda: "inc")
+    assert volume.groups() == expected
+    disk.crash(power=True)
+    assert open_volume(disk, "b3", lambda: "inc").groups() == expected, (
+        "also after the journal was written anew"
+    )
+
+
+def test_a_damaged_registry_is_an_error_that_names_the_line(disk: SimDisk) -> None:
+    volume = open_volume(disk, "b", lambda: "inc")
+    volume.register_group("g1", "n@inc")
+    volume.register_group("g2", "n@inc")
+    disk.crash()
+    disk.flip_bit(REGISTRY, 8 * 12)
+    with pytest.raises(DiskError, match="line 1 of 2"):
+        open_volume(disk, "b", lambda: "inc")
+
+
+def test_group_names_become_distinct_plain_directory_names() -> None:
+    names = ["$G/ORDERS", "$G/orders", "..", ".", "", "a/b", "a%2fb", "ü", "x" * 300, "x" * 301]
+    found = [directory_name(name) for name in names]
+    assert len(set(found)) == len(names)
+    assert all("/" not in name and not name.startswith(".") and 0 < len(name) <= 128 for name in found)
+
+
+@pytest.mark.covers("SF-4")
+def test_an_emptied_group_directory_is_a_lost_copy(disk: SimDisk) -> None:
+    store = open_store(disk)
+    opened = store.open("g", memory=False, fsync="always", create=True)
+    assert not opened.lost
+    store.register("g", "n@inc")
+    opened.log.append([ENTRY])
+    disk.crash()
+    disk.lose("groups/g")
+    assert open_store(disk).open("g", memory=False, fsync="always", create=False).lost
+
+
+@pytest.mark.covers("SF-4")
+def test_a_memory_log_never_outlives_its_process(disk: SimDisk) -> None:
+    store = open_store(disk)
+    assert not store.open("m", memory=True, fsync="never", create=True).lost
+    store.register("m", "n@inc")
+    store.close(clean=True)
+    assert open_store(disk).open("m", memory=True, fsync="never", create=False).lost
+
+
+@pytest.mark.covers("SF-4")
+def test_a_loss_is_reported_until_the_member_is_registered_anew(disk: SimDisk) -> None:
+    store = open_store(disk)
+    store.register("g", "n@inc")
+    log = store.open("g", memory=False, fsync="interval", create=True).log
+    log.append([ENTRY])
+    log.note_commit(1)
+    log.tick(0)
+    disk.crash()
+    disk.cut(next(path for path in disk.paths() if path.endswith(".seg")), 80)
+    assert open_store(disk).open("g", memory=False, fsync="interval", create=False).lost
+    disk.crash()
+    store = open_store(disk)
+    assert store.open("g", memory=False, fsync="interval", create=False).lost
+    store.register("g", "n@inc.again")
+    disk.crash()
+    store = open_store(disk)
+    assert store.registered() == {"g": "n@inc.again"}
+    assert not store.open("g", memory=False, fsync="interval", create=False).lost
+
+
+@pytest.mark.covers("SF-4", "RP-6")
+@pytest.mark.parametrize(("fsync", "doubtful"), [("always", False), ("interval", True), ("never", True)])
+def test_power_failure_makes_a_log_doubtful_unless_every_append_was_fsynced(
+    disk: SimDisk, fsync: str, doubtful: bool
+) -> None:
+    store = open_store(disk)
+    log = store.open("g", memory=False, fsync=fsync, create=True).log
+    store.register("g", "n@inc")
+    log.append([ENTRY])
+    log.tick(0)
+    disk.crash(power=True)
+    for boot in ("boot-2", "boot-2"):
+        # The second start is a plain one: doubt lasts until it is settled.
+        opened = open_store(disk, boot).open("g", memory=False, fsync=fsync, create=False)
+        assert (opened.doubtful, opened.lost) == (doubtful, False)
+        disk.crash()
+    open_store(disk, "boot-2").open("g", memory=False, fsync=fsync, create=False).log.settle()
+    disk.crash()
+    assert not open_store(disk, "boot-2").open("g", memory=False, fsync=fsync, create=False).doubtful
+
+
+def test_a_clean_stop_leaves_no_doubt_whatever_the_policy(disk: SimDisk) -> None:
+    store = open_store(disk)
+    log = store.open("g", memory=False, fsync="never", create=True).log
+    store.register("g", "n@inc")
+    log.append([ENTRY])
+    store.close(clean=True)
+    disk.crash(power=True)
+    opened = open_store(disk, "boot-2").open("g", memory=False, fsync="never", create=False)
+    assert (opened.doubtful, opened.lost, opened.log.last_index) == (False, False, 1)
+
+
+def test_a_removed_group_leaves_no_files_and_no_memory(disk: SimDisk) -> None:
+    store = open_store(disk)
+    opened = store.open("g", memory=False, fsync="interval", create=True)
+    store.register("g", "n@inc")
+    opened.log.append([ENTRY])
+    opened.log.destroy()
+    store.forget("g")
+    assert [path for path in disk.paths() if path.startswith("groups/")] == []
+    assert open_reopened(disk, store) == {}
+
+
+def open_reopened(disk: SimDisk, store: VolumeStore) -> dict[str, str]:
+    store.close(clean=True)
+    return open_store(disk).registered()
+
+
+@pytest.mark.covers("RP-6")
+def test_tickets_of_due_logs_run_apart_and_count_when_they_are_finished(disk: SimDisk) -> None:
+    volume = open_volume(disk, "b", lambda: "inc")
+    store = VolumeStore(volume, LogOptions(sync_in_tick=False))
+    always = store.open("a", memory=False, fsync="always", create=True).log
+    interval = store.open("i", memory=False, fsync="interval", create=True).log
+    never = store.open("n", memory=False, fsync="never", create=True).log
+    for log in (always, interval, never):
+        log.append([ENTRY])
+        log.tick(0)
+    assert (always.persisted_index, interval.persisted_index, never.persisted_index) == (0, 1, 1)
+    due = store.due_syncs(0)
+    assert [each.group for each in due] == ["a"]
+    assert store.due_syncs(0) == [], "one ticket at a time"
+    due[0].ticket.run()
+    assert always.persisted_index == 0
+    due[0].log.finish_sync(due[0].ticket)
+    assert always.persisted_index == 1
+    assert [each.group for each in store.due_syncs(1000)] == ["i"]

@@ -281,7 +281,13 @@ class Informer:
 
     def _tell(self, before: Json | None, after: Json | None) -> None:
         for listener in self._listeners:
-            listener(before, after)
+            try:
+                listener(before, after)
+            except Exception:
+                # A listener that fails on one object must not end the watch for all others.
+                log.exception(
+                    "a listener failed on %s", key_of(after or before or {"metadata": {"name": "?"}})
+                )
 
     async def run(self) -> None:
         """List and watch until cancelled."""

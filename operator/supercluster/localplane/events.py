@@ -1,4 +1,5 @@
-"""Events for people: recorded in the background, repeated ones counted instead of written again, bounded."""
+"""Events for people: recorded in the background, bounded; repeated ones are counted, and their count is written ever
+more seldom, so that a probe that fails every second doesn't write every second."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ log = logging.getLogger(__name__)
 WAITING_MAX = 1000
 REMEMBERED_MAX = 2000
 MESSAGE_CHARACTERS_MAX = 1024
+REWRITE_MAX_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,16 @@ class _Note:
     message: str
 
 
+@dataclass(slots=True)
+class _Written:
+    """An event in the API: how often it was seen, and from when on the count may be written again."""
+
+    name: str
+    count: int
+    due_s: float
+    wait_s: float
+
+
 class Recorder:
     """Writes events for one component. Events are best effort: when too many wait, further ones are dropped."""
 
@@ -36,8 +48,8 @@ class Recorder:
         self._client = client
         self._component = component
         self._waiting: asyncio.Queue[_Note] = asyncio.Queue(WAITING_MAX)
-        # Name of the event that was written for an object, reason and message, with its count.
-        self._written: OrderedDict[tuple[str, ...], tuple[str, int]] = OrderedDict()
+        # What was written for an object, reason and message.
+        self._written: OrderedDict[tuple[str, ...], _Written] = OrderedDict()
 
     def normal(self, obj: Json, reason: str, message: str) -> None:
         self._add(_Note(obj, False, reason, message))
@@ -63,14 +75,18 @@ class Recorder:
         meta = note.obj["metadata"]
         namespace = meta.get("namespace") or "default"
         same = (str(meta.get("uid")), note.reason, note.message)
-        written = self._written.get(same)
         moment = stamp(now_utc())
+        now_s = asyncio.get_running_loop().time()
+        written = self._written.get(same)
         if written is not None:
-            name, count = written
+            written.count += 1
+            if now_s < written.due_s:
+                return
             try:
-                again = {"count": count + 1, "lastTimestamp": moment}
-                await self._client.patch(api.EVENTS, (namespace, name), again)
-                self._remember(same, name, count + 1)
+                again = {"count": written.count, "lastTimestamp": moment}
+                await self._client.patch(api.EVENTS, (namespace, written.name), again)
+                written.wait_s = min(written.wait_s * 2, REWRITE_MAX_S)
+                written.due_s = now_s + written.wait_s
                 return
             except RequestError as error:
                 if error.status != 404:
@@ -97,10 +113,7 @@ class Recorder:
             "count": 1,
         }
         made = await self._client.create(api.EVENTS, body)
-        self._remember(same, made["metadata"]["name"], 1)
-
-    def _remember(self, same: tuple[str, ...], name: str, count: int) -> None:
-        self._written[same] = (name, count)
+        self._written[same] = _Written(made["metadata"]["name"], 1, now_s, 1.0)
         self._written.move_to_end(same)
         while len(self._written) > REMEMBERED_MAX:
             self._written.popitem(last=False)

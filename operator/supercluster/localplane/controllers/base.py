@@ -18,6 +18,7 @@ from supercluster.localplane.client import Client, Informer, Json, Key, Kind, Re
 log = logging.getLogger(__name__)
 
 QUEUE_KEYS_MAX = 10_000
+SYNC_TIMEOUT_S = 30.0
 RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 20.0
 
@@ -64,12 +65,18 @@ class Cluster:
         return self.informers[kind]
 
     async def start(self) -> None:
-        """Start the watches and come back when every cache is filled."""
+        """Start the watches and come back when every cache is filled.
+
+        Raises:
+            TimeoutError: the API server could not be listed in time.
+        """
         self._tasks = [
             asyncio.create_task(informer.run(), name=f"watch {kind.plural}")
             for kind, informer in self.informers.items()
         ]
-        await asyncio.gather(*(informer.synced.wait() for informer in self.informers.values()))
+        async with asyncio.timeout(SYNC_TIMEOUT_S):
+            for informer in self.informers.values():
+                await informer.synced.wait()
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -79,6 +86,10 @@ class Cluster:
     async def create(self, kind: Kind, body: Json) -> Json:
         made = await self.client.create(kind, body)
         return self._seen(kind, made)
+
+    async def refresh(self, kind: Kind, key: Key) -> Json:
+        """Read an object after a write that did not answer with it."""
+        return self._seen(kind, await self.client.get(kind, *key))
 
     async def patch(self, kind: Kind, key: Key, body: Json, subresource: str = "") -> Json:
         return self._seen(kind, await self.client.patch(kind, key, body, subresource))

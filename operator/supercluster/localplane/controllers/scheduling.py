@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from supercluster.localplane import client as api
-from supercluster.localplane.client import Json, Key, RequestError
+from supercluster.localplane.client import Json, Key
 from supercluster.localplane.controllers.base import (
     Cluster,
     Controller,
@@ -237,13 +237,9 @@ class Scheduler(Controller):
             "metadata": {"name": name, "namespace": namespace, "uid": pod["metadata"]["uid"]},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        try:
-            await self.cluster.client.request("POST", api.PODS.path(namespace, name, "binding"), body=body)
-        except RequestError as error:
-            if error.status not in (404, 405):
-                raise
-            # A server without the subresource takes the field itself.
-            await self.cluster.patch(api.PODS, (namespace, name), {"spec": {"nodeName": node}})
+        await self.cluster.client.request("POST", api.PODS.path(namespace, name, "binding"), body=body)
+        # The next pod's place depends on this one's.
+        await self.cluster.refresh(api.PODS, (namespace, name))
 
     async def _refuse(self, pod: Json, reason: str) -> None:
         held = condition(pod, "PodScheduled")

@@ -365,6 +365,10 @@ class Container:
         if not outcome.is_success:
             self.host.warning("FailedPreStopHook", f"PreStopHook failed: {outcome.message}")
 
+    def forgive(self) -> None:
+        """Forget earlier ends: the next restart comes at once."""
+        self._backoff = Backoff()
+
     def kill(self) -> None:
         """End the container for good, at once."""
         self._stopping.set()

@@ -56,17 +56,30 @@ class Faults:
             for worker in self.agent.workers.values()
         ]
 
-    def kill(self, namespace: str, name: str, container: str = "", number: int = signal.SIGKILL) -> list[int]:
-        """Signal the first process of each container (or of one), as `kill` on a node would. The process ids."""
+    def kill(
+        self,
+        namespace: str,
+        name: str,
+        container: str = "",
+        number: int = signal.SIGKILL,
+        *,
+        forgive: bool = False,
+    ) -> list[int]:
+        """Signal the first process of each container (or of one), as `kill` on a node would. The process ids.
+
+        With `forgive` the restart comes at once, however often the container ended before.
+        """
         worker = self._worker(namespace, name)
-        running = {one.name: one.process for one in worker.inits + worker.mains if one.process is not None}
+        running = {one.name: one for one in worker.inits + worker.mains if one.process is not None}
         if container and container not in running:
             raise KeyError(f"pod {namespace}/{name} has no running container {container!r}")
         killed = []
-        for found, process in running.items():
-            if container in ("", found) and process is not None:
-                process.signal(number)
-                killed.append(process.pid)
+        for found in running.values():
+            if container in ("", found.name) and found.process is not None:
+                if forgive:
+                    found.forgive()
+                found.process.signal(number)
+                killed.append(found.process.pid)
         return killed
 
     def _worker(self, namespace: str, name: str) -> PodWorker:
@@ -133,7 +146,13 @@ class FaultServer:
     async def _kill(self, request: web.Request) -> web.Response:
         body = await request.json()
         number = int(signal.Signals[body.get("signal", "SIGKILL")])
-        killed = self.faults.kill(body["namespace"], body["pod"], body.get("container", ""), number)
+        killed = self.faults.kill(
+            body["namespace"],
+            body["pod"],
+            body.get("container", ""),
+            number,
+            forgive=bool(body.get("forgive")),
+        )
         return web.json_response({"killed": killed})
 
     async def _lose(self, request: web.Request) -> web.Response:
@@ -176,6 +195,7 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
     kill.add_argument("pod", help="NAMESPACE/NAME")
     kill.add_argument("container", nargs="?", default="")
     kill.add_argument("--signal", default="SIGKILL", help="SIGKILL unless given")
+    kill.add_argument("--forgive", action="store_true", help="restart at once, without back-off")
     lose = orders.add_parser("lose", help="kill all pods of a node and make it unreachable")
     lose.add_argument("node")
     lose.add_argument("--destroy-volumes", action="store_true", help="empty the volumes that live on it")
@@ -190,8 +210,9 @@ async def _run(given: argparse.Namespace) -> Json:
             return await call(given.state_dir, "GET", "/pods")
         case "kill":
             namespace, _, name = given.pod.rpartition("/")
-            body = {"namespace": namespace or "default", "pod": name, "container": given.container}
-            return await call(given.state_dir, "POST", "/faults/kill", {**body, "signal": given.signal})
+            body: Json = {"namespace": namespace or "default", "pod": name, "container": given.container}
+            body |= {"signal": given.signal, "forgive": given.forgive}
+            return await call(given.state_dir, "POST", "/faults/kill", body)
         case "lose":
             body = {"node": given.node, "destroyVolumes": given.destroy_volumes}
             return await call(given.state_dir, "POST", "/faults/lose-node", body)

@@ -19,8 +19,8 @@ from supercluster.localplane import client as api
 from supercluster.localplane.client import Json, RequestError
 from supercluster.localplane.controllers.base import Cluster, is_terminating, now_utc, stamp
 from supercluster.localplane.events import Recorder
+from supercluster.localplane.node import credentials, volumes
 from supercluster.localplane.node import status as pod_status
-from supercluster.localplane.node import volumes
 from supercluster.localplane.node.container import Container
 from supercluster.localplane.node.environment import MissingReference, Sources
 from supercluster.localplane.node.status import ContainerView
@@ -163,6 +163,7 @@ class PodWorker:
     async def _live(self) -> None:
         try:
             await self._prepare_volumes()
+            await self._prepare_credentials()
             async with asyncio.TaskGroup() as group:
                 for container in self.inits:
                     if container.is_sidecar:
@@ -192,6 +193,20 @@ class PodWorker:
             except (MissingReference, OSError) as error:
                 self.warning("FailedMount", f"MountVolume.SetUp failed: {error}")
                 await asyncio.sleep(VOLUME_RETRY_S)
+
+    async def _prepare_credentials(self) -> None:
+        path = self.pod_dir / "kubeconfig"
+        if not credentials.wants_token(self.pod):
+            return
+        try:
+            is_written = await credentials.write(
+                self.cluster.client, self.pod, self.state_dir / "kubeconfig", path
+            )
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self.warning("FailedMount", f"no kubeconfig for the pod: {error}")
+            return
+        if is_written:
+            self.base_env = {**self.base_env, "KUBECONFIG": str(path)}
 
     def _claim_directory(self, name: str) -> Path:
         claim = self.cluster[api.CLAIMS].get(self.pod["metadata"]["namespace"], name)

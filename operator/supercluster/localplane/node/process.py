@@ -32,19 +32,27 @@ class Exit:
 class Process:
     """A running tree. Make it with `start`; `ended` is done when the first process has ended and the rest was killed."""
 
-    def __init__(self, popen: subprocess.Popen[bytes], run_dir: Path) -> None:
+    def __init__(self, popen: subprocess.Popen[bytes], run_dir: Path, *, is_short: bool) -> None:
         self.pid = popen.pid
         self.ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
         self._popen = popen
         self._run_dir = run_dir
+        self._is_short = is_short
         self._pidfd = os.pidfd_open(popen.pid)
         asyncio.get_running_loop().add_reader(self._pidfd, self._reap)
 
     @classmethod
     def start(
-        cls, argv: Sequence[str], env: Mapping[str, str], cwd: Path, output: IO[bytes], run_dir: Path
+        cls,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        cwd: Path,
+        output: IO[bytes],
+        run_dir: Path,
+        *,
+        is_short: bool = False,
     ) -> Process:
-        """Start `argv`, whose first word is a path.
+        """Start `argv`, whose first word is a path. `is_short` is for probes: their end costs no look at all processes.
 
         Raises:
             OSError: no process could be made.
@@ -60,7 +68,7 @@ class Process:
             start_new_session=True,
         )
         leftovers.record(run_dir, popen.pid)
-        return cls(popen, run_dir)
+        return cls(popen, run_dir, is_short=is_short)
 
     def _reap(self) -> None:
         code = self._popen.poll()
@@ -75,6 +83,10 @@ class Process:
             self.ended.set_result(Exit(128 - code, -code) if code < 0 else Exit(code))
 
     def _kill_rest(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        if self._is_short:
+            return
         for pid in leftovers.in_session(self.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

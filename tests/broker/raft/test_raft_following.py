@@ -141,3 +141,24 @@ def test_a_member_whose_vote_is_older_than_its_log_does_not_vote_in_the_logs_ter
     disk.term, disk.vote = 0, ""
     assert world.start("b").term == 1
     assert disk.term == 1, "the newer term is handed out to be made durable"
+
+
+@pytest.mark.covers("SF-4")
+def test_doubt_ends_when_all_that_the_leader_had_at_first_is_durable_and_not_before() -> None:
+    world = World(sync_at_once=False)
+    membership = world.group("a b c")
+    world.disks["b"].membership = membership
+    world.disks["b"].log.append(entries(1, 2, 1))
+    world.disks["b"].log.sync()
+    world.crash("b")
+    follower = world.start("b", doubtful=True)
+    follower.step(Heartbeat("a", "b", 1, 0, 1, 0, 5), 0)
+    answer(follower, Append("a", "b", 1, 0, 2, 1, 4, 9))
+    assert follower.doubtful, "3 to 5 may be what it confirmed and lost"
+    follower.step(Append("a", "b", 1, 0, 2, 1, 4, 9, entries(3, 5, 1)), 0)
+    follower.ready()
+    assert follower.doubtful, "they are not durable yet"
+    world.disks["b"].log.sync()
+    follower.persisted(0)
+    follower.ready()
+    assert not follower.doubtful

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
 import signal
 import sys
 from pathlib import Path
 
 from supercluster.localplane.node.agent import StateInUse
-from supercluster.localplane.plane import Plane
+from supercluster.localplane.plane import DirectoryInUseError, Plane
 
 DEFAULT_NODES = 3
 MAX_NODES = 100
@@ -65,8 +66,15 @@ def main(argv: list[str] | None = None) -> int:
     except StateInUse as error:
         print(f"error: {error}", file=sys.stderr)
         return 3
+    except DirectoryInUseError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 4
     except OSError as error:
-        print(f"error: 127.0.0.1:{arguments.port}: {error}", file=sys.stderr)
+        if error.errno != errno.EADDRINUSE:
+            raise
+        print(
+            f"error: port {arguments.port} of 127.0.0.1 is in use; --port 0 takes a free one", file=sys.stderr
+        )
         return 3
     return 0
 

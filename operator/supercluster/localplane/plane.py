@@ -7,6 +7,8 @@ API answers; a second start over the same directory finds the objects and the to
 from __future__ import annotations
 
 import base64
+import errno
+import fcntl
 import json
 import os
 import secrets
@@ -16,6 +18,13 @@ from supercluster.localplane.agent import Agent, start_agent
 from supercluster.localplane.apiserver.server import ApiServer
 
 TOKEN_BYTES = 24
+
+
+class DirectoryInUseError(Exception):
+    """Another control plane runs on the state directory."""
+
+    def __init__(self, state_dir: Path) -> None:
+        super().__init__(f"another control plane runs on {state_dir}; stop it, or use another directory")
 
 
 def write_private(path: Path, text: str) -> None:
@@ -51,6 +60,8 @@ class Plane:
         self.state_dir = state_dir
         self.nodes = nodes
         state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Before anything is read: two processes over one state file would overwrite each other's objects.
+        self._lock = self._take_lock()
         self.token = self._token()
         self.server = ApiServer(state_dir, self.token)
         self.agent: Agent | None = None
@@ -62,6 +73,17 @@ class Plane:
     @property
     def ready_path(self) -> Path:
         return self.state_dir / "ready.json"
+
+    def _take_lock(self) -> int:
+        descriptor = os.open(self.state_dir / "plane.lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno == errno.EWOULDBLOCK:
+                raise DirectoryInUseError(self.state_dir) from None
+            raise
+        return descriptor
 
     def _token(self) -> str:
         path = self.state_dir / "token"
@@ -91,3 +113,4 @@ class Plane:
         if self.agent is not None:
             await self.agent.stop()
         await self.server.stop()
+        os.close(self._lock)

@@ -7,12 +7,11 @@ the present object and storing the next, so a write is atomic on the one thread 
 from __future__ import annotations
 
 import datetime as dt
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from supercluster.localplane.apiserver import errors, managers, schemas
+from supercluster.localplane.apiserver import errors, managers, naming, schemas
 from supercluster.localplane.apiserver.errors import Cause
 from supercluster.localplane.apiserver.managers import Manager
 from supercluster.localplane.apiserver.resources import NAMESPACES, PODS, Registry, Resource
@@ -21,9 +20,6 @@ from supercluster.localplane.apiserver.store import Store, clone
 Json = dict[str, Any]
 Mutate = Callable[[Json], Json]
 
-_DNS_SUBDOMAIN = re.compile(r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
-_RBAC_NAME = re.compile(r"^[^/%]+$")
-NAME_MAX_CHARACTERS = 253
 GENERATED_NAME_MAX_CHARACTERS = 58
 DEFAULT_POD_GRACE_SECONDS = 30
 PROTECTED_NAMESPACES = ("default", "kube-system", "kube-public")
@@ -210,14 +206,9 @@ class Objects:
                     )
                 ],
             )
-        pattern = _RBAC_NAME if resource.group == "rbac.authorization.k8s.io" else _DNS_SUBDOMAIN
-        if not isinstance(name, str) or len(name) > NAME_MAX_CHARACTERS or not pattern.match(name):
-            cause = Cause(
-                "metadata.name",
-                f'Invalid value: "{name}": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric'
-                " characters, '-' or '.', and must start and end with an alphanumeric character",
-            )
-            raise errors.invalid(resource.group, resource.kind, str(name), [cause])
+        told = naming.name_problem(name, resource.group)
+        if told:
+            raise errors.invalid(resource.group, resource.kind, str(name), [Cause("metadata.name", told)])
 
     def _check_namespace(self, resource: Resource, namespace: str) -> None:
         if not resource.namespaced:

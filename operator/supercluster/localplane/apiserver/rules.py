@@ -12,6 +12,7 @@ from supercluster.localplane.apiserver import (
     defaults,
     definitions,
     managers,
+    naming,
     preparing,
     schemas,
     validation,
@@ -63,6 +64,9 @@ class KindRules:
         schema = schemas.root(resource)
         wrong = list(validation.problems(new, schema))
         # What goes on assumes the right types.
+        if wrong:
+            return wrong
+        wrong = list(naming.problems(new["metadata"]))
         if wrong:
             return wrong
         if resource.storage == CRDS:

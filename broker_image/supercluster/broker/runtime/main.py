@@ -15,9 +15,11 @@ from typing import Any
 
 import uvloop
 
+from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.runtime import logs
 from supercluster.broker.runtime import settings as settings_module
 from supercluster.broker.runtime.credentials import CredentialsError
+from supercluster.broker.runtime.jetstream import make_core
 from supercluster.broker.runtime.process import BrokerProcess, Place
 from supercluster.broker.runtime.settings import Settings, SettingsError
 from supercluster.broker.version import NATS_VERSION, VERSION
@@ -63,13 +65,20 @@ async def _run(settings: Settings, place: Place) -> int:
     asked_to_stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked_to_stop.set)
-    process = BrokerProcess(settings, place)
+    process = BrokerProcess(settings, place, make_core)
     try:
         await process.start()
     except CredentialsError as error:
         await process.stop()
         print(f"supercluster-broker: {error}", file=sys.stderr)
         return EXIT_CONFIGURATION
+    except DiskError as error:
+        await process.stop()
+        print(
+            f"supercluster-broker: the data directory {place.data_dir} can't be used: {error}",
+            file=sys.stderr,
+        )
+        return EXIT_DISK
     except OSError as error:
         await process.stop()
         print(f"supercluster-broker: {error}", file=sys.stderr)

@@ -7,18 +7,25 @@ and once in `_RECHECK_MS`.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.storage.disk import Disk
 
 RESERVE_BYTES = 16 * 1024 * 1024
 _RECHECK_BYTES = 8 * 1024 * 1024
 _RECHECK_MS = 2_000
 
 
+class Room(Protocol):
+    """Whatever the logs are kept on."""
+
+    def free_bytes(self) -> int: ...
+
+
 class Space:
     """Counts what the logs hold against a capacity, and what they write against the disk's free bytes."""
 
-    def __init__(self, disk: Disk, *, capacity_bytes: int = 0, reserve_bytes: int = RESERVE_BYTES) -> None:
+    def __init__(self, disk: Room, *, capacity_bytes: int = 0, reserve_bytes: int = RESERVE_BYTES) -> None:
         """`capacity_bytes` 0: only the disk limits."""
         self._disk = disk
         self._capacity_bytes = capacity_bytes

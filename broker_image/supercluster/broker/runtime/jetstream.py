@@ -1,0 +1,179 @@
+"""The core in a broker's process: opens the volume, and runs fsyncs on a thread so that the loop never waits for a disk.
+
+What an fsync makes durable counts from the turn after it; a failed one takes that replica out of its group (SF-4).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from supercluster.broker.jetstream.core import BrokerCore, CoreSettings
+from supercluster.broker.raft.confchange import node_of
+from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.runtime.process import BrokerProcess
+from supercluster.broker.storage.disk import Disk
+from supercluster.broker.storage.options import LogOptions
+from supercluster.broker.storage.osdisk import OsDisk
+from supercluster.broker.storage.space import Space
+from supercluster.broker.storage.store import DueSync, VolumeStore
+from supercluster.broker.storage.volume import open_volume
+
+log = logging.getLogger(__name__)
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+SYNC_THREADS = 2
+
+
+# Room for memory streams of a broker without a limit of its own.
+MEMORY_DEFAULT_BYTES = 1 << 30
+
+
+class _Memory:
+    """The memory that streams may use: only the configured capacity limits it."""
+
+    def free_bytes(self) -> int:
+        return 1 << 62
+
+
+class ProcessCore(BrokerCore):
+    """A `BrokerCore` on a real volume, in a loop."""
+
+    def __init__(self, process: BrokerProcess, store: VolumeStore) -> None:
+        settings = process.settings
+        self._volume_store = store
+        self._process = process
+        self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="fsync")
+        self._left = False
+        super().__init__(
+            CoreSettings(
+                node=process.place.name,
+                cluster=settings.cluster,
+                meta_voters=settings.meta_voters,
+                window_bytes=settings.limits.window_bytes_per_stream,
+                window_wait_ms=settings.limits.window_wait_ms,
+                heartbeat_ms=settings.raft.heartbeat_ms,
+                election_timeout_ms=settings.raft.election_timeout_ms,
+            ),
+            store,
+            process.router,
+            process.clock,
+            random.SystemRandom(),
+            _log_event,
+        )
+
+    # ---- what the process asks ------------------------------------------------------------------------------------
+
+    @property
+    def incarnation(self) -> str:
+        return self._volume_store.incarnation
+
+    @property
+    def meta_state(self) -> int:
+        return max(1, self.meta.log.last_index) if self.meta is not None else 0
+
+    def leave(self) -> None:
+        """A lame duck: hand every leadership to the member that lacks least."""
+        self._left = True
+        now_ms = self.clock.monotonic_ms()
+        for group in self.groups.values():
+            if not group.serves:
+                continue
+            raft = group.raft
+            others = [
+                voter
+                for voter in raft.membership.voters
+                if voter != group.member and node_of(voter) in self.peers
+            ]
+            others.sort(key=lambda voter: -raft.progress[voter].match)
+            if others and raft.transfer_leadership(others[0], now_ms):
+                self.touch(group.id)
+
+    @property
+    def is_drained(self) -> bool:
+        if any(window.unconfirmed for window in self.ingest.windows.values()):
+            return False
+        return not any(
+            group.serves and len(group.raft.membership.voters) > 1 and len(self.peers) > 0
+            for group in self.groups.values()
+        )
+
+    def close(self, *, clean: bool) -> None:
+        self._threads.shutdown(wait=True)
+        try:
+            self._volume_store.close(clean=clean)
+        except DiskError as error:
+            log.error("the volume was not closed cleanly: %s", error)
+
+    # ---- fsync ----------------------------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        super().turn()
+        self._start_syncs()
+
+    def _start_syncs(self) -> None:
+        for due in self._volume_store.due_syncs(self.clock.monotonic_ms()):
+            future = self._process.loop.run_in_executor(self._threads, due.ticket.run)
+            future.add_done_callback(lambda done, due=due: self._synced(due, done))  # type: ignore[misc]
+
+    def _synced(self, due: DueSync, done: asyncio.Future[None]) -> None:
+        group = self.groups.get(due.group)
+        try:
+            error = done.exception()
+            if error is not None and due.ticket.error is None:
+                raise error
+            due.log.finish_sync(due.ticket)
+        except DiskError as failure:
+            if group is not None:
+                group.fail(failure)
+            return
+        if group is not None and group.failed is None:
+            group.raft.persisted(self.clock.monotonic_ms())
+            self.touch(group.id)
+            self._process.turn.want()
+
+
+def _log_event(group: str, reason: str, text: str) -> None:
+    log.warning("%s %s: %s", reason, group, text)
+
+
+def make_core(process: BrokerProcess) -> ProcessCore:
+    """Open the volume and build the core on it.
+
+    Raises:
+        DiskError: the data directory can't be used.
+    """
+    settings = process.settings
+    process.place.data_dir.mkdir(parents=True, exist_ok=True)
+    disk: Disk = OsDisk(process.place.data_dir)
+    tokens = random.SystemRandom()
+    volume = open_volume(disk, _boot_id(), lambda: f"{tokens.getrandbits(64):016x}")
+    options = LogOptions(
+        sync_interval_ms=settings.storage.sync_interval_ms,
+        segment_bytes=settings.storage.segment_bytes,
+        sync_in_tick=False,
+    )
+    store = VolumeStore(
+        volume,
+        options,
+        file_space=Space(disk, capacity_bytes=settings.storage.max_file_bytes),
+        memory_space=Space(
+            _Memory(), capacity_bytes=settings.storage.max_memory_bytes or MEMORY_DEFAULT_BYTES
+        ),
+    )
+    core = ProcessCore(process, store)
+    for group, report in store.reports.items():
+        for reason in report.reasons:
+            log.warning("%s: %s", group, reason)
+    return core
+
+
+def _boot_id() -> str:
+    """What changes when the machine restarts; without it every start counts as one after a power failure."""
+    try:
+        return BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return f"unknown-{random.SystemRandom().getrandbits(64):x}"

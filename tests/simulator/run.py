@@ -1,0 +1,99 @@
+"""`make sim`: many seeded runs over all cores, with progress, and how to replay what failed.
+
+python -m tests.simulator.run --seeds 2000 --jobs 2
+python -m tests.simulator.run --seed 17 --verbose
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+
+from tests.simulator.scenario import Scenario
+
+SECONDS = 30.0
+REPORT_LINES = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a seed."""
+
+    seed: int
+    failure: str
+    steps: int
+    applied: int
+    log: tuple[str, ...]
+
+
+def run_seed(seed: int, *, seconds: float = SECONDS, verbose: bool = False) -> Outcome:
+    """One run. The outcome's `failure` is empty when every promise held."""
+    scenario = Scenario(seed, seconds=seconds)
+    scenario.world.verbose = verbose
+    failure = ""
+    try:
+        scenario.run()
+    except AssertionError as error:
+        failure = f"{type(error).__name__}: {error}"
+    except Exception:
+        # A core that raises is a finding like any other.
+        failure = traceback.format_exc()
+    world = scenario.world
+    return Outcome(
+        seed, failure, world.steps, world.ledger.applied_total, tuple(world.log) if failure else ()
+    )
+
+
+def run_many(first: int, count: int, jobs: int, *, seconds: float = SECONDS) -> list[Outcome]:
+    """Runs in `jobs` processes; prints progress; returns those that failed."""
+    started = time.monotonic()
+    failed: list[Outcome] = []
+    steps = applied = done = 0
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        for outcome in pool.imap_unordered(run_seed, range(first, first + count), chunksize=4):
+            done += 1
+            steps += outcome.steps
+            applied += outcome.applied
+            if outcome.failure:
+                failed.append(outcome)
+                print(f"seed {outcome.seed} FAILED: {outcome.failure.splitlines()[-1]}", flush=True)
+            if done % 100 == 0 or done == count:
+                took = time.monotonic() - started
+                print(f"{done}/{count} seeds, {len(failed)} failed, {took:.0f} s", flush=True)
+    took = max(time.monotonic() - started, 1e-9)
+    print(
+        f"{count} seeds of {seconds:.0f} simulated seconds: {steps:,} steps, {applied:,} entries applied, "
+        f"{1e6 * took * jobs / max(steps, 1):.0f} µs a step, {took:.0f} s on {jobs} processes"
+    )
+    return failed
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit code 0: every promise held in every run; 1: not; 2: bad arguments."""
+    parser = argparse.ArgumentParser(prog="make sim", description=__doc__.partition("\n")[0])
+    parser.add_argument("--seeds", type=int, default=200, help="how many seeds (default 200)")
+    parser.add_argument("--first", type=int, default=0, help="the first seed (default 0)")
+    parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="simulated seconds a run (default 30)")
+    parser.add_argument("--seed", type=int, help="replay this one seed")
+    parser.add_argument("--verbose", action="store_true", help="print what happens in the run")
+    options = parser.parse_args(argv)
+    if options.seed is not None:
+        outcome = run_seed(options.seed, seconds=options.seconds, verbose=options.verbose)
+        failed = [outcome] if outcome.failure else []
+        print(f"seed {outcome.seed}: {outcome.failure or 'every promise held'} ({outcome.steps:,} steps)")
+    else:
+        failed = run_many(options.first, options.seeds, options.jobs, seconds=options.seconds)
+    for outcome in failed[:3]:
+        print(f"\n--- seed {outcome.seed}; replay: make sim SEED={outcome.seed}")
+        print("\n".join(outcome.log[-REPORT_LINES:]))
+        print(outcome.failure)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,26 @@
+"""200 seeded runs of a whole cluster under faults: every promise holds in each (`make sim` runs more)."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from tests.simulator.run import run_many, run_seed
+
+SEEDS = 200
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.covers(
+    *("SF-1", "SF-2", "SF-3", "SF-4", "SF-7", "SF-10", "SF-11", "SF-12", "SF-13", "SF-14", "SF-15", "SF-17"),
+    *("RP-1", "RP-2", "RP-8", "MV-5", "MV-10"),
+)
+def test_every_promise_holds_under_faults() -> None:
+    failed = run_many(0, SEEDS, os.cpu_count() or 1)
+    assert not failed, "\n".join(f"seed {outcome.seed}: {outcome.failure}" for outcome in failed)
+
+
+def test_a_seed_replays_to_the_same_run() -> None:
+    first, second = run_seed(3, seconds=8), run_seed(3, seconds=8)
+    assert (first.steps, first.applied, first.failure) == (second.steps, second.applied, second.failure)
+    assert first.applied > 50

@@ -1,0 +1,390 @@
+"""A whole cluster in one thread, from a seed: the brokers' real cores over a network, disks and clocks that fail.
+
+Time is simulated: the world holds a heap of events and jumps from one to the next. Links keep order or lose it, drop
+and repeat frames, and are cut; brokers are killed (what was written stays) or lose power (what was not synced may go,
+writes may be torn), and come back; clocks drift. After every applied entry the ledger checks the invariants of
+docs/safety.md; a broken one raises `InvariantBroken`, with the seed that replays it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from tests.simulator.ledger import Ledger
+from tests.simulator.stores import SimStore
+
+from supercluster.broker.jetstream.core import BrokerCore, CoreSettings
+from supercluster.broker.ports import Channel, PeerInfo
+
+CLUSTER = "sim"
+LINK_QUEUE_MAX = 4096
+
+
+@dataclass(slots=True)
+class Faults:
+    """How bad the weather is; drawn from the seed."""
+
+    loss: float = 0.0
+    repeat: float = 0.0
+    reorder: float = 0.0
+    delay_max_ms: float = 3.0
+
+
+class SimClock:
+    """A broker's clocks: wall time drifts and is off, monotonic time has a start of its own."""
+
+    def __init__(self, world: World, offset_ns: int, drift_ppm: int) -> None:
+        self._world = world
+        self._offset_ns = offset_ns
+        self._drift_ppm = drift_ppm
+
+    def now_ns(self) -> int:
+        ns = self._world.now_us * 1000
+        return 1_700_000_000_000_000_000 + self._offset_ns + ns + ns * self._drift_ppm // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        us = self._world.now_us
+        return (us + us * self._drift_ppm // 1_000_000) // 1000
+
+
+class SimNetwork:
+    """`ports.Network` of one broker."""
+
+    def __init__(self, world: World, node: str) -> None:
+        self._world = world
+        self._node = node
+
+    def send(self, node: str, frame_type: int, body: Sequence[bytes | memoryview], channel: Channel) -> bool:
+        return self._world.send(self._node, node, frame_type, b"".join(body))
+
+    def publish(self, account: str, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+        self._world.to_client(subject, header, bytes(payload))
+
+    def publish_many(self, account: str, messages: Sequence[tuple[bytes, bytes]]) -> None:
+        for subject, payload in messages:
+            self._world.to_client(subject, b"", payload)
+
+    def deliver(self, account: str, inbox: bytes, items: Sequence[tuple[bytes, bytes, bytes, Any]]) -> None:
+        self._world.deliver(inbox, items)
+
+    def has_interest(self, account: str, subject: bytes) -> bool:
+        return True
+
+    def pending_bytes(self, account: str, inbox: bytes) -> int:
+        return 0
+
+
+@dataclass(slots=True)
+class Node:
+    """One broker: its store outlives its core."""
+
+    name: str
+    store: SimStore
+    clock: SimClock
+    core: BrokerCore | None = None
+    process: int = 0
+    slow_until_us: int = 0
+    tick_at_us: int = 0
+    on_down: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def up(self) -> bool:
+        return self.core is not None
+
+
+class World:
+    """See the module."""
+
+    def __init__(self, seed: int, nodes: int = 3, **settings: int) -> None:
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.now_us = 0
+        self.steps = 0
+        self.faults = Faults()
+        self.ledger = Ledger(self)
+        self._settings = settings
+        self._events: list[tuple[int, int, Callable[[], None]]] = []
+        self._number = 0
+        self._links: dict[tuple[str, str], int] = {}
+        self._cut: set[frozenset[str]] = set()
+        self._busy_until: dict[tuple[str, str], int] = {}
+        self._clients: dict[bytes, Callable[[bytes, bytes], None]] = {}
+        self._inboxes: dict[bytes, Callable[[Sequence[Any]], None]] = {}
+        self._turns: set[str] = set()
+        self.log: deque[str] = deque(maxlen=400)
+        self.verbose = False
+        names = [f"n{number}" for number in range(nodes)]
+        self.names = names
+        self.nodes: dict[str, Node] = {}
+        for name in names:
+            clock = SimClock(
+                self, self.rng.randrange(-200_000_000, 200_000_000), self.rng.randrange(-200, 200)
+            )
+            self.nodes[name] = Node(name, SimStore(random.Random(self.rng.getrandbits(64))), clock)
+
+    # ---- time -----------------------------------------------------------------------------------------------------
+
+    def at(self, delay_ms: float, action: Callable[[], None]) -> None:
+        """Run an action after some simulated time."""
+        self._number += 1
+        heapq.heappush(self._events, (self.now_us + max(1, int(delay_ms * 1000)), self._number, action))
+
+    def run(self, until_ms: float) -> None:
+        """Run all events up to a time."""
+        end_us = int(until_ms * 1000)
+        events = self._events
+        while events and events[0][0] <= end_us:
+            at_us, _, action = heapq.heappop(events)
+            self.now_us = max(self.now_us, at_us)
+            self.steps += 1
+            action()
+        self.now_us = max(self.now_us, end_us)
+
+    def run_until(self, condition: Callable[[], bool], timeout_ms: float) -> bool:
+        """Run until a condition holds; False when the time is over first."""
+        end_us = self.now_us + int(timeout_ms * 1000)
+        while not condition():
+            if not self._events or self._events[0][0] > end_us:
+                return condition()
+            at_us, _, action = heapq.heappop(self._events)
+            self.now_us = max(self.now_us, at_us)
+            self.steps += 1
+            action()
+        return True
+
+    def note(self, text: str) -> None:
+        """Keep a line for the report of a failing seed."""
+        line = f"{self.now_us / 1e6:9.4f} {text}"
+        self.log.append(line)
+        if self.verbose:
+            print(line, flush=True)
+
+    # ---- brokers --------------------------------------------------------------------------------------------------
+
+    def start(self, name: str) -> None:
+        """Start a broker's process on whatever its disk holds."""
+        node = self.nodes[name]
+        if node.up:
+            return
+        node.process += 1
+        opened = node.store.start()
+        settings = CoreSettings(name, CLUSTER, tuple(self.names), **self._settings)
+        rng = random.Random(self.rng.getrandbits(64))
+        self.note(f"{name} starts as process {node.process}, volume {node.store.incarnation}")
+        core = BrokerCore(
+            settings,
+            opened,
+            SimNetwork(self, name),
+            node.clock,
+            rng,
+            on_event=lambda group, reason, text: self.note(f"{name} event {group} {reason}: {text}"),
+        )
+        node.core = core
+        self.ledger.watch(name, core)
+        for other in self.names:
+            if other != name and self.nodes[other].up and frozenset((name, other)) not in self._cut:
+                self._link_up(name, other)
+        self._arm(node)
+        self.want_turn(name)
+
+    def stop(self, name: str, *, power: bool) -> None:
+        """Kill a broker's process; with `power`, its machine loses power."""
+        node = self.nodes[name]
+        if not node.up:
+            return
+        self.note(f"{name} {'loses power' if power else 'is killed'}")
+        node.core = None
+        node.store.crash(power=power)
+        self.ledger.unwatch(name)
+        node.tick_at_us = 0
+        for action in node.on_down:
+            action()
+        for other in self.names:
+            if other != name:
+                self._link_down(name, other)
+
+    def lose_volume(self, name: str) -> None:
+        """The broker's directory is gone; it is down."""
+        node = self.nodes[name]
+        assert not node.up
+        self.note(f"{name} loses its volume")
+        node.store.destroy()
+
+    def _arm(self, node: Node) -> None:
+        core = node.core
+        assert core is not None
+        process = node.process
+
+        wait_ms = core.next_deadline_ms() - node.clock.monotonic_ms()
+        due_us = self.now_us + max(1, min(wait_ms, 10_000)) * 1000 + 20
+        if node.tick_at_us == 0 or due_us < node.tick_at_us:
+            node.tick_at_us = due_us
+
+            def fire() -> None:
+                # An earlier deadline may have been set since: then this one is void.
+                if node.core is core and node.process == process and node.tick_at_us == due_us:
+                    node.tick_at_us = 0
+                    core.tick()
+                    self._after(node)
+
+            self.at((due_us - self.now_us) / 1000, fire)
+
+    def want_turn(self, name: str) -> None:
+        """Let the broker work once on all that arrives at about this time."""
+        if name in self._turns:
+            return
+        self._turns.add(name)
+        node = self.nodes[name]
+        core = node.core
+
+        def run() -> None:
+            self._turns.discard(name)
+            if core is not None and node.core is core:
+                core.turn()
+                self._after(node)
+
+        delay_ms = self.rng.random() * 0.2
+        if node.slow_until_us > self.now_us:
+            delay_ms += self.rng.random() * 40
+        self.at(delay_ms, run)
+
+    def _after(self, node: Node) -> None:
+        core = node.core
+        if core is None:
+            return
+        if core.has_work:
+            self.want_turn(node.name)
+        self._arm(node)
+
+    # ---- links ----------------------------------------------------------------------------------------------------
+
+    def _link_up(self, one: str, other: str) -> None:
+        self._number += 1
+        epoch = self._number
+        self._links[one, other] = self._links[other, one] = epoch
+        for here, there in ((one, other), (other, one)):
+            self.at(self.rng.random() * 2, partial(self._tell_up, here, there, epoch))
+
+    def _tell_up(self, here: str, there: str, epoch: int) -> None:
+        node, peer = self.nodes[here], self.nodes[there]
+        if self._links.get((here, there)) != epoch or node.core is None or peer.core is None:
+            return
+        meta = peer.core.meta
+        info = PeerInfo(
+            node=there,
+            cluster=CLUSTER,
+            incarnation=peer.store.incarnation,
+            process=f"{there}-{peer.process}",
+            client_url="",
+            meta_state=max(1, meta.log.last_index) if meta is not None else 0,
+            version=1,
+        )
+        node.core.on_link_up(info)
+        self.want_turn(here)
+
+    def _link_down(self, one: str, other: str) -> None:
+        if self._links.pop((one, other), None) is None:
+            return
+        self._links.pop((other, one), None)
+        for here, there in ((one, other), (other, one)):
+            core = self.nodes[here].core
+            if core is not None and there in core.peers:
+                core.on_link_down(there)
+                self.want_turn(here)
+
+    def cut(self, one: str, other: str) -> None:
+        """No link between two brokers until `mend`."""
+        self._cut.add(frozenset((one, other)))
+        self._link_down(one, other)
+
+    def reset(self, one: str, other: str) -> None:
+        """Break a link; it comes up again at once, without what was on the way."""
+        if (one, other) in self._links:
+            self._link_down(one, other)
+            self.at(5 + self.rng.random() * 50, lambda: self._relink(one, other))
+
+    def _relink(self, one: str, other: str) -> None:
+        pair = frozenset((one, other))
+        if (
+            pair not in self._cut
+            and self.nodes[one].up
+            and self.nodes[other].up
+            and (one, other) not in self._links
+        ):
+            self._link_up(one, other)
+
+    def mend(self) -> None:
+        """Every cut ends."""
+        self._cut.clear()
+        for number, one in enumerate(self.names):
+            for other in self.names[number + 1 :]:
+                self._relink(one, other)
+
+    def send(self, frm: str, to: str, frame_type: int, body: bytes) -> bool:
+        """A frame from broker to broker."""
+        epoch = self._links.get((frm, to))
+        sender = self.nodes[frm].core
+        if epoch is None or sender is None or to not in sender.peers:
+            return False
+        rng, faults = self.rng, self.faults
+        if faults.loss and rng.random() < faults.loss:
+            return True
+        copies = 2 if faults.repeat and rng.random() < faults.repeat else 1
+        for _ in range(copies):
+            delay_us = 50 + int(rng.random() * faults.delay_max_ms * 1000)
+            at_us = self.now_us + delay_us
+            if not (faults.reorder and rng.random() < faults.reorder):
+                at_us = max(at_us, self._busy_until.get((frm, to), 0) + 1)
+                self._busy_until[frm, to] = at_us
+            self._number += 1
+            action: Callable[[], None] = _Arrival(self, frm, to, epoch, frame_type, body)
+            heapq.heappush(self._events, (at_us, self._number, action))
+        return True
+
+    def arrive(self, frm: str, to: str, epoch: int, frame_type: int, body: bytes) -> None:
+        core = self.nodes[to].core
+        if self._links.get((frm, to)) != epoch or core is None or frm not in core.peers:
+            return
+        core.on_frame(frm, frame_type, memoryview(body))
+        self.want_turn(to)
+
+    # ---- clients --------------------------------------------------------------------------------------------------
+
+    def on_reply(self, subject: bytes, handler: Callable[[bytes, bytes], None]) -> None:
+        """Call `handler(header, payload)` once for a message to a reply subject."""
+        self._clients[subject] = handler
+
+    def forget_reply(self, subject: bytes) -> None:
+        self._clients.pop(subject, None)
+
+    def to_client(self, subject: bytes, header: bytes, payload: bytes) -> None:
+        handler = self._clients.pop(subject, None)
+        if handler is not None:
+            handler(header, payload)
+
+    def on_inbox(self, inbox: bytes, handler: Callable[[Sequence[Any]], None]) -> None:
+        self._inboxes[inbox] = handler
+
+    def deliver(self, inbox: bytes, items: Sequence[Any]) -> None:
+        handler = self._inboxes.get(inbox)
+        if handler is not None:
+            handler(items)
+
+
+@dataclass(slots=True)
+class _Arrival:
+    world: World
+    frm: str
+    to: str
+    epoch: int
+    frame_type: int
+    body: bytes
+
+    def __call__(self) -> None:
+        self.world.arrive(self.frm, self.to, self.epoch, self.frame_type, self.body)

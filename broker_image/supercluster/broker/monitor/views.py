@@ -115,7 +115,7 @@ def _connection(process: BrokerProcess, client: ClientConnection) -> dict[str, A
         "lang": client.language,
         "version": client.library_version,
         "pending_bytes": client.pending_bytes(),
-        "held_bytes": client.held_bytes,
+        "held_bytes": client.held.total_bytes,
         "in_msgs": client.in_messages,
         "out_msgs": client.out_messages,
         "in_bytes": client.in_bytes,

@@ -11,10 +11,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
-from supercluster.broker.net.router import HOLD_ALL
+from supercluster.broker.net.held import HeldMessages
 from supercluster.broker.net.subscription import Subscription
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.protocol.parser import (
@@ -49,17 +48,6 @@ QUEUE_NAME_BYTES_MAX = 255
 """Frames between brokers give a queue's name one byte of length."""
 
 
-class Held:
-    """Messages that wait for a stream's window."""
-
-    __slots__ = ("messages", "since_ms")
-
-    def __init__(self, now_ms: int) -> None:
-        self.messages: deque[Message] = deque()
-        self.since_ms = now_ms
-        """When the stream last took one."""
-
-
 class ClientConnection(asyncio.Protocol):
     """A client; implements `ports.Publisher`."""
 
@@ -86,8 +74,7 @@ class ClientConnection(asyncio.Protocol):
         self.close_reason = ""
         self.out: list[Any] = []
         self.subscriptions: dict[bytes, Subscription] = {}
-        self.held: dict[str, Held] = {}
-        self.held_bytes = 0
+        self.held = HeldMessages()
         self.started_ms = 0
         self.in_messages = 0
         self.in_bytes = 0
@@ -157,30 +144,16 @@ class ClientConnection(asyncio.Protocol):
 
     def pause(self, stream: str) -> None:
         """Hold this connection's messages for `stream` from now on."""
-        if stream not in self.held:
-            self.held[stream] = Held(self.server.clock.monotonic_ms())
+        self.held.open(stream, self.server.clock.monotonic_ms())
 
     def resume(self, stream: str) -> None:
         """Offer what is held for `stream` again, in order, until its window is full or nothing is left."""
-        if stream == HOLD_ALL:
-            # What was held for single streams came before what was held for all.
-            for other in [name for name in self.held if name != HOLD_ALL]:
-                self._offer_held(other)
-        self._offer_held(stream)
+        self.held.offer(stream, self._offer_again, self.server.clock.monotonic_ms())
         self._read_if_room()
         self.turn.want()
 
-    def _offer_held(self, stream: str) -> None:
-        waiting = self.held.get(stream)
-        if waiting is None:
-            return
-        messages = waiting.messages
-        while messages:
-            if not self.router.offer_again(self, stream, messages[0]):
-                return
-            self.held_bytes -= _size(messages.popleft())
-            waiting.since_ms = self.server.clock.monotonic_ms()
-        self.held.pop(stream, None)
+    def _offer_again(self, stream: str, message: Message) -> bool:
+        return self.router.offer_again(self, stream, message)
 
     def error(self, text: str) -> None:
         """Send -ERR; the connection stays."""
@@ -191,11 +164,9 @@ class ClientConnection(asyncio.Protocol):
 
     def hold(self, stream: str, message: Message) -> None:
         """Keep a message that the stream's window had no room for; stop reading when too much is held."""
-        self.pause(stream)
-        self.held[stream].messages.append(message)
-        self.held_bytes += _size(message)
+        self.held.add(stream, message, self.server.clock.monotonic_ms())
         self.server.holding()
-        if self.held_bytes > HELD_BYTES_MAX:
+        if self.held.total_bytes > HELD_BYTES_MAX:
             self.stall(_HELD)
 
     def stall(self, reason: str) -> None:
@@ -217,22 +188,12 @@ class ClientConnection(asyncio.Protocol):
     def refuse_held(self, now_ms: int, wait_ms: int) -> None:
         """Refuse what has waited for a stream too long: 503 to those that asked for an acknowledgement, -ERR to plain
         publishers; each is counted (SF-15)."""
-        for stream, waiting in list(self.held.items()):
-            if not waiting.messages:
-                continue
-            if now_ms - waiting.since_ms < wait_ms:
-                continue
-            for message in waiting.messages:
-                self.held_bytes -= _size(message)
-                self.server.counts.held_refused += 1
-                if message[1]:
-                    self.router.no_responders(self, message[1])
-                else:
-                    self.error(
-                        f"Stream {stream} takes no messages: a publish to {_shown(message[0])} was dropped"
-                    )
-            waiting.messages.clear()
-            waiting.since_ms = now_ms
+        for stream, (subject, reply, _, _) in self.held.give_up(now_ms, wait_ms):
+            self.server.counts.held_refused += 1
+            if reply:
+                self.router.no_responders(self, reply)
+            else:
+                self.error(f"Stream {stream} takes no messages: a publish to {_shown(subject)} was dropped")
         self._read_if_room()
         self.turn.want()
 
@@ -392,7 +353,7 @@ class ClientConnection(asyncio.Protocol):
         self._timer = self.server.loop.call_later(limits.ping_interval_ms / 1000, self._time_is_up)
 
     def _read_if_room(self) -> None:
-        if self.held_bytes <= HELD_BYTES_MAX // 2:
+        if self.held.total_bytes <= HELD_BYTES_MAX // 2:
             self.unstall(_HELD)
 
     def _end(self) -> None:
@@ -413,10 +374,6 @@ def _error_line(text: str) -> bytes:
     """-ERR as one line, whatever names are in the text."""
     plain = "".join(sign if sign.isprintable() and sign != "'" else " " for sign in text)
     return b"-ERR '%b'\r\n" % plain.encode()
-
-
-def _size(message: Message) -> int:
-    return len(message[0]) + len(message[1]) + len(message[2]) + len(message[3])
 
 
 def _shown(subject: bytes) -> str:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import ParamSpec
 
 from supercluster.broker.net.client import ClientConnection
+from supercluster.broker.net.dialler import Dialler
 from supercluster.broker.net.facts import BrokerFacts
 from supercluster.broker.net.hooks import CoreHooks
 from supercluster.broker.net.link import Link, LinkConnection
@@ -25,7 +25,6 @@ from supercluster.broker.protocol import frames
 from supercluster.broker.protocol.frames import CORE_TYPES_FROM, FrameError, FrameType, Hello
 from supercluster.broker.runtime.credentials import Credentials
 from supercluster.broker.runtime.resolver import Resolver
-from supercluster.broker.runtime.settings import split_address
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +39,6 @@ STALL_MAX_MS = 2000
 """A link that stays congested for longer holds no publisher back any more: its messages are dropped, and counted, when
 its queue is full."""
 
-BACKOFF_FIRST_S = 0.025
-BACKOFF_MAX_S = 1.0
 HANDSHAKES_MAX = 256
 INTEREST_ENTRIES_PER_FRAME = 8192
 
@@ -71,11 +68,9 @@ class Mesh:
         self.links: dict[str, Link] = {}
         self.refused_total = 0
         self._credentials = credentials
-        self._resolver = resolver
         self._core: CoreHooks | None = None
         self._listener: asyncio.Server | None = None
-        self._dialling: dict[str, asyncio.Task[None]] = {}
-        self._peers: dict[str, str] = {}
+        self._dialler = Dialler(self, resolver)
         self._handshakes: set[LinkConnection] = set()
         self._changed: dict[str, dict[tuple[bytes, bytes], int]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -104,24 +99,15 @@ class Mesh:
 
     def set_peers(self, peers: Mapping[str, str]) -> None:
         """The brokers of the super-cluster and their addresses; may change while running."""
-        self._peers = dict(peers)
-        for node in [*self._dialling]:
-            if node not in peers:
-                self._dialling.pop(node).cancel()
-        for node in peers:
-            if node > self.facts.node and node not in self._dialling and not self._stopping:
-                self._dialling[node] = self.loop.create_task(self._keep_linked(node))
+        if not self._stopping:
+            self._dialler.set_peers(peers)
 
     async def stop(self) -> None:
         """Close everything."""
         self._stopping = True
         if self._listener is not None:
             self._listener.close()
-        tasks = list(self._dialling.values())
-        self._dialling.clear()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._dialler.stop()
         for link in list(self.links.values()):
             link.control.flush()
             link.bulk.flush()
@@ -297,11 +283,12 @@ class Mesh:
             same = other.pair == hello.pair and other.channel is Channel.CONTROL and not other.closed
             if same and other.hello is not None and other.hello.process == hello.process:
                 connection.greet(Channel.BULK)
-                self._up(other, connection)
+                self.up(other, connection)
                 return
         connection.refuse("its control connection is not there")
 
-    def _up(self, control: LinkConnection, bulk: LinkConnection) -> None:
+    def up(self, control: LinkConnection, bulk: LinkConnection) -> Link:
+        """Both connections of a pair have shaken hands."""
         hello = control.hello
         assert hello is not None
         self._handshakes -= {control, bulk}
@@ -333,6 +320,7 @@ class Mesh:
         for connection in (control, bulk):
             connection.start(link)
         self.turn.want()
+        return link
 
     def connection_closed(self, connection: LinkConnection, reason: str) -> None:
         """A connection is gone, and its link with it."""
@@ -363,49 +351,6 @@ class Mesh:
             link.down.set_result(reason)
         self._tell_urls()
         self.turn.want()
-
-    # Dialling
-
-    async def _keep_linked(self, node: str) -> None:
-        wait_s = BACKOFF_FIRST_S
-        said = ""
-        while True:
-            try:
-                link = await self._dial(node)
-                wait_s = BACKOFF_FIRST_S
-                said = ""
-                await asyncio.shield(link.down)
-            except (OSError, TimeoutError, FrameError) as error:
-                text = str(error) or type(error).__name__
-                if text != said:
-                    log.warning("no link with %s at %s yet: %s", node, self._peers.get(node), text)
-                    said = text
-            except Exception:
-                log.exception("linking with %s failed in an unexpected way; it is tried again", node)
-            await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
-            wait_s = min(2 * wait_s, BACKOFF_MAX_S)
-
-    async def _dial(self, node: str) -> Link:
-        host, port = split_address(f"peers.{node}", self._peers[node])
-        pair = f"{random.getrandbits(64):016x}"
-        opened: list[LinkConnection] = []
-        try:
-            async with asyncio.timeout(2 * self.handshake_s):
-                address = await self._resolver.resolve(host)
-                for channel in (Channel.CONTROL, Channel.BULK):
-                    connection = LinkConnection(self, channel, pair, node)
-                    opened.append(connection)
-                    await self.loop.create_connection(lambda made=connection: made, address, port)  # type: ignore[misc]
-                    await connection.greeted
-        except BaseException:
-            for connection in opened:
-                connection.close("the attempt to link was given up")
-            raise
-        control, bulk = opened
-        if control.closed or bulk.closed:
-            raise ConnectionError("connection lost while linking")
-        self._up(control, bulk)
-        return self.links[node]
 
     # Heartbeats
 

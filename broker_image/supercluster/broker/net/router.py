@@ -11,14 +11,16 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from supercluster.broker.net.delivery import put, put_items, put_plain
+from supercluster.broker.net.held import HOLD_ALL
 from supercluster.broker.net.hooks import CoreHooks
 from supercluster.broker.net.subscription import Account, Subscription
 from supercluster.broker.net.turn import Turn
 from supercluster.broker.ports import Channel
 from supercluster.broker.protocol import headers
-from supercluster.broker.protocol.frames import FrameType, RemoteMessage, encode_deliver
+from supercluster.broker.protocol.frames import FrameType, Item, RemoteMessage, encode_deliver
 from supercluster.broker.protocol.parser import Message, Publishes
 from supercluster.broker.protocol.subjects import ACK_PREFIX, API_PREFIX, INBOX_PREFIX, is_valid_literal
 from supercluster.broker.protocol.sublist import UNRESOLVED, GroupMatch, Match
@@ -28,13 +30,6 @@ if TYPE_CHECKING:
     from supercluster.broker.net.mesh import Mesh
 
 DEFAULT_ACCOUNT = "$G"
-
-HOLD_ALL = ""
-"""What stands in for all windows while the map of streams is read calls its stream so (`hooks.Window.stream`)."""
-
-_CRLF = b"\r\n"
-_SIZES = [b"%d\r\n" % size for size in range(4096)]
-"""The usual sizes, already written out as they end a MSG line."""
 
 _INVALID: Match[Subscription] = Match([], set(), [])
 _INVALID.window = None
@@ -84,7 +79,7 @@ class Router:
         """Route a run of publishes of one client, in order."""
         account = origin.account
         get = account.sublist.cache.get
-        held = origin.held
+        held = origin.held.streams
         core = self._core
         for message in batch:
             subject, reply, header, payload = message
@@ -145,7 +140,7 @@ class Router:
         if window.stream in (stream, HOLD_ALL):
             taken: bool = window.take(origin, subject, reply, header, payload)
             return taken
-        if window.stream in origin.held or not window.take(origin, subject, reply, header, payload):
+        if window.stream in origin.held.streams or not window.take(origin, subject, reply, header, payload):
             origin.hold(window.stream, message)
         return True
 
@@ -154,7 +149,7 @@ class Router:
         self.counts.no_responders += 1
         for subscription in self._local(origin.account.sublist.match(reply)):
             if subscription.connection is origin:
-                self._put(subscription, (reply, b"", headers.NO_RESPONDERS, b""))
+                put(self.turn, subscription, (reply, b"", headers.NO_RESPONDERS, b""))
                 return
 
     def subscribe(self, subscription: Subscription) -> None:
@@ -181,10 +176,10 @@ class Router:
             message = (subject, reply, header, payload)
             if plain:
                 for subscription in match.plain:
-                    self._put(subscription, message)
+                    put(self.turn, subscription, message)
             for group in match.groups:
                 if group.name in queues and group.local:
-                    self._put(self._one_of(group.local), message)
+                    put(self.turn, self._one_of(group.local), message)
 
     def remote_interest(
         self, node: str, account_name: str, entries: Sequence[tuple[bytes, bytes, int]]
@@ -212,59 +207,40 @@ class Router:
         """See `ports.Network`."""
         where = self.account(account)
         match_of = where.sublist.match
-        dirty = self.turn.dirty
+        turn = self.turn
         for subject, payload in messages:
             match = match_of(subject)
             plain = match.plain
             if len(plain) == 1 and not match.groups and not match.nodes and not plain[0].max_messages:
-                subscription = plain[0]
-                connection = subscription.connection
-                out = connection.out
-                if not out:
-                    dirty.append(connection)
-                size = len(payload)
-                out += (
-                    b"MSG ",
-                    subject,
-                    subscription.middle,
-                    _SIZES[size] if size < 4096 else b"%d\r\n" % size,
-                    payload,
-                    _CRLF,
-                )
-                connection.out_messages += 1
-                subscription.delivered += 1
+                put_plain(turn, plain[0], subject, payload)
             elif match.anyone:
                 self._fan_out(where, match, (subject, b"", b"", payload), None)
         self.turn.want()
 
-    def deliver(
-        self, account: str, inbox: bytes, items: Sequence[tuple[bytes, bytes, bytes, bytes | memoryview]]
-    ) -> None:
+    def deliver(self, account: str, inbox: bytes, items: Sequence[Item]) -> None:
         """See `ports.Network`."""
         where = self.account(account)
         match = where.sublist.match(inbox)
         self.turn.want()
         for subscription in match.plain:
-            self._put_items(subscription, items)
+            put_items(self.turn, subscription, items)
         nodes = set(match.nodes)
         for group in match.groups:
             if group.local:
-                self._put_items(self._one_of(group.local), items)
+                put_items(self.turn, self._one_of(group.local), items)
             elif group.remote:
                 nodes.add(self._node_of(group))
         for node in nodes:
             self.send(node, FrameType.DELIVER, encode_deliver(account, inbox, items), Channel.CONTROL)
 
-    def remote_deliver(
-        self, account: str, inbox: bytes, items: Sequence[tuple[bytes, bytes, bytes, bytes | memoryview]]
-    ) -> None:
+    def remote_deliver(self, account: str, inbox: bytes, items: Sequence[Item]) -> None:
         """A linked broker's `deliver`."""
         match = self.account(account).sublist.match(inbox)
         for subscription in match.plain:
-            self._put_items(subscription, items)
+            put_items(self.turn, subscription, items)
         for group in match.groups:
             if group.local:
-                self._put_items(self._one_of(group.local), items)
+                put_items(self.turn, self._one_of(group.local), items)
 
     def has_interest(self, account: str, subject: bytes) -> bool:
         """See `ports.Network`."""
@@ -297,7 +273,7 @@ class Router:
         delivered = False
         for subscription in match.plain:
             if echo or subscription.connection is not origin:
-                self._put(subscription, message)
+                put(self.turn, subscription, message)
                 delivered = True
         nodes: dict[str, list[bytes]] = {}
         for group in match.groups:
@@ -305,7 +281,7 @@ class Router:
             if not echo:
                 members = [member for member in members if member.connection is not origin]
             if members:
-                self._put(self._one_of(members), message)
+                put(self.turn, self._one_of(members), message)
                 delivered = True
             elif group.remote:
                 nodes.setdefault(self._node_of(group), []).append(group.name)
@@ -316,71 +292,6 @@ class Router:
             for node, queues in nodes.items():
                 delivered |= mesh.send_message(node, account.name, False, queues, message, origin)
         return delivered
-
-    def _put(self, subscription: Subscription, message: Message) -> None:
-        """Collect a MSG or HMSG for one subscription."""
-        subject, reply, header, payload = message
-        connection = subscription.connection
-        out = connection.out
-        if not out:
-            self.turn.dirty.append(connection)
-        size = len(payload)
-        if header and connection.headers:
-            out += (
-                b"HMSG ",
-                subject,
-                subscription.middle,
-                b"%b %d %d\r\n" % (reply, len(header), len(header) + size)
-                if reply
-                else b"%d %d\r\n" % (len(header), len(header) + size),
-                header,
-                payload,
-                _CRLF,
-            )
-        else:
-            out += (
-                b"MSG ",
-                subject,
-                subscription.middle,
-                b"%b %d\r\n" % (reply, size) if reply else _SIZES[size] if size < 4096 else b"%d\r\n" % size,
-                payload,
-                _CRLF,
-            )
-        connection.out_messages += 1
-        subscription.delivered += 1
-        if subscription.max_messages and subscription.delivered >= subscription.max_messages:
-            connection.end_subscription(subscription)
-
-    def _put_items(
-        self, subscription: Subscription, items: Sequence[tuple[bytes, bytes, bytes, bytes | memoryview]]
-    ) -> None:
-        """Collect a pull consumer's batch for one subscription."""
-        connection = subscription.connection
-        if subscription.max_messages:
-            for subject, reply, header, payload in items:
-                if subscription.sid in connection.subscriptions:
-                    self._put(subscription, (subject, reply, header, bytes(payload)))
-            return
-        out = connection.out
-        if not out:
-            self.turn.dirty.append(connection)
-        middle = subscription.middle
-        pieces: list[Any] = []
-        for subject, reply, header, payload in items:
-            size = len(payload)
-            if header and connection.headers:
-                sizes = b"%d %d\r\n" % (len(header), len(header) + size)
-                gap = b" " if reply else b""
-                pieces += (b"HMSG ", subject, middle, reply, gap, sizes, header, payload, _CRLF)
-            elif reply:
-                sizes = _SIZES[size] if size < 4096 else b"%d\r\n" % size
-                pieces += (b"MSG ", subject, middle, reply, b" ", sizes, payload, _CRLF)
-            else:
-                sizes = _SIZES[size] if size < 4096 else b"%d\r\n" % size
-                pieces += (b"MSG ", subject, middle, sizes, payload, _CRLF)
-        out += pieces
-        subscription.delivered += len(items)
-        connection.out_messages += len(items)
 
     def _undelivered(self, origin: ClientConnection, match: Match[Subscription], reply: bytes) -> None:
         if match is _INVALID:

@@ -119,7 +119,7 @@ class ClientServer:
         self.counts.in_bytes += client.in_bytes
         self.counts.out_messages += client.out_messages
         self.counts.out_bytes += client.out_bytes
-        if client.held_bytes:
+        if client.held.total_bytes:
             self._lingering.add(client)
             self.holding()
 
@@ -186,17 +186,17 @@ class ClientServer:
     @property
     def held_bytes(self) -> int:
         """All that is held for full streams."""
-        return sum(client.held_bytes for client in (*self.clients.values(), *self._lingering))
+        return sum(client.held.total_bytes for client in (*self.clients.values(), *self._lingering))
 
     def _check_held(self) -> None:
         self._held_timer = None
         now_ms = self.clock.monotonic_ms()
         again = False
         for client in (*self.clients.values(), *self._lingering):
-            if client.held_bytes:
+            if client.held.total_bytes:
                 client.refuse_held(now_ms, self.limits.window_wait_ms)
-                again |= client.held_bytes > 0
-        self._lingering = {client for client in self._lingering if client.held_bytes}
+                again |= client.held.total_bytes > 0
+        self._lingering = {client for client in self._lingering if client.held.total_bytes}
         if again:
             self.holding()
 

@@ -1,0 +1,82 @@
+"""What subscribers are sent: MSG and HMSG as pieces, collected per connection and joined once per turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from supercluster.broker.net.subscription import Subscription
+from supercluster.broker.net.turn import Turn
+from supercluster.broker.protocol.frames import Item
+from supercluster.broker.protocol.parser import Message
+
+_CRLF = b"\r\n"
+_USUAL = 4096
+_SIZES = [b"%d\r\n" % size for size in range(_USUAL)]
+"""The usual sizes, already written out as they end a MSG line."""
+
+
+def put(turn: Turn, subscription: Subscription, message: Message) -> None:
+    """Collect one message for one subscription."""
+    subject, reply, header, payload = message
+    connection = subscription.connection
+    out = connection.out
+    if not out:
+        turn.dirty.append(connection)
+    size = len(payload)
+    if header and connection.headers:
+        total = len(header) + size
+        sizes = (
+            b"%b %d %d\r\n" % (reply, len(header), total) if reply else b"%d %d\r\n" % (len(header), total)
+        )
+        out += (b"HMSG ", subject, subscription.middle, sizes, header, payload, _CRLF)
+    else:
+        if reply:
+            sizes = b"%b %d\r\n" % (reply, size)
+        else:
+            sizes = _SIZES[size] if size < _USUAL else b"%d\r\n" % size
+        out += (b"MSG ", subject, subscription.middle, sizes, payload, _CRLF)
+    connection.out_messages += 1
+    subscription.delivered += 1
+    if subscription.max_messages and subscription.delivered >= subscription.max_messages:
+        connection.end_subscription(subscription)
+
+
+def put_plain(turn: Turn, subscription: Subscription, subject: bytes, payload: bytes) -> None:
+    """`put` for what has neither reply nor header, to a subscription without a maximum: acknowledgements."""
+    connection = subscription.connection
+    out = connection.out
+    if not out:
+        turn.dirty.append(connection)
+    size = len(payload)
+    sizes = _SIZES[size] if size < _USUAL else b"%d\r\n" % size
+    out += (b"MSG ", subject, subscription.middle, sizes, payload, _CRLF)
+    connection.out_messages += 1
+    subscription.delivered += 1
+
+
+def put_items(turn: Turn, subscription: Subscription, items: Sequence[Item]) -> None:
+    """Collect a pull consumer's batch for one subscription."""
+    connection = subscription.connection
+    if subscription.max_messages:
+        for subject, reply, header, payload in items:
+            if subscription.sid in connection.subscriptions:
+                put(turn, subscription, (subject, reply, header, bytes(payload)))
+        return
+    out = connection.out
+    if not out:
+        turn.dirty.append(connection)
+    middle = subscription.middle
+    pieces: list[Any] = []
+    for subject, reply, header, payload in items:
+        size = len(payload)
+        gap = b" " if reply else b""
+        if header and connection.headers:
+            sizes = b"%d %d\r\n" % (len(header), len(header) + size)
+            pieces += (b"HMSG ", subject, middle, reply, gap, sizes, header, payload, _CRLF)
+        else:
+            sizes = _SIZES[size] if size < _USUAL else b"%d\r\n" % size
+            pieces += (b"MSG ", subject, middle, reply, gap, sizes, payload, _CRLF)
+    out += pieces
+    subscription.delivered += len(items)
+    connection.out_messages += len(items)

@@ -1,0 +1,95 @@
+"""Keeps links with the brokers whose names are greater than this one's: dials, waits for the loss, dials again.
+
+Attempts are spaced by a bounded, jittered back-off; what is wrong is logged when it changes, not at every attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from supercluster.broker.net.link import Link, LinkConnection
+from supercluster.broker.ports import Channel
+from supercluster.broker.protocol.frames import FrameError
+from supercluster.broker.runtime.resolver import Resolver
+from supercluster.broker.runtime.settings import split_address
+
+if TYPE_CHECKING:
+    from supercluster.broker.net.mesh import Mesh
+
+log = logging.getLogger(__name__)
+
+BACKOFF_FIRST_S = 0.025
+BACKOFF_MAX_S = 1.0
+
+
+class Dialler:
+    """One task per broker that has to be dialled."""
+
+    def __init__(self, mesh: Mesh, resolver: Resolver) -> None:
+        self._mesh = mesh
+        self._resolver = resolver
+        self._peers: dict[str, str] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def set_peers(self, peers: Mapping[str, str]) -> None:
+        """Broker → host:port; brokers that are gone are dialled no more, new addresses are used at the next attempt."""
+        self._peers = dict(peers)
+        for node in list(self._tasks):
+            if node not in peers:
+                self._tasks.pop(node).cancel()
+        for node in peers:
+            if node > self._mesh.facts.node and node not in self._tasks:
+                self._tasks[node] = self._mesh.loop.create_task(self._keep_linked(node))
+
+    async def stop(self) -> None:
+        """Dial no one any more."""
+        tasks = list(self._tasks.values())
+        self._tasks.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _keep_linked(self, node: str) -> None:
+        wait_s = BACKOFF_FIRST_S
+        said = ""
+        while True:
+            try:
+                link = await self._dial(node)
+                wait_s = BACKOFF_FIRST_S
+                said = ""
+                await asyncio.shield(link.down)
+            except (OSError, TimeoutError, FrameError) as error:
+                text = str(error) or type(error).__name__
+                if text != said:
+                    log.warning("no link with %s at %s yet: %s", node, self._peers.get(node), text)
+                    said = text
+            except Exception:
+                log.exception("linking with %s failed in an unexpected way; it is tried again", node)
+            await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
+            wait_s = min(2 * wait_s, BACKOFF_MAX_S)
+
+    async def _dial(self, node: str) -> Link:
+        mesh = self._mesh
+        host, port = split_address(f"peers.{node}", self._peers[node])
+        pair = f"{random.getrandbits(64):016x}"
+        opened: list[LinkConnection] = []
+        try:
+            async with asyncio.timeout(2 * mesh.handshake_s):
+                address = await self._resolver.resolve(host)
+                for channel in (Channel.CONTROL, Channel.BULK):
+                    connection = LinkConnection(mesh, channel, pair, node)
+                    opened.append(connection)
+                    await mesh.loop.create_connection(lambda made=connection: made, address, port)  # type: ignore[misc]
+                    await connection.greeted
+        except BaseException:
+            for connection in opened:
+                connection.close("the attempt to link was given up")
+            raise
+        control, bulk = opened
+        if control.closed or bulk.closed:
+            raise ConnectionError("connection lost while linking")
+        return mesh.up(control, bulk)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.broker.jetstream.consumer_story import SECOND, Source, Story
 
@@ -171,6 +171,12 @@ class Run:
 
 @pytest.mark.covers("MV-10", "SF-2")
 @settings(max_examples=300, deadline=None)
+@example(CONFIGS[1], [("pull", 2), ("purge", 1), ("commit", 0)])
+@example(CONFIGS[1], [("pull", 1), ("remove", 0)])
+@example(CONFIGS[0], [("pull", 1), ("purge", 1)])
+@example(CONFIGS[3], [("pull", 1), ("wait", 1), ("ack", 0), ("purge", 2)])
+@example(CONFIGS[4], [("pull", 1), ("remove", 0), ("purge", 0), ("commit", 0)])
+@example(CONFIGS[1], [("pull", 3), ("wait", 2), ("purge", 2), ("pull", 1), ("purge", 1)])
 @given(st.sampled_from(CONFIGS), STEPS)
 def test_a_consumer_keeps_its_promises(config: dict[str, Any], steps: list[tuple[str, int]]) -> None:
     run = Run(config)

@@ -156,21 +156,20 @@ class ConsumerState:
         numbers = range(self.delivered_cseq + 1, self.delivered_cseq + 1 + len(seqs))
         self.delivered_cseq += len(seqs)
         self.last_delivered_ns = max(self.last_delivered_ns, op.time_ns)
-        if seqs and seqs[0] <= self.delivered_sseq:
+        purged = bisect_right(seqs, self.delivered_sseq) if seqs and seqs[0] <= self.delivered_sseq else 0
+        if purged:
             # A purge came between: those messages took their numbers, but there is nothing to acknowledge.
-            kept = bisect_right(seqs, self.delivered_sseq)
-            seqs, numbers = seqs[kept:], numbers[kept:]
-        if not seqs:
-            self._raise_floor()
-            return ()
-        self.delivered_sseq = seqs[-1]
-        if self.last_seqs and self.delivered_sseq >= self.last_seqs[-1]:
-            self.last_seqs = ()
+            seqs, numbers = seqs[purged:], numbers[purged:]
+        if seqs:
+            self.delivered_sseq = seqs[-1]
+            if self.last_seqs and self.delivered_sseq >= self.last_seqs[-1]:
+                self.last_seqs = ()
         if not self.config.needs_ack:
             self.ack_floor_cseq, self.ack_floor_sseq = self.delivered_cseq, self.delivered_sseq
             return seqs
         due_ns = op.time_ns + self.config.wait_ns(1)
         self.pending.update(zip(seqs, zip(numbers, repeat(due_ns)), strict=False))
+        self._raise_floor()
         return ()
 
     def _redelivered(self, op: Op) -> None:
@@ -182,6 +181,7 @@ class ConsumerState:
             if waiting is not None:
                 times = deliveries[seq] = deliveries.get(seq, 1) + 1
                 pending[seq] = (waiting[0], op.time_ns + wait_ns(times))
+        self._raise_floor()
 
     def _wait_until(self, op: Op, due_ns: int) -> None:
         pending = self.pending
@@ -196,7 +196,7 @@ class ConsumerState:
         if deliveries:
             for seq in settled:
                 deliveries.pop(seq, None)
-        if settled and op.kind != OpKind.EXHAUSTED:
+        if op.kind != OpKind.EXHAUSTED:
             self.last_ack_ns = max(self.last_ack_ns, op.time_ns)
         self._raise_floor()
         return settled

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 import aiohttp
-from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from supercluster.api import API_VERSION
 from supercluster.app.kubeconfig import Connection
@@ -86,7 +86,7 @@ class KubeClient:
         """
         retrying = AsyncRetrying(
             stop=stop_after_attempt(ATTEMPTS_MAX if repeatable else 1),
-            wait=wait_exponential_jitter(initial=0.1, max=2, jitter=0.1),
+            wait=wait_random_exponential(multiplier=0.1, max=2),
             retry=retry_if_exception(lambda error: isinstance(error, KubeError) and error.status in _PASSING),
             reraise=True,
         )

@@ -1,0 +1,214 @@
+"""Both command lines: help that explains, exit codes that mean something, messages that name what is wrong."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from supercluster.app import applying, cli, processes, settings, showing
+from supercluster.app.applying import ManifestError
+
+STREAM = "apiVersion: supercluster.dev/v1alpha1\nkind: Stream\nmetadata: {name: flights}\nspec: {}\n"
+
+
+def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environ = {k: v for k, v in os.environ.items() if k != "KUBECONFIG"}
+    return subprocess.run(
+        [sys.executable, "-m", module, *arguments], capture_output=True, text=True, timeout=60, env=environ
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        ("supercluster.app.cli", ("dev up", "apply", "status", "exit codes")),
+        ("supercluster.app.main", ("--namespace", "--kubeconfig", "exit codes", "Lease")),
+    ],
+)
+def test_help_explains_and_ends_with_zero(module: str, words: tuple[str, ...]) -> None:
+    done = run(module, "--help")
+    assert done.returncode == 0
+    assert all(word in done.stdout for word in words)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("apply",), "--filename"),
+        (("nonsense",), "nonsense"),
+        (("dev", "up", "--port", "99999"), "99999"),
+        (("status", "--timeout", "soon"), "soon"),
+    ],
+)
+def test_wrong_arguments_end_with_two_and_are_named(arguments: tuple[str, ...], word: str) -> None:
+    done = run("supercluster.app.cli", *arguments)
+    assert done.returncode == 2
+    assert word in done.stderr
+
+
+def test_version_is_printed() -> None:
+    assert run("supercluster.app.cli", "version").stdout.strip()
+
+
+def test_a_missing_kubeconfig_is_named_with_what_would_help(tmp_path: Path) -> None:
+    missing = tmp_path / "none"
+    for module, arguments in (
+        ("supercluster.app.cli", ("status", "--kubeconfig", str(missing))),
+        ("supercluster.app.main", ("--kubeconfig", str(missing))),
+    ):
+        done = run(module, *arguments)
+        assert done.returncode == 2
+        assert str(missing) in done.stderr
+        assert "supercluster dev up" in done.stderr
+
+
+def test_a_server_that_is_away_ends_with_one(tmp_path: Path) -> None:
+    config = tmp_path / "kubeconfig"
+    config.write_text(
+        "current-context: a\ncontexts: [{name: a, context: {cluster: a}}]\n"
+        "clusters: [{name: a, cluster: {server: 'http://127.0.0.1:9'}}]\n"
+    )
+    done = run("supercluster.app.cli", "status", "--kubeconfig", str(config))
+    assert done.returncode == 1
+    assert "http://127.0.0.1:9" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("kind: [", "not YAML"),
+        ("just text", "a manifest is a mapping"),
+        ("kind: Stream\nmetadata: {name: a}", "apiVersion is missing"),
+        ("apiVersion: v1\nmetadata: {name: a}", "kind is missing"),
+        ("apiVersion: v1\nkind: Stream", "metadata.name is missing"),
+        (f"{STREAM}---\nnonsense", "document 2"),
+    ],
+)
+def test_an_unreadable_manifest_is_named_with_what_is_wrong(
+    tmp_path: Path, text: str, complaint: str
+) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(text)
+    with pytest.raises(ManifestError, match=complaint) as caught:
+        applying.read([str(file)], io.StringIO())
+    assert str(file) in str(caught.value)
+
+
+def test_manifests_come_from_files_folders_and_standard_input(tmp_path: Path) -> None:
+    (tmp_path / "b.yaml").write_text(STREAM)
+    (tmp_path / "a.json").write_text(
+        '{"kind": "List", "items": [{"apiVersion": "v1", "kind": "A", "metadata": {"name": "x"}}]}'
+    )
+    (tmp_path / "notes.txt").write_text("not a manifest")
+    found = applying.read([str(tmp_path), "-"], io.StringIO(f"---\n{STREAM}---\n"))
+    assert [document.label for document in found] == [
+        "a/x",
+        "stream.supercluster.dev/flights",
+        "stream.supercluster.dev/flights",
+    ]
+
+
+def test_an_empty_folder_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ManifestError, match="no file in it"):
+        applying.read([str(tmp_path)], io.StringIO())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "lease"),
+    [
+        ([], {}, "default"),
+        (["-n", "a,b", "-n", "c"], {}, "a"),
+        (["-n", "a"], {"POD_NAMESPACE": "ops"}, "ops"),
+        (["--lease-namespace", "x"], {"POD_NAMESPACE": "ops"}, "x"),
+    ],
+)
+def test_the_lease_lives_where_the_operator_does(
+    arguments: list[str], environ: dict[str, str], lease: str
+) -> None:
+    parsed = settings.parse(arguments, environ)
+    assert parsed.lease_namespace == lease
+    assert parsed.namespaces == (
+        ("a", "b", "c") if "a,b" in arguments else ("a",) if "-n" in arguments else ()
+    )
+
+
+@pytest.mark.parametrize("text", ["", "8080", "host:", "host:99999", "a b"])
+def test_a_wrong_listen_address_is_refused(text: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        settings.parse(["--listen", text], {})
+    assert ended.value.code == 2
+
+
+def test_every_setting_has_a_meaning_written_down() -> None:
+    assert settings.parse([], {"POD_NAME": "me"}).identity == "me"
+    assert settings.parse(["--listen", "[::1]:0"], {}).listen_host == "::1"
+
+
+def test_a_process_is_ended_only_while_it_is_the_one_that_was_started(tmp_path: Path) -> None:
+    sleeper = [sys.executable, "-c", "import time; time.sleep(60)"]
+    process = processes.start(sleeper, tmp_path / "log", os.environ)
+    assert processes.is_alive(process)
+    stranger = processes.Process(process.pid, process.started_ticks + 1, process.log)
+    assert not processes.is_alive(stranger)
+    assert not processes.end(stranger, 1)
+    assert processes.is_alive(process)
+    assert processes.end(process, 5)
+    assert not processes.is_alive(process)
+    assert not processes.end(process, 1)
+
+
+def test_a_process_that_ignores_the_polite_signal_is_killed(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
+    process = processes.start([sys.executable, "-c", code], log, os.environ)
+    while not log.read_text().startswith("deaf"):
+        assert processes.is_alive(process)
+    assert processes.end(process, 0.2)
+    assert not processes.is_alive(process)
+
+
+def body(ready: str, generation: int = 1, observed: int = 1) -> dict[str, object]:
+    return {
+        "metadata": {"name": "flights", "namespace": "ns", "generation": generation},
+        "spec": {"replicas": 3},
+        "status": {
+            "readyReplicas": 2,
+            "conditions": [
+                {
+                    "type": "Ready",
+                    "status": ready,
+                    "reason": "R",
+                    "message": "m",
+                    "observedGeneration": observed,
+                },
+                {"type": "Unwise", "status": "True", "reason": "EvenReplicas", "message": "odd is better"},
+            ],
+        },
+    }
+
+
+def test_ready_counts_only_for_the_spec_as_it_is_now() -> None:
+    assert showing.is_ready(body("True"))
+    assert not showing.is_ready(body("True", generation=2))
+    assert not showing.is_ready(body("False"))
+    assert not showing.is_ready({"metadata": {"name": "new", "generation": 1}})
+
+
+def test_the_table_shows_what_is_wanting() -> None:
+    text = showing.table({"Stream": [body("True")], "Cluster": [body("False")]}, with_namespace=True)
+    header, stream, cluster = text.splitlines()
+    assert header.split() == ["KIND", "NAMESPACE", "NAME", "READY", "STATE", "NOTE"]
+    assert "2/3 replicas" in stream
+    assert "Unwise: EvenReplicas: odd is better" in stream
+    assert "Ready: R: m" in cluster
+
+
+def test_exit_codes_are_in_the_help() -> None:
+    text = cli.parser().format_help()
+    for code in (cli.EXIT_OK, cli.EXIT_FAILED, cli.EXIT_USAGE, cli.EXIT_NOT_READY):
+        assert f"\n  {code}  " in text

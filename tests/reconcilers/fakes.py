@@ -1,0 +1,220 @@
+"""Kubernetes, brokers and a clock for tests: small, exact about what reconcilers rely on, and able to fail on request."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import heapq
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tests.reconcilers.builders import merge
+
+from supercluster.reconcilers.observe.cache import ObjectCache, is_ours
+from supercluster.reconcilers.planners.plan import Note
+from supercluster.reconcilers.ports import BrokersRefusedError, BrokerTarget, Json, KubeError
+
+
+class FakeKube:
+    """Objects in a dictionary, with versions, finalizers and conflicts."""
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[str, str, str], Json] = {}
+        self.events: list[Note] = []
+        self.calls: list[str] = []
+        self.fail_next: list[KubeError] = []
+        self._version = 100
+
+    def put(self, body: Mapping[str, Any]) -> Json:
+        """Store an object as the API server would."""
+        stored = copy.deepcopy(dict(body))
+        metadata = stored["metadata"]
+        key = (stored["kind"], metadata["namespace"], metadata["name"])
+        before = self.objects.get(key)
+        if before is not None and _without_version(before) == _without_version(stored):
+            return copy.deepcopy(before)
+        self._version += 1
+        metadata["resourceVersion"] = str(self._version)
+        metadata.setdefault(
+            "uid", before["metadata"]["uid"] if before else f"uid-{metadata['name']}-{self._version}"
+        )
+        metadata.setdefault("creationTimestamp", f"2026-01-01T00:00:{self._version % 60:02d}Z")
+        metadata["generation"] = (
+            before["metadata"]["generation"] + (before.get("spec") != stored.get("spec")) if before else 1
+        )
+        if metadata.get("deletionTimestamp") and not metadata.get("finalizers"):
+            del self.objects[key]
+        else:
+            self.objects[key] = stored
+        return copy.deepcopy(stored)
+
+    def _enter(self, call: str) -> None:
+        self.calls.append(call)
+        if self.fail_next:
+            raise self.fail_next.pop(0)
+
+    async def get(self, api_version: str, kind: str, namespace: str, name: str) -> Json | None:
+        self._enter(f"get {kind} {name}")
+        return copy.deepcopy(self.objects.get((kind, namespace, name)))
+
+    async def apply(self, manifest: Mapping[str, Any]) -> Json:
+        metadata = manifest["metadata"]
+        self._enter(f"apply {manifest['kind']} {metadata['name']}")
+        before = self.objects.get((manifest["kind"], metadata["namespace"], metadata["name"]), {})
+        return self.put(merge(before, manifest))
+
+    async def create(self, manifest: Mapping[str, Any]) -> Json:
+        metadata = manifest["metadata"]
+        self._enter(f"create {manifest['kind']} {metadata['name']}")
+        if (manifest["kind"], metadata["namespace"], metadata["name"]) in self.objects:
+            raise KubeError(409, "AlreadyExists", f"{metadata['name']} exists")
+        return self.put(manifest)
+
+    async def replace(self, manifest: Mapping[str, Any]) -> Json:
+        metadata = manifest["metadata"]
+        self._enter(f"replace {manifest['kind']} {metadata['name']}")
+        self._check_version((manifest["kind"], metadata["namespace"], metadata["name"]), metadata)
+        return self.put(manifest)
+
+    async def merge_patch(
+        self,
+        api_version: str,
+        kind: str,
+        namespace: str,
+        name: str,
+        patch: Mapping[str, Any],
+        *,
+        status: bool = False,
+    ) -> Json:
+        self._enter(f"patch {'status of ' if status else ''}{kind} {name}")
+        key = (kind, namespace, name)
+        if key not in self.objects:
+            raise KubeError(404, "NotFound", f"{name} not found")
+        assert status or "status" not in patch, "status is a subresource"
+        assert "spec" not in patch, "the operator never writes to spec"
+        self._check_version(key, patch.get("metadata", {}))
+        return self.put(merge(self.objects[key], patch))
+
+    def _check_version(self, key: tuple[str, str, str], metadata: Mapping[str, Any]) -> None:
+        there = self.objects[key]["metadata"]["resourceVersion"]
+        if metadata.get("resourceVersion", there) != there:
+            raise KubeError(409, "Conflict", "the object has been modified")
+
+    async def delete(self, api_version: str, kind: str, namespace: str, name: str, uid: str) -> None:
+        self._enter(f"delete {kind} {name}")
+        there = self.objects.get((kind, namespace, name))
+        if there is not None and there["metadata"]["uid"] == uid:
+            del self.objects[(kind, namespace, name)]
+
+    async def emit(self, regarding: Mapping[str, Any], note: Note) -> None:
+        self.events.append(note)
+
+    def show(self, cache: ObjectCache) -> None:
+        """What watches would tell: everything as it is now."""
+        for key in cache.all_keys():
+            if (key.kind, key.namespace, key.name) not in self.objects:
+                known = cache.get(key.kind, key.namespace, key.name)
+                assert known is not None
+                cache.remove(known)
+        for body in self.objects.values():
+            if is_ours(body):
+                cache.put(copy.deepcopy(body))
+
+
+def _without_version(body: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = {k: v for k, v in body["metadata"].items() if k not in ("resourceVersion", "generation")}
+    return {**body, "metadata": metadata}
+
+
+class FakeBrokers:
+    """Streams in a dictionary, with three healthy replicas each."""
+
+    def __init__(self) -> None:
+        self.streams: dict[str, Json] = {}
+        self.calls: list[str] = []
+        self.created: list[str] = []
+        self.fail: Callable[[str], Exception | None] = lambda _: None
+
+    def _enter(self, call: str) -> None:
+        self.calls.append(call)
+        error = self.fail(call)
+        if error is not None:
+            raise error
+
+    async def stream_info(self, target: BrokerTarget, name: str) -> Json | None:
+        self._enter("info")
+        if name not in self.streams:
+            return None
+        config = self.streams[name]
+        others = [f"east-{n}" for n in range(1, config["num_replicas"])]
+        return {
+            "config": copy.deepcopy(config),
+            "state": {"messages": 4, "bytes": 40, "first_seq": 1, "last_seq": 4, "consumer_count": 0},
+            "cluster": {
+                "name": "east",
+                "leader": "east-0",
+                "replicas": [{"name": other, "current": True, "lag": 0} for other in others],
+            },
+        }
+
+    async def create_stream(self, target: BrokerTarget, config: Mapping[str, Any]) -> Json:
+        self._enter("create")
+        if config["name"] in self.streams:
+            raise BrokersRefusedError(400, 10058, "stream name already in use with a different configuration")
+        self.streams[config["name"]] = copy.deepcopy(dict(config))
+        self.created.append(config["name"])
+        return {"config": config}
+
+    async def update_stream(self, target: BrokerTarget, config: Mapping[str, Any]) -> Json:
+        self._enter("update")
+        self.streams[config["name"]] = copy.deepcopy(dict(config))
+        return {"config": config}
+
+    async def delete_stream(self, target: BrokerTarget, name: str) -> None:
+        self._enter("delete")
+        self.streams.pop(name, None)
+
+    async def stream_infos(self, target: BrokerTarget) -> list[Json]:
+        self._enter("list")
+        found = [await self.stream_info(target, name) for name in self.streams]
+        return [info for info in found if info is not None]
+
+
+class VirtualClock:
+    """Time that passes only when the test says so, and then at once."""
+
+    def __init__(self) -> None:
+        self.ms = 0
+        self._sleepers: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._count = 0
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC) + timedelta(milliseconds=self.ms)
+
+    def monotonic_s(self) -> float:
+        return self.ms / 1000
+
+    async def sleep_ms(self, ms: int) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._count += 1
+        heapq.heappush(self._sleepers, (self.ms + ms, self._count, future))
+        await future
+
+    async def advance(self, ms: int) -> None:
+        """Let time pass; whoever wakes up runs before later sleepers do."""
+        end = self.ms + ms
+        await settle()
+        while self._sleepers and self._sleepers[0][0] <= end:
+            due, _, future = heapq.heappop(self._sleepers)
+            self.ms = max(self.ms, due)
+            if not future.done():
+                future.set_result(None)
+            await settle()
+        self.ms = end
+
+
+async def settle() -> None:
+    """Let everything run that can run without time passing."""
+    for _ in range(50):
+        await asyncio.sleep(0)

@@ -1,0 +1,336 @@
+"""Whole rounds against a fake API server and fake brokers: from nothing to ready, drift, failures, kills (OP-2, OP-4)."""
+
+from __future__ import annotations
+
+import copy
+import json
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from tests.reconcilers.builders import DEFAULTS, condition
+from tests.reconcilers.fakes import FakeBrokers, FakeKube, VirtualClock
+
+from supercluster.reconcilers.execute.executor import Executor
+from supercluster.reconcilers.handlers.rounds import Rounds
+from supercluster.reconcilers.observe.cache import ObjectCache
+from supercluster.reconcilers.planners.stream_config import META_RESOURCE
+from supercluster.reconcilers.ports import (
+    BrokersRefusedError,
+    BrokersUnreachableError,
+    Key,
+    KubeError,
+)
+from supercluster.reconcilers.worker import Outcome
+
+NS = "demo-ns"
+DELETED = {"deletionTimestamp": "2026-01-02T00:00:00Z"}
+SC, CLUSTER, STREAM = (
+    Key("SuperCluster", NS, "demo"),
+    Key("Cluster", NS, "east"),
+    Key("Stream", NS, "flights"),
+)
+
+
+class World:
+    """A namespace, its brokers, and an operator that can be killed at any call and started again."""
+
+    def __init__(self) -> None:
+        self.kube, self.brokers, self.clock = FakeKube(), FakeBrokers(), VirtualClock()
+        self.passwords = 0
+        self.restart()
+        self.declare("SuperCluster", "demo")
+        self.declare("Cluster", "east", superCluster="demo")
+        self.declare("Stream", "flights", superCluster="demo", subjects=["flights.>"])
+
+    def restart(self) -> None:
+        """A new process: it knows nothing but what it can see."""
+        self.cache = ObjectCache()
+        executor = Executor(self.kube, self.brokers, self.cache, self._password)
+        self.rounds = Rounds(self.kube, self.brokers, self.cache, executor, self.clock, DEFAULTS)
+
+    def change(self, kind: str, name: str, edit: Callable[[Any], None]) -> None:
+        """Somebody changes an object."""
+        body = copy.deepcopy(self.kube.objects[(kind, NS, name)])
+        edit(body)
+        self.kube.put(body)
+
+    def delete(self, key: Key) -> None:
+        """Somebody asks for a deletion; finalizers hold it up."""
+        self.change(key.kind, key.name, lambda body: body["metadata"].update(DELETED))
+
+    def _password(self) -> str:
+        self.passwords += 1
+        return f"secret-{self.passwords}"
+
+    def declare(self, kind: str, name: str, **spec: Any) -> None:
+        self.kube.put(
+            {
+                "apiVersion": "supercluster.dev/v1alpha1",
+                "kind": kind,
+                "metadata": {"name": name, "namespace": NS},
+                "spec": spec,
+            }
+        )
+
+    async def round(self, key: Key) -> Outcome:
+        self.kube.show(self.cache)
+        return await self.rounds.reconcile(key)
+
+    async def converge(self) -> None:
+        """Rounds of everything, pods started by hand, until nothing is written any more."""
+        for _ in range(10):
+            calls = len(self.kube.calls)
+            for key in (SC, CLUSTER, STREAM):
+                await self.round(key)
+            self.start_pods()
+            if not [call for call in self.kube.calls[calls:] if not call.startswith("get")]:
+                return
+        raise AssertionError(f"does not converge: {self.kube.calls[-20:]}")
+
+    def start_pods(self) -> None:
+        stateful_set = self.kube.objects.get(("StatefulSet", NS, "east"))
+        if stateful_set is None:
+            return
+        self.kube.put({**stateful_set, "status": {"updateRevision": "r1", "observedGeneration": 1}})
+        for number in range(stateful_set["spec"]["replicas"]):
+            self.kube.put(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Pod",
+                    "metadata": {
+                        "name": f"east-{number}",
+                        "namespace": NS,
+                        "labels": {
+                            **stateful_set["spec"]["template"]["metadata"]["labels"],
+                            "controller-revision-hash": "r1",
+                        },
+                    },
+                    "spec": {"nodeName": f"node-{number}"},
+                    "status": {
+                        "podIP": f"127.77.0.{number}",
+                        "conditions": [{"type": "Ready", "status": "True"}],
+                    },
+                }
+            )
+
+    def status(self, key: Key) -> Mapping[str, Any]:
+        status: Mapping[str, Any] = self.kube.objects[(key.kind, key.namespace, key.name)].get("status", {})
+        return status
+
+    def secret(self, name: str) -> dict[str, str]:
+        data = self.kube.objects[("Secret", NS, name)]["data"]
+        return {key: b64decode(value).decode() for key, value in data.items()}
+
+    def told(self) -> list[str]:
+        return [str(note.reason) for note in self.kube.events]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+async def test_from_manifests_to_ready(world: World) -> None:
+    await world.converge()
+    for key in (SC, CLUSTER, STREAM):
+        assert condition(world.status(key), "Ready")["status"] == "True", key
+        assert condition(world.status(key), "Synced")["status"] == "True", key
+    assert world.brokers.streams["flights"]["metadata"][META_RESOURCE] == f"{NS}/flights"
+    assert {kind for kind, _, _ in world.kube.objects} >= {"StatefulSet", "Service", "ConfigMap", "Secret"}
+    users = json.loads(world.secret("demo-credentials")["users.json"])["users"]
+    assert [(user["user"], user["role"], user["account"]) for user in users] == [
+        ("app", "client", "$G"),
+        ("operator", "operator", "$G"),
+    ]
+    route = json.loads(world.secret("demo-credentials")["cluster.json"])
+    assert route["accept"] == [route["send"]]
+    client = world.secret("demo-client")
+    assert client["password"] == users[0]["password"]
+    assert client["url"] == "nats://east.demo-ns.svc:4222"
+
+
+@pytest.mark.covers("OP-2")
+async def test_a_converged_world_is_only_read(world: World) -> None:
+    await world.converge()
+    writes = [call for call in world.kube.calls if not call.startswith("get")]
+    asked = len(world.brokers.calls)
+    for key in (SC, CLUSTER, STREAM):
+        await world.round(key)
+    assert [call for call in world.kube.calls if not call.startswith("get")] == writes
+    assert world.brokers.calls[asked:] == ["info"]
+
+
+@pytest.mark.covers("OP-2")
+async def test_no_annotation_or_label_is_put_on_users_objects(world: World) -> None:
+    await world.converge()
+    for key in (SC, CLUSTER, STREAM):
+        metadata = world.kube.objects[(key.kind, NS, key.name)]["metadata"]
+        assert not metadata.keys() & {"annotations", "labels"}
+
+
+@pytest.mark.covers("OP-2")
+async def test_drift_on_both_sides_is_repaired_with_an_event(world: World) -> None:
+    await world.converge()
+    world.change("StatefulSet", "east", lambda body: body["spec"].update(replicas=0))
+    world.brokers.streams["flights"]["max_msgs"] = 1
+    world.kube.events.clear()
+    await world.converge()
+    assert world.kube.objects[("StatefulSet", NS, "east")]["spec"]["replicas"] == 3
+    assert world.brokers.streams["flights"]["max_msgs"] == -1
+    assert world.told().count("DriftRepaired") == 2
+    del world.brokers.streams["flights"]
+    await world.converge()
+    assert "flights" in world.brokers.streams
+    assert "StreamLost" in world.told()
+
+
+@pytest.mark.covers("SF-23")
+async def test_streams_that_nobody_declared_are_left_alone(world: World) -> None:
+    world.brokers.streams["mine"] = {"name": "mine", "subjects": ["mine"], "num_replicas": 1}
+    await world.converge()
+    world.delete(STREAM)
+    await world.round(STREAM)
+    assert world.brokers.streams["mine"] == {"name": "mine", "subjects": ["mine"], "num_replicas": 1}
+
+
+@pytest.mark.covers("OP-5")
+@pytest.mark.parametrize(("policy", "stays"), [("Retain", True), ("Delete", False)])
+async def test_deleting_a_stream_does_what_its_policy_says(world: World, policy: str, stays: bool) -> None:
+    world.change("Stream", "flights", lambda body: body["spec"].update(deletionPolicy=policy))
+    await world.converge()
+    world.delete(STREAM)
+    await world.round(STREAM)
+    assert ("Stream", NS, "flights") not in world.kube.objects
+    assert ("flights" in world.brokers.streams) is stays
+    if stays:
+        assert META_RESOURCE not in world.brokers.streams["flights"]["metadata"]
+
+
+class KilledError(Exception):
+    """The process ends here."""
+
+
+@pytest.mark.covers("OP-4")
+async def test_an_operator_killed_at_any_call_is_taken_over_without_loss() -> None:
+    whole = World()
+    await whole.converge()
+    total = len(whole.kube.calls) + len(whole.brokers.calls)
+    for fatal in range(total):
+        world = World()
+        left = fatal
+
+        def count(_: str, world: World = world) -> Exception | None:
+            nonlocal left
+            left -= 1
+            return KilledError() if left == -1 else None
+
+        enter = world.kube._enter
+
+        def enter_or_die(call: str, count: Any = count, enter: Any = enter) -> None:
+            error = count(call)
+            if error is not None:
+                raise error
+            enter(call)
+
+        world.kube._enter = enter_or_die  # type: ignore[method-assign]
+        world.brokers.fail = count
+        try:
+            await world.converge()
+        except KilledError:
+            world.restart()
+        await world.converge()
+        assert condition(world.status(STREAM), "Ready")["status"] == "True", f"killed at call {fatal}"
+        users = json.loads(world.secret("demo-credentials")["users.json"])["users"]
+        assert len(users) == 2, f"killed at call {fatal}"
+        assert world.brokers.created == ["flights"], f"killed at call {fatal}"
+
+
+async def test_a_stale_look_is_taken_again_without_a_word(world: World) -> None:
+    world.kube.fail_next.append(KubeError(409, "Conflict", "modified"))
+    outcome = await world.round(SC)
+    assert outcome.failed
+    assert world.kube.events == []
+    await world.converge()
+
+
+async def test_a_server_error_is_told_and_tried_again(world: World) -> None:
+    world.kube.show(world.cache)
+    world.kube.fail_next.append(KubeError(500, "InternalError", "disk full"))
+    outcome = await world.rounds.reconcile(SC)
+    assert outcome.failed
+    assert world.told() == ["StepFailed"]
+    assert "disk full" in world.kube.events[0].message
+
+
+async def test_words_of_the_brokers_become_a_condition(world: World) -> None:
+    await world.converge()
+    del world.brokers.streams["flights"]
+    refusal = BrokersRefusedError(400, 10065, "subjects overlap with an existing stream")
+    world.brokers.fail = lambda call: refusal if call == "create" else None
+    outcome = await world.round(STREAM)
+    assert outcome.failed
+    accepted = condition(world.status(STREAM), "Accepted")
+    assert (accepted["status"], accepted["reason"]) == ("False", "RefusedByBrokers")
+    assert "overlap" in accepted["message"]
+    world.brokers.fail = lambda _: None
+    await world.converge()
+    assert condition(world.status(STREAM), "Accepted")["status"] == "True"
+
+
+async def test_silent_brokers_are_waited_for(world: World) -> None:
+    await world.converge()
+    world.brokers.fail = lambda _: BrokersUnreachableError("time-out")
+    await world.round(STREAM)
+    assert condition(world.status(STREAM), "Ready")["reason"] == "BrokersUnreachable"
+    assert world.status(STREAM)["leader"] == "east-0"
+
+
+async def test_brokers_that_ignore_a_field_do_not_make_a_busy_loop(world: World) -> None:
+    await world.converge()
+    world.brokers.streams["flights"]["max_msgs"] = 1
+
+    async def stubborn(target: Any, config: Mapping[str, Any]) -> dict[str, Any]:
+        world.brokers.calls.append("update")
+        return {"config": {**config, "max_msgs": 1}}
+
+    world.brokers.update_stream = stubborn  # type: ignore[method-assign]
+    outcome = await world.round(STREAM)
+    assert outcome.failed
+    assert world.brokers.calls.count("update") == 1
+    assert "max_msgs" in condition(world.status(STREAM), "Accepted")["message"]
+
+
+async def test_an_object_of_somebody_else_is_not_taken_over(world: World) -> None:
+    world.kube.put(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "east-config", "namespace": NS},
+            "data": {"a": "b"},
+        }
+    )
+    await world.round(SC)
+    await world.round(CLUSTER)
+    assert world.kube.objects[("ConfigMap", NS, "east-config")]["data"] == {"a": "b"}
+    accepted = condition(world.status(CLUSTER), "Accepted")
+    assert accepted["status"] == "False"
+    assert "was not made by" in accepted["message"]
+
+
+async def test_an_object_that_does_not_fit_the_schema_says_so(world: World) -> None:
+    world.declare("Stream", "odd", superCluster="demo", subjects=["a"], replicas="many")
+    await world.round(Key("Stream", NS, "odd"))
+    accepted = condition(world.status(Key("Stream", NS, "odd")), "Accepted")
+    assert accepted["reason"] == "InvalidObject"
+    assert "spec.replicas" in accepted["message"]
+
+
+async def test_a_password_that_is_there_is_never_made_anew(world: World) -> None:
+    await world.converge()
+    before = json.loads(world.secret("demo-credentials")["users.json"])["users"]
+    world.change("Secret", "demo-credentials", lambda body: body["data"].pop("cluster.json"))
+    await world.converge()
+    assert json.loads(world.secret("demo-credentials")["users.json"])["users"] == before
+    assert "cluster.json" in world.secret("demo-credentials")

@@ -79,10 +79,12 @@ class FileLog(EntryLog):
 
     def checkpoint_due(self) -> bool:
         newest = self._checkpoints.newest
-        return any(
-            segment.full and newest < segment.last_index <= self._commit_index
-            for segment in reversed(self._segments.all[-2:])
-        )
+        for segment in reversed(self._segments.all):
+            if segment.last_index <= newest:
+                return False
+            if segment.full and segment.last_index <= self._commit_index:
+                return True
+        return False
 
     def save_checkpoint(self, index: int, state: bytes) -> None:
         self._guard()

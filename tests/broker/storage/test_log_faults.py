@@ -1,0 +1,501 @@
+"""Disks that fill up, fail, tear and rot: what a log makes of each."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from tests.simulator.disk import CrashNow, SimDisk
+
+from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
+from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.storage.log import FileLog
+from supercluster.broker.storage.naming import HARD_STATE, NOTES
+from supercluster.broker.storage.options import Fsync, LogOptions, Stop
+from supercluster.broker.storage.recovery import Recovery, Verdict, open_log
+from supercluster.broker.storage.segment import SEGMENT_HEAD_BYTES
+from supercluster.broker.storage.slots import SLOT_BYTES, SlotFile
+from supercluster.broker.storage.space import Space
+
+DIRECTORY = "groups/g"
+OPTIONS = LogOptions(segment_bytes=1000, cache_bytes=0)
+ALWAYS = LogOptions(segment_bytes=1000, cache_bytes=0, fsync=Fsync.ALWAYS)
+RECORD_BYTES = 148
+ALL = 1 << 30
+
+
+def batch(index: int, term: int = 1) -> Entry:
+    return make_entry(
+        index=index,
+        term=term,
+        kind=EntryKind.BATCH,
+        time_ns=index,
+        first_seq=index,
+        count=1,
+        payload=bytes([index]) * 100,
+    )
+
+
+def open_(disk: SimDisk, options: LogOptions = OPTIONS, stop: Stop = Stop.KILLED) -> tuple[FileLog, Recovery]:
+    return open_log(disk, DIRECTORY, options, stop)
+
+
+def filled(disk: SimDisk, count: int, options: LogOptions = OPTIONS, *, commit: int | None = None) -> FileLog:
+    log, _ = open_(disk, options)
+    for index in range(1, count + 1):
+        log.append([batch(index)])
+    log.note_commit(count if commit is None else commit)
+    log.tick(0)
+    return log
+
+
+def segments(disk: SimDisk) -> list[str]:
+    return [path for path in disk.paths() if path.endswith(".seg") and "quarantine" not in path]
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    return SimDisk(random.Random(11))
+
+
+# ---- writes that fail -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("SF-18")
+def test_nothing_of_an_append_stays_when_the_disk_is_full(disk: SimDisk) -> None:
+    log = filled(disk, 3)
+    disk.capacity_bytes -= disk.free_bytes() - 200  # One record and a part of the next.
+    with pytest.raises(DiskError, match="no space left"):
+        log.append([batch(4), batch(5)])
+    assert (log.last_index, log.failed) == (3, None)
+    disk.capacity_bytes += 1000
+    log.append([batch(4)])
+    disk.crash()
+    log, report = open_(disk)
+    assert report.verdict is Verdict.CLEAN
+    assert log.entries(1, 9, ALL) == [batch(index) for index in range(1, 5)]
+
+
+@pytest.mark.covers("SF-18")
+def test_a_segment_that_cannot_be_begun_leaves_nothing(disk: SimDisk) -> None:
+    log = filled(disk, 7)  # 64 + 7 * 148 bytes: the first segment is full.
+    disk.capacity_bytes -= disk.free_bytes() - 10
+    with pytest.raises(DiskError, match="no space left"):
+        log.append([batch(8)])
+    assert len(segments(disk)) == 1
+    disk.capacity_bytes += 10_000
+    log.append([batch(8)])
+    assert log.entries(7, 9, ALL) == [batch(7), batch(8)]
+
+
+def test_a_log_that_cannot_take_a_failed_write_back_refuses_everything(disk: SimDisk) -> None:
+    log = filled(disk, 3)
+    disk.failing_writes = disk.failing_truncates = 1
+    with pytest.raises(DiskError, match="input/output error"):
+        log.append([batch(4)])
+    for act in (
+        lambda: log.append([batch(4)]),
+        lambda: log.save_vote(9, "n"),
+        lambda: log.entries(1, 3, ALL),
+        lambda: log.truncate_after(3),
+        lambda: log.save_checkpoint(3, b""),
+    ):
+        with pytest.raises(DiskError, match="refuses everything"):
+            act()
+    assert not log.has_room(1, reserved=True)
+    assert log.last_index == 3
+
+
+@pytest.mark.covers("RP-6")
+def test_a_failed_fsync_is_never_taken_back_by_a_later_one(disk: SimDisk) -> None:
+    log = filled(disk, 1, ALWAYS)
+    assert log.persisted_index == 1
+    log.append([batch(2)])
+    disk.failing_syncs = 1
+    with pytest.raises(DiskError, match="fsync"):
+        log.tick(1)
+    assert log.persisted_index == 1
+    assert log.tick(2) == 1
+    with pytest.raises(DiskError, match="refuses everything"):
+        log.sync()
+
+
+@pytest.mark.covers("SF-18")
+def test_room_is_kept_for_entries_that_are_not_messages(disk: SimDisk) -> None:
+    space = Space(disk, capacity_bytes=4000, reserve_bytes=1000)
+    log, _ = open_log(disk, DIRECTORY, LogOptions(space=space), Stop.CLEAN)
+    index = 0
+    while log.has_room(RECORD_BYTES, reserved=False):
+        index += 1
+        log.append([batch(index)])
+    assert 2000 < log.bytes_on_disk() <= 3000
+    assert log.has_room(RECORD_BYTES, reserved=True)
+    log.truncate_after(1)
+    assert log.has_room(RECORD_BYTES, reserved=False), "room that was given back counts"
+    log.destroy()
+    assert space.used_bytes == 0
+
+
+@pytest.mark.covers("SF-18")
+def test_a_disk_that_others_fill_is_noticed(disk: SimDisk) -> None:
+    space = Space(disk, reserve_bytes=1000)
+    log, _ = open_log(disk, DIRECTORY, LogOptions(space=space), Stop.CLEAN)
+    assert log.has_room(RECORD_BYTES, reserved=False)
+    disk.capacity_bytes -= disk.free_bytes() - 900
+    log.tick(10_000)
+    assert not log.has_room(RECORD_BYTES, reserved=False)
+    assert log.has_room(RECORD_BYTES, reserved=True)
+
+
+# ---- fsync --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("RP-6")
+def test_one_fsync_covers_all_appends_before_it(disk: SimDisk) -> None:
+    log = filled(disk, 1, ALWAYS)
+    before = disk.syncs
+    for index in range(2, 6):
+        log.append([batch(index)])
+    assert log.persisted_index == 1
+    assert log.tick(1) == 5
+    assert disk.syncs == before + 1
+
+
+@pytest.mark.covers("RP-6", "RP-2")
+def test_a_ticket_from_before_a_truncation_says_nothing(disk: SimDisk) -> None:
+    log = filled(disk, 2, ALWAYS, commit=2)
+    log.append([batch(3), batch(4)])
+    ticket = log.begin_sync()
+    assert ticket is not None
+    log.truncate_after(2)
+    log.append([batch(3, 2), batch(4, 2)])
+    ticket.run()
+    log.finish_sync(ticket)
+    assert log.persisted_index == 2, "entries 3 and 4 are others now"
+    log.sync()
+    assert log.persisted_index == 4
+
+
+@pytest.mark.covers("RP-6")
+def test_the_interval_policy_fsyncs_when_its_time_has_come(disk: SimDisk) -> None:
+    log = filled(disk, 1)
+    before = disk.syncs
+    assert log.persisted_index == 1, "confirmed when written"
+    assert log.next_sync_ms() == 1000
+    log.tick(999)
+    assert disk.syncs == before
+    log.tick(1000)
+    assert disk.syncs == before + 1
+    assert log.next_sync_ms() is None
+
+
+@pytest.mark.covers("SF-4")
+@pytest.mark.parametrize("fsync", list(Fsync))
+def test_a_membership_is_durable_when_the_append_returns(disk: SimDisk, fsync: Fsync) -> None:
+    log, _ = open_(disk, LogOptions(fsync=fsync))
+    log.append([make_entry(index=1, term=1, kind=EntryKind.CONFIG, time_ns=1, payload=b"a,b,c")])
+    disk.crash(power=True)
+    log, _ = open_(disk, LogOptions(fsync=fsync), Stop.POWER)
+    assert log.last_index == 1
+
+
+# ---- term and vote ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("SF-4")
+@pytest.mark.parametrize("fsync", list(Fsync))
+def test_a_saved_vote_survives_a_power_failure_under_every_policy(fsync: Fsync) -> None:
+    for seed in range(20):
+        disk = SimDisk(random.Random(seed))
+        options = LogOptions(fsync=fsync)
+        log, _ = open_(disk, options)
+        for term in range(1, 4):
+            log.save_vote(term, f"candidate-{term}@x")
+        disk.crash(power=True)
+        log, _ = open_(disk, options, Stop.POWER)
+        assert log.load_vote() == (3, "candidate-3@x")
+
+
+@pytest.mark.covers("SF-4")
+def test_a_vote_that_was_interrupted_leaves_the_one_before_or_itself() -> None:
+    outcomes = set()
+    for seed in range(60):
+        disk = SimDisk(random.Random(seed))
+        log, _ = open_(disk)
+        log.save_vote(1, "first@x")
+        disk.crash_after(seed % 3)
+        with pytest.raises(CrashNow):
+            log.save_vote(2, "second@x")
+        disk.crash(power=True)
+        log, report = open_(disk, stop=Stop.POWER)
+        assert report.verdict is Verdict.DOUBTFUL
+        outcomes.add(log.load_vote())
+    assert outcomes == {(1, "first@x"), (2, "second@x")}
+
+
+@pytest.mark.covers("SF-4")
+@pytest.mark.parametrize("slot", [0, 1])
+def test_one_rotten_slot_does_not_take_the_vote_back(disk: SimDisk, slot: int) -> None:
+    log = filled(disk, 1)
+    log.save_vote(1, "first@x")
+    log.save_vote(2, "second@x")
+    disk.crash()
+    disk.flip_bit(f"{DIRECTORY}/{HARD_STATE}", (slot * SLOT_BYTES + 20) * 8)
+    assert open_(disk)[0].load_vote() == (2, "second@x")
+
+
+@pytest.mark.covers("SF-4")
+@pytest.mark.parametrize("how", ["gone", "rotten"])
+def test_a_lost_vote_is_a_lost_record(disk: SimDisk, how: str) -> None:
+    filled(disk, 1).save_vote(1, "first@x")
+    disk.crash()
+    path = f"{DIRECTORY}/{HARD_STATE}"
+    if how == "gone":
+        disk.lose(path)
+    else:
+        disk.flip_bit(path, 20 * 8)
+        disk.flip_bit(path, (SLOT_BYTES + 20) * 8)
+    _, report = open_(disk)
+    assert report.verdict is Verdict.LOST_RECORD
+    assert "term and vote cannot be read" in report.reasons[0]
+
+
+def test_a_failed_vote_is_not_answered_and_nothing_after_it_is(disk: SimDisk) -> None:
+    log = filled(disk, 1)
+    disk.failing_syncs = 1
+    with pytest.raises(DiskError):
+        log.save_vote(1, "first@x")
+    assert log.load_vote() == (0, "")
+    with pytest.raises(DiskError, match="refuses everything"):
+        log.save_vote(2, "first@x")
+
+
+def test_a_value_too_long_for_a_slot_is_refused(disk: SimDisk) -> None:
+    with pytest.raises(ValueError, match="a slot takes"):
+        SlotFile.create(disk, "slots", b"x" * SLOT_BYTES)
+
+
+# ---- damage -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("SF-4")
+def test_a_write_cut_short_by_a_kill_is_a_torn_tail(disk: SimDisk) -> None:
+    filled(disk, 4, commit=3)
+    disk.crash()
+    path = segments(disk)[0]
+    disk.cut(path, SEGMENT_HEAD_BYTES + 4 * RECORD_BYTES - 10)
+    log, report = open_(disk)
+    assert (report.verdict, report.last_index, report.dropped_bytes) == (
+        Verdict.TORN_TAIL,
+        3,
+        RECORD_BYTES - 10,
+    )
+    assert not report.quarantined
+    log.append([batch(4, 2)])
+    assert log.entries(3, 9, ALL) == [batch(3), batch(4, 2)]
+
+
+@pytest.mark.covers("SF-4")
+@pytest.mark.parametrize(
+    ("commit", "stop", "verdict"),
+    [
+        (4, Stop.KILLED, Verdict.LOST_RECORD),  # It had been committed.
+        (3, Stop.CLEAN, Verdict.LOST_RECORD),  # A clean stop cuts nothing short.
+        (3, Stop.POWER, Verdict.DOUBTFUL),
+    ],
+)
+def test_a_tail_cut_short_may_be_a_loss(disk: SimDisk, commit: int, stop: Stop, verdict: Verdict) -> None:
+    filled(disk, 4, commit=commit)
+    disk.crash()
+    disk.cut(segments(disk)[0], SEGMENT_HEAD_BYTES + 4 * RECORD_BYTES - 10)
+    _, report = open_(disk, stop=stop)
+    assert (report.verdict, report.last_index) == (verdict, 3)
+
+
+@pytest.mark.covers("SF-4")
+def test_a_log_that_ends_below_the_noted_commit_lost_records(disk: SimDisk) -> None:
+    filled(disk, 4)
+    disk.crash()
+    disk.cut(segments(disk)[0], SEGMENT_HEAD_BYTES + 3 * RECORD_BYTES)
+    _, report = open_(disk)
+    assert report.verdict is Verdict.LOST_RECORD
+    assert "ends at entry 3, but 4 was committed" in report.reasons[0]
+
+
+@pytest.mark.covers("SF-4")
+@pytest.mark.parametrize("record", [0, 1, 3])
+def test_a_damaged_record_sets_its_file_aside_and_keeps_the_beginning(disk: SimDisk, record: int) -> None:
+    filled(disk, 4)
+    disk.crash()
+    path = segments(disk)[0]
+    before = disk.read_file(path)
+    disk.flip_bit(path, (SEGMENT_HEAD_BYTES + record * RECORD_BYTES + 60) * 8)
+    log, report = open_(disk)
+    assert (report.verdict, report.last_index) == (Verdict.LOST_RECORD, record)
+    assert "checksum differs" in report.reasons[0]
+    assert [name.rpartition("/")[2] for name in report.quarantined] == [path.rpartition("/")[2]]
+    kept = disk.read_file(report.quarantined[0])
+    assert len(kept) == len(before)
+    assert log.entries(1, 9, ALL) == [batch(index) for index in range(1, record + 1)]
+
+
+@pytest.mark.covers("SF-4")
+def test_a_damaged_size_is_no_torn_tail(disk: SimDisk) -> None:
+    for record in range(4):
+        disk = SimDisk(random.Random(record))
+        filled(disk, 4, commit=0)
+        disk.crash()
+        disk.flip_bit(segments(disk)[0], (SEGMENT_HEAD_BYTES + record * RECORD_BYTES + 2) * 8)  # 64 KiB more
+        _, report = open_(disk)
+        assert (report.verdict, report.last_index) == (Verdict.LOST_RECORD, record), report
+
+
+@pytest.mark.covers("SF-4")
+def test_a_missing_segment_is_a_lost_record_and_what_is_behind_it_is_kept_aside(disk: SimDisk) -> None:
+    filled(disk, 20)
+    disk.crash()
+    paths = segments(disk)
+    assert len(paths) == 3
+    disk.lose(paths[1])
+    log, report = open_(disk)
+    assert (report.verdict, report.last_index) == (Verdict.LOST_RECORD, 7)
+    assert "entries 8 to 14 are missing" in report.reasons[0]
+    assert [name.rpartition("/")[2] for name in report.quarantined] == [paths[2].rpartition("/")[2]]
+    log.append([batch(8, 3)])
+    assert log.entries(7, 9, ALL) == [batch(7), batch(8, 3)]
+
+
+@pytest.mark.covers("SF-4")
+def test_rot_in_a_sealed_segment_is_found_when_it_is_read_and_is_not_forgotten(disk: SimDisk) -> None:
+    filled(disk, 20).close(clean=True)
+    disk.flip_bit(segments(disk)[0], (SEGMENT_HEAD_BYTES + 2 * RECORD_BYTES + 60) * 8)
+    log, report = open_(disk, stop=Stop.CLEAN)
+    assert report.verdict is Verdict.CLEAN, "sealed segments are taken by size and side-car"
+    assert log.entry(2) == batch(2)
+    with pytest.raises(DiskError, match="record damaged"):
+        log.entry(3)
+    with pytest.raises(DiskError, match="refuses everything"):
+        log.append([batch(21)])
+    disk.crash()
+    _, report = open_(disk)
+    assert (report.verdict, report.last_index) == (Verdict.LOST_RECORD, 2)
+    assert len(report.quarantined) == 3
+
+
+def test_a_side_car_is_never_needed(disk: SimDisk) -> None:
+    filled(disk, 20).close(clean=True)
+    for number, path in enumerate(path for path in disk.paths() if path.endswith(".idx")):
+        if number == 0:
+            disk.lose(path)
+        else:
+            disk.flip_bit(path, 8 * 30)
+    log, report = open_(disk, stop=Stop.CLEAN)
+    assert report.verdict is Verdict.CLEAN
+    assert log.entries(1, 20, ALL) == [batch(index) for index in range(1, 21)]
+    assert log.index_of_seq(9) == 9
+
+
+def test_a_side_car_whose_body_is_damaged_is_built_again(disk: SimDisk) -> None:
+    filled(disk, 20).close(clean=True)
+    path = next(path for path in disk.paths() if path.endswith(".idx"))
+    disk.flip_bit(path, 8 * (len(disk.read_file(path)) - 3))
+    log, _ = open_(disk, stop=Stop.CLEAN)
+    assert log.index_of_seq(5) == 5
+    assert log.entries(1, 20, ALL) == [batch(index) for index in range(1, 21)]
+
+
+def test_without_notes_less_is_known_and_nothing_is_lost(disk: SimDisk) -> None:
+    filled(disk, 4)
+    disk.crash()
+    disk.lose(f"{DIRECTORY}/{NOTES}")
+    log, report = open_(disk)
+    assert (report.verdict, report.commit_index, log.last_index) == (Verdict.CLEAN, 0, 4)
+
+
+# ---- checkpoints ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("SF-17")
+def test_a_checkpoint_beyond_the_recovered_log_is_thrown_away(disk: SimDisk) -> None:
+    log = filled(disk, 6)
+    log.save_checkpoint(3, b"at 3")
+    log.save_checkpoint(6, b"at 6")
+    disk.crash()
+    disk.cut(segments(disk)[0], SEGMENT_HEAD_BYTES + 4 * RECORD_BYTES)
+    log, report = open_(disk)
+    assert report.verdict is Verdict.LOST_RECORD
+    assert log.load_checkpoint() == (3, b"at 3")
+    assert not any(path.endswith("6.ckpt") for path in disk.paths())
+
+
+@pytest.mark.covers("SF-17")
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(disk: SimDisk) -> None:
+    log = filled(disk, 6)
+    log.save_checkpoint(3, b"at 3")
+    log.save_checkpoint(6, b"at 6")
+    disk.crash()
+    disk.flip_bit(next(path for path in disk.paths() if path.endswith("6.ckpt")), 8 * 42)
+    log, report = open_(disk)
+    assert report.verdict is Verdict.CLEAN
+    assert log.load_checkpoint() == (3, b"at 3")
+    assert any("quarantine" in path for path in disk.paths())
+
+
+@pytest.mark.covers("SF-17")
+def test_segments_are_sealed_when_their_last_entry_is_committed(disk: SimDisk) -> None:
+    log = filled(disk, 20, commit=6)
+    assert not [path for path in disk.paths() if path.endswith(".idx")]
+    assert not log.checkpoint_due()
+    log.note_commit(7)
+    assert len([path for path in disk.paths() if path.endswith(".idx")]) == 1
+    assert log.checkpoint_due()
+    assert [index for index in range(21) if log.checkpoint_at(index)] == [7, 14]
+    log.save_checkpoint(7, b"at 7")
+    assert not log.checkpoint_due()
+    assert not log.checkpoint_at(7)
+
+
+def test_a_damaged_state_at_the_base_is_a_lost_record(disk: SimDisk) -> None:
+    log, _ = open_(disk)
+    log.install_base(10, 2, b"snapshot")
+    disk.crash()
+    disk.flip_bit(next(path for path in disk.paths() if path.endswith(".ckpt")), 8 * 42)
+    _, report = open_(disk)
+    assert report.verdict is Verdict.LOST_RECORD
+    assert "the state at the log's beginning" in report.reasons[0]
+
+
+def test_a_damaged_base_is_a_lost_record_and_the_newest_snapshot_is_the_beginning(disk: SimDisk) -> None:
+    log, _ = open_(disk)
+    log.install_base(10, 2, b"snapshot")
+    log.append([batch(11, 2)])
+    disk.crash()
+    disk.flip_bit(f"{DIRECTORY}/base", 8 * 10)
+    log, report = open_(disk)
+    assert report.verdict is Verdict.LOST_RECORD
+    assert (log.base_index, log.base_state()) == (10, b"snapshot")
+
+
+def test_an_interrupted_installation_leaves_the_old_log_or_the_new_one() -> None:
+    outcomes = set()
+    for operations in range(26):
+        for power in (False, True):
+            disk = SimDisk(random.Random(operations))
+            log = filled(disk, 10, ALWAYS)
+            disk.crash_after(operations)
+            try:
+                log.install_base(50, 4, b"snapshot")
+                log.append([batch(51, 4)])
+                log.sync()
+            except CrashNow:
+                pass
+            disk.crash(power=power)
+            log, report = open_(disk, ALWAYS, Stop.POWER if power else Stop.KILLED)
+            assert report.verdict in (Verdict.CLEAN, Verdict.TORN_TAIL), report
+            if log.base_index == 0:
+                assert log.entries(1, 99, ALL) == [batch(index) for index in range(1, 11)]
+            else:
+                assert (log.base_index, log.base_state()) == (50, b"snapshot")
+                assert log.entries(51, 99, ALL) in ([], [batch(51, 4)])
+            outcomes.add((log.base_index, log.last_index))
+    assert outcomes == {(0, 10), (50, 50), (50, 51)}

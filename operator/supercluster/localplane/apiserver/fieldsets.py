@@ -198,8 +198,10 @@ def remove(value: Any, schema: Schema, path: Path) -> bool:
             if not rest:
                 del value[index]
                 return not value
-            # An item keeps its keys, so it never becomes empty by losing a field.
-            remove(item, element(schema), rest)
+            # An item that stays keeps its keys, so it never becomes empty by losing a field.
+            keys = schema.get("x-kubernetes-list-map-keys") or []
+            if not (len(rest) == 1 and rest[0].removeprefix("f:") in keys):
+                remove(item, element(schema), rest)
             return False
     return False
 

@@ -163,8 +163,8 @@ def apply(
     merged: Json = fieldsets.merge(clone(live), applied, schema)
     owned = frozenset(path for other in others for path in other.paths)
     before = frozenset(path for item in mine for path in item.paths)
-    # Deepest first, so that an object that loses all its fields goes with the last of them.
-    for path in sorted(before - paths - owned, key=len, reverse=True):
+    # Whole items before their fields, for an item without its key could not be found any more.
+    for path in sorted(before - paths - owned, key=len):
         if not any(kept[: len(path)] == path for kept in owned | paths):
             fieldsets.remove(merged, schema, path)
     unchanged = len(mine) == 1 and mine[0].paths == paths and mine[0].api_version == api_version

@@ -63,10 +63,11 @@ class Election(Following):
             self._campaign(pre=False, need_all=self._need_all)
             return
         sure = self._granted - self._doubtful_voters
-        if self._need_all and not quorum.has_quorum(self.membership, sure):
-            self._doubtful_election = True
-        self.doubtful = False
         self._become_leader()
+        if self.role is Role.LEADER:
+            # Every voter agreed that no log is longer: whatever this member lost, nobody has it.
+            self.doubtful = False
+            self._doubtful_election |= self._need_all and not quorum.has_quorum(self.membership, sure)
 
     def _stand(self) -> None:
         """The leader is gone for too long."""

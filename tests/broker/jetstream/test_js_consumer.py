@@ -455,10 +455,10 @@ def test_a_message_that_left_the_stream_is_not_delivered_again(source: Source) -
     story = Story(source, ack_policy="explicit", ack_wait=SECOND)
     story.ask(batch=2)
     story.commit()
-    source.remove(1)
-    assert story.at(SECOND).ask(batch=1) == ["in<s.1 2.2.3.4"]
+    source.remove(2)
+    assert story.at(SECOND).ask(batch=2) == ["in<s.0 2.1.3.4", "in<s.2 1.3.4.3"]
     story.commit()
-    assert list(story.committed.pending) == [2]
+    assert list(story.committed.pending) == [1, 3]
 
 
 def test_removals_are_followed_in_the_count_of_pending_messages(source: Source) -> None:
@@ -483,10 +483,12 @@ def test_removals_are_followed_in_the_count_of_pending_messages(source: Source) 
 def test_a_purge_that_nobody_told_of_is_noticed(source: Source) -> None:
     story = Story(source, ack_policy="explicit", filter_subject="s.*")
     assert story.leader.num_pending(source) == 6
+    assert len(story.ask(batch=2)) == 2
     for seq in range(1, 6):
         source.remove(seq)
     assert story.leader.num_pending(source) == 1
-    assert story.ask(batch=3, no_wait=True) == ["in<s.2 1.6.1.0", "in<404 No Messages"]
+    assert (story.leader.state.num_ack_pending, story.leader.state.ack_floor_sseq) == (0, 5)
+    assert story.ask(batch=3, no_wait=True) == ["in<s.2 1.6.3.0", "in<404 No Messages"]
 
 
 def test_a_proposal_that_was_not_taken_is_taken_back(source: Source) -> None:

@@ -121,6 +121,7 @@ class Run:
             seq = sorted(self.source.messages)[number % len(self.source.messages)]
             subject = self.source.remove(seq)
             self.story.committed.drop(seq)
+            self.story.committed.drop_below(self.source.first_seq)
             self.story.leader.on_removed(seq, subject)
 
     def purge(self, number: int) -> None:
@@ -128,7 +129,8 @@ class Run:
         for seq in [seq for seq in self.source.messages if seq < first]:
             self.source.remove(seq)
         self.story.committed.drop_below(self.source.first_seq)
-        self.story.leader.on_purged(self.source.first_seq)
+        if number % 2:
+            self.story.leader.on_purged(self.source.first_seq)
         self.last_new = max(self.last_new, self.source.first_seq - 1)
 
     def check(self) -> None:

@@ -70,6 +70,7 @@ class ConsumerLeader:
 
     def num_pending(self, source: MessageSource) -> int:
         """Messages that were never delivered yet."""
+        self.on_purged(source.first_seq)
         return self._feed.pending(source)
 
     def on_pull(
@@ -113,6 +114,7 @@ class ConsumerLeader:
     def pump(self, source: MessageSource, now_ns: int, has_interest: HasInterest) -> list[Delivery]:
         """Hand out what can be handed out now: redeliveries first, then new messages; then the statuses due."""
         self._flush_acks()
+        self.on_purged(source.first_seq)
         self._again.collect(now_ns)
         deliveries: list[Delivery] = []
         self.has_more = False
@@ -340,7 +342,8 @@ class ConsumerLeader:
         self._feed.removed(seq, subject)
 
     def on_purged(self, first_seq: int) -> None:
-        """The stream begins at `first_seq` now. Cheap when nothing of this consumer's was before it."""
+        """The stream begins at `first_seq` now. Cheap when nothing of this consumer's was before it; `pump` and
+        `num_pending` see to it by themselves."""
         self.state.drop_below(first_seq)
 
     # ---- time -----------------------------------------------------------------------------------------------------

@@ -162,3 +162,14 @@ def test_doubt_ends_when_all_that_the_leader_had_at_first_is_durable_and_not_bef
     follower.persisted(0)
     follower.ready()
     assert not follower.doubtful
+
+
+@pytest.mark.covers("RP-2", "RP-1")
+def test_a_leader_that_comes_back_in_a_newer_term_is_another_leader() -> None:
+    _, follower = follower_of_a_first_leader()
+    # It lost 6 to 10, which were not durable, and leads again: its log now goes on differently from 6.
+    follower.step(Heartbeat("a", "b", 2, 0, 1, 10, 6), 0)
+    assert follower.commit_index == 0
+    response = answer(follower, Append("a", "b", 2, 0, 5, 1, 6, 6, entries(6, 6, 2)))
+    assert (response.ok, response.index, follower.log.last_index) == (True, 6, 6)
+    assert follower.commit_index == 6

@@ -141,12 +141,13 @@ class RaftState:
         """Enter `term` (if it is newer) as a follower of `leader`."""
         if self.role is Role.LEADER:
             self._end_leadership()
-        if term > self.term:
+        newer = term > self.term
+        if newer:
             self._set_term(term, "")
+        if newer or self.role is not Role.FOLLOWER or self.leader != leader:
             self._role_changed = True
-        if self.role is not Role.FOLLOWER or self.leader != leader:
-            self._role_changed = True
-            # What a former leader had confirmed says nothing about this one's log beyond the committed part.
+            # What a former leader had confirmed says nothing about this one's log beyond the committed part. That holds
+            # for the same member in a newer term too: it may have lost what was not durable.
             self._matched = self.commit_index
             self._acked_durable = -1
             self._ack_due = False

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from supercluster.broker.monitor import views
 from supercluster.broker.ports import ClientInfo, PeerInfo, Publisher
 
 Taken = tuple[bytes, bytes, bytes]
@@ -56,6 +57,7 @@ class Shelves:
         self.asked: list[tuple[ClientInfo, bytes]] = []
         self.left = False
         self.closed_clean = False
+        self.troubles: list[str] = []
 
     def capture(self, account: str, subject: bytes) -> Any:
         if self.everything is not None:
@@ -274,3 +276,28 @@ async def test_a_lame_duck_takes_what_a_client_sends_until_its_fin(brokers: Any)
     assert [subject for subject, _, _ in core.orders.taken] == [
         b"orders.%d" % number for number in range(1, 100)
     ]
+
+
+@pytest.mark.covers("SF-14")
+async def test_clients_come_in_only_when_the_core_knows_its_streams_and_health_says_what_is_wrong(
+    brokers: Any,
+) -> None:
+    cores: list[Shelves] = []
+
+    def make(process: Any) -> Shelves:
+        cores.append(Shelves())
+        cores[0].accepts_clients = False
+        return cores[0]
+
+    hosts = {"east-0": brokers.address()}
+    starting = asyncio.create_task(brokers.start_one("east-0", hosts, make_core=make))
+    await brokers.until(lambda: bool(cores), "the core to be made")
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection(hosts["east-0"], 4222)
+    assert not starting.done()
+    cores[0].accepts_clients = True
+    broker = await starting
+    await brokers.client(broker)
+    assert views.health(broker, "ready") == (200, {"status": "ok"})
+    cores[0].troubles = ["the map is old"]
+    assert views.health(broker, "ready") == (200, {"status": "ok", "warnings": ["the map is old"]})

@@ -64,6 +64,10 @@ class Listener:
 
     def close(self, *, clean: bool) -> None: ...
 
+    @property
+    def troubles(self) -> list[str]:
+        return []
+
     def jsz(self) -> dict[str, Any]:
         return {}
 

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import nats
 
 COMMAND = [sys.executable, "-m", "supercluster.broker.runtime.main"]
@@ -105,7 +106,7 @@ async def test_a_broker_serves_until_sigterm_and_stops_cleanly(tmp_path: Path) -
             while "is ready" not in line:
                 line = (await process.stderr.readline()).decode()
                 assert line, "the broker ended before it was ready"
-            port = int(line.split("clients on 127.0.0.1:")[1].split(",")[0])
+            port = int(line.rsplit(":", 1)[1])
             client = await nats.connect(f"nats://127.0.0.1:{port}", allow_reconnect=False)
             subscription = await client.subscribe("a")
             await client.publish("a", b"1")
@@ -121,3 +122,33 @@ async def test_a_broker_serves_until_sigterm_and_stops_cleanly(tmp_path: Path) -
     assert "east-0 is leaving" in rest
     assert "east-0 has stopped" in rest
     assert "Traceback" not in rest
+
+
+async def test_a_lone_broker_of_three_can_be_stopped_while_it_starts_and_says_what_is_wanting(
+    tmp_path: Path,
+) -> None:
+    file = settings(tmp_path, metaVoters=["east-0", "east-1", "east-2"])
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND,
+        *("--config", str(file), "--data-dir", str(tmp_path / "data"), "--name", "east-0"),
+        env=environment(),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert process.stderr is not None
+        port = 0
+        async with asyncio.timeout(20):
+            while not port:
+                line = (await process.stderr.readline()).decode()
+                assert line, "the broker ended by itself"
+                if "monitoring on" in line:
+                    port = int(line.rsplit(" ", 1)[1])
+            async with aiohttp.ClientSession() as session:
+                async with session.get(f"http://127.0.0.1:{port}/healthz?probe=startup") as response:
+                    assert response.status == 503
+                process.send_signal(signal.SIGTERM)
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()

@@ -21,7 +21,10 @@ _PAGE_BYTES = resource.getpagesize()
 
 
 def health(process: BrokerProcess, probe: str) -> tuple[int, dict[str, Any]]:
-    """live: the loop answers; startup: clients were let in; ready: they are let in now."""
+    """live: the loop answers; startup: clients were let in; ready: they are let in now.
+
+    What is wrong with single streams is a warning: a restart or a missing endpoint would not help them.
+    """
     if probe not in PROBES:
         return 400, {"status": "error", "error": f"probe is {probe}; it has to be one of {', '.join(PROBES)}"}
     if probe == "live" or (probe == "startup" and process.server.lame_duck):
@@ -29,7 +32,8 @@ def health(process: BrokerProcess, probe: str) -> tuple[int, dict[str, Any]]:
     if not process.accepting:
         text = "the broker is leaving" if process.server.lame_duck else "the broker is starting"
         return 503, {"status": "unavailable", "error": text}
-    return 200, {"status": "ok"}
+    troubles = process.core.troubles if process.core is not None else []
+    return 200, {"status": "ok", **({"warnings": troubles} if troubles else {})}
 
 
 def varz(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:

@@ -106,6 +106,11 @@ class Core(CoreHooks, Protocol):
         """Close the volume."""
         ...
 
+    @property
+    def troubles(self) -> list[str]:
+        """What people should know though clients are served: one sentence each, for /healthz."""
+        ...
+
     def jsz(self) -> dict[str, Any]:
         """What /jsz shows."""
         ...

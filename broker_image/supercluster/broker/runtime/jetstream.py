@@ -101,6 +101,20 @@ class ProcessCore(BrokerCore):
             for group in self.groups.values()
         )
 
+    @property
+    def troubles(self) -> list[str]:
+        """For /healthz (SF-14): a map of streams that may be old, and groups that left their majority (disk errors)."""
+        found = [
+            f"{group.id} is out of its group: {group.failed}"
+            for group in self.groups.values()
+            if group.failed
+        ]
+        if not self.map_is_fresh:
+            found.append(
+                "no majority of the meta group confirms the map of streams: it is used as it is on the disk"
+            )
+        return found
+
     def close(self, *, clean: bool) -> None:
         self._threads.shutdown(wait=True)
         try:

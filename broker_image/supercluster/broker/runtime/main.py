@@ -9,9 +9,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Awaitable
 from pathlib import Path
-from typing import Any
 
 import uvloop
 
@@ -55,8 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
         settings = settings_module.load(options.config)
         place = _place(options)
     except SettingsError as error:
-        print(f"supercluster-broker: {error}", file=sys.stderr)
-        return EXIT_CONFIGURATION
+        return _say(str(error), EXIT_CONFIGURATION)
     return uvloop.run(_run(settings, place))
 
 
@@ -67,40 +65,41 @@ async def _run(settings: Settings, place: Place) -> int:
         loop.add_signal_handler(number, asked_to_stop.set)
     process = BrokerProcess(settings, place, make_core)
     try:
-        await process.start()
+        if await _unless(asked_to_stop, process.start()):
+            await _unless(asked_to_stop, asyncio.shield(process.failure))
+            if not process.failure.done():
+                asked_to_stop.clear()
+                await _unless(asked_to_stop, process.lame_duck())
     except CredentialsError as error:
-        await process.stop()
-        print(f"supercluster-broker: {error}", file=sys.stderr)
-        return EXIT_CONFIGURATION
+        return _say(str(error), EXIT_CONFIGURATION)
     except DiskError as error:
-        await process.stop()
-        print(
-            f"supercluster-broker: the data directory {place.data_dir} can't be used: {error}",
-            file=sys.stderr,
-        )
-        return EXIT_DISK
+        return _say(f"the data directory {place.data_dir} can't be used: {error}", EXIT_DISK)
     except OSError as error:
+        taken = error.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL)
+        return _say(str(error), EXIT_ADDRESS_IN_USE if taken else EXIT_UNEXPECTED)
+    finally:
         await process.stop()
-        print(f"supercluster-broker: {error}", file=sys.stderr)
-        return (
-            EXIT_ADDRESS_IN_USE if error.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL) else EXIT_UNEXPECTED
-        )
-    await _first_of(asked_to_stop.wait(), process.failure)
-    if not process.failure.done():
-        asked_to_stop.clear()
-        await _first_of(asked_to_stop.wait(), process.lame_duck(), process.failure)
-    await process.stop()
     return EXIT_UNEXPECTED if process.failure.done() else EXIT_CLEAN
 
 
-async def _first_of(*awaitables: Coroutine[Any, Any, object] | asyncio.Future[Any]) -> None:
-    """Wait for any of them; those that are coroutines are cancelled then."""
-    tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
-    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task, awaitable in zip(tasks, awaitables, strict=True):
-        if task is not awaitable:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+async def _unless(asked_to_stop: asyncio.Event, work: Awaitable[object]) -> bool:
+    """Do the work unless it is asked to stop first: False then. What the work raises is raised."""
+    doing = asyncio.ensure_future(work)
+    waiting = asyncio.ensure_future(asked_to_stop.wait())
+    try:
+        await asyncio.wait((doing, waiting), return_when=asyncio.FIRST_COMPLETED)
+        if doing.done():
+            doing.result()
+        return doing.done()
+    finally:
+        doing.cancel()
+        waiting.cancel()
+        await asyncio.gather(doing, waiting, return_exceptions=True)
+
+
+def _say(text: str, code: int) -> int:
+    print(f"supercluster-broker: {text}", file=sys.stderr)
+    return code
 
 
 def _place(options: argparse.Namespace) -> Place:

@@ -127,6 +127,13 @@ class BrokerProcess:
         self.turn.start(self.core, self._core_failed)
         await self.mesh.start(self.core, self._other_peers(self.settings))
         self._refresher = self.loop.create_task(self._refresh())
+        log.info(
+            "%s starts: brokers on %s:%d, monitoring on %d",
+            self.place.name,
+            host,
+            self.cluster_port,
+            self.monitor_port,
+        )
         while self.core is not None and not self.core.accepts_clients and not self.failure.done():
             await asyncio.sleep(READY_CHECK_S)
         await self.server.start(
@@ -143,14 +150,7 @@ class BrokerProcess:
             )
         )
         self.accepting = True
-        log.info(
-            "%s is ready: clients on %s:%d, brokers on %d, monitoring on %d",
-            self.place.name,
-            host,
-            self.client_port,
-            self.cluster_port,
-            self.monitor_port,
-        )
+        log.info("%s is ready: clients on %s:%d", self.place.name, host, self.client_port)
 
     async def lame_duck(self) -> None:
         """Let the clients go without losing what they sent, within a bound (SF-16)."""

@@ -1,0 +1,319 @@
+"""The operator, brokers and kubectl together on the embedded control plane: what a user does with manifests.
+
+One plane and one cluster serve all tests here; every test has streams of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+from nats.aio.client import Client
+from tests.conftest import Kubectl, eventually, kubectl_runner
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+MANIFESTS = Path(__file__).resolve().parents[2] / "e2e" / "manifests" / "demo"
+DECLARED_ERR_CODE = 19001
+
+
+def cli(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "supercluster.app.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@dataclass
+class Site:
+    """A running plane with an operator, a cluster of three brokers and kubectl."""
+
+    state: Path
+    kubectl: Kubectl
+
+    def get(self, kind: str, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.kubectl("get", kind, name, "-o", "json").stdout)
+        return found
+
+    def exists(self, kind: str, name: str) -> bool:
+        return self.kubectl("get", kind, name, check=False).returncode == 0
+
+    def condition(self, kind: str, name: str, type_: str) -> dict[str, Any]:
+        conditions = self.get(kind, name).get("status", {}).get("conditions", [])
+        return next((entry for entry in conditions if entry["type"] == type_), {})
+
+    def declare(self, name: str, /, **spec: Any) -> None:
+        self.kubectl("apply", "-f", "-", stdin=stream(name, **spec))
+
+    def ready(self, name: str) -> None:
+        self.kubectl("wait", "--for=condition=Ready", f"str/{name}", "--timeout=30s")
+
+    def events(self, name: str) -> set[str]:
+        listed = json.loads(self.kubectl("get", "events", "-o", "json").stdout)["items"]
+        return {event["reason"] for event in listed if event["involvedObject"]["name"] == name}
+
+    def operator(self) -> int:
+        """The operator's pid."""
+        return int(json.loads((self.state / "dev.json").read_text())["operator"]["pid"])
+
+    def ask(self, call: str, body: Any = None, *, user: str = "operator") -> dict[str, Any]:
+        """One call of the JetStream API."""
+
+        async def request(client: Client) -> dict[str, Any]:
+            payload = json.dumps(body).encode() if body is not None else b""
+            answer: dict[str, Any] = json.loads(
+                (await client.request(f"$JS.API.{call}", payload, timeout=5)).data
+            )
+            return answer
+
+        answer: dict[str, Any] = self.with_client(request, user)
+        return answer
+
+    def with_client(self, use: Callable[[Client], Awaitable[Any]], user: str = "app") -> Any:
+        async def run() -> Any:
+            client = await nats.connect(self.address(), user=user, password=self.password(user))
+            try:
+                return await use(client)
+            finally:
+                await client.close()
+
+        return asyncio.run(run())
+
+    def address(self) -> str:
+        return f"nats://{self.get('pod', 'east-0')['status']['podIP']}:4222"
+
+    def password(self, user: str) -> str:
+        data = self.get("secret", "demo-credentials")["data"]["users.json"]
+        users = json.loads(base64.b64decode(data))["users"]
+        return next(str(entry["password"]) for entry in users if entry["user"] == user)
+
+
+def stream(name: str, /, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "supercluster.dev/v1alpha1",
+        "kind": "Stream",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"superCluster": "demo", "subjects": [f"{name}.>"], **spec},
+    }
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, kubectl: Path) -> Iterator[Site]:
+    state = tmp_path_factory.mktemp("dev")
+    started = cli("dev", "up", "--state", str(state))
+    try:
+        assert started.returncode == 0, started.stderr
+        assert started.stdout == f"export KUBECONFIG={state}/kubeconfig\n"
+        made = Site(state, kubectl_runner(kubectl, state / "kubeconfig", state))
+        made.kubectl("apply", "-f", str(MANIFESTS))
+        for resource in ("scl/demo", "ncl/east", "str/flights"):
+            made.kubectl("wait", "--for=condition=Ready", resource, "--timeout=60s")
+        yield made
+    finally:
+        assert cli("dev", "down", "--state", str(state)).returncode == 0
+
+
+@pytest.mark.covers("OP-1", "RP-1")
+def test_manifests_become_brokers_and_a_stream_that_takes_messages(site: Site) -> None:
+    client = site.get("secret", "demo-client")["data"]
+    assert base64.b64decode(client["user"]) == b"app"
+
+    async def publish(connection: Client) -> list[int]:
+        jetstream = connection.jetstream()
+        return [(await jetstream.publish("flights.JFK.AA", b"{}")).seq for _ in range(5)]
+
+    assert site.with_client(publish) == [1, 2, 3, 4, 5]
+    eventually(
+        lambda: site.get("stream", "flights")["status"]["lastSequence"] == 5, "the figures in the status"
+    )
+    status = site.get("stream", "flights")["status"]
+    assert status["messages"] == 5
+    assert status["leader"] in {"east-0", "east-1", "east-2"}
+    assert [replica["name"] for replica in status["replicas"]] == ["east-0", "east-1", "east-2"]
+    assert status["observedGeneration"] == 1
+
+
+@pytest.mark.covers("OP-1")
+def test_kubectl_shows_columns_and_describes(site: Site) -> None:
+    header, line = site.kubectl("get", "str", "flights").stdout.splitlines()
+    assert header.split()[:4] == ["NAME", "CLUSTER", "REPLICAS", "CURRENT"]
+    assert line.split()[:4] == ["flights", "east", "3", "3"]
+    assert "AllCurrent" in site.kubectl("describe", "stream", "flights").stdout
+    assert "flights" in site.kubectl("get", "streaming").stdout
+
+
+@pytest.mark.covers("OP-2")
+def test_applying_again_changes_nothing_and_the_operator_writes_no_spec(site: Site) -> None:
+    before = site.get("stream", "flights")
+    again = site.kubectl("apply", "-f", str(MANIFESTS)).stdout
+    assert again.count("unchanged") == 3
+    after = site.get("stream", "flights")
+    assert after["metadata"]["generation"] == before["metadata"]["generation"] == 1
+    assert set(after["metadata"]["annotations"]) == {"kubectl.kubernetes.io/last-applied-configuration"}
+
+
+@pytest.mark.covers("OP-2", "SF-23")
+def test_a_client_may_not_change_a_declared_stream_and_drift_is_set_back(site: Site) -> None:
+    site.declare("drift", limits={"maxMessages": 100})
+    site.ready("drift")
+    config = site.ask("STREAM.INFO.drift")["config"]
+    refused = site.ask("STREAM.UPDATE.drift", {**config, "max_msgs": 7}, user="app")
+    assert refused["error"]["err_code"] == DECLARED_ERR_CODE
+    assert "default/drift" in refused["error"]["description"]
+    assert "error" in site.ask("STREAM.DELETE.drift", user="app")
+    assert site.ask("STREAM.UPDATE.drift", {**config, "max_msgs": 7})["config"]["max_msgs"] == 7
+    eventually(lambda: site.ask("STREAM.INFO.drift")["config"]["max_msgs"] == 100, "the limit to be set back")
+    assert site.ask("STREAM.DELETE.drift")["success"] is True
+    eventually(lambda: "error" not in site.ask("STREAM.INFO.drift"), "the stream to be created again")
+    eventually(
+        lambda: {"DriftRepaired", "StreamLost"} <= site.events("drift"), "the events that tell of both"
+    )
+
+
+@pytest.mark.covers("OP-2")
+def test_what_kubernetes_runs_is_set_back_too(site: Site) -> None:
+    site.kubectl("delete", "service", "east-brokers")
+    eventually(lambda: site.exists("service", "east-brokers"), "the Service to be made again")
+    site.kubectl("patch", "pdb", "east", "--type=merge", "-p", '{"spec": {"maxUnavailable": 3}}')
+    eventually(lambda: site.get("pdb", "east")["spec"]["maxUnavailable"] == 1, "the budget to be set back")
+
+
+@pytest.mark.covers("OP-5", "SF-23")
+def test_retain_leaves_the_stream_and_adoption_is_explicit(site: Site) -> None:
+    site.declare("kept")
+    site.ready("kept")
+    site.with_client(lambda connection: connection.jetstream().publish("kept.a", b"precious"))
+    site.kubectl("delete", "stream", "kept", "--timeout=30s")
+    info = site.ask("STREAM.INFO.kept")
+    assert info["state"]["messages"] == 1
+    assert "supercluster.dev/resource" not in info["config"].get("metadata", {})
+    site.declare("kept")
+    eventually(
+        lambda: site.condition("stream", "kept", "Accepted").get("reason") == "NotAdopted", "a refusal"
+    )
+    assert "supercluster.dev/resource" not in site.ask("STREAM.INFO.kept")["config"].get("metadata", {})
+    site.declare("kept", adopt=True)
+    site.ready("kept")
+    assert site.ask("STREAM.INFO.kept")["state"]["messages"] == 1
+
+
+@pytest.mark.covers("OP-5")
+def test_delete_deletes_the_stream(site: Site) -> None:
+    site.declare("gone", deletionPolicy="Delete")
+    site.ready("gone")
+    site.kubectl("delete", "stream", "gone", "--timeout=30s")
+    assert site.ask("STREAM.INFO.gone")["error"]["err_code"] == 10059
+
+
+@pytest.mark.covers("SF-23")
+def test_of_two_resources_that_claim_a_stream_the_older_has_it(site: Site) -> None:
+    site.declare("claimed")
+    site.ready("claimed")
+    second = stream("second", name="claimed", subjects=["other.>"])
+    site.kubectl("apply", "-f", "-", stdin=second)
+    eventually(
+        lambda: site.condition("stream", "second", "Accepted").get("reason") == "NameClaimed", "the refusal"
+    )
+    assert site.ask("STREAM.INFO.claimed")["config"]["subjects"] == ["claimed.>"]
+    site.kubectl("delete", "stream", "second", "--timeout=30s")
+    assert (
+        site.ask("STREAM.INFO.claimed")["config"]["metadata"]["supercluster.dev/resource"]
+        == "default/claimed"
+    )
+
+
+@pytest.mark.covers("SF-23")
+def test_a_stream_that_nobody_declared_is_left_alone(site: Site) -> None:
+    created = site.ask(
+        "STREAM.CREATE.mine", {"name": "mine", "subjects": ["mine"], "num_replicas": 1}, user="app"
+    )
+    assert "error" not in created
+    site.declare("neighbour")
+    site.ready("neighbour")
+    assert site.ask("STREAM.INFO.mine")["config"] == created["config"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"replicas": 9}, "spec.replicas"),
+        ({"colour": "blue"}, 'unknown field "spec.colour"'),
+        ({"minReplicas": 5}, "spec.minReplicas must not be more than spec.replicas"),
+        ({"subjects": ["a..b"]}, "spec.subjects[0]"),
+    ],
+)
+def test_kubectl_refuses_a_bad_manifest_and_says_why(site: Site, spec: dict[str, Any], words: str) -> None:
+    done = site.kubectl("apply", "-f", "-", stdin=stream("bad", **spec), check=False)
+    assert done.returncode != 0
+    assert words in done.stderr
+    assert not site.exists("stream", "bad")
+
+
+def test_what_needs_other_objects_is_a_condition_and_an_event(site: Site) -> None:
+    site.declare("wide", replicas=5)
+    accepted = eventually(lambda: site.condition("stream", "wide", "Accepted"), "the condition")
+    assert (accepted["status"], accepted["reason"]) == ("False", "TooManyReplicas")
+    assert "spec.replicas is 5" in accepted["message"]
+    assert "Cluster east has 3 brokers" in accepted["message"]
+    eventually(lambda: "TooManyReplicas" in site.events("wide"), "the event")
+
+
+def test_a_storage_can_not_be_changed(site: Site) -> None:
+    done = site.kubectl("apply", "-f", "-", stdin=stream("flights", storage="Memory"), check=False)
+    assert done.returncode != 0
+    assert "spec.storage can't be changed" in done.stderr
+
+
+@pytest.mark.covers("OP-4")
+def test_an_operator_that_is_killed_is_taken_over_and_nothing_is_lost(site: Site) -> None:
+    site.declare("before")
+    site.ready("before")
+    site.with_client(lambda connection: connection.jetstream().publish("before.a", b"1"))
+    passwords = (site.password("app"), site.password("operator"))
+    os.kill(site.operator(), signal.SIGKILL)
+    site.declare("during")
+    assert cli("dev", "up", "--state", str(site.state)).returncode == 0
+    site.ready("during")
+    assert site.ask("STREAM.INFO.before")["state"]["messages"] == 1
+    assert (site.password("app"), site.password("operator")) == passwords
+    assert "StreamLost" not in site.events("before")
+
+
+def test_the_command_line_tells_how_things_stand(site: Site) -> None:
+    kubeconfig = str(site.state / "kubeconfig")
+    done = cli("status", "--kubeconfig", kubeconfig)
+    assert done.returncode == 0
+    assert "flights" in done.stdout
+    found = json.loads(cli("status", "--kubeconfig", kubeconfig, "-o", "json").stdout)
+    assert found["Cluster"][0]["metadata"]["name"] == "east"
+    applied = cli("apply", "--kubeconfig", kubeconfig, "-f", str(MANIFESTS), "--force", "--wait")
+    assert applied.returncode == 0, applied.stderr
+    refused = cli("apply", "--kubeconfig", kubeconfig, "-f", str(Path(__file__)))
+    assert refused.returncode == 2
+
+
+@pytest.mark.covers("OP-5")
+def test_a_deleted_cluster_leaves_its_volumes(site: Site) -> None:
+    """The last test: it takes the cluster down."""
+    done = site.kubectl("delete", "-f", str(MANIFESTS), "--timeout=60s")
+    assert done.stdout.count("deleted") == 3
+    eventually(lambda: not site.exists("statefulset", "east"), "the brokers to go")
+    claims = json.loads(site.kubectl("get", "pvc", "-o", "json").stdout)["items"]
+    assert sorted(claim["metadata"]["name"] for claim in claims) == [
+        "data-east-0",
+        "data-east-1",
+        "data-east-2",
+    ]

@@ -147,12 +147,27 @@ def _start(store: Store, resource: Resource, query: Query) -> tuple[int, list[Js
         raise bad_request(f"resourceVersion {query.resource_version!r} is not a number") from None
 
 
-async def watch(
+def watch(
     store: Store, resource: Resource, query: Query, clock: Callable[[], float]
 ) -> AsyncIterator[WatchEvent | None]:
-    """The events of a watch until its time is over; None says that everything until now was sent."""
+    """The events of a watch until its time is over; None says that everything until now was sent.
+
+    What is wrong with the query is said by this call, before anything is sent.
+    """
     wanted = query.selects()
     position, initial = _start(store, resource, query)
+    return _events(store, resource, query, clock, wanted, position, initial)
+
+
+async def _events(
+    store: Store,
+    resource: Resource,
+    query: Query,
+    clock: Callable[[], float],
+    wanted: Predicate,
+    position: int,
+    initial: list[Json],
+) -> AsyncIterator[WatchEvent | None]:
     for item in initial:
         yield WatchEvent("ADDED", item)
     if query.send_initial_events and query.bookmarks:

@@ -63,6 +63,9 @@ class KindRules:
     def validate(self, resource: Resource, new: Json, old: Json | None, subresource: str) -> Iterable[Cause]:
         schema = schemas.root(resource)
         wrong = list(validation.problems(new, schema))
+        if resource.crd_version is None:
+            # In a status the schemas call required what Go always writes, and what a server does not insist on.
+            wrong = [cause for cause in wrong if not _is_unwritten_status(cause)]
         # What goes on assumes the right types.
         if wrong:
             return wrong
@@ -94,3 +97,7 @@ class KindRules:
                     self._store.drop_storage(gone.storage)
         for follower in self.followers:
             follower(resource, new, old)
+
+
+def _is_unwritten_status(cause: Cause) -> bool:
+    return cause.reason == "FieldValueRequired" and cause.field.startswith("status.")

@@ -86,9 +86,9 @@ class Watches:
         self, request: web.Request, resource: Resource, query: listing.Query, form: Form
     ) -> web.StreamResponse:
         """Spark's client asks for this first: one text frame per event."""
+        events = listing.watch(self._store, resource, query, asyncio.get_running_loop().time)
         response = web.WebSocketResponse(heartbeat=30.0)
         await response.prepare(request)
-        events = listing.watch(self._store, resource, query, asyncio.get_running_loop().time)
         # The client sends nothing but its goodbye, which has to be read to be noticed.
         me = asyncio.current_task()
         reader = asyncio.create_task(_until_closed(response, me))

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from supercluster.broker.raft.confchange import Membership
 from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
 from supercluster.broker.raft.errors import MessageError
 from supercluster.broker.raft.messages import (
@@ -28,6 +29,7 @@ from supercluster.broker.raft.messages import (
 u64 = st.integers(0, 2**64 - 1)
 head = (st.text(max_size=20), st.text(max_size=20), u64, st.integers(0, 2**32 - 1))
 flag = st.booleans()
+memberships = (b"", Membership(3, ("a", "b"), (), ("c",)).encode())
 
 
 @st.composite
@@ -58,7 +60,9 @@ messages = st.one_of(
     st.builds(Heartbeat, *head, u64, u64, u64, flag, flag),
     st.builds(HeartbeatResponse, *head, u64, u64, u64, u64, u64, flag),
     st.builds(TimeoutNow, *head),
-    st.builds(InstallSnapshot, *head, u64, u64, u64, u64, st.binary(max_size=30), st.binary(max_size=30)),
+    st.builds(
+        InstallSnapshot, *head, u64, u64, u64, u64, st.sampled_from(memberships), st.binary(max_size=30)
+    ),
     st.builds(SnapshotResponse, *head, u64, u64, flag),
     st.builds(ReadRequest, *head, u64),
     st.builds(ReadResponse, *head, u64, u64, flag),
@@ -119,3 +123,8 @@ def test_a_flipped_bit_in_a_record_is_refused() -> None:
     damaged[-1] ^= 1
     with pytest.raises(MessageError, match="checksum"):
         decode(bytes(damaged))
+
+
+def test_a_snapshot_with_a_damaged_membership_is_refused() -> None:
+    with pytest.raises(MessageError, match="membership"):
+        decode(wire(InstallSnapshot("a", "b", 1, 0, 5, 1, 0, 3, b"nonsense", b"abc")))

@@ -230,7 +230,7 @@ class Following(Leading):
             message.base_index,
             message.total,
         )
-        if not same and message.offset == 0 and message.total <= self.config.snapshot_bytes_max:
+        if not same and message.membership and message.total <= self.config.snapshot_bytes_max:
             incoming = self._incoming = _Incoming(message)
         elif not same or incoming is None:
             self._answer_snapshot(message.frm, message.base_index, 0)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+from supercluster.broker.raft.confchange import Membership
 from supercluster.broker.raft.entry import CorruptRecordError, Entry, decode_entries
 from supercluster.broker.raft.errors import MessageError
 
@@ -264,4 +265,8 @@ def _decode_chunk(buffer: bytes | memoryview, offset: int) -> tuple[bytes, bytes
     start = offset + _U32.size
     if start + size > len(buffer):
         raise MessageError(f"snapshot chunk ends within its membership of {size} bytes")
-    return bytes(buffer[start : start + size]), bytes(buffer[start + size :])
+    membership = bytes(buffer[start : start + size])
+    if membership:
+        # Whoever takes the message may rely on it.
+        Membership.decode(membership)
+    return membership, bytes(buffer[start + size :])

@@ -168,6 +168,16 @@ class PlaneBrokers(Brokers):
 
         await self._until(is_ready, READY_SECONDS, lambda: f"{kind} {name} is not Ready: {text}")
 
+    async def time_to_ready(self, name: str, subjects: list[str]) -> float:
+        """Apply a further R3 Stream; seconds until it is Ready."""
+        document = {**only(self._manifests, "Stream"), "metadata": {"name": name}}
+        document["spec"] = {**document["spec"], "subjects": subjects}
+        document["spec"].pop("name", None)
+        started = time.monotonic()
+        await asyncio.to_thread(self._apply, [document])
+        await self._wait_ready(document)
+        return time.monotonic() - started
+
     async def _until(self, done: Callable[[], bool], seconds: float, wanting: Callable[[], str]) -> None:
         deadline = time.monotonic() + seconds
         while not await asyncio.to_thread(done):
@@ -176,7 +186,7 @@ class PlaneBrokers(Brokers):
                 self._operator.check()
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{wanting()} (after {seconds:g} s)")
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.05)
 
     def _read_login(self) -> None:
         secret = self._core.read_namespaced_secret(f"{self._super_cluster}-client", self.namespace)

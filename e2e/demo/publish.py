@@ -53,17 +53,27 @@ class PlainPublisher:
     stall_seconds: float = 0.0
     errors: list[str] = field(default_factory=list)
     _client: Client | None = None
+    _broken: asyncio.Event = field(default_factory=asyncio.Event)
     url: str = ""
     """Of the broker that it is connected to."""
     _wanted_url: str = ""
 
     async def connect(self, url: str) -> None:
         async def note(error: Exception) -> None:
-            self.errors.append(f"{url}: {error}")
+            self.errors.append(f"{url}: {error or type(error).__name__}")
+
+        async def broke() -> None:
+            self._broken.set()
 
         self._client = await nats.connect(
-            url, name="demo-plain", allow_reconnect=False, error_cb=note, **self.login.options()
+            url,
+            name="demo-plain",
+            allow_reconnect=False,
+            error_cb=note,
+            disconnected_cb=broke,
+            **self.login.options(),
         )
+        self._broken.clear()
         self.url = self._wanted_url = url
 
     def move(self, url: str) -> None:
@@ -83,7 +93,12 @@ class PlainPublisher:
         since = time.monotonic()
         for flight in flights:
             assert self._client is not None
-            await self._client.publish(flight.subject, flight.payload)
+            try:
+                await self._client.publish(flight.subject, flight.payload)
+            except nats.errors.Error as error:
+                raise PublishError(
+                    f"plain publisher, after {self.sent:,d} messages: {self.url}: {error or type(error).__name__}"
+                ) from error
             self.sent += 1
             if self.sent % FLUSH_EVERY == 0:
                 await self._flush()
@@ -97,11 +112,22 @@ class PlainPublisher:
         await self.close()
 
     async def _flush(self) -> None:
+        """Wait until the broker has read all that was sent.
+
+        Raises:
+            PublishError: it never will, or it refused something.
+        """
         assert self._client is not None
-        try:
-            await self._client.flush(timeout=FLUSH_SECONDS)
-        except Exception as error:
-            self.errors.append(f"{self.url}: {error or type(error).__name__}")
+        flushed = asyncio.ensure_future(self._client.flush(timeout=FLUSH_SECONDS))
+        broken = asyncio.ensure_future(self._broken.wait())
+        await asyncio.wait({flushed, broken}, return_when=asyncio.FIRST_COMPLETED)
+        if broken.done():
+            self.errors.append(f"{self.url}: the connection broke, and this broker was to stay up")
+            flushed.cancel()
+        broken.cancel()
+        for error in (await asyncio.gather(flushed, broken, return_exceptions=True))[:1]:
+            if isinstance(error, Exception):
+                self.errors.append(f"{self.url}: {error or type(error).__name__}")
         if self.errors:
             raise PublishError(
                 f"plain publisher, after {self.sent:,d} messages: {'; '.join(self.errors[:3])}"

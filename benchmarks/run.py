@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import failover, footprint, machine, platform, throughput
 from benchmarks.course import Course
 from benchmarks.servers import FLEETS
 from benchmarks.table import Row, markdown
+
+from benchmarks import failover, footprint, machine, platform, throughput
 
 RUNS = 5
 RESULTS = Path(__file__).parent / "results"

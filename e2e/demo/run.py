@@ -64,7 +64,7 @@ class StreamWatch:
             error_cb=self._ignore,
             **{"reconnect_time_wait": 0.1, **self._brokers.login.options()},
         )
-        self._js = self._client.jetstream(timeout=2)
+        self._js = self._client.jetstream(timeout=0.5)
 
     async def _ignore(self, _: Exception) -> None:
         """A broken connection is expected: a broker is going to be killed."""

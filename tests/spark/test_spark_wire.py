@@ -25,7 +25,7 @@ MESSAGES = [
 
 
 def stream_and_messages() -> tuple[bytes, list[tuple[bytes, ...]]]:
-    head = b"NATS/1.0 408 T\r\n\r\n\r\n"
+    head = b"NATS/1.0 408 T\r\n\r\n"
     data = STREAM.replace(b"HMSG in 3 16 16", b"HMSG in 3 %d %d" % (len(head), len(head)))
     return data, [*MESSAGES, (b"3", b"in", b"", head, b"")]
 

@@ -499,3 +499,75 @@ def test_an_interrupted_installation_leaves_the_old_log_or_the_new_one() -> None
                 assert log.entries(51, 99, ALL) in ([], [batch(51, 4)])
             outcomes.add((log.base_index, log.last_index))
     assert outcomes == {(0, 10), (50, 50), (50, 51)}
+
+
+# ---- power failures between two steps ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("RP-2", "SF-4")
+def test_a_truncation_across_segments_is_whole_after_a_power_failure() -> None:
+    for seed in range(20):
+        disk = SimDisk(random.Random(seed))
+        log = filled(disk, 20, ALWAYS, commit=3)
+        log.truncate_after(5)
+        disk.crash(power=True)
+        log, report = open_(disk, ALWAYS, Stop.POWER)
+        assert (report.verdict, report.last_index) == (Verdict.CLEAN, 5), report
+
+
+@pytest.mark.covers("SF-17")
+def test_a_dropped_head_needs_nothing_of_its_segments() -> None:
+    for seed in range(20):
+        disk = SimDisk(random.Random(seed))
+        options = LogOptions(segment_bytes=1000, fsync=Fsync.NEVER)
+        log = filled(disk, 20, options)
+        log.save_checkpoint(10, b"at 10")
+        assert log.drop_head(12) == 10
+        disk.crash(power=True)
+        log, report = open_(disk, options, Stop.POWER)
+        assert (report.verdict, log.base_index, log.base_state()) == (Verdict.DOUBTFUL, 10, b"at 10")
+        assert log.last_index >= 10
+
+
+@pytest.mark.covers("RP-6")
+def test_what_a_killed_process_had_only_written_is_fsynced_before_it_is_confirmed() -> None:
+    for seed in range(20):
+        disk = SimDisk(random.Random(seed))
+        log = filled(disk, 2, ALWAYS)
+        for index in range(3, 12):
+            log.append([batch(index)])
+        assert log.persisted_index == 2
+        disk.crash()
+        log, _ = open_(disk, ALWAYS)
+        assert log.persisted_index == 11
+        disk.crash(power=True)
+        log, report = open_(disk, ALWAYS, Stop.POWER)
+        assert (report.verdict, report.last_index) == (Verdict.CLEAN, 11)
+
+
+@pytest.mark.covers("SF-4")
+def test_a_segment_of_another_history_is_not_taken(disk: SimDisk) -> None:
+    other = SimDisk(random.Random(1))
+    filled(disk, 20)
+    log, _ = open_(other)
+    for index in range(1, 21):
+        log.append([batch(index, 2)])
+    disk.crash()
+    second = segments(disk)[1]
+    disk.write_file_durably(second, other.read_file(second))
+    _, report = open_(disk)
+    assert (report.verdict, report.last_index) == (Verdict.LOST_RECORD, 7)
+    assert "continues entry 7 of term 2" in report.reasons[0]
+
+
+@pytest.mark.covers("SF-4")
+def test_a_term_that_goes_back_is_damage(disk: SimDisk) -> None:
+    log, _ = open_(disk)
+    log.append([batch(1, 5), batch(2, 5)])
+    disk.crash()
+    path = segments(disk)[0]
+    data = disk.read_file(path)
+    disk.write_file_durably(path, data[: SEGMENT_HEAD_BYTES + RECORD_BYTES] + batch(2, 4).record)
+    _, report = open_(disk)
+    assert (report.verdict, report.last_index) == (Verdict.LOST_RECORD, 1)
+    assert "in term 4" in report.reasons[0]

@@ -235,3 +235,21 @@ def test_tickets_of_due_logs_run_apart_and_count_when_they_are_finished(disk: Si
     due[0].log.finish_sync(due[0].ticket)
     assert always.persisted_index == 1
     assert [each.group for each in store.due_syncs(1000)] == ["i"]
+
+
+@pytest.mark.covers("RP-6")
+def test_what_is_appended_while_a_ticket_is_out_gets_the_next_one(disk: SimDisk) -> None:
+    store = VolumeStore(open_volume(disk, "b", lambda: "inc"), LogOptions(sync_in_tick=False))
+    log = store.open("a", memory=False, fsync="always", create=True).log
+    log.append([ENTRY])
+    (first,) = store.due_syncs(0)
+    log.append([make_entry(index=2, term=1, kind=EntryKind.NOOP, time_ns=2)])
+    assert store.due_syncs(0) == []
+    first.ticket.run()
+    first.log.finish_sync(first.ticket)
+    assert log.persisted_index == 1
+    (second,) = store.due_syncs(0)
+    second.ticket.run()
+    second.log.finish_sync(second.ticket)
+    assert log.persisted_index == 2
+    assert store.due_syncs(10_000) == []

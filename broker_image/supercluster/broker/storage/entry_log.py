@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -74,6 +74,8 @@ class EntryLog:
         self._unsealed = [segment for segment in segments.all if segment.full and not segment.sealed]
         self._failed: DiskError | None = None
         self._closed = False
+        self.on_unsynced: Callable[[], None] | None = None
+        """Called after every append: whoever runs tickets need not ask every log in every turn."""
         self._took(self.bytes_on_disk())
 
     # ---- Raft's view ----------------------------------------------------------------------------------------------
@@ -152,6 +154,8 @@ class EntryLog:
         if segment.size_bytes >= self._options.segment_bytes:
             segment.full = True
             self._unsealed.append(segment)
+        if self.on_unsynced is not None:
+            self.on_unsynced()
         if changes_members:
             # A membership is durable whatever the policy: who lost one might elect itself by an older one (SF-4).
             self.sync()
@@ -172,7 +176,6 @@ class EntryLog:
         except DamagedError as error:
             raise self._damaged(error) from error
         self._active = segment
-        self._directory_dirty = True
 
     def _undo_write(self, segment: Segment, error: DiskError) -> None:
         """Half a record at the end would be taken for a torn tail at best: take it off again."""
@@ -275,6 +278,10 @@ class EntryLog:
         return index if index is not None and index > self._base.index else None
 
     # ---- fsync ----------------------------------------------------------------------------------------------------
+
+    @property
+    def all_synced(self) -> bool:
+        return self._synced_index >= self._last_index
 
     def sync_due(self, now_ms: int) -> bool:
         """Should a sync begin, by the policy?"""

@@ -111,17 +111,16 @@ class FileLog(EntryLog):
 
     def drop_head(self, keep_from_index: int) -> int:
         self._guard()
-        new_base = -1
+        first = self._segments.all[0] if len(self._segments) else None
+        if first is None or not first.full or first.last_index > min(keep_from_index - 1, self._commit_index):
+            return self._base.index
+        new_base = self._base.index
         for index in reversed(self._checkpoints.indexes[:]):
-            if self._base.index < index < keep_from_index and self._checkpoints.load(index) is not None:
+            if first.last_index <= index < keep_from_index and self._checkpoints.load(index) is not None:
                 new_base = index
                 break
-        first = self._segments.all[0] if len(self._segments) else None
-        if first is None or not first.full or not first.last_index <= min(new_base, self._commit_index):
+        if new_base < first.last_index:
             return self._base.index
-        if self._synced_index < new_base:
-            # The new base is durable at once: what it stands on in a segment has to be, too.
-            self.sync()
         base = Base(self._base.epoch, new_base, self._term_held(new_base))
         before = self.bytes_on_disk()
         self._disk.write_file_durably(f"{self._directory}/{BASE}", base.encode())

@@ -192,7 +192,8 @@ class _Opening:
                 self._tear(why)
             else:
                 self._doubt(why)
-        elif self.stop is Stop.KILLED and damage.cut_short and damage.index > notes.commit_index:
+        elif self.stop is Stop.KILLED and damage.cut_short:
+            # Unless it had been committed, which `_judge_end` sees.
             self._tear(why)
         else:
             self._lose(why)

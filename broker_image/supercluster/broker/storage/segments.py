@@ -201,12 +201,12 @@ class Segments:
         return entries
 
     def activate(self, segment: Segment) -> None:
-        """The last segment is going to be appended to: its file and index stay, its side-car does not hold any more."""
+        """The last segment is going to be appended to: its file and index stay. A side-car that a clean stop wrote does
+        not fit any more as soon as the file grows; `cut` removes it before the file shrinks."""
         self.loaded(segment)
         self.opened(segment)
         self._loaded.pop(segment.first_index, None)
         self._opened.pop(segment.first_index, None)
-        self._disk.unlink(self.path(segment, INDEX_SUFFIX))
         segment.sealed = False
 
     # ---- changing -------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ log never outlives its process, and a member that is registered anew has dealt w
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from supercluster.broker.ports import OpenedGroup, StreamLog
 from supercluster.broker.storage.log import FileLog
@@ -44,6 +45,7 @@ class VolumeStore:
         self._file_space = file_space
         self._memory_space = memory_space
         self._logs: dict[str, StreamLog] = {}
+        self._unsynced: set[str] = set()
         self.reports: dict[str, Recovery] = {}
         """What opening found, for the log and for events; file logs only."""
 
@@ -70,6 +72,9 @@ class VolumeStore:
             self._volume.disk, self._volume.group_directory(group), options, self._volume.stop
         )
         self._logs[group] = log
+        if options.fsync is not Fsync.NEVER:
+            log.on_unsynced = partial(self._unsynced.add, group)
+            self._unsynced.add(group)
         self.reports[group] = report
         return OpenedGroup(
             log=log,
@@ -95,8 +100,11 @@ class VolumeStore:
         """Tickets for every log that should be fsynced now: for a runtime that fsyncs on a thread
         (`LogOptions.sync_in_tick` False)."""
         due = []
-        for group, log in self._logs.items():
-            if isinstance(log, FileLog) and log.sync_due(now_ms):
+        for group in sorted(self._unsynced):
+            log = self._logs.get(group)
+            if not isinstance(log, FileLog) or log.all_synced or log.failed is not None:
+                self._unsynced.discard(group)
+            elif log.sync_due(now_ms):
                 ticket = log.begin_sync(now_ms)
                 if ticket is not None:
                     due.append(DueSync(group, log, ticket))

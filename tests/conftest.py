@@ -95,9 +95,17 @@ class RunningPlane:
 
 
 @pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPlane]:
+def plane_arguments() -> tuple[str, ...]:
+    """Arguments of the module's control plane; a module may say others."""
+    return ()
+
+
+@pytest.fixture(scope="module")
+def plane(
+    tmp_path_factory: pytest.TempPathFactory, plane_arguments: tuple[str, ...]
+) -> Iterator[RunningPlane]:
     """A control plane for the tests of one module."""
-    running = RunningPlane(tmp_path_factory.mktemp("plane"))
+    running = RunningPlane(tmp_path_factory.mktemp("plane"), plane_arguments)
     running.start()
     yield running
     assert running.stop() == 0

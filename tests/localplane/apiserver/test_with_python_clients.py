@@ -27,13 +27,14 @@ def plane_arguments() -> tuple[str, ...]:
 
 @pytest.fixture
 def api(plane: Any) -> Iterator[client.ApiClient]:
-    made = config.new_client_from_config(str(plane.kubeconfig))
+    load: Any = config.new_client_from_config
+    made = load(str(plane.kubeconfig))
     yield made
     made.close()
 
 
 def test_core_objects_round_trip_through_the_models(api: client.ApiClient) -> None:
-    core = client.CoreV1Api(api)
+    core: Any = client.CoreV1Api(api)
     body = client.V1ConfigMap(metadata=client.V1ObjectMeta(name="py"), data={"a": "b"})
     made = core.create_namespaced_config_map("default", body)
     made.data["a"] = "c"
@@ -54,7 +55,7 @@ def test_a_stateful_set_is_complete_enough_for_the_models(api: client.ApiClient)
     spec = client.V1StatefulSetSpec(
         service_name="py", selector=client.V1LabelSelector(match_labels=labels), template=template
     )
-    apps = client.AppsV1Api(api)
+    apps: Any = client.AppsV1Api(api)
     apps.create_namespaced_stateful_set(
         "default", client.V1StatefulSet(metadata=client.V1ObjectMeta(name="py"), spec=spec)
     )
@@ -65,13 +66,14 @@ def test_a_stateful_set_is_complete_enough_for_the_models(api: client.ApiClient)
 
 
 def test_a_watch_yields_typed_events(api: client.ApiClient) -> None:
-    core = client.CoreV1Api(api)
+    core: Any = client.CoreV1Api(api)
     start = core.list_namespaced_config_map("default").metadata.resource_version
     core.create_namespaced_config_map(
         "default", client.V1ConfigMap(metadata=client.V1ObjectMeta(name="seen"))
     )
     core.delete_namespaced_config_map("seen", "default")
-    watcher = watch.Watch()
+    make: Any = watch.Watch
+    watcher = make()
     seen = []
     for event in watcher.stream(
         core.list_namespaced_config_map, "default", resource_version=start, timeout_seconds=30
@@ -123,7 +125,8 @@ async def watcher(stopped, name, **_):
 def operator(plane: Any, api: client.ApiClient, tmp_path: Path) -> Iterator[Callable[[], str]]:
     """A kopf operator for widgets as a process; the fixture gives what it printed so far."""
     crd = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", **a_definition()}
-    client.ApiextensionsV1Api(api).create_custom_resource_definition(crd)
+    extensions: Any = client.ApiextensionsV1Api(api)
+    extensions.create_custom_resource_definition(crd)
     program = tmp_path / "operator.py"
     program.write_text(textwrap.dedent(OPERATOR))
     log = tmp_path / "operator.log"
@@ -144,7 +147,7 @@ def operator(plane: Any, api: client.ApiClient, tmp_path: Path) -> Iterator[Call
 
 
 def test_a_kopf_operator_works_unchanged(api: client.ApiClient, operator: Callable[[], str]) -> None:
-    custom = client.CustomObjectsApi(api)
+    custom: Any = client.CustomObjectsApi(api)
     path = ("example.com", "v1", "default", "widgets")
     body = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {"size": 4}}
     custom.create_namespaced_custom_object(*path, body)
@@ -156,7 +159,7 @@ def test_a_kopf_operator_works_unchanged(api: client.ApiClient, operator: Callab
     eventually(lambda: "DAEMON w" in operator(), "the daemon")
     custom.patch_namespaced_custom_object(*path, "w", {"spec": {"size": 5}})
     eventually(lambda: doubled() == 10, "the status of the changed widget")
-    core = client.CoreV1Api(api)
+    core: Any = client.CoreV1Api(api)
     eventually(
         lambda: [item for item in core.list_namespaced_event("default").items if item.message == "made it"],
         "the event of the handler's log line",

@@ -1,0 +1,48 @@
+{{- define "supercluster.name" -}}
+{{- .Release.Name | trunc 50 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "supercluster.serviceAccountName" -}}
+{{- .Values.serviceAccount.name | default (include "supercluster.name" .) }}
+{{- end }}
+
+{{- define "supercluster.selectorLabels" -}}
+app.kubernetes.io/name: supercluster-operator
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "supercluster.labels" -}}
+{{ include "supercluster.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+
+{{/* What the operator does in a namespace that it serves: these rights and no more. */}}
+{{- define "supercluster.rules" -}}
+- apiGroups: ["supercluster.dev"]
+  resources: ["superclusters", "clusters", "streams"]
+  # patch is for finalizers; nothing but the status is written otherwise.
+  verbs: ["get", "list", "watch", "patch"]
+- apiGroups: ["supercluster.dev"]
+  resources: ["superclusters/status", "clusters/status", "streams/status"]
+  verbs: ["patch"]
+- apiGroups: ["supercluster.dev"]
+  resources: ["superclusters/finalizers", "clusters/finalizers", "streams/finalizers"]
+  verbs: ["update"]
+- apiGroups: [""]
+  resources: ["services", "configmaps", "secrets"]
+  verbs: ["get", "list", "watch", "create", "patch"]
+- apiGroups: [""]
+  resources: ["pods", "persistentvolumeclaims"]
+  verbs: ["get", "list", "watch", "delete"]
+- apiGroups: ["apps"]
+  resources: ["statefulsets"]
+  verbs: ["get", "list", "watch", "create", "patch", "delete"]
+- apiGroups: ["policy"]
+  resources: ["poddisruptionbudgets"]
+  verbs: ["get", "list", "watch", "create", "patch"]
+- apiGroups: [""]
+  resources: ["events"]
+  verbs: ["get", "create", "patch"]
+{{- end }}

@@ -1,0 +1,161 @@
+"""The chart lints, refuses wrong values and grants no more than the operator uses; the images run as a plain user."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from supercluster.api.crd import KINDS, definition
+from supercluster.reconcilers.handlers.registration import CHILDREN
+from supercluster.reconcilers.planners.manifests import BROKER_UID
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "charts" / "supercluster"
+WRITES = {"create", "patch", "update", "delete", "deletecollection"}
+
+
+@pytest.fixture
+def run_helm(helm: Path, tmp_path: Path) -> Any:
+    def run(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [str(helm), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "HOME": str(tmp_path), "HELM_CACHE_HOME": str(tmp_path)},
+        )
+        if check:
+            assert done.returncode == 0, done.stdout + done.stderr
+        return done
+
+    return run
+
+
+def rendered(run_helm: Any, *values: str) -> list[dict[str, Any]]:
+    text = run_helm("template", "op", str(CHART), "--namespace", "ops", *values).stdout
+    return [body for body in yaml.safe_load_all(text) if body]
+
+
+def rules(bodies: list[dict[str, Any]], kind: str, name: str) -> list[dict[str, Any]]:
+    (found,) = [body for body in bodies if body["kind"] == kind and body["metadata"]["name"] == name]
+    entries: list[dict[str, Any]] = found["rules"]
+    return entries
+
+
+def allows(entries: list[dict[str, Any]], group: str, resource: str, verb: str) -> bool:
+    return any(
+        group in entry["apiGroups"] and resource in entry["resources"] and verb in entry["verbs"]
+        for entry in entries
+    )
+
+
+@pytest.mark.e2e
+def test_the_chart_lints_strictly(run_helm: Any) -> None:
+    assert "0 chart(s) failed" in run_helm("lint", "--strict", str(CHART)).stdout
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    "value", ["replicas=-1", "logLevel=loud", "namespaces={A_B}", "typo=1", "image.repository="]
+)
+def test_wrong_values_are_refused_by_the_schema(run_helm: Any, value: str) -> None:
+    done = run_helm("template", "op", str(CHART), "--set", value, check=False)
+    assert done.returncode != 0
+    assert value.split("=")[0].split(".")[-1] in done.stderr
+
+
+@pytest.mark.e2e
+def test_the_operator_may_do_what_it_does_and_nothing_by_wildcard(run_helm: Any) -> None:
+    granted = rules(rendered(run_helm), "ClusterRole", "op-ops")
+    for group, resource in [
+        *((group, plural) for group, _, plural in CHILDREN),
+        ("policy", "poddisruptionbudgets"),
+    ]:
+        assert allows(granted, group, resource, "watch"), resource
+    for kind in KINDS:
+        assert allows(granted, "supercluster.dev", kind.plural, "watch")
+        assert allows(granted, "supercluster.dev", f"{kind.plural}/status", "patch")
+        assert not any(
+            allows(granted, "supercluster.dev", kind.plural, verb) for verb in ("create", "update", "delete")
+        )
+    for resource in ("services", "configmaps", "secrets", "poddisruptionbudgets"):
+        assert not allows(granted, "", resource, "delete"), f"{resource}: garbage collection removes them"
+    for entry in granted:
+        assert "*" not in [*entry["apiGroups"], *entry["resources"], *entry["verbs"]]
+
+
+@pytest.mark.e2e
+def test_a_few_namespaces_mean_rights_in_those_only(run_helm: Any) -> None:
+    bodies = rendered(run_helm, "--set", "namespaces={a,b}")
+    for entry in rules(bodies, "ClusterRole", "op-ops"):
+        assert not set(entry["verbs"]) & WRITES
+        assert "secrets" not in entry["resources"]
+    assert sorted(b["metadata"]["namespace"] for b in bodies if b["kind"] == "Role") == ["a", "b", "ops"]
+    (deployment,) = [body for body in bodies if body["kind"] == "Deployment"]
+    arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert [arguments[i + 1] for i, word in enumerate(arguments) if word == "--namespace"] == ["a", "b"]
+
+
+@pytest.mark.e2e
+def test_the_rendered_arguments_are_ones_that_the_operator_takes(run_helm: Any) -> None:
+    from supercluster.app.settings import parse
+
+    (deployment,) = [body for body in rendered(run_helm) if body["kind"] == "Deployment"]
+    container = deployment["spec"]["template"]["spec"]["containers"][0]
+    arguments = [word.replace("$(POD_IP)", "10.0.0.7") for word in container["args"]]
+    parsed = parse(arguments, {"POD_NAMESPACE": "ops", "POD_NAME": "op-0"})
+    assert (parsed.listen_host, parsed.lease_name, parsed.lease_namespace) == ("10.0.0.7", "op", "ops")
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+
+
+def test_the_chart_has_the_definitions_of_the_models() -> None:
+    for kind in KINDS:
+        assert yaml.safe_load((CHART / "crds" / f"{kind.plural}.yaml").read_text()) == definition(kind)
+
+
+def test_the_chart_has_the_version_of_the_package() -> None:
+    version = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert version is not None
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (version[1], version[1])
+
+
+@pytest.mark.parametrize("path", ["broker_image/Dockerfile", "operator/Dockerfile"])
+def test_images_run_as_a_plain_user_in_exec_form(path: str) -> None:
+    lines = (ROOT / path).read_text().splitlines()
+    assert f"USER {BROKER_UID}:{BROKER_UID}" in lines
+    assert lines[lines.index("ARG BASE=python:3.13-slim") :].count("FROM ${BASE}") == 1
+    (entry,) = [line for line in lines if line.startswith("ENTRYPOINT")]
+    assert entry.startswith('ENTRYPOINT ["')
+    assert not any(line.startswith("HEALTHCHECK") for line in lines)
+    assert any("USER=supercluster" in line for line in lines)
+
+
+def test_the_build_context_has_what_the_package_needs() -> None:
+    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    project = (ROOT / "pyproject.toml").read_text()
+    included = re.search(r"only-include = \[(.*?)\]", project, re.DOTALL)
+    assert included is not None
+    folders = re.findall(r'"(.+?)"', included[1])
+    for folder in folders:
+        assert any(folder == entry or folder.startswith(f"{entry}/") for entry in kept), folder
+
+
+def test_building_without_an_engine_says_so() -> None:
+    bash = shutil.which("bash")
+    assert bash is not None
+    done = subprocess.run(
+        [bash, str(ROOT / "tools" / "build-images.sh")],
+        capture_output=True,
+        text=True,
+        env={"PATH": os.environ["PATH"], "ENGINE": "no-such-engine"},
+    )
+    assert done.returncode == 2
+    assert "no-such-engine" in done.stderr

@@ -79,6 +79,7 @@ class Scenario:
         self.publishers: list[SimPublisher] = []
         self.replicas = self.rng.choice((3, 3, 3, 1))
         self.fsync = self.rng.choice(("always", "interval", "interval"))
+        self.max_msgs = self.rng.choice((-1, -1, 40))
         self._requests = 0
 
     # ---- the run --------------------------------------------------------------------------------------------------
@@ -201,6 +202,7 @@ class Scenario:
             "subjects": ["orders.>"],
             "num_replicas": self.replicas,
             "storage": "file",
+            "max_msgs": self.max_msgs,
             "metadata": {"supercluster.dev/fsync": self.fsync},
         }
 
@@ -391,7 +393,7 @@ class Scenario:
                 return f"{name} applied {group.applied_index} of {max(history.records)}"
             if group.member not in group.raft.membership.voters:
                 return f"{name} is {group.member}, voters are {group.raft.membership.voters}"
-        if len(self.delivered) < len(history.message_at):
+        if self.max_msgs < 0 and len(self.delivered) < len(history.message_at):
             return f"the consumer has {len(self.delivered)} of {len(history.message_at)} messages"
         return ""
 

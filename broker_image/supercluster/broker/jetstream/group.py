@@ -66,6 +66,7 @@ class Group(ABC):
         self.failed: DiskError | None = None
         self.serves = False
         self._doubtful = raft.doubtful
+        self._head_is_due = True
         self._members_check_ms = 0
         self._joiners: dict[str, str] = {}
 
@@ -124,6 +125,8 @@ class Group(ABC):
                 if not self._handle(ready, now_ms):
                     break
             self.after_turn(now_ms)
+            if self._head_is_due:
+                self.drop_head()
         except DiskError as error:
             self.fail(error)
 
@@ -206,7 +209,23 @@ class Group(ABC):
                 self.applied_index = entry.index
                 if self.log.checkpoint_at(entry.index):
                     self.log.save_checkpoint(entry.index, self._snapshot())
+                    self._head_is_due = True
         self.log.note_commit(last)
+
+    @abstractmethod
+    def keep_from_index(self) -> int:
+        """The first entry that the state machine still reads; those before it may go with their segments."""
+
+    def drop_head(self) -> None:
+        """Give back the disk space of segments that nobody reads any more. A follower that is further behind gets the
+        state at the new base instead."""
+        self._head_is_due = False
+        if self.raft.role is Role.LEADER:
+            # A follower that is catching up from there would have to start anew.
+            slowest = min((p.match for p in self.raft.progress.values() if p.match), default=self.applied_index)
+        else:
+            slowest = self.applied_index
+        self.log.drop_head(min(self.keep_from_index(), slowest + 1, self.applied_index + 1))
 
     def _snapshot(self) -> bytes:
         return blob(self.membership_applied.encode()) + self.state_bytes()

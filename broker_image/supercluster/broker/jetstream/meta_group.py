@@ -133,6 +133,9 @@ class MetaGroup(Group):
     def applied_time_ns(self) -> int:
         return self.state.time_ns
 
+    def keep_from_index(self) -> int:
+        return self.applied_index + 1  # Nothing is read from the log but to replay it.
+
     # ---- leading --------------------------------------------------------------------------------------------------
 
     def start_serving(self, now_ms: int) -> None:

@@ -20,7 +20,7 @@ from supercluster.broker.jetstream.consumer import ConsumerLeader, Delivery
 from supercluster.broker.jetstream.frames import Frame, Request, encode_numbered
 from supercluster.broker.jetstream.group import Group, GroupHost
 from supercluster.broker.jetstream.judge import Answer, Forward, Judge
-from supercluster.broker.jetstream.meta import ACK_POLICY_KEY, Assignment
+from supercluster.broker.jetstream.meta import PREFERRED_LEADER_KEY, Assignment
 from supercluster.broker.jetstream.sections import (
     Section,
     SessionKey,
@@ -33,6 +33,7 @@ from supercluster.broker.jetstream.source import StreamSource
 from supercluster.broker.jetstream.stream import Applied, StreamState
 from supercluster.broker.jetstream.wire import WireError, text, u64
 from supercluster.broker.ports import Network, StreamLog
+from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.entry import Entry
 from supercluster.broker.raft.node import Raft
 
@@ -45,6 +46,10 @@ COMMANDS_MAX = 4096
 EXPIRY_CHECK_MS = 250
 # Appended and not committed bytes at which the leader takes no more: its followers are too slow, and windows hold.
 UNCOMMITTED_BYTES_MAX = 64 * 1024 * 1024
+
+# Retention moves the stream's first message all the time; whole segments become free far less often.
+HEAD_CHECK_MS = 2000
+PREFERRED_CHECK_MS = 2000
 
 Done = Callable[[int | None], None]
 """Called with a command's result when its entry is applied; None when this replica ceased to lead before."""
@@ -115,6 +120,9 @@ class StreamGroup(Group):
         self._version_waits: list[tuple[int, Callable[[], None]]] = []
         self._expiry_check_ms = 0
         self._config_sent = 0
+        self._head_seq = 0
+        self._head_check_ms = 0
+        self._preferred_check_ms = 0
 
     @staticmethod
     def blank_state(assignment: Assignment) -> bytes:
@@ -138,6 +146,12 @@ class StreamGroup(Group):
 
     def applied_time_ns(self) -> int:
         return self.state.leader_time_ns
+
+    def keep_from_index(self) -> int:
+        """The entry of the oldest message; all applied ones may go when the stream is empty."""
+        if not self.state.messages:
+            return self.applied_index + 1
+        return self.log.index_of_seq(self.state.first_seq) or 0
 
     def set_assignment(self, assignment: Assignment) -> None:
         """The meta group has a new configuration: the leader writes it into the stream's log."""
@@ -473,8 +487,14 @@ class StreamGroup(Group):
     def tick(self, now_ms: int) -> bool:
         """Do what is due; True when a turn is needed."""
         due = super().tick(now_ms)
+        if self.state.first_seq != self._head_seq and now_ms >= self._head_check_ms:
+            self._head_seq, self._head_check_ms = self.state.first_seq, now_ms + HEAD_CHECK_MS
+            self._head_is_due = due = True
         if not self.serves:
             return due
+        if now_ms >= self._preferred_check_ms:
+            self._preferred_check_ms = now_ms + PREFERRED_CHECK_MS
+            due |= self._prefer_leader(now_ms)
         now_ns = self.host.clock.now_ns()
         for name, leader in self.leaders.items():
             deadline_ns = leader.next_deadline_ns()
@@ -486,6 +506,17 @@ class StreamGroup(Group):
         if self.state.config.max_age_ns and self.state.messages and now_ms >= self._expiry_check_ms:
             due = True
         return due
+
+    def _prefer_leader(self, now_ms: int) -> bool:
+        """Hand leadership to the preferred broker once it is there and has everything."""
+        preferred = dict(self.assignment.config.metadata).get(PREFERRED_LEADER_KEY) or ""
+        if not preferred or preferred == self.host.node or preferred not in self.host.brokers_in_contact():
+            return False
+        for voter in self.raft.membership.voters:
+            progress = self.raft.progress.get(voter)
+            if node_of(voter) == preferred and progress is not None and progress.match >= self.raft.commit_index:
+                return self.raft.transfer_leadership(voter, now_ms)
+        return False
 
     def deadline_ms(self) -> int | None:
         found = super().deadline_ms()
@@ -504,7 +535,3 @@ class StreamGroup(Group):
     def _next_expiry_ms(self, now_ms: int, now_ns: int) -> int:
         left_ns = self.state.first_time_ns + self.state.config.max_age_ns - now_ns
         return max(self._expiry_check_ms, now_ms + max(0, -(-left_ns // 1_000_000)))
-
-    @property
-    def ack_policy(self) -> str:
-        return dict(self.state.config.metadata).get(ACK_POLICY_KEY, "commit")

@@ -49,6 +49,7 @@ class Ledger:
         self.groups: dict[str, History] = {}
         self.acked: dict[bytes, int] = {}
         self.applied_total = 0
+        self._converging: dict[tuple[str, str], int] = {}
         self._floors: dict[tuple[str, str, str], tuple[int, int]] = {}
 
     def broken(self, what: str) -> InvariantBrokenError:
@@ -79,6 +80,15 @@ class Ledger:
             self._applied(node, group, entry)
 
         group.apply_entry = applied  # type: ignore[method-assign]
+        restore_state = group.restore_state
+
+        def restored(data: memoryview) -> None:
+            restore_state(data)
+            history = self.groups.get(group.id)
+            if history is not None and group.log.base_index and group.applied_index == group.log.base_index:
+                self._converging[node, group.id] = max(history.records, default=0)
+
+        group.restore_state = restored  # type: ignore[method-assign]
 
     def _leader(self, node: str, group: Group) -> None:
         history = self.groups.setdefault(group.id, History())
@@ -133,6 +143,8 @@ class Ledger:
 
     def _state(self, node: str, group: StreamGroup, entry: Entry, history: History) -> None:
         state = group.state
+        if entry.index <= self._converging.get((node, group.id), 0):
+            return  # Replays from an emptied base: equal again once it is where the others were (Group.emptied_state).
         view = (
             *(state.first_seq, state.last_seq, state.messages, state.bytes, len(state.message_ids)),
             tuple(

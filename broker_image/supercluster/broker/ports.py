@@ -146,6 +146,10 @@ class StreamLog(RaftLog, Protocol):
         can take it as the new base without keeping a part of a segment."""
         ...
 
+    def can_drop_head(self, keep_from_index: int) -> bool:
+        """Would `drop_head` drop anything?"""
+        ...
+
     def drop_head(self, keep_from_index: int) -> int:
         """Drop whole sealed segments that end below `keep_from_index` and have a checkpoint at or behind their end,
         below `keep_from_index`; that checkpoint is the new base, and the state at it stays readable by

@@ -103,14 +103,21 @@ class Group(ABC):
     # ---- the turn -------------------------------------------------------------------------------------------------
 
     def recover(self, commit_index: int) -> None:
-        """After opening: the newest checkpoint, then the entries behind it that are known to be committed."""
+        """After opening: the newest checkpoint, then the entries behind it that are known to be committed.
+
+        A head drop writes a checkpoint that needs nothing of what it drops. Where that one is damaged, an older one
+        may stand on messages that are gone: then all is replayed from the log's base, with the base's state emptied.
+        """
         found = self.log.load_checkpoint()
-        if found is None and self.log.base_index:
-            base = self.log.base_state()
-            found = (self.log.base_index, base) if base is not None else None
         if found is not None:
             self.applied_index = found[0]
             self._restore(found[1])
+        if self.log.base_index and (found is None or not self.holds_its_head()):
+            base = self.log.base_state()
+            if base is None:
+                raise DiskError("the state at the log's beginning is gone", self.id)
+            self.applied_index = self.log.base_index
+            self._restore(self._emptied(base))
         self._apply(commit_index)
 
     def turn(self, now_ms: int) -> None:
@@ -160,7 +167,7 @@ class Group(ABC):
         for member in ready.snapshot_wanted:
             state = self.log.base_state()
             if state is not None:
-                self.raft.provide_snapshot(member, state)
+                self.raft.provide_snapshot(member, self._emptied(state))
                 busy = True
         if ready.disk_error is not None:
             self.host.event(self.id, "DiskError", f"{self.member} could not write: {ready.disk_error}")
@@ -216,16 +223,36 @@ class Group(ABC):
     def keep_from_index(self) -> int:
         """The first entry that the state machine still reads; those before it may go with their segments."""
 
+    @abstractmethod
+    def holds_its_head(self) -> bool:
+        """Is what the state says is there, from its beginning on, in the log?"""
+
+    @abstractmethod
+    def emptied_state(self, data: memoryview) -> bytes:
+        """A snapshot as of the log's base, without what is before the base: every entry up to there was dropped
+        because nothing of it is alive at the log's end, so a replay of all that follows ends in the same state."""
+
+    def _emptied(self, base: bytes) -> bytes:
+        reader = Reader(base)
+        membership = reader.blob()
+        return blob(membership) + self.emptied_state(reader.rest())
+
     def drop_head(self) -> None:
         """Give back the disk space of segments that nobody reads any more. A follower that is further behind gets the
-        state at the new base instead."""
+        emptied state at the new base instead."""
         self._head_is_due = False
         if self.raft.role is Role.LEADER:
             # A follower that is catching up from there would have to start anew.
-            slowest = min((p.match for p in self.raft.progress.values() if p.match), default=self.applied_index)
+            slowest = min(
+                (p.match for p in self.raft.progress.values() if p.match), default=self.applied_index
+            )
         else:
             slowest = self.applied_index
-        self.log.drop_head(min(self.keep_from_index(), slowest + 1, self.applied_index + 1))
+        keep = min(self.keep_from_index(), slowest + 1, self.applied_index + 1)
+        if self.log.can_drop_head(keep):
+            # First a checkpoint that needs nothing of what goes: recovery starts from it.
+            self.log.save_checkpoint(self.applied_index, self._snapshot())
+            self.log.drop_head(keep)
 
     def _snapshot(self) -> bytes:
         return blob(self.membership_applied.encode()) + self.state_bytes()

@@ -136,6 +136,12 @@ class MetaGroup(Group):
     def keep_from_index(self) -> int:
         return self.applied_index + 1  # Nothing is read from the log but to replay it.
 
+    def holds_its_head(self) -> bool:
+        return True
+
+    def emptied_state(self, data: memoryview) -> bytes:
+        return bytes(data)
+
     # ---- leading --------------------------------------------------------------------------------------------------
 
     def start_serving(self, now_ms: int) -> None:

@@ -258,6 +258,7 @@ class StreamState:
             config=config,
             created_ns=time_ns,
             start_seq=int(request["start_seq"]),
+            stream_last_seq=self.last_seq,
             last_seqs=tuple(request.get("last_seqs") or ()),
         )
 
@@ -350,6 +351,12 @@ class StreamState:
         self.first_time_ns = 0
         self.deleted.clear()
         self.subjects = SubjectIndex()
+
+    def empty(self) -> None:
+        """Take out every message without touching what else the state knows (`Group.emptied_state`)."""
+        self._remove_all()
+        for consumer in self.consumers.values():
+            consumer.drop_below(self.first_seq)
 
     def _purge(self, request: dict[str, Any]) -> int:
         """`filter`, `seq` (up to, exclusive) and `keep` as NATS has them. Returns the number of messages removed."""

@@ -28,13 +28,14 @@ from supercluster.broker.jetstream.sections import (
     encode_messages,
     encode_session,
     section,
+    sections,
 )
 from supercluster.broker.jetstream.source import StreamSource
 from supercluster.broker.jetstream.stream import Applied, StreamState
-from supercluster.broker.jetstream.wire import WireError, text, u64
+from supercluster.broker.jetstream.wire import Reader, WireError, text, u64
 from supercluster.broker.ports import Network, StreamLog
 from supercluster.broker.raft.confchange import node_of
-from supercluster.broker.raft.entry import Entry
+from supercluster.broker.raft.entry import Entry, EntryKind
 from supercluster.broker.raft.node import Raft
 
 # An entry is closed when its payload has grown past this; the turn goes on with another one.
@@ -152,6 +153,14 @@ class StreamGroup(Group):
         if not self.state.messages:
             return self.applied_index + 1
         return self.log.index_of_seq(self.state.first_seq) or 0
+
+    def holds_its_head(self) -> bool:
+        return not self.state.messages or self.log.index_of_seq(self.state.first_seq) is not None
+
+    def emptied_state(self, data: memoryview) -> bytes:
+        state = StreamState.restore(data, self.log)
+        state.empty()
+        return state.snapshot()
 
     def set_assignment(self, assignment: Assignment) -> None:
         """The meta group has a new configuration: the leader writes it into the stream's log."""
@@ -392,11 +401,21 @@ class StreamGroup(Group):
         first, last = self.applied_index + 1, self.log.last_index
         self.judge = Judge(self.state, self.log.entries(first, last, 1 << 40) if last >= first else [])
         self._config_sent = self.state.config_version
-        now_ns = self.host.clock.now_ns()
-        self.leaders = {
-            name: ConsumerLeader(self.assignment.name, consumer, now_ns)
-            for name, consumer in self.state.consumers.items()
-        }
+        ops = self._uncommitted_ops()
+        for name, leader in self.leaders.items():
+            leader.rewind(self.state.consumers[name], ops.get(name, ()), last_seq=self.state.last_seq)
+
+    def _uncommitted_ops(self) -> dict[str, list[bytes]]:
+        """Consumer operations that are in the log and not applied, by consumer."""
+        found: dict[str, list[bytes]] = {}
+        first, last = self.applied_index + 1, self.log.last_index
+        for entry in self.log.entries(first, last, 1 << 40) if last >= first else []:
+            if entry.kind == EntryKind.BATCH:
+                for kind, body in sections(entry.payload):
+                    if kind == Section.CONSUMER_OPS:
+                        reader = Reader(body)
+                        found.setdefault(reader.text(), []).append(bytes(reader.rest()))
+        return found
 
     # ---- what was applied -----------------------------------------------------------------------------------------
 
@@ -433,8 +452,9 @@ class StreamGroup(Group):
             self._deliver(self.leaders.pop(name).close(409, "Consumer Deleted"))
 
     def _removed(self, seq: int, subject: bytes) -> None:
-        for leader in self.leaders.values():
+        for name, leader in self.leaders.items():
             leader.on_removed(seq, subject)
+            self._pump[name] = None
 
     def after_turn(self, now_ms: int) -> None:
         if not self.serves:
@@ -514,7 +534,11 @@ class StreamGroup(Group):
             return False
         for voter in self.raft.membership.voters:
             progress = self.raft.progress.get(voter)
-            if node_of(voter) == preferred and progress is not None and progress.match >= self.raft.commit_index:
+            if (
+                node_of(voter) == preferred
+                and progress is not None
+                and progress.match >= self.raft.commit_index
+            ):
                 return self.raft.transfer_leadership(voter, now_ms)
         return False
 

@@ -109,17 +109,23 @@ class FileLog(EntryLog):
         found = self._checkpoints.load(self._base.index)
         return found[1] if found is not None else None
 
-    def drop_head(self, keep_from_index: int) -> int:
-        self._guard()
+    def _new_base(self, keep_from_index: int) -> int | None:
+        """The base that a head drop would take; None when no segment would go."""
         first = self._segments.all[0] if len(self._segments) else None
         if first is None or not first.full or first.last_index > min(keep_from_index - 1, self._commit_index):
-            return self._base.index
-        new_base = self._base.index
+            return None
         for index in reversed(self._checkpoints.indexes[:]):
             if first.last_index <= index < keep_from_index and self._checkpoints.load(index) is not None:
-                new_base = index
-                break
-        if new_base < first.last_index:
+                return index
+        return None
+
+    def can_drop_head(self, keep_from_index: int) -> bool:
+        return self._failed is None and self._new_base(keep_from_index) is not None
+
+    def drop_head(self, keep_from_index: int) -> int:
+        self._guard()
+        new_base = self._new_base(keep_from_index)
+        if new_base is None:
             return self._base.index
         base = Base(self._base.epoch, new_base, self._term_held(new_base))
         before = self.bytes_on_disk()

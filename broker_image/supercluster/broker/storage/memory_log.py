@@ -166,10 +166,18 @@ class MemoryLog:
         found = self._checkpoints.get(self._base[0])
         return found[1] if found is not None else None
 
+    def _new_base(self, keep_from_index: int) -> int | None:
+        if not self._ends or self._ends[0] > self._commit_index:
+            return None
+        usable = [index for index in self._checkpoints if self._ends[0] <= index < keep_from_index]
+        return max(usable, default=None)
+
+    def can_drop_head(self, keep_from_index: int) -> bool:
+        return self._new_base(keep_from_index) is not None
+
     def drop_head(self, keep_from_index: int) -> int:
-        usable = [index for index in self._checkpoints if self._base[0] < index < keep_from_index]
-        new_base = max(usable, default=-1)
-        if not self._ends or self._ends[0] > min(new_base, self._commit_index):
+        new_base = self._new_base(keep_from_index)
+        if new_base is None:
             return self._base[0]
         term = self.term(new_base)
         assert term is not None

@@ -13,6 +13,7 @@ import pytest
 from tests.localplane.lab import Lab, Labs, bare_pod, web_set
 
 from supercluster.localplane import client as api
+from supercluster.localplane.agent import start_agent
 from supercluster.localplane.node import faults, leftovers
 from supercluster.localplane.node.agent import StateInUse
 
@@ -85,11 +86,24 @@ async def test_pods_go_on_with_their_volumes_after_a_restart_of_the_plane(labs: 
     assert [(await lab.ask(name))["starts"] for name in before] == [2, 2, 2]
 
 
-async def test_two_planes_do_not_share_a_state_directory(labs: Labs, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_node_that_a_smaller_plane_has_not_is_unreachable_until_it_returns(labs: Labs) -> None:
+    lab = await labs.start(nodes=2)
+    await lab.create(api.STATEFUL_SETS, web_set(replicas=2))
+    await lab.ready("web-0", "web-1")
+    name = next(name for name, pod in lab.pods().items() if pod["spec"]["nodeName"] == "node-2")
+    await labs.stop()
+    lab = await labs.start(nodes=1)
+    await lab.until(lambda: condition(lab.held(api.NODES, "node-2"), "Ready") == "Unknown")
+    await lab.until(lambda: not lab.is_ready(name))
+    await lab.agent.faults.return_node("node-2")
+    await lab.ready("web-0", "web-1")
+
+
+async def test_two_agents_do_not_share_a_state_directory(labs: Labs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("supercluster.localplane.node.agent.LOCK_WAIT_S", 0.1)
-    await labs.start()
+    lab = await labs.start()
     with pytest.raises(StateInUse, match="another plane is running"):
-        await labs.start()
+        await start_agent(lab.plane.server.plain_url, lab.plane.token, lab.state_dir, 1)
 
 
 async def test_levers_need_the_token_and_work_over_http(lab: Lab) -> None:

@@ -135,9 +135,8 @@ def test_addresses_of_pods_that_left_are_given_away_only_when_all_others_are_tak
     addresses = Addresses(tmp_path / "a.json")
     kept = addresses.take("ns/web-0")
     addresses.release("ns/web-0", keep=True)
-    usable = (
-        BLOCK_ADDRESSES - RESERVED - 1 - len(("x.1.0", "x.0.255", "x.1.255", "x.2.0", "x.2.255", "x.3.0"))
-    )
+    skipped = 6  # Addresses that end in .0 or .255, as those of networks and broadcasts do.
+    usable = BLOCK_ADDRESSES - RESERVED - 1 - skipped
     seen = [addresses.take(f"ns/{number}") for number in range(usable)]
     with pytest.raises(OutOfAddresses):
         addresses.take("ns/one-too-many")
@@ -262,7 +261,7 @@ def test_a_failed_init_container_fails_a_pod_that_is_never_restarted() -> None:
     assert status.phase("Always", inits, [view(Waiting())], False) == "Pending"
 
 
-def build(pod: Json, *views: ContainerView, is_on_lost_node: bool = False) -> Json:
+def build(pod: Json, *views: ContainerView) -> Json:
     return status.build(
         pod,
         views,
@@ -270,7 +269,6 @@ def build(pod: Json, *views: ContainerView, is_on_lost_node: bool = False) -> Js
         address="10.0.0.1",
         host_address="10.0.0.254",
         started_at="s",
-        is_on_lost_node=is_on_lost_node,
         now=NOW,
     )
 
@@ -288,7 +286,7 @@ def test_conditions_keep_their_transition_time_and_those_of_others() -> None:
         one["lastTransitionTime"] = "before"
     second = build({**pod, "status": first}, view(Running("s")))
     assert second == first
-    third = build({**pod, "status": first}, view(Running("s")), is_on_lost_node=True)
+    third = build({**pod, "status": first}, view(Running("s"), is_ready=False))
     assert conditions(third)["Ready"] == "False"
     ready = next(one for one in third["conditions"] if one["type"] == "Ready")
     assert ready["lastTransitionTime"] == "2026-01-02T03:04:05Z"

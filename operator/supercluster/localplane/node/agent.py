@@ -110,13 +110,24 @@ class NodeAgent:
     async def start(self) -> None:
         """Register the nodes and start the pods that are bound to them. The caches must be filled."""
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, force_close=True))
+        for held in self.cluster[api.NODES].all():
+            # A node that an earlier plane had and this one has not is as good as switched off.
+            name = held["metadata"]["name"]
+            if name not in self.nodes:
+                address = self._addresses.node(len(self.nodes))
+                self.nodes[name] = SimulatedNode(name, address, zone="", is_lost=True)
         for node in self.nodes.values():
-            await nodes.register(self.cluster, node, NODE_PORT)
+            if node.is_lost:
+                await nodes.announce(self.cluster, node, NODE_PORT)
+                await nodes.mark_pods(self.cluster, node.name)
+            else:
+                await nodes.register(self.cluster, node, NODE_PORT)
         self._write_hosts()
         self.cluster[api.PODS].listen(self._pod_changed)
         self.cluster[api.SERVICES].listen(lambda before, after: self._hosts_later())
         self.cluster[api.CONFIG_MAPS].listen(lambda before, after: self._source_changed("ConfigMap", after))
         self.cluster[api.SECRETS].listen(lambda before, after: self._source_changed("Secret", after))
+        self.cluster[api.CLAIMS].listen(lambda before, after: self._source_changed("Claim", after))
         for pod in self.cluster[api.PODS].all():
             self._pod_changed(None, pod)
         self._keeper = asyncio.create_task(self._keep_house(), name="housekeeping")
@@ -207,10 +218,10 @@ class NodeAgent:
             return
         namespace, name = api.key_of(obj)
         for worker in self.workers.values():
-            if worker.pod["metadata"]["namespace"] == namespace and (kind, name) in volumes.references(
-                worker.pod
-            ):
-                worker.refresh_volumes()
+            if worker.pod["metadata"]["namespace"] == namespace:
+                worker.news.set()
+                if (kind, name) in volumes.references(worker.pod):
+                    worker.refresh_volumes()
 
     # ------------------------------------------------------------------ names
 
@@ -240,6 +251,7 @@ class NodeAgent:
         if destroy_volumes:
             await asyncio.to_thread(self._empty_volumes, name)
         await nodes.announce(self.cluster, node, NODE_PORT)
+        await nodes.mark_pods(self.cluster, name)
         return len(lost)
 
     def _empty_volumes(self, node: str) -> None:

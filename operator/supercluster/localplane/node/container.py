@@ -42,6 +42,8 @@ class Host(Protocol):
     base_env: Mapping[str, str]
     sources: environment.Sources
     session: aiohttp.ClientSession
+    news: asyncio.Event
+    """Set when a ConfigMap, Secret or claim beside the pod has changed: what was missing may be there."""
 
     def changed(self) -> None: ...
 
@@ -166,10 +168,21 @@ class Container:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), delay_s)
 
+    async def _await_news(self, delay_s: float) -> None:
+        """Wait until something beside the pod has changed, the container is stopped, or time is up."""
+        waits = [asyncio.create_task(event.wait()) for event in (self._stopping, self.host.news)]
+        try:
+            await asyncio.wait(waits, timeout=delay_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
     async def _prepared(self) -> Launch | None:
         """What to start, waiting for what is missing; None when the container is stopped before."""
         tries = 0
         while not self._stopping.is_set():
+            self.host.news.clear()
             try:
                 return self._prepare()
             except images.UnknownImage as error:
@@ -180,7 +193,8 @@ class Container:
             except MissingReference as error:
                 self.host.warning("Failed", f"Error: {error}")
                 self._set(Waiting("CreateContainerConfigError", str(error)))
-                delay_s = CONFIG_RETRY_S
+                await self._await_news(CONFIG_RETRY_S)
+                continue
             except OSError as error:
                 self.host.warning("Failed", f"Error: {error}")
                 self._set(Waiting("RunContainerError", str(error)))
@@ -226,6 +240,9 @@ class Container:
         if self._stopping.is_set():
             process.kill()
         self._container_id = f"localplane://{self.host.pod['metadata']['uid']}-{self.name}-{process.pid}"
+        self.host.normal(
+            "Pulled", f'Container image "{self.spec["image"]}" stands for a program on this machine'
+        )
         self.host.normal("Started", f"Started container {self.name}")
         self._set(Running(started_at))
         watchers = asyncio.create_task(self._watch(launch, process), name=f"probes of {self.name}")

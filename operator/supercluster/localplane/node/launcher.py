@@ -10,6 +10,8 @@ import signal
 import sys
 
 PR_SET_PDEATHSIG = 1
+# Ignored signals stay ignored over exec: the interpreter's SIGPIPE, and SIGINT of a plane in the background.
+DEFAULTED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM)
 
 
 def main() -> None:
@@ -17,6 +19,9 @@ def main() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != int(agent):
         sys.exit(137)
+    for number in DEFAULTED:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     try:
         os.execv(program, [program, *words])
     except OSError as error:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from supercluster.localplane import client as api
 from supercluster.localplane.client import Json
-from supercluster.localplane.controllers.base import Cluster, condition, now_utc, stamp
+from supercluster.localplane.controllers.base import Cluster, condition, is_true, now_utc, phase_of, stamp
 
 PODS_MAX = 110
 UNREACHABLE = "node.kubernetes.io/unreachable"
@@ -136,3 +136,25 @@ async def announce(cluster: Cluster, node: SimulatedNode, port: int) -> None:
     ]:
         held = await cluster.patch(api.NODES, ("", node.name), {"spec": {"taints": taints or None}})
     await cluster.patch_status(api.NODES, held, node_status(node, held, port))
+
+
+async def mark_pods(cluster: Cluster, name: str) -> None:
+    """Say of the pods of a node that is not heard of that they are not ready: nobody on the node can say it."""
+    moment = stamp(now_utc())
+    for pod in cluster[api.PODS].all():
+        is_here = pod["spec"].get("nodeName") == name and phase_of(pod) not in ("Succeeded", "Failed")
+        if not is_here or not (is_true(pod, "Ready") or is_true(pod, "ContainersReady")):
+            continue
+        conditions = [
+            {
+                **held,
+                "status": "False",
+                "reason": "NodeNotReady",
+                "message": f"node {name} is not ready",
+                "lastTransitionTime": moment,
+            }
+            if held["type"] in ("Ready", "ContainersReady") and held["status"] == "True"
+            else held
+            for held in pod["status"]["conditions"]
+        ]
+        await cluster.patch_status(api.PODS, pod, {"conditions": conditions})

@@ -1,8 +1,8 @@
 """One pod on a node: volumes, init containers, containers, status, and its end.
 
 A worker runs one pod object (one uid). It is told to end in one of four ways: deleted (gracefully, then the object is
-removed), gone (the object is no more: at once), lost (its node is: at once, all kept) and shut down (the plane stops:
-all kept, nothing written).
+removed), gone (the object is no more: at once), lost (its node is: at once) and shut down (the plane stops). The last
+two keep all and write nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from supercluster.localplane.node import credentials, volumes
 from supercluster.localplane.node import status as pod_status
 from supercluster.localplane.node.container import Container
 from supercluster.localplane.node.environment import MissingReference, Sources
-from supercluster.localplane.node.status import ContainerView
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +64,7 @@ class PodWorker:
             "HOSTNAME": pod["spec"].get("hostname") or meta["name"],
         }
         self.volume_paths: dict[str, Path] = {}
+        self.news = asyncio.Event()
         self.sources = Sources(
             lambda name: cluster[api.CONFIG_MAPS].get(meta["namespace"], name),
             lambda name: cluster[api.SECRETS].get(meta["namespace"], name),
@@ -82,7 +82,6 @@ class PodWorker:
         self._grace_s = 0.0
         self._end_asked = asyncio.Event()
         self._dirty = asyncio.Event()
-        self._frozen: list[ContainerView] | None = None
 
     # ------------------------------------------------------------------ what containers see of it
 
@@ -131,8 +130,6 @@ class PodWorker:
             return
         if self._end in (End.GONE, End.LOST, End.SHUT_DOWN):
             return
-        if how is End.LOST:
-            self._frozen = [container.view() for container in self.inits + self.mains]
         self._end, self._grace_s = how, grace_s
         if how in (End.GONE, End.LOST) or grace_s <= 0:
             for container in self.inits + self.mains:
@@ -184,15 +181,22 @@ class PodWorker:
 
     async def _prepare_volumes(self) -> None:
         (self.pod_dir / "volumes").mkdir(parents=True, exist_ok=True)
+        is_told = False
         while True:
+            self.news.clear()
             try:
                 self.volume_paths = volumes.prepare(
                     self.pod, self.pod_dir / "volumes", self.sources, self._claim_directory
                 )
                 return
             except (MissingReference, OSError) as error:
-                self.warning("FailedMount", f"MountVolume.SetUp failed: {error}")
-                await asyncio.sleep(VOLUME_RETRY_S)
+                if is_told:
+                    self.warning("FailedMount", f"MountVolume.SetUp failed: {error}")
+                try:
+                    await asyncio.wait_for(self.news.wait(), VOLUME_RETRY_S)
+                except TimeoutError:
+                    # A claim is often a moment behind its pod; only what lasts is worth an event.
+                    is_told = True
 
     async def _prepare_credentials(self) -> None:
         path = self.pod_dir / "kubeconfig"
@@ -220,7 +224,7 @@ class PodWorker:
 
     def _status(self) -> Json:
         held = self.cluster[api.PODS].get(*api.key_of(self.pod)) or self.pod
-        views = self._frozen or [container.view() for container in self.inits + self.mains]
+        views = [container.view() for container in self.inits + self.mains]
         return pod_status.build(
             held,
             views,
@@ -228,7 +232,6 @@ class PodWorker:
             address=self.address,
             host_address=self.host_address,
             started_at=self.started_at,
-            is_on_lost_node=self._end is End.LOST,
             now=now_utc(),
         )
 
@@ -243,7 +246,11 @@ class PodWorker:
     async def _publish(self) -> bool:
         """Write the status if it differs. False when it has to be tried again."""
         held = self.cluster[api.PODS].get(*api.key_of(self.pod))
-        if held is None or held["metadata"]["uid"] != self.uid or self._end in (End.GONE, End.SHUT_DOWN):
+        if (
+            held is None
+            or held["metadata"]["uid"] != self.uid
+            or self._end in (End.GONE, End.LOST, End.SHUT_DOWN)
+        ):
             return True
         try:
             await self.cluster.patch_status(api.PODS, held, self._status())
@@ -267,8 +274,6 @@ class PodWorker:
             await container.stop(grace_s)
 
     async def _finish(self) -> None:
-        if self._end is End.LOST:
-            await self._publish()
         if self._end is End.DELETED:
             await self._publish()
             await self._remove_object()

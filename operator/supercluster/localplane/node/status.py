@@ -164,7 +164,6 @@ def build(
     address: str,
     host_address: str,
     started_at: str,
-    is_on_lost_node: bool,
     now: dt.datetime,
 ) -> Json:
     """The whole status, as far as a node agent writes it."""
@@ -174,13 +173,11 @@ def build(
     is_over = phase(policy, inits, mains, is_initialized) in ("Succeeded", "Failed")
     unready = [view.name for view in mains if not view.is_ready]
     unready += [view.name for view in inits if view.is_sidecar and not view.is_ready and not is_over]
-    are_ready = is_initialized and not unready and not is_on_lost_node and not is_terminating(pod)
+    are_ready = is_initialized and not unready and not is_terminating(pod)
     why, told = "", ""
     if not are_ready:
         why = "PodCompleted" if is_over else "ContainersNotReady"
         told = "" if is_over else f"containers with unready status: [{' '.join(unready)}]"
-        if is_on_lost_node:
-            why, told = "NodeNotReady", "the node of this pod is not ready"
     gates = [gate["conditionType"] for gate in pod["spec"].get("readinessGates") or ()]
     closed = [gate for gate in gates if (condition(pod, gate) or {}).get("status") != "True"]
     is_ready = are_ready and not closed

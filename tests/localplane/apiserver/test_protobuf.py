@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supercluster.localplane.apiserver import protobuf
+from supercluster.localplane.apiserver import protobuf, protobuf_tables
 from supercluster.localplane.apiserver.errors import ApiError
 
 
@@ -59,16 +59,49 @@ def test_an_eviction_with_options() -> None:
     }
 
 
-def test_negative_numbers_and_unknown_fields() -> None:
-    raw = number(1, -1) + text(99, "later version")
+def test_negative_numbers_and_empty_unknown_fields() -> None:
+    raw = number(1, -1) + text(99, "") + number(98, 0)
     assert protobuf.decode(body("v1", "DeleteOptions", raw))["gracePeriodSeconds"] == -1
+
+
+def test_a_field_that_would_be_lost_is_refused() -> None:
+    with pytest.raises(ApiError) as refusal:
+        protobuf.decode(body("v1", "DeleteOptions", text(99, "later version")))
+    assert refusal.value.code == 415
+    assert "field 99 of a DeleteOptions" in refusal.value.message
+
+
+def test_numbers_or_texts_and_quantities() -> None:
+    budget = text(2, text(1, number(1, 1) + text(3, "50%")) + text(3, number(1, 0) + number(2, 2)))
+    spec = protobuf.decode(body("policy/v1", "PodDisruptionBudget", budget))["spec"]
+    assert spec == {"minAvailable": "50%", "maxUnavailable": 2}
+    quota = text(2, text(1, pair("pods", text(1, "3"))))
+    assert protobuf.decode(body("v1", "ResourceQuota", quota))["spec"] == {"hard": {"pods": "3"}}
+
+
+def test_every_type_in_the_tables_is_known() -> None:
+    scalars = {
+        "int",
+        "bool",
+        "string",
+        "bytes",
+        "raw",
+        "Time",
+        "MicroTime",
+        "IntOrString",
+        "Quantity",
+        "ignored",
+    }
+    for message in protobuf_tables.MESSAGES.values():
+        for _, kind in message.values():
+            assert kind.rpartition(":")[2] in scalars | set(protobuf_tables.MESSAGES)
 
 
 def test_a_kind_without_a_table_is_an_unsupported_media_type() -> None:
     with pytest.raises(ApiError) as refusal:
-        protobuf.decode(body("apps/v1", "Deployment", b""))
+        protobuf.decode(body("apps/v1", "DaemonSet", b""))
     assert refusal.value.code == 415
-    assert "Deployment" in refusal.value.message
+    assert "DaemonSet" in refusal.value.message
 
 
 @pytest.mark.parametrize(

@@ -149,11 +149,37 @@ def test_what_kubectl_sends_as_protobuf(run_kubectl: Kubectl) -> None:
         run_kubectl("get", "secret", "s", "-n", "pb", "-o", "jsonpath={.data.password}").stdout
         == "aHVudGVyMg=="
     )
+    run_kubectl("create", "deployment", "d", "-n", "pb", "--image=nginx:1", "--replicas=2", "--port=80")
+    run_kubectl("create", "service", "nodeport", "s", "-n", "pb", "--tcp=80:8080")
+    run_kubectl("create", "job", "j", "-n", "pb", "--image=busybox", "--", "true")
+    run_kubectl("create", "cronjob", "c", "-n", "pb", "--image=busybox", "--schedule=* * * * *", "--", "true")
+    run_kubectl("create", "pdb", "b", "-n", "pb", "--selector=app=d", "--min-available=50%")
+    run_kubectl("create", "quota", "q", "-n", "pb", "--hard=pods=3")
+    shown = run_kubectl(
+        "get",
+        "deploy",
+        "d",
+        "-n",
+        "pb",
+        "-o",
+        "jsonpath={.spec.replicas} {.spec.template.spec.containers[0].image}",
+    )
+    assert shown.stdout == "2 nginx:1"
+    shown = run_kubectl(
+        "get",
+        "pdb,svc",
+        "-n",
+        "pb",
+        "-o",
+        "jsonpath={.items[*].spec.minAvailable} {.items[*].spec.ports[0].targetPort}",
+    )
+    assert shown.stdout == "50% 8080"
     token = run_kubectl("create", "token", "bob", "-n", "pb").stdout.strip()
     assert token.count(".") == 2
     bob = "--as=system:serviceaccount:pb:bob"
     assert run_kubectl("auth", "can-i", "list", "configmaps", "-n", "pb", bob).stdout == "yes\n"
     assert run_kubectl("auth", "can-i", "list", "secrets", "-n", "pb", bob, check=False).stdout == "no\n"
+    assert "configmaps" in run_kubectl("auth", "can-i", "--list", "-n", "pb", bob).stdout
     assert "supercluster-admin" in run_kubectl("auth", "whoami").stdout
     run_kubectl("delete", "namespace", "pb", "--timeout=20s")
     assert "NotFound" in run_kubectl("get", "namespace", "pb", check=False).stderr

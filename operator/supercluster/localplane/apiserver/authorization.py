@@ -85,6 +85,15 @@ class Authorizer:
             return True
         return any(rule_allows(rule, request) for rule in self._rules(user, request.namespace))
 
+    def rules_of(self, user: User, namespace: str) -> list[Json]:
+        """All that a user may do in a namespace, as rules."""
+        if user.is_administrator:
+            return [
+                {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
+                {"verbs": ["*"], "nonResourceURLs": ["*"]},
+            ]
+        return list(self._rules(user, namespace))
+
     def _rules(self, user: User, namespace: str) -> Iterator[Json]:
         for binding in self._store.all_of((_GROUP, "clusterrolebindings")):
             yield from self._bound(binding, user, "")

@@ -135,6 +135,7 @@ def _rows() -> Iterator[Resource]:
     yield of("authentication.k8s.io", "selfsubjectreviews", "SelfSubjectReview", **reviews)
     authorization = "authorization.k8s.io"
     yield of(authorization, "selfsubjectaccessreviews", "SelfSubjectAccessReview", **reviews)
+    yield of(authorization, "selfsubjectrulesreviews", "SelfSubjectRulesReview", **reviews)
     yield of(authorization, "subjectaccessreviews", "SubjectAccessReview", **reviews)
 
 

@@ -161,6 +161,16 @@ class Subresources:
                 return {**review, "spec": {}, "status": {"authenticated": False, "error": "unknown token"}}
             info = {"username": found.name, "groups": list(found.groups), "uid": found.uid}
             return {**review, "spec": {}, "status": {"authenticated": True, "user": info}}
+        if kind == "SelfSubjectRulesReview":
+            rules = self._authorizer.rules_of(user, spec.get("namespace", ""))
+            about_objects = [rule for rule in rules if rule.get("resources")]
+            about_paths = [rule for rule in rules if rule.get("nonResourceURLs")]
+            found_rules = {
+                "resourceRules": about_objects,
+                "nonResourceRules": about_paths,
+                "incomplete": False,
+            }
+            return {**review, "spec": spec, "status": found_rules}
         if kind == "SubjectAccessReview":
             user = User(spec.get("user", ""), tuple(spec.get("groups") or ()), spec.get("uid", ""))
         allowed = self._authorizer.allows(user, _asked(spec))

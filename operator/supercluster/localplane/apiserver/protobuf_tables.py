@@ -276,5 +276,29 @@ MESSAGES: dict[str, Message] = {
 
 # Messages that may be a whole body.
 BODIES = frozenset(
-    ["Namespace", "ConfigMap", "Secret", "ServiceAccount", "Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding", "Eviction", "DeleteOptions", "TokenRequest", "Lease", "Event", "SelfSubjectReview", "SelfSubjectAccessReview", "SelfSubjectRulesReview", "Deployment", "Service", "Job", "CronJob", "PodDisruptionBudget", "PriorityClass", "ResourceQuota"],
+    [
+        "Namespace",
+        "ConfigMap",
+        "Secret",
+        "ServiceAccount",
+        "Role",
+        "ClusterRole",
+        "RoleBinding",
+        "ClusterRoleBinding",
+        "Eviction",
+        "DeleteOptions",
+        "TokenRequest",
+        "Lease",
+        "Event",
+        "SelfSubjectReview",
+        "SelfSubjectAccessReview",
+        "SelfSubjectRulesReview",
+        "Deployment",
+        "Service",
+        "Job",
+        "CronJob",
+        "PodDisruptionBudget",
+        "PriorityClass",
+        "ResourceQuota",
+    ],
 )

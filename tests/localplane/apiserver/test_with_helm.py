@@ -1,0 +1,61 @@
+"""helm 4 against the API server alone: our chart is installed, upgraded, rolled back and taken out."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).resolve().parents[3]
+CHART = str(ROOT / "charts" / "supercluster")
+
+
+@pytest.fixture(scope="module")
+def plane_arguments() -> tuple[str, ...]:
+    return ("--nodes", "0")
+
+
+@pytest.fixture
+def run_helm(plane: Any, helm: Path, tmp_path: Path) -> Callable[..., str]:
+    def run(*arguments: str) -> str:
+        done = subprocess.run(
+            [str(helm), "--kubeconfig", str(plane.kubeconfig), "--namespace", "sc", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=100,
+            env={**os.environ, "HOME": str(tmp_path)},
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_the_chart_lives_through_install_upgrade_rollback_and_uninstall(
+    run_helm: Callable[..., str], run_kubectl: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    run_helm("install", "rel", CHART, "--create-namespace")
+    crds = run_kubectl("get", "crd", "-o", "name").stdout
+    assert "streams.supercluster.dev" in crds
+    before = json.loads(run_kubectl("get", "deploy", "-n", "sc", "-o", "json").stdout)["items"][0]
+    run_helm("upgrade", "rel", CHART, "--set", "image.tag=changed-by-test")
+    after = json.loads(run_kubectl("get", "deploy", "-n", "sc", "-o", "json").stdout)["items"][0]
+
+    def image(deployment: dict[str, Any]) -> str:
+        return str(deployment["spec"]["template"]["spec"]["containers"][0]["image"])
+
+    assert image(after).endswith(":changed-by-test")
+    assert image(after) != image(before)
+    run_helm("rollback", "rel", "1")
+    rolled = json.loads(run_kubectl("get", "deploy", "-n", "sc", "-o", "json").stdout)["items"][0]
+    assert image(rolled) == image(before)
+    assert json.loads(run_helm("history", "rel", "-o", "json"))[-1]["revision"] == 3
+    run_helm("uninstall", "rel")
+    assert run_kubectl("get", "deploy,svc,role,rolebinding,secret", "-n", "sc", "-o", "name").stdout == ""

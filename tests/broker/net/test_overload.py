@@ -109,3 +109,36 @@ async def test_a_congested_link_slows_publishers_down_and_drops_nothing(brokers:
     assert east[0].mesh.links["east-1"].dropped_messages == 0
     await here.close()
     await there.close()
+
+
+@pytest.mark.covers("MV-11")
+async def test_a_broker_that_delivers_learns_when_the_far_client_takes_too_little(brokers: Any) -> None:
+    east = await brokers.start(2)
+    deliverer = east[0].router
+    slow = socket.socket()
+    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    slow.connect((east[1].place.host, east[1].client_port))
+    slow.sendall(b"CONNECT {}\r\nSUB _INBOX.s.* 1\r\n")
+    await brokers.until(lambda: deliverer.has_interest("$G", b"_INBOX.s.1"), "interest")
+    sent = 0
+    while deliverer.pending_bytes("$G", b"_INBOX.s.1") <= 4 << 20:
+        deliverer.deliver("$G", b"_INBOX.s.1", [(b"x", b"", b"", bytes(100_000))] * 10)
+        sent += 10
+        assert sent < 300, "the deliverer was not told before 30 MB were on the way"
+        await asyncio.sleep(0.01)
+    assert not deliverer.has_interest("$G", b"elsewhere")
+    assert deliverer.pending_bytes("$G", b"elsewhere") == 0
+    slow.setblocking(False)
+    taken = 0
+
+    def take() -> bool:
+        nonlocal taken
+        try:
+            taken += len(slow.recv(1 << 20))
+        except BlockingIOError:
+            pass
+        return bool(deliverer.pending_bytes("$G", b"_INBOX.s.1") == 0)
+
+    await brokers.until(take, "the client to have room again")
+    assert east[1].server.counts.slow_consumers == 0
+    slow.close()

@@ -20,6 +20,7 @@ from supercluster.broker.jetstream.message_source import MessageBatch, MessageSo
 from supercluster.broker.jetstream.pull import (
     Delivery,
     HasInterest,
+    HasRoom,
     Item,
     PullLine,
     PullRefusedError,
@@ -110,6 +111,10 @@ class ConsumerLeader:
         return self._line.clear(code, text)
 
     # ---- delivering -----------------------------------------------------------------------------------------------
+
+    def is_held_back(self, has_room: HasRoom) -> bool:
+        """Requests wait, and all of their clients take less than they are sent already (MV-11)."""
+        return bool(self._line) and not self._line.front_has_room(has_room)
 
     def pump(self, source: MessageSource, now_ns: int, has_interest: HasInterest) -> list[Delivery]:
         """Hand out what can be handed out now: redeliveries first, then new messages; then the statuses due."""

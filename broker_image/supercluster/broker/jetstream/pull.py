@@ -19,6 +19,7 @@ Item = tuple[bytes, bytes, bytes, bytes | memoryview]
 """(shown subject, reply, header, payload), as `Network.deliver` takes them."""
 
 HasInterest = Callable[[bytes], bool]
+HasRoom = Callable[[bytes], bool]
 
 # A request for more than this is cut to it; a client asks again.
 BATCH_MAX = 1_000_000
@@ -171,6 +172,14 @@ class PullLine:
 
     def front(self) -> Waiting:
         return self._line[0]
+
+    def front_has_room(self, has_room: HasRoom) -> bool:
+        """Bring a request to the front whose client takes what it is sent; False when there is none."""
+        for _ in range(len(self._line)):
+            if has_room(self._line[0].inbox):
+                return True
+            self._line.rotate(-1)
+        return False
 
     def pop(self) -> Waiting:
         return self._line.popleft()

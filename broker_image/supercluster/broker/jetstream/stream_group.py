@@ -38,6 +38,10 @@ from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.entry import Entry, EntryKind
 from supercluster.broker.raft.node import Raft
 
+# A client with so many unsent bytes is delivered nothing more to its pull requests, and asked about again after this.
+UNSENT_BYTES_MAX = 4 * 1024 * 1024
+UNSENT_CHECK_MS = 5
+
 # An entry is closed when its payload has grown past this; the turn goes on with another one.
 ENTRY_BYTES_MAX = 2 * 1024 * 1024
 # Forwards that wait for a turn. A window resends what was dropped here.
@@ -118,6 +122,8 @@ class StreamGroup(Group):
         self._waiting: deque[tuple[int, list[Done], list[bytes]]] = deque()
         self._verdicts: dict[SessionKey, list[VerdictRun]] = {}
         self._pump: dict[str, None] = {}
+        self._held_back: dict[str, None] = {}
+        self._held_back_until_ms = 0
         self._version_waits: list[tuple[int, Callable[[], None]]] = []
         self._expiry_check_ms = 0
         self._config_sent = 0
@@ -192,6 +198,7 @@ class StreamGroup(Group):
         self._opens.clear()
         self._verdicts.clear()
         self._pump.clear()
+        self._held_back.clear()
         self._version_waits.clear()
         commands, self._commands = self._commands, deque()
         waiting, self._waiting = self._waiting, deque()
@@ -259,6 +266,9 @@ class StreamGroup(Group):
             self._version_waits.append((version, lambda: stream_api.handle(self, request, respond, retry)))
             return
         stream_api.handle(self, request, respond, retry)
+
+    def _has_room(self, inbox: bytes) -> bool:
+        return self.host.network.pending_bytes(self.assignment.account, inbox) <= UNSENT_BYTES_MAX
 
     def _has_interest(self, inbox: bytes) -> bool:
         return self.host.network.has_interest(self.assignment.account, inbox)
@@ -488,12 +498,19 @@ class StreamGroup(Group):
         now_ns = self.host.clock.now_ns()
         for name in list(self._pump):
             waiting = self.leaders.get(name)
-            if waiting is not None:
+            if waiting is not None and waiting.is_held_back(self._has_room):
+                self._held_back[name] = None
+                self._held_back_until_ms = self.host.clock.monotonic_ms() + UNSENT_CHECK_MS
+            elif waiting is not None:
                 self._deliver(waiting.pump(self.source, now_ns, self._has_interest))
         proposal = _Proposal()
         self._put_consumer_ops(proposal)
         self._propose(proposal)
-        again = {name: None for name in self._pump if name in self.leaders and self.leaders[name].has_more}
+        again = {
+            name: None
+            for name in self._pump
+            if name in self.leaders and self.leaders[name].has_more and name not in self._held_back
+        }
         self._pump = again
         if again or proposal.payload:
             self.host.touch(self.id)
@@ -515,6 +532,10 @@ class StreamGroup(Group):
         if now_ms >= self._preferred_check_ms:
             self._preferred_check_ms = now_ms + PREFERRED_CHECK_MS
             due |= self._prefer_leader(now_ms)
+        if self._held_back and now_ms >= self._held_back_until_ms:
+            due = True
+            self._pump.update(self._held_back)
+            self._held_back.clear()
         now_ns = self.host.clock.now_ns()
         for name, leader in self.leaders.items():
             deadline_ns = leader.next_deadline_ns()
@@ -548,6 +569,8 @@ class StreamGroup(Group):
             return found
         now_ms, now_ns = self.host.clock.monotonic_ms(), self.host.clock.now_ns()
         deadlines = [found] if found is not None else []
+        if self._held_back:
+            deadlines.append(self._held_back_until_ms)
         for leader in self.leaders.values():
             at_ns = leader.next_deadline_ns()
             if at_ns is not None:

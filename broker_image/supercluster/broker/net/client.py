@@ -38,6 +38,10 @@ log = logging.getLogger(__name__)
 HELD_BYTES_MAX = 256 << 10
 """Messages of full streams that one connection keeps before its socket is read no more."""
 
+CONGESTED_BYTES = 4 << 20
+RELIEVED_BYTES = 1 << 20
+"""Unsent bytes at which brokers that deliver to this client's pull requests are told to wait, and to go on."""
+
 _HELD = ""
 """The reason for not reading that is no broker's name."""
 
@@ -75,6 +79,9 @@ class ClientConnection(asyncio.Protocol):
         self.out: list[Any] = []
         self.subscriptions: dict[bytes, Subscription] = {}
         self.held = HeldMessages()
+        self.congested = False
+        self.slow_for: set[tuple[str, str, bytes]] = set()
+        """(broker, account, inbox) that were told that this client takes too little."""
         self.started_ms = 0
         self.in_messages = 0
         self.in_bytes = 0
@@ -95,7 +102,7 @@ class ClientConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self.peer = (transport.get_extra_info("peername") or ("", 0))[:2]
         self.started_ms = self.server.clock.monotonic_ms()
-        self._transport.set_write_buffer_limits(high=self.server.limits.max_pending_bytes)
+        self._transport.set_write_buffer_limits(high=CONGESTED_BYTES, low=RELIEVED_BYTES)
         refusal = self.server.connected(self)
         self.push(self.server.info_line(self))
         if refusal:
@@ -117,6 +124,15 @@ class ClientConnection(asyncio.Protocol):
         """The client will send nothing more: what it sent has been routed, and the connection may close."""
         self.turn.want()
         return False
+
+    def pause_writing(self) -> None:
+        """More is queued than the client takes."""
+        self.congested = True
+
+    def resume_writing(self) -> None:
+        """The client has taken most of it: deliveries from other brokers may go on."""
+        self.congested = False
+        self.router.relieved(self)
 
     def data_received(self, data: bytes) -> None:
         """Parse one read and route what it held."""
@@ -367,6 +383,7 @@ class ClientConnection(asyncio.Protocol):
         for subscription in self.subscriptions.values():
             self.router.unsubscribe(subscription)
         self.subscriptions.clear()
+        self.router.relieved(self)
         self.turn.want()
 
 

@@ -225,6 +225,8 @@ class Link:
         """The broker is a lame duck: clients are not sent there."""
         self.interest: dict[str, set[tuple[bytes, bytes]]] = {}
         """Account → (subject, queue) that the broker said it has subscribers for."""
+        self.slow: set[tuple[str, bytes]] = set()
+        """(account, inbox) whose client at the broker takes less than it is sent."""
         self.congested = False
         self.congested_ms = 0
         self._stalled: set[ClientConnection] = set()

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import ParamSpec
 
-from supercluster.broker.net.client import ClientConnection
+from supercluster.broker.net.client import CONGESTED_BYTES, ClientConnection
 from supercluster.broker.net.dialler import Dialler
 from supercluster.broker.net.facts import BrokerFacts
 from supercluster.broker.net.hooks import CoreHooks
@@ -155,10 +155,13 @@ class Mesh:
             link.stall(origin)
         return link.message(account, plain, queues, message)
 
-    def pending_bytes(self, node: str) -> int:
-        """Bytes that wait on the control connection to a broker."""
+    def pending_bytes(self, node: str, account: str, inbox: bytes) -> int:
+        """Bytes that wait on the control connection to a broker, and at least as many as that said wait there."""
         link = self.links.get(node)
-        return link.control.pending_bytes() if link is not None else 0
+        if link is None:
+            return 0
+        waiting = link.control.pending_bytes()
+        return max(waiting, CONGESTED_BYTES + 1) if (account, inbox) in link.slow else waiting
 
     def interest_changed(self, account: str, subject: bytes, queue: bytes, members: int) -> None:
         """Tell the brokers, before anything else that is sent from now on."""
@@ -198,13 +201,16 @@ class Mesh:
             account, messages = frames.decode_messages(body)
             self.router.remote_messages(account, list(messages))
         elif frame_type == FrameType.DELIVER:
-            self.router.remote_deliver(*frames.decode_deliver(body))
+            self.router.remote_deliver(link.peer.node, *frames.decode_deliver(body))
         elif frame_type == FrameType.INTEREST:
             account, entries = frames.decode_interest(body)
             known = link.interest.setdefault(account, set())
             for subject, queue, members in entries:
                 (known.add if members else known.discard)((subject, queue))
             self.router.remote_interest(link.peer.node, account, entries)
+        elif frame_type == FrameType.SLOW:
+            account, inbox, slow = frames.decode_slow(body)
+            (link.slow.add if slow else link.slow.discard)((account, inbox))
         elif frame_type == FrameType.LEAVING:
             link.leaving = True
             self._tell_urls()

@@ -20,7 +20,7 @@ from supercluster.broker.net.subscription import Account, Subscription
 from supercluster.broker.net.turn import Turn
 from supercluster.broker.ports import Channel
 from supercluster.broker.protocol import headers
-from supercluster.broker.protocol.frames import FrameType, Item, RemoteMessage, encode_deliver
+from supercluster.broker.protocol.frames import FrameType, Item, RemoteMessage, encode_deliver, encode_slow
 from supercluster.broker.protocol.parser import Message, Publishes
 from supercluster.broker.protocol.subjects import ACK_PREFIX, API_PREFIX, INBOX_PREFIX, is_valid_literal
 from supercluster.broker.protocol.sublist import UNRESOLVED, GroupMatch, Match
@@ -233,14 +233,27 @@ class Router:
         for node in nodes:
             self.send(node, FrameType.DELIVER, encode_deliver(account, inbox, items), Channel.CONTROL)
 
-    def remote_deliver(self, account: str, inbox: bytes, items: Sequence[Item]) -> None:
-        """A linked broker's `deliver`."""
+    def remote_deliver(self, node: str, account: str, inbox: bytes, items: Sequence[Item]) -> None:
+        """A linked broker's `deliver`. It is told when the client takes too little."""
         match = self.account(account).sublist.match(inbox)
-        for subscription in match.plain:
+        chosen = match.plain + [self._one_of(group.local) for group in match.groups if group.local]
+        for subscription in chosen:
+            connection = subscription.connection
             put_items(self.turn, subscription, items)
-        for group in match.groups:
-            if group.local:
-                put_items(self.turn, self._one_of(group.local), items)
+            key = (node, account, inbox)
+            if connection.congested and key not in connection.slow_for:
+                connection.slow_for.add(key)
+                self._tell_slow(key, slow=True)
+
+    def relieved(self, connection: ClientConnection) -> None:
+        """A client takes all again, or is gone."""
+        for key in connection.slow_for:
+            self._tell_slow(key, slow=False)
+        connection.slow_for.clear()
+
+    def _tell_slow(self, key: tuple[str, str, bytes], *, slow: bool) -> None:
+        node, account, inbox = key
+        self.send(node, FrameType.SLOW, [encode_slow(account, inbox, slow)], Channel.CONTROL)
 
     def has_interest(self, account: str, subject: bytes) -> bool:
         """See `ports.Network`."""
@@ -256,7 +269,7 @@ class Router:
         waiting = [subscription.connection.pending_bytes() for subscription in self._local(match)]
         if self.mesh is not None:
             nodes = {*match.nodes, *(node for group in match.groups for node in group.remote)}
-            waiting += [self.mesh.pending_bytes(node) for node in nodes]
+            waiting += [self.mesh.pending_bytes(node, account, inbox) for node in nodes]
         return max(waiting, default=0)
 
     # Within

@@ -43,6 +43,7 @@ class FrameType(IntEnum):
     INTEREST = 4
     MESSAGES = 5
     DELIVER = 6
+    SLOW = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +252,22 @@ def decode_deliver(body: Buffer) -> tuple[str, bytes, list[Item]]:
         subject, reply, header, payload = reader.unpack(_ITEM)
         items.append((reader.take(subject), reader.take(reply), reader.take(header), reader.take(payload)))
     return account, inbox, items
+
+
+def encode_slow(account: str, inbox: bytes, slow: bool) -> bytes:
+    """SLOW: the subscription on `inbox` takes less than it is sent, or takes all again."""
+    name = account.encode()
+    return b"".join((_SHORT.pack(len(name)), name, _SHORT.pack(len(inbox)), inbox, bytes((slow,))))
+
+
+def decode_slow(body: Buffer) -> tuple[str, bytes, bool]:
+    """Read SLOW: account, inbox, slow or not."""
+    reader = _Reader(body)
+    account = reader.text(reader.short())
+    inbox = reader.take(reader.short())
+    slow = bool(reader.take(1)[0])
+    reader.finish()
+    return account, inbox, slow
 
 
 class _Reader:

@@ -125,7 +125,13 @@ class PlaneBrokers(Brokers):
         self._core = kubernetes.client.CoreV1Api(self._api)
         await asyncio.to_thread(self._apply, documents(CRDS))
         self._operator = self._child(
-            self._stack, "operator", "supercluster.app.main", "--kubeconfig", str(self.kubeconfig)
+            self._stack,
+            "operator",
+            "supercluster.app.main",
+            "--kubeconfig",
+            str(self.kubeconfig),
+            "--listen",
+            "127.0.0.1:0",
         )
         self._say(f"control plane and operator are up; applying {MANIFESTS.relative_to(ROOT)}/*.yaml")
         await asyncio.to_thread(self._apply, self._manifests)

@@ -72,6 +72,19 @@ def test_a_lost_directory_has_another_incarnation(disk: SimDisk) -> None:
 
 
 @pytest.mark.covers("SF-4")
+def test_a_volume_that_forgot_its_groups_is_another_volume(disk: SimDisk) -> None:
+    new_token = tokens()
+    volume = open_volume(disk, "b", new_token)
+    volume.register_group("g", "n@token1")
+    disk.crash()
+    disk.lose(REGISTRY)
+    again = open_volume(disk, "b", new_token)
+    assert again.is_new
+    assert again.incarnation != "token1"
+    assert again.groups() == {}
+
+
+@pytest.mark.covers("SF-4")
 def test_an_unreadable_identity_is_no_identity_and_is_kept_aside(disk: SimDisk) -> None:
     new_token = tokens()
     open_volume(disk, "b", new_token)

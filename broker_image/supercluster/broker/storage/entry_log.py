@@ -57,7 +57,7 @@ class EntryLog:
         self._hard = HardState.decode(hard.value)
         self._notes_file = notes
         self._notes = Notes.decode(notes.value)
-        self._cache = EntryCache(options.cache_bytes)
+        self._cache = EntryCache(options.cache_bytes, options.cache_budget)
         last = segments.last
         self._last_index = last.last_index if last is not None else base.index
         self._last_term = last.last_term if last is not None else base.term
@@ -314,6 +314,7 @@ class EntryLog:
             self._last_sync_ms = now_ms
         if self._ticket is not None or self._synced_index >= self._last_index:
             return None
+        # All of them are asked: a truncation makes the last one durable while those before it are not.
         parts = [
             SyncPart(segment, segment.size_bytes, self._segments.opened(segment).sync_handle())
             for segment in self._segments.all

@@ -211,6 +211,7 @@ class FileLog(EntryLog):
                     )
         finally:
             self._closed = True
+            self._cache.close()
             self._segments.close()
             self._hard_file.close()
             self._notes_file.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
+from supercluster.broker.storage.cache import CacheBudget
 from supercluster.broker.storage.space import Space
 
 
@@ -51,6 +52,8 @@ class LogOptions:
     """A segment that reached this is full; one append may exceed it."""
     cache_bytes: int = 8 * 1024 * 1024
     """Newest records kept in memory, for replication and for consumers at the tail."""
+    cache_budget: CacheBudget | None = None
+    """What the caches of all logs hold together; None: each log by itself."""
     sync_in_tick: bool = True
     """`tick` fsyncs by itself, blocking. False: the runtime takes a ticket and runs it on a thread."""
     space: Space | None = None

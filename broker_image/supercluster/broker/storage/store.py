@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from supercluster.broker.ports import OpenedGroup, StreamLog
+from supercluster.broker.storage.cache import CacheBudget
 from supercluster.broker.storage.log import FileLog
 from supercluster.broker.storage.memory_log import MemoryLog
 from supercluster.broker.storage.options import Fsync, LogOptions
@@ -17,6 +18,9 @@ from supercluster.broker.storage.recovery import Recovery, Verdict, open_log
 from supercluster.broker.storage.space import Space
 from supercluster.broker.storage.syncing import SyncTicket
 from supercluster.broker.storage.volume import Volume
+
+# What the newest entries of all file logs may take in memory together.
+CACHE_BYTES_ALL = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,7 @@ class VolumeStore:
     ) -> None:
         """`options` are for every log; policy and space are set per group."""
         self._volume = volume
-        self._options = options
+        self._options = replace(options, cache_budget=options.cache_budget or CacheBudget(CACHE_BYTES_ALL))
         self._file_space = file_space
         self._memory_space = memory_space
         self._logs: dict[str, StreamLog] = {}

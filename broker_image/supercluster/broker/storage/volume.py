@@ -17,7 +17,7 @@ from zlib import crc32
 
 from supercluster.broker.storage.disk import Disk, Lock
 from supercluster.broker.storage.options import Stop
-from supercluster.broker.storage.registry import Registry
+from supercluster.broker.storage.registry import REGISTRY, Registry
 
 VOLUME = "volume.json"
 GROUPS = "groups"
@@ -135,6 +135,9 @@ def open_volume(disk: Disk, boot_id: str, new_token: Callable[[], str]) -> Volum
     lock = disk.lock(_LOCK)
     try:
         found = _Identity.decode(disk.read_file(VOLUME)) if disk.exists(VOLUME) else None
+        if not disk.exists(REGISTRY):
+            # Which groups were joined is not known any more: to go on as the same would be to have joined none.
+            found = None
         if found is None and disk.exists(VOLUME):
             # An identity that cannot be read is no identity: the directory gets a new one, and its members with it.
             disk.mkdirs(_QUARANTINE)

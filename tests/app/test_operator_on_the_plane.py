@@ -292,6 +292,68 @@ def test_an_operator_that_is_killed_is_taken_over_and_nothing_is_lost(site: Site
     assert "StreamLost" not in site.events("before")
 
 
+@pytest.mark.covers("OP-3")
+def test_brokers_are_restarted_one_by_one_without_losing_a_message(site: Site) -> None:
+    site.declare("rolled")
+    site.ready("rolled")
+    before = {name: site.get("pod", name)["metadata"]["uid"] for name in ("east-0", "east-1", "east-2")}
+    servers = [f"nats://{site.get('pod', name)['status']['podIP']}:4222" for name in before]
+    site.kubectl(
+        "patch",
+        "cluster.supercluster.dev",
+        "east",
+        "--type=merge",
+        "-p",
+        '{"spec":{"limits":{"pingsOutMax":3}}}',
+    )
+
+    def is_rolled() -> bool:
+        uids = {name: site.get("pod", name)["metadata"]["uid"] for name in before if site.exists("pod", name)}
+        return len(uids) == 3 and not set(uids.values()) & set(before.values())
+
+    async def publish() -> int:
+        """Publish without a pause until all brokers were restarted; the number of acknowledged messages."""
+        client = await nats.connect(
+            servers,
+            user="app",
+            password=password,
+            error_cb=ignore,
+            max_reconnect_attempts=-1,
+            reconnect_time_wait=0.1,
+        )
+        rolled = asyncio.create_task(
+            asyncio.to_thread(eventually, is_rolled, "all brokers to be restarted", 90.0)
+        )
+        number = 0
+        while not rolled.done():
+            number += 1
+            await publish_until_acknowledged(client.jetstream(), number)
+        await rolled
+        await client.close()
+        return number
+
+    password = site.password("app")
+    acknowledged = asyncio.run(publish())
+    site.kubectl("wait", "--for=condition=Ready", "ncl/east", "--timeout=60s")
+    site.ready("rolled")
+    assert acknowledged > 0
+    assert site.ask("STREAM.INFO.rolled")["state"]["messages"] == acknowledged
+    assert site.get("configmap", "east-config")["data"]["broker.json"].count('"pingsOutMax": 3') == 1
+
+
+async def ignore(_: Exception) -> None:
+    """Connections break when brokers are restarted; that is what this test is about."""
+
+
+async def publish_until_acknowledged(jetstream: Any, number: int) -> None:
+    while True:
+        try:
+            await jetstream.publish("rolled.a", b"x", headers={"Nats-Msg-Id": str(number)}, timeout=1)
+        except (nats.errors.Error, TimeoutError):
+            continue
+        return
+
+
 def test_the_command_line_tells_how_things_stand(site: Site) -> None:
     kubeconfig = str(site.state / "kubeconfig")
     done = cli("status", "--kubeconfig", kubeconfig)

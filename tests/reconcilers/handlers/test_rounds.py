@@ -247,6 +247,30 @@ async def test_an_operator_killed_at_any_call_is_taken_over_without_loss() -> No
         assert world.brokers.created == ["flights"], f"killed at call {fatal}"
 
 
+@pytest.mark.covers("OP-4", "OP-5")
+@pytest.mark.parametrize("policy", ["Retain", "Delete"])
+async def test_an_operator_killed_during_a_deletion_is_taken_over(policy: str) -> None:
+    for fatal in range(6):
+        world = World()
+        world.change("Stream", "flights", lambda body: body["spec"].update(deletionPolicy=policy))
+        await world.converge()
+        world.delete(STREAM)
+        asked = len(world.brokers.calls)
+
+        def die(_: str, world: World = world, limit: int = asked + fatal) -> Exception | None:
+            return KilledError() if len(world.brokers.calls) > limit else None
+
+        world.brokers.fail = die
+        try:
+            await world.round(STREAM)
+        except KilledError:
+            world.restart()
+        world.brokers.fail = lambda _: None
+        await world.round(STREAM)
+        assert ("Stream", NS, "flights") not in world.kube.objects, f"killed at call {fatal}"
+        assert ("flights" in world.brokers.streams) is (policy == "Retain"), f"killed at call {fatal}"
+
+
 async def test_a_stale_look_is_taken_again_without_a_word(world: World) -> None:
     world.kube.fail_next.append(KubeError(409, "Conflict", "modified"))
     outcome = await world.round(SC)

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from supercluster.localplane.apiserver.garbage import Collector
-from supercluster.localplane.apiserver.objects import Chance, DeleteOptions, Objects, Write
+from supercluster.localplane.apiserver.objects import Objects
 from supercluster.localplane.apiserver.resources import Registry, Resource
 from supercluster.localplane.apiserver.rules import KindRules
 from supercluster.localplane.apiserver.store import Store
+from supercluster.localplane.apiserver.writes import Chance, DeleteOptions, Write
 
 Json = dict[str, Any]
 

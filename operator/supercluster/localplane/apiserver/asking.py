@@ -8,8 +8,8 @@ from typing import Any
 from aiohttp import web
 
 from supercluster.localplane.apiserver import bodies, errors, listing
-from supercluster.localplane.apiserver.objects import DeleteOptions, Write
 from supercluster.localplane.apiserver.paths import Target
+from supercluster.localplane.apiserver.writes import DeleteOptions, Write
 
 Json = dict[str, Any]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from supercluster.localplane.apiserver.errors import ApiError, Cause
-from supercluster.localplane.apiserver.objects import Objects, Write, timestamp
+from supercluster.localplane.apiserver.objects import Objects
 from supercluster.localplane.apiserver.resources import PDBS
 from supercluster.localplane.apiserver.selectors import label_selector_matches
 from supercluster.localplane.apiserver.store import clone
+from supercluster.localplane.apiserver.writes import Write, timestamp
 
 Json = dict[str, Any]
 

@@ -11,8 +11,9 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+from supercluster.localplane.apiserver.deleting import FOREGROUND, ORPHAN
 from supercluster.localplane.apiserver.errors import ApiError
-from supercluster.localplane.apiserver.objects import FOREGROUND, ORPHAN, DeleteOptions, Objects, Write
+from supercluster.localplane.apiserver.objects import Objects
 from supercluster.localplane.apiserver.resources import (
     CRD_FINALIZER,
     CRDS,
@@ -21,6 +22,7 @@ from supercluster.localplane.apiserver.resources import (
     resources_of_definition,
 )
 from supercluster.localplane.apiserver.store import Storage, clone
+from supercluster.localplane.apiserver.writes import DeleteOptions, Write
 
 Json = dict[str, Any]
 Key = tuple[Storage, str, str]

@@ -24,7 +24,7 @@ from supercluster.localplane.apiserver import (
 from supercluster.localplane.apiserver.authorization import Authorizer, Request
 from supercluster.localplane.apiserver.errors import ApiError
 from supercluster.localplane.apiserver.identity import Identities, User
-from supercluster.localplane.apiserver.objects import Mutate, Objects, Write
+from supercluster.localplane.apiserver.objects import Objects
 from supercluster.localplane.apiserver.patches import json_patch, merge_patch
 from supercluster.localplane.apiserver.paths import Target
 from supercluster.localplane.apiserver.resources import Registry, Resource
@@ -32,6 +32,7 @@ from supercluster.localplane.apiserver.store import Store
 from supercluster.localplane.apiserver.strategic import strategic_patch
 from supercluster.localplane.apiserver.streams import Watches
 from supercluster.localplane.apiserver.subresources import Subresources
+from supercluster.localplane.apiserver.writes import Mutate, Write
 
 Json = dict[str, Any]
 Answer = web.StreamResponse

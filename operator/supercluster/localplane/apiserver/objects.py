@@ -6,83 +6,17 @@ the present object and storing the next, so a write is atomic on the one thread 
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from supercluster.localplane.apiserver import errors, managers, naming, schemas
+from supercluster.localplane.apiserver import deleting, errors, managers, naming, schemas
 from supercluster.localplane.apiserver.errors import Cause
-from supercluster.localplane.apiserver.managers import Manager
-from supercluster.localplane.apiserver.resources import NAMESPACES, PODS, Registry, Resource
+from supercluster.localplane.apiserver.resources import NAMESPACES, Registry, Resource
 from supercluster.localplane.apiserver.store import Store, clone
+from supercluster.localplane.apiserver.writes import Chance, DeleteOptions, Mutate, Rules, Write, timestamp
 
 Json = dict[str, Any]
-Mutate = Callable[[Json], Json]
 
 GENERATED_NAME_MAX_CHARACTERS = 58
-DEFAULT_POD_GRACE_SECONDS = 30
-PROTECTED_NAMESPACES = ("default", "kube-system", "kube-public")
-FOREGROUND = "foregroundDeletion"
-ORPHAN = "orphan"
-
-
-@dataclass(slots=True)
-class Write:
-    """Who writes and how; `warnings` is filled on the way and sent as headers."""
-
-    manager: str = "unknown"
-    dry_run: bool = False
-    # Ignore, Warn or Strict: what becomes of fields the schema does not know.
-    field_validation: str = "Warn"
-    operation: str = "Update"
-    user: str = ""
-    # After an apply: who owns what, computed while the configuration was laid over the object.
-    managers: list[Manager] | None = None
-    warnings: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteOptions:
-    grace_seconds: int | None = None
-    propagation: str | None = None
-    uid: str | None = None
-    resource_version: str | None = None
-
-
-class Rules(Protocol):
-    """What a kind adds to the handling that all kinds share."""
-
-    def unknown_fields(self, resource: Resource, obj: Json) -> list[str]:
-        """Take out the fields the schema does not know, and name them."""
-
-    def default(self, resource: Resource, obj: Json) -> None:
-        """Fill in the defaults, in place."""
-
-    def validate(self, resource: Resource, new: Json, old: Json | None, subresource: str) -> Iterable[Cause]:
-        """Say what is wrong."""
-
-    def prepare(self, resource: Resource, new: Json, old: Json | None, subresource: str) -> None:
-        """Set what the server decides (addresses, first status), in place, before validation."""
-
-    def track(self, resource: Resource, new: Json, old: Json | None, write: Write, subresource: str) -> None:
-        """Record in managedFields who set what, in place."""
-
-    def changed(self, resource: Resource, new: Json | None, old: Json | None) -> None:
-        """Follow up on a stored change."""
-
-
-def timestamp(moment: dt.datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-@dataclass(frozen=True, slots=True)
-class Chance:
-    """Clock and randomness, handed in so that tests can fix them."""
-
-    now: Callable[[], dt.datetime]
-    uid: Callable[[], str]
-    suffix: Callable[[], str]
 
 
 class Objects:
@@ -333,7 +267,7 @@ class Objects:
         self._finish(resource, new, old, write, subresource)
         if resource.has_generation and _asked_for(new) != _asked_for(old):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-        if self._is_over(resource, new):
+        if deleting.is_over(resource, new):
             return new if write.dry_run else self._remove(resource, new)
         if _without_times(new) == _without_times(old):
             return old
@@ -389,67 +323,17 @@ class Objects:
     ) -> tuple[Json, bool]:
         """Ask for the end of an object; returns its last version and whether it is gone already."""
         old = self.get(resource, namespace, name)
-        metadata = old["metadata"]
-        if resource.storage == NAMESPACES and name in PROTECTED_NAMESPACES:
-            raise errors.forbidden("", "namespaces", name, "this namespace may not be deleted")
-        for wanted, key in ((options.uid, "uid"), (options.resource_version, "resourceVersion")):
-            if wanted and wanted != metadata[key]:
-                raise errors.conflict(
-                    resource.group,
-                    resource.plural,
-                    name,
-                    f"the {key} in the precondition ({wanted}) does not match the {key} in record ({metadata[key]})."
-                    " The object might have been deleted and then recreated",
-                )
-        new: Json = {**old, "metadata": clone(metadata)}
-        finalizers = [item for item in metadata.get("finalizers") or [] if item not in (FOREGROUND, ORPHAN)]
-        if options.propagation == "Foreground":
-            finalizers.append(FOREGROUND)
-        elif options.propagation == "Orphan":
-            finalizers.append(ORPHAN)
-        elif options.propagation is None:
-            finalizers = list(metadata.get("finalizers") or [])
-        _set_or_drop(new["metadata"], "finalizers", finalizers)
-        grace = self._grace(resource, old, options)
-        known = metadata.get("deletionGracePeriodSeconds")
-        if metadata.get("deletionTimestamp") is None:
-            end = self.chance.now() + dt.timedelta(seconds=grace)
-            new["metadata"]["deletionTimestamp"] = timestamp(end)
-            new["metadata"]["deletionGracePeriodSeconds"] = grace
-            if resource.has_generation:
-                new["metadata"]["generation"] = metadata.get("generation", 0) + 1
-        elif known is None or grace < known:
-            new["metadata"]["deletionGracePeriodSeconds"] = grace
+        deleting.check(resource, old, options)
+        new = deleting.marked(resource, old, options, self.chance.now())
         if write.dry_run:
             return new, False
-        if self._is_over(resource, new):
+        if deleting.is_over(resource, new):
             return self._remove(resource, new), True
         if new == old:
             return old, False
         stored = self.store.put(resource.storage, new)
         self._rules.changed(resource, stored, old)
         return stored, False
-
-    @staticmethod
-    def _grace(resource: Resource, obj: Json, options: DeleteOptions) -> int:
-        """How long a pod that was given to a node may take; everything else ends at once."""
-        spec = obj.get("spec") or {}
-        ended = (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-        if resource.storage != PODS or not spec.get("nodeName") or ended:
-            return 0
-        if options.grace_seconds is not None:
-            return max(0, options.grace_seconds)
-        return int(spec.get("terminationGracePeriodSeconds", DEFAULT_POD_GRACE_SECONDS))
-
-    @staticmethod
-    def _is_over(resource: Resource, obj: Json) -> bool:
-        """Whether nothing holds a deleted object any more."""
-        metadata = obj["metadata"]
-        if not metadata.get("deletionTimestamp") or metadata.get("finalizers"):
-            return False
-        if resource.storage == NAMESPACES and (obj.get("spec") or {}).get("finalizers"):
-            return False
-        return not metadata.get("deletionGracePeriodSeconds")
 
     def _remove(self, resource: Resource, last: Json) -> Json:
         metadata = last["metadata"]
@@ -458,13 +342,6 @@ class Objects:
         gone = {**last, "metadata": {**metadata, "resourceVersion": gone["metadata"]["resourceVersion"]}}
         self._rules.changed(resource, None, gone)
         return gone
-
-
-def _set_or_drop(target: Json, key: str, value: Any) -> None:
-    if value:
-        target[key] = value
-    else:
-        target.pop(key, None)
 
 
 def _asked_for(obj: Json) -> Json:

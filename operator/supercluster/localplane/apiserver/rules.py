@@ -18,9 +18,9 @@ from supercluster.localplane.apiserver import (
     validation,
 )
 from supercluster.localplane.apiserver.errors import Cause
-from supercluster.localplane.apiserver.objects import Write, timestamp
 from supercluster.localplane.apiserver.resources import CRD_FINALIZER, CRDS, Registry, Resource
 from supercluster.localplane.apiserver.store import Store
+from supercluster.localplane.apiserver.writes import Write, timestamp
 
 Json = dict[str, Any]
 Follower = Callable[[Resource, Json | None, Json | None], None]

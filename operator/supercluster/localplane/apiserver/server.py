@@ -17,7 +17,7 @@ from supercluster.localplane.apiserver.authorization import Authorizer
 from supercluster.localplane.apiserver.garbage import Collector
 from supercluster.localplane.apiserver.handlers import Handlers
 from supercluster.localplane.apiserver.identity import Identities
-from supercluster.localplane.apiserver.objects import Chance, DeleteOptions, Objects, Write
+from supercluster.localplane.apiserver.objects import Objects
 from supercluster.localplane.apiserver.resources import (
     CRDS,
     EVENTS,
@@ -30,6 +30,7 @@ from supercluster.localplane.apiserver.rules import KindRules
 from supercluster.localplane.apiserver.store import Store
 from supercluster.localplane.apiserver.streams import Watches
 from supercluster.localplane.apiserver.subresources import Subresources
+from supercluster.localplane.apiserver.writes import Chance, DeleteOptions, Write
 
 Json = dict[str, Any]
 

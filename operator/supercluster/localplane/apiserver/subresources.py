@@ -19,9 +19,10 @@ from supercluster.localplane.apiserver.identity import (
     Identities,
     User,
 )
-from supercluster.localplane.apiserver.objects import Mutate, Objects, Write, timestamp
+from supercluster.localplane.apiserver.objects import Objects
 from supercluster.localplane.apiserver.paths import Target
 from supercluster.localplane.apiserver.store import clone
+from supercluster.localplane.apiserver.writes import Mutate, Write, timestamp
 
 Json = dict[str, Any]
 

@@ -181,98 +181,95 @@ def _event_object(obj: Json) -> str:
     return f"{str(at(obj, 'involvedObject.kind', '')).lower()}/{at(obj, 'involvedObject.name', '')}"
 
 
-def _columns(storage: tuple[str, str], now: dt.datetime) -> list[Column] | None:
-    """The columns of a built-in kind between name and age."""
-    selector = Column("Selector", _labels("spec.selector.matchLabels"), wide=True)
-    template = "spec.template.spec.containers"
-    images = [
-        Column("Containers", _containers(template, "name"), wide=True),
-        Column("Images", _containers(template, "image"), wide=True),
-    ]
-    number = "integer"
-    table: dict[tuple[str, str], list[Column]] = {
-        ("", "pods"): [
-            Column("Ready", _pod_ready),
-            Column("Status", _pod_status),
-            Column("Restarts", _pod_restarts),
-            Column("IP", _shown("status.podIP"), wide=True),
-            Column("Node", _shown("spec.nodeName"), wide=True),
-        ],
-        ("", "services"): [
-            Column("Type", _shown("spec.type")),
-            Column("Cluster-IP", _shown("spec.clusterIP")),
-            Column("External-IP", lambda obj: at(obj, "spec.externalName", "<none>")),
-            Column("Port(s)", _ports),
-            Column("Selector", _labels("spec.selector"), wide=True),
-        ],
-        ("", "endpoints"): [Column("Endpoints", _endpoints)],
-        ("", "namespaces"): [Column("Status", _shown("status.phase"))],
-        ("", "nodes"): [
-            Column("Status", _node_status),
-            Column("Roles", _node_roles),
-            Column("Version", _shown("status.nodeInfo.kubeletVersion")),
-            Column("Internal-IP", _node_address("InternalIP"), wide=True),
-            Column(
-                "Zone",
-                lambda obj: at(obj, "metadata.labels", {}).get("topology.kubernetes.io/zone", ""),
-                wide=True,
-            ),
-        ],
-        ("", "configmaps"): [Column("Data", _data_count)],
-        ("", "secrets"): [Column("Type", _shown("type")), Column("Data", _data_count)],
-        ("", "persistentvolumeclaims"): [
-            Column("Status", _shown("status.phase")),
-            Column("Volume", _shown("spec.volumeName", "")),
-            Column("Capacity", _shown("status.capacity.storage", "")),
-            Column("Access Modes", lambda obj: _joined(at(obj, "status.accessModes", []))),
-            Column("StorageClass", _shown("spec.storageClassName", "")),
-        ],
-        ("", "persistentvolumes"): [
-            Column("Capacity", _shown("spec.capacity.storage", "")),
-            Column("Reclaim Policy", _shown("spec.persistentVolumeReclaimPolicy")),
-            Column("Status", _shown("status.phase")),
-            Column(
-                "Claim",
-                lambda obj: f"{at(obj, 'spec.claimRef.namespace', '')}/{at(obj, 'spec.claimRef.name', '')}",
-            ),
-        ],
-        ("apps", "statefulsets"): [Column("Ready", _ready), *images],
-        ("apps", "deployments"): [
-            Column("Ready", _ready),
-            Column("Up-to-date", _shown("status.updatedReplicas", 0), kind=number),
-            Column("Available", _shown("status.availableReplicas", 0), kind=number),
-            *images,
-            selector,
-        ],
-        ("apps", "replicasets"): [
-            Column("Desired", _shown("spec.replicas", 0), kind=number),
-            Column("Current", _shown("status.replicas", 0), kind=number),
-            Column("Ready", _shown("status.readyReplicas", 0), kind=number),
-            *images,
-            selector,
-        ],
-        ("apps", "controllerrevisions"): [
-            Column(
-                "Controller",
-                lambda obj: _joined([item["name"] for item in at(obj, "metadata.ownerReferences", [])]),
-            ),
-            Column("Revision", _shown("revision", 0), kind=number),
-        ],
-        ("batch", "jobs"): [Column("Status", _job_status), Column("Completions", _completions), *images],
-        ("batch", "cronjobs"): [
-            Column("Schedule", _shown("spec.schedule")),
-            Column("Suspend", lambda obj: str(at(obj, "spec.suspend", False)).title()),
-            Column("Active", lambda obj: len(at(obj, "status.active", [])), kind=number),
-        ],
-        ("policy", "poddisruptionbudgets"): [
-            Column("Min Available", _shown("spec.minAvailable", "N/A")),
-            Column("Max Unavailable", _shown("spec.maxUnavailable", "N/A")),
-            Column("Allowed Disruptions", _shown("status.disruptionsAllowed", 0), kind=number),
-        ],
-        ("coordination.k8s.io", "leases"): [Column("Holder", _shown("spec.holderIdentity", ""))],
-        ("apiextensions.k8s.io", "customresourcedefinitions"): [],
-    }
-    return table.get(storage)
+_SELECTOR = Column("Selector", _labels("spec.selector.matchLabels"), wide=True)
+_CONTAINERS = "spec.template.spec.containers"
+_IMAGES = [
+    Column("Containers", _containers(_CONTAINERS, "name"), wide=True),
+    Column("Images", _containers(_CONTAINERS, "image"), wide=True),
+]
+# The columns of built-in kinds; those for -o wide come after the age.
+_BUILT_IN: dict[tuple[str, str], list[Column]] = {
+    ("", "pods"): [
+        Column("Ready", _pod_ready),
+        Column("Status", _pod_status),
+        Column("Restarts", _pod_restarts),
+        Column("IP", _shown("status.podIP"), wide=True),
+        Column("Node", _shown("spec.nodeName"), wide=True),
+    ],
+    ("", "services"): [
+        Column("Type", _shown("spec.type")),
+        Column("Cluster-IP", _shown("spec.clusterIP")),
+        Column("External-IP", lambda obj: at(obj, "spec.externalName", "<none>")),
+        Column("Port(s)", _ports),
+        Column("Selector", _labels("spec.selector"), wide=True),
+    ],
+    ("", "endpoints"): [Column("Endpoints", _endpoints)],
+    ("", "namespaces"): [Column("Status", _shown("status.phase"))],
+    ("", "nodes"): [
+        Column("Status", _node_status),
+        Column("Roles", _node_roles),
+        Column("Version", _shown("status.nodeInfo.kubeletVersion")),
+        Column("Internal-IP", _node_address("InternalIP"), wide=True),
+        Column(
+            "Zone",
+            lambda obj: at(obj, "metadata.labels", {}).get("topology.kubernetes.io/zone", ""),
+            wide=True,
+        ),
+    ],
+    ("", "configmaps"): [Column("Data", _data_count)],
+    ("", "secrets"): [Column("Type", _shown("type")), Column("Data", _data_count)],
+    ("", "persistentvolumeclaims"): [
+        Column("Status", _shown("status.phase")),
+        Column("Volume", _shown("spec.volumeName", "")),
+        Column("Capacity", _shown("status.capacity.storage", "")),
+        Column("Access Modes", lambda obj: _joined(at(obj, "status.accessModes", []))),
+        Column("StorageClass", _shown("spec.storageClassName", "")),
+    ],
+    ("", "persistentvolumes"): [
+        Column("Capacity", _shown("spec.capacity.storage", "")),
+        Column("Reclaim Policy", _shown("spec.persistentVolumeReclaimPolicy")),
+        Column("Status", _shown("status.phase")),
+        Column(
+            "Claim",
+            lambda obj: f"{at(obj, 'spec.claimRef.namespace', '')}/{at(obj, 'spec.claimRef.name', '')}",
+        ),
+    ],
+    ("apps", "statefulsets"): [Column("Ready", _ready), *_IMAGES],
+    ("apps", "deployments"): [
+        Column("Ready", _ready),
+        Column("Up-to-date", _shown("status.updatedReplicas", 0), kind="integer"),
+        Column("Available", _shown("status.availableReplicas", 0), kind="integer"),
+        *_IMAGES,
+        _SELECTOR,
+    ],
+    ("apps", "replicasets"): [
+        Column("Desired", _shown("spec.replicas", 0), kind="integer"),
+        Column("Current", _shown("status.replicas", 0), kind="integer"),
+        Column("Ready", _shown("status.readyReplicas", 0), kind="integer"),
+        *_IMAGES,
+        _SELECTOR,
+    ],
+    ("apps", "controllerrevisions"): [
+        Column(
+            "Controller",
+            lambda obj: _joined([item["name"] for item in at(obj, "metadata.ownerReferences", [])]),
+        ),
+        Column("Revision", _shown("revision", 0), kind="integer"),
+    ],
+    ("batch", "jobs"): [Column("Status", _job_status), Column("Completions", _completions), *_IMAGES],
+    ("batch", "cronjobs"): [
+        Column("Schedule", _shown("spec.schedule")),
+        Column("Suspend", lambda obj: str(at(obj, "spec.suspend", False)).title()),
+        Column("Active", lambda obj: len(at(obj, "status.active", [])), kind="integer"),
+    ],
+    ("policy", "poddisruptionbudgets"): [
+        Column("Min Available", _shown("spec.minAvailable", "N/A")),
+        Column("Max Unavailable", _shown("spec.maxUnavailable", "N/A")),
+        Column("Allowed Disruptions", _shown("status.disruptionsAllowed", 0), kind="integer"),
+    ],
+    ("coordination.k8s.io", "leases"): [Column("Holder", _shown("spec.holderIdentity", ""))],
+    ("apiextensions.k8s.io", "customresourcedefinitions"): [],
+}
 
 
 def _event_columns(now: dt.datetime) -> list[Column]:
@@ -347,7 +344,7 @@ def columns_of(resource: Resource, now: dt.datetime) -> list[Column]:
         return _event_columns(now)
     if resource.storage == ("apiextensions.k8s.io", "customresourcedefinitions"):
         return [name, Column("Created At", _shown("metadata.creationTimestamp"), kind="date")]
-    own = _columns(resource.storage, now) or []
+    own = _BUILT_IN.get(resource.storage, [])
     shown = [column for column in own if not column.wide]
     wide = [column for column in own if column.wide]
     return [name, *shown, created, *wide]

@@ -8,6 +8,7 @@ import pytest
 from tests.localplane.lab import Lab, bare_pod, web_set, web_template
 
 from supercluster.localplane import client as api
+from supercluster.localplane.client import Kind
 from supercluster.localplane.node import leftovers
 
 pytestmark = pytest.mark.e2e
@@ -150,3 +151,38 @@ async def test_pods_see_only_their_own_environment(lab: Lab, monkeypatch: pytest
     assert "PYTEST_CURRENT_TEST" not in seen
     assert seen["HOSTNAME"] == "env"
     assert seen["SUPERCLUSTER_HOSTS_FILE"] == str(lab.state_dir / "hosts")
+
+
+WHO_AM_I = """
+import json, os, ssl, urllib.request, base64
+config = json.load(open(os.environ["KUBECONFIG"]))
+cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+trust = ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
+body = json.dumps({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview", "metadata": {}}).encode()
+headers = {"Authorization": "Bearer " + user["token"], "Content-Type": "application/json"}
+request = urllib.request.Request(
+    cluster["server"] + "/apis/authentication.k8s.io/v1/selfsubjectreviews", data=body, headers=headers
+)
+with urllib.request.urlopen(request, context=trust) as answer:
+    told = json.load(answer)
+print(told["status"]["userInfo"]["username"], config["contexts"][0]["context"]["namespace"], flush=True)
+"""
+
+
+async def test_a_pod_reaches_the_api_as_its_service_account(lab: Lab) -> None:
+    pod = bare_pod("robot", "-c", WHO_AM_I, image="localplane/python")
+    pod["spec"] |= {"restartPolicy": "Never", "serviceAccountName": "robot"}
+    await lab.client.create(
+        Kind("", "v1", "serviceaccounts", "ServiceAccount"),
+        {"metadata": {"name": "robot", "namespace": "default"}},
+    )
+    await lab.create(api.PODS, pod)
+    await lab.until(lambda: lab.pod("robot")["status"].get("phase") in ("Succeeded", "Failed"))
+    assert lab.log("robot") == "system:serviceaccount:default:robot default\n"
+
+
+async def test_a_pod_that_mounts_no_token_gets_no_credentials(lab: Lab) -> None:
+    pod = bare_pod("plain", "-c", "echo ${KUBECONFIG:-none}; exec sleep 1000")
+    pod["spec"]["automountServiceAccountToken"] = False
+    await lab.create(api.PODS, pod)
+    await lab.until(lambda: lab.log("plain") == "none\n")

@@ -206,7 +206,7 @@ class PodWorker:
             is_written = await credentials.write(
                 self.cluster.client, self.pod, self.state_dir / "kubeconfig", path
             )
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (RequestError, aiohttp.ClientError, TimeoutError, OSError) as error:
             self.warning("FailedMount", f"no kubeconfig for the pod: {error}")
             return
         if is_written:

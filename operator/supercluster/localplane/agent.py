@@ -9,6 +9,7 @@ from pathlib import Path
 from supercluster.localplane.client import Client
 from supercluster.localplane.controllers.base import Cluster, Controller
 from supercluster.localplane.controllers.claims import ClaimController
+from supercluster.localplane.controllers.cronjob import CronJobController
 from supercluster.localplane.controllers.deployment import DeploymentController
 from supercluster.localplane.controllers.disruption import DisruptionController
 from supercluster.localplane.controllers.endpoints import EndpointsController
@@ -30,6 +31,7 @@ def make_controllers(cluster: Cluster, recorder: Recorder, state_dir: Path) -> l
         DeploymentController(cluster, recorder),
         ReplicaSetController(cluster, recorder),
         JobController(cluster, recorder),
+        CronJobController(cluster, recorder),
         ClaimController(cluster, state_dir),
         EndpointsController(cluster),
         DisruptionController(cluster),

@@ -69,6 +69,7 @@ REVISIONS = Kind("apps", "v1", "controllerrevisions", "ControllerRevision")
 DEPLOYMENTS = Kind("apps", "v1", "deployments", "Deployment")
 REPLICA_SETS = Kind("apps", "v1", "replicasets", "ReplicaSet")
 JOBS = Kind("batch", "v1", "jobs", "Job")
+CRON_JOBS = Kind("batch", "v1", "cronjobs", "CronJob")
 BUDGETS = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 SLICES = Kind("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 

@@ -37,6 +37,7 @@ WATCHED = (
     api.DEPLOYMENTS,
     api.REPLICA_SETS,
     api.JOBS,
+    api.CRON_JOBS,
     api.BUDGETS,
 )
 

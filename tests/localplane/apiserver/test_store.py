@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -73,3 +74,20 @@ def test_a_list_can_be_had_as_it_was_at_an_older_revision() -> None:
     store.put(MAPS, a_map("c", "1"))
     shown = store.list_at(MAPS, None, then)
     assert [(item["metadata"]["name"], item["data"]["k"]) for item in shown] == [("a", "1"), ("b", "1")]
+
+
+def test_a_disk_that_refuses_loses_nothing_that_is_written_later(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    store = Store(path, busy_timeout_s=0)
+    store.put(MAPS, a_map("a"))
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(sqlite3.OperationalError):
+        store.flush()
+    other.execute("ROLLBACK")
+    other.close()
+    store.flush()
+    store.close()
+    again = Store(path)
+    assert [item["metadata"]["name"] for item in again.all_of(MAPS)] == ["a"]
+    again.close()

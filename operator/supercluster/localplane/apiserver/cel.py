@@ -7,7 +7,7 @@ definition; one that fails while it is evaluated refuses the object, as with a r
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -154,10 +154,15 @@ def to_cel(value: Any, schema: Schema) -> Any:
 def problems(value: Any, old: Any, schema: Schema, path: str = "") -> Iterator[Cause]:
     """The rules that a value breaks; `old` is its former version, None when there is none to compare with."""
     schema = resolve(schema)
-    for rule in schema.get(RULES) or ():
-        cause = _broken(rule, value, old, schema, path)
-        if cause is not None:
-            yield cause
+    rules = _due(schema.get(RULES) or (), value, old)
+    if rules:
+        variables = {"self": to_cel(value, schema)}
+        if old is not None:
+            variables["oldSelf"] = to_cel(old, schema)
+        for rule in rules:
+            cause = _broken(rule, value, variables, path)
+            if cause is not None:
+                yield cause
     if isinstance(value, dict):
         properties = schema.get("properties") or {}
         additional = schema.get("additionalProperties")
@@ -183,18 +188,23 @@ def _correlated(old: Any, schema: Schema) -> Callable[[Any], Any]:
     )
 
 
-def _broken(rule: Json, value: Any, old: Any, schema: Schema, path: str) -> Cause | None:
+def _due(rules: Iterable[Json], value: Any, old: Any) -> list[Json]:
+    """The rules that have something to say.
 
+    One about a change has nothing to say when something is new; any other has said it already when nothing changed
+    (so that a status can be written whatever became of the rules, and quickly).
+    """
+    if value is None:
+        return []
+    unchanged = old is not None and value == old
+    return [rule for rule in rules if (old is not None if _OLD.search(rule["rule"]) else not unchanged)]
+
+
+def _broken(rule: Json, value: Any, variables: Json, path: str) -> Cause | None:
     from celpy.celparser import CELParseError
     from celpy.evaluation import CELEvalError
 
     text = rule["rule"]
-    if value is None or (_OLD.search(text) and old is None):
-        # A rule about a change has nothing to say when something is new.
-        return None
-    variables = {"self": to_cel(value, schema)}
-    if old is not None:
-        variables["oldSelf"] = to_cel(old, schema)
     where = path + rule["fieldPath"] if rule.get("fieldPath") else path
     where = where.lstrip(".")
     try:

@@ -5,6 +5,7 @@ Every write is in the state file before its answer is sent.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -33,6 +34,8 @@ from supercluster.localplane.apiserver.strategic import strategic_patch
 from supercluster.localplane.apiserver.streams import Watches
 from supercluster.localplane.apiserver.subresources import Subresources
 from supercluster.localplane.apiserver.writes import Mutate, Write
+
+log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 Answer = web.StreamResponse
@@ -92,6 +95,14 @@ class Handlers:
             message = f"the body is larger than {bodies.MAX_BODY_BYTES} bytes"
             refusal = ApiError(413, "RequestEntityTooLarge", message)
             return _json(refusal.to_json(), 413)
+        except (ConnectionError, web.HTTPException):
+            raise
+        except Exception as error:
+            log.exception("%s %s failed", request.method, request.path)
+            failure = ApiError(
+                500, "InternalError", f"Internal error occurred: {type(error).__name__}: {error}"
+            )
+            return _json(failure.to_json(), 500)
         return answer
 
     def _authenticate(self, request: web.Request) -> None:

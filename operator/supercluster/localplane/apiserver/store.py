@@ -24,6 +24,8 @@ Storage = tuple[str, str]
 
 # Enough for any watcher that reads at all; an older one lists again, as it must with a real API server.
 HISTORY_EVENTS_PER_STORAGE = 1_000
+# Only somebody who looks into the state file with another program can hold it up.
+BUSY_TIMEOUT_S = 1.0
 
 
 def clone(value: Any) -> Any:
@@ -65,17 +67,24 @@ class _Table:
 class Store:
     """Objects by (group, plural), namespace and name."""
 
-    def __init__(self, path: Path | None, history_events: int = HISTORY_EVENTS_PER_STORAGE) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        history_events: int = HISTORY_EVENTS_PER_STORAGE,
+        busy_timeout_s: float = BUSY_TIMEOUT_S,
+    ) -> None:
         self._history_events = history_events
         self._tables: dict[Storage, _Table] = {}
         self._unsaved: dict[tuple[str, str, str, str], tuple[int, Json | None]] = {}
         self.revision = 1
-        self._db = sqlite3.connect(str(path) if path is not None else ":memory:", isolation_level=None)
+        self._db = sqlite3.connect(
+            str(path) if path is not None else ":memory:", isolation_level=None, timeout=busy_timeout_s
+        )
         self._db.execute("PRAGMA journal_mode=WAL")
         # The operating system keeps what was written when this process dies; a power cut may cost a laptop's
         # demo its last seconds, which is not worth an fsync per write.
         self._db.execute("PRAGMA synchronous=NORMAL")
-        self._db.execute("PRAGMA cache_size=-512")
+        self._db.execute("PRAGMA cache_size=-512")  # KiB; everything is in memory anyhow
         self._db.execute(
             "CREATE TABLE IF NOT EXISTS objects (grp TEXT, plural TEXT, namespace TEXT, name TEXT, body TEXT NOT NULL,"
             " PRIMARY KEY (grp, plural, namespace, name)) WITHOUT ROWID"
@@ -193,25 +202,32 @@ class Store:
             waker.set()
 
     def flush(self) -> None:
-        """Write everything that changed since the last flush, in one transaction."""
+        """Write everything that changed since the last flush, in one transaction.
+
+        A disk that refuses leaves the state file as it was and the changes for the next flush.
+        """
         if not self._unsaved:
             return
-        self._db.execute("BEGIN")
-        for (group, plural, namespace, name), (_, obj) in self._unsaved.items():
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            self._write_unsaved()
+            self._db.execute("COMMIT")
+        except sqlite3.Error:
+            with contextlib.suppress(sqlite3.Error):
+                self._db.execute("ROLLBACK")
+            raise
+        self._unsaved.clear()
+
+    def _write_unsaved(self) -> None:
+        for key, (_, obj) in self._unsaved.items():
             if obj is None:
                 self._db.execute(
-                    "DELETE FROM objects WHERE grp = ? AND plural = ? AND namespace = ? AND name = ?",
-                    (group, plural, namespace, name),
+                    "DELETE FROM objects WHERE grp = ? AND plural = ? AND namespace = ? AND name = ?", key
                 )
             else:
                 body = json.dumps(obj, separators=(",", ":"))
-                self._db.execute(
-                    "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?)",
-                    (group, plural, namespace, name, body),
-                )
+                self._db.execute("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?)", (*key, body))
         self._db.execute("INSERT OR REPLACE INTO meta VALUES ('revision', ?)", (str(self.revision),))
-        self._db.execute("COMMIT")
-        self._unsaved.clear()
 
     def close(self) -> None:
         self.flush()

@@ -64,6 +64,7 @@ class Reason(StrEnum):
     MOVE_NOT_AVAILABLE = "MoveNotAvailable"
     REPAIR_NOT_AVAILABLE = "RepairNotAvailable"
     SCALE_IN_NOT_AVAILABLE = "ScaleInNotAvailable"
+    REPLICA_CHANGE_NOT_AVAILABLE = "ReplicaChangeNotAvailable"
 
 
 class EventReason(StrEnum):
@@ -158,6 +159,10 @@ REASONS: dict[Reason, Entry] = {
     ),
     Reason.REPAIR_NOT_AVAILABLE: Entry(
         "Deferred", "minReplicas is set; replacing lost replicas is not there yet."
+    ),
+    Reason.REPLICA_CHANGE_NOT_AVAILABLE: Entry(
+        "Deferred",
+        "replicas of an existing stream was changed; adding and removing replicas is not there yet.",
     ),
     Reason.SCALE_IN_NOT_AVAILABLE: Entry(
         "Deferred", "replicas was lowered; taking brokers away is not there yet."

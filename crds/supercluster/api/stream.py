@@ -101,7 +101,11 @@ class StreamSpec(ApiModel):
     )
     storage: Literal["File", "Memory"] = Field(default="File", description="Where messages are kept.")
     replicas: int = Field(
-        default=3, ge=1, le=REPLICAS_MAX, description="Copies of the stream: the number that people ask for."
+        default=3,
+        ge=1,
+        le=REPLICAS_MAX,
+        description="Copies of the stream: the number that people ask for. Changing it for a stream that exists is not "
+        "carried out yet.",
     )
     min_replicas: int | None = Field(
         default=None,

@@ -97,7 +97,7 @@ def test_a_healthy_stream_is_ready_and_tells_its_figures() -> None:
     [
         ({"max_msgs": 5}, "max_msgs"),
         ({"subjects": ["other.>"]}, "subjects"),
-        ({"num_replicas": 1}, "num_replicas"),
+        ({"discard": "new"}, "discard"),
         ({"max_age": 1}, "max_age"),
     ],
 )
@@ -222,6 +222,23 @@ def test_what_is_unwise_or_not_there_yet_is_carried_out_and_said(
     assert isinstance(planned.steps[0], CreateStream)
     assert condition(planned.status_patch, type_)["reason"] == reason
     assert condition(planned.status_patch, type_)["status"] == "True"
+
+
+@pytest.mark.parametrize(("asked", "there"), [(1, 3), (3, 1)])
+def test_another_number_of_replicas_is_deferred_and_other_changes_are_carried_out(
+    asked: int, there: int
+) -> None:
+    resource = stream(replicas=asked)
+    info = info_for(stream(replicas=there))
+    planned = plan(resource, stream_observed(info))
+    assert planned.steps == ()
+    assert condition(planned.status_patch, "Deferred")["reason"] == "ReplicaChangeNotAvailable"
+    assert f"it keeps {there}" in condition(planned.status_patch, "Deferred")["message"]
+    assert condition(planned.status_patch, "Ready")["status"] == "True"
+    (step,) = plan(stream(replicas=asked, description="new"), stream_observed(info)).steps
+    assert isinstance(step, UpdateStream)
+    assert step.fields == ("description",)
+    assert step.config["num_replicas"] == there
 
 
 def test_a_changed_placement_is_deferred_and_the_stream_stays() -> None:

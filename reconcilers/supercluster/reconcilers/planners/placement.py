@@ -119,9 +119,19 @@ def unwise(stream: Stream, home: Cluster) -> list[Finding]:
     return found
 
 
-def deferred(stream: Stream, home: Cluster) -> list[Finding]:
-    """What the spec asks for whose mechanism is not there yet."""
+def deferred(stream: Stream, home: Cluster, replicas_there: int | None) -> list[Finding]:
+    """What the spec asks for whose mechanism is not there yet; `replicas_there` is what an existing stream has."""
     found = []
+    if replicas_there is not None and replicas_there != stream.spec.replicas:
+        found.append(
+            (
+                Reason.REPLICA_CHANGE_NOT_AVAILABLE,
+                (
+                    f"spec.replicas is {stream.spec.replicas}, and the stream was created with {replicas_there}; adding and "
+                    f"removing replicas is not there yet: it keeps {replicas_there}"
+                ),
+            )
+        )
     elsewhere = wants_elsewhere(stream, home)
     if elsewhere is not None:
         found.append(

@@ -54,6 +54,10 @@ class StreamInfo:
     last_sequence: int = 0
     consumers: int = 0
 
+    @property
+    def replicas_configured(self) -> int:
+        return int(self.config.get("num_replicas") or 1)
+
 
 @dataclass(frozen=True, slots=True)
 class BrokersView:
@@ -90,7 +94,8 @@ def plan_stream(desired: Stream, observed: StreamObserved, now: datetime) -> Pla
     assert home is not None
     conditions.put(ConditionType.ACCEPTED, True, Reason.AS_DECLARED)
     put_findings(conditions, ConditionType.UNWISE, placement.unwise(desired, home))
-    put_findings(conditions, ConditionType.DEFERRED, placement.deferred(desired, home))
+    replicas_there = info.replicas_configured if info is not None else None
+    put_findings(conditions, ConditionType.DEFERRED, placement.deferred(desired, home, replicas_there))
     steps = _steps(desired, observed, home, conditions)
     _describe(desired, observed, conditions, steps)
     patch = _patch(desired, home, info if ours else None, conditions)
@@ -183,7 +188,8 @@ def _steps(
     )
     if info is None:
         return (CreateStream(create_config(desired, home.metadata.name), _create_note(desired)),)
-    wanted = desired_config(desired)
+    # Adding and removing replicas is a workflow of its own, never an update of the configuration.
+    wanted = {key: value for key, value in desired_config(desired).items() if key != "num_replicas"}
     fields = changed_fields(wanted, info.config)
     if not fields:
         return ()
@@ -240,12 +246,13 @@ def _describe_ready(desired: Stream, observed: StreamObserved, conditions: Condi
         return
     current = sum(replica.current for replica in info.replicas)
     behind = [replica.name for replica in info.replicas if not replica.current]
-    if behind or len(info.replicas) < desired.spec.replicas:
+    wanted = info.replicas_configured
+    if behind or len(info.replicas) < wanted:
         names = ", ".join(sorted(behind)) or "some that did not join yet"
-        message = f"{current} of {desired.spec.replicas} replicas current; behind: {names}"
+        message = f"{current} of {wanted} replicas current; behind: {names}"
         conditions.put(ConditionType.READY, False, Reason.REPLICAS_CATCHING_UP, message)
         return
-    message = f"leader {info.leader}, {current} of {desired.spec.replicas} replicas current"
+    message = f"leader {info.leader}, {current} of {wanted} replicas current"
     conditions.put(ConditionType.READY, True, Reason.ALL_CURRENT, message)
 
 

@@ -7,14 +7,19 @@ counted by a pattern that each has exactly once. What is counted is checked: an 
 from __future__ import annotations
 
 import json
+import random
 import socket
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Self
 from urllib.parse import urlsplit
 
 READ_BYTES = 1 << 18
 BUFFER_BYTES = 4 << 20
 ANSWER_SECONDS = 10.0
+BLOCK_MESSAGES = 5_000
 STALLED_SECONDS = 60.0
 """A socket that is silent for so long fails the run."""
 CONNECT = {
@@ -199,29 +204,78 @@ def leader_of(url: str, stream: str, seconds: float = 30.0) -> str:
     raise BenchError(f"stream {stream} has no leader for {seconds:g} s")
 
 
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Messages prepared as one piece of bytes, of which any run can be sent without touching a message."""
+
+    data: memoryview
+    ends: tuple[int, ...]
+    """Where each message ends; ends[0] is 0."""
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    def slice(self, first: int, count: int) -> memoryview:
+        """Messages first … first + count - 1, or as many of them as there are before the block's end."""
+        last = min(first + count, len(self))
+        return self.data[self.ends[first] : self.ends[last]]
+
+
+def block_of(messages: Sequence[bytes]) -> Block:
+    return Block(memoryview(b"".join(messages)), (0, *accumulate(len(message) for message in messages)))
+
+
+def equal_messages(subject: str, inbox: str, payload_bytes: int, count: int) -> Block:
+    """All alike: what a client that only counts its acknowledgements sends."""
+    message = f"PUB {subject} {inbox} {payload_bytes}\r\n".encode() + b"x" * payload_bytes + b"\r\n"
+    return block_of([message] * count)
+
+
+def distinct_messages(
+    subject: str, inbox: str, payload_bytes: int, count: int, *, subjects: int = 64
+) -> Block:
+    """Each with a reply subject and a payload of its own, on several subjects: what a NATS library sends."""
+    randomness = random.Random(7)
+    return block_of(
+        [
+            f"PUB {subject}.{number % subjects} {inbox}.{number:08x} {payload_bytes}\r\n".encode()
+            + randomness.randbytes(payload_bytes)
+            + b"\r\n"
+            for number in range(count)
+        ]
+    )
+
+
 def publish_acknowledged(
-    url: str, subject: str, count: int, *, payload_bytes: int = 128, in_flight: int = 1_000
+    url: str,
+    subject: str,
+    count: int,
+    *,
+    payload_bytes: int = 128,
+    in_flight: int = 1_000,
+    distinct: bool = False,
 ) -> float:
     """Publish `count` messages with at most `in_flight` unanswered; messages per second.
 
     Raises:
         BenchError: one was refused, or answers stopped.
     """
+    make = distinct_messages if distinct else equal_messages
+    block = make(subject, "_INBOX.acks" if distinct else "_INBOX.acks.all", payload_bytes, BLOCK_MESSAGES)
     with RawClient(url) as client:
         sock = client.socket
-        inbox = b"_INBOX.acks"
-        sock.sendall(b"SUB %b 1\r\n" % inbox)
-        message = b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), inbox, payload_bytes, b"x" * payload_bytes)
-        block = memoryview(message * in_flight)
-        size = len(message)
+        sock.sendall(b"SUB _INBOX.acks.* 1\r\n")
         answers, errors = Counter(b'"seq":'), Counter(b'"error"')
         sent = 0
         started = time.perf_counter()
         while answers.total < count:
             room = min(in_flight - (sent - answers.total), count - sent)
-            if room > 0:
-                sock.sendall(block[: room * size])
-                sent += room
+            while room > 0:
+                first = sent % len(block)
+                now = min(room, len(block) - first)
+                sock.sendall(block.slice(first, now))
+                sent += now
+                room -= now
             data = _receive(sock, f"{answers.total} of {count} publishes answered")
             answers.feed(data)
             errors.feed(data)

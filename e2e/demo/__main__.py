@@ -7,6 +7,7 @@ import asyncio
 import os
 import secrets
 import shutil
+import signal
 import sys
 import time
 from contextlib import ExitStack
@@ -34,7 +35,7 @@ class Speaker:
 
 def make_directory(parent: Path) -> Path:
     """A new folder for this run; the oldest of earlier runs that are not kept alive are removed."""
-    parent.mkdir(exist_ok=True)
+    parent.mkdir(parents=True, exist_ok=True)
     earlier = sorted(path for path in parent.iterdir() if path.is_dir())
     for path in earlier[: max(0, len(earlier) - RUNS_KEPT + 1)]:
         if not (path / "plane" / "ready.json").exists():
@@ -115,15 +116,24 @@ def main() -> int:
         default="kubernetes",
         help="where the brokers come from: manifests (default), or started directly, to look at the demo's own parts",
     )
+    parser.add_argument(
+        "--logs",
+        type=Path,
+        default=Path(".demo"),
+        metavar="DIR",
+        help="a folder per run is made in it (%(default)s)",
+    )
     arguments = parser.parse_args()
     if arguments.keep and arguments.brokers != "kubernetes":
         parser.error("--keep goes with --brokers kubernetes only")
-    directory = make_directory(Path(".demo").absolute())
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # stopped either way, nothing is left behind
+    directory = make_directory(arguments.logs.absolute())
+    say = Speaker()
     code = EXIT_FAILED
     with ExitStack() as stack:
         stack.callback(print, f"logs: {directory}")
         try:
-            is_equal = asyncio.run(demo(arguments, directory, stack, Speaker()))
+            is_equal = asyncio.run(demo(arguments, directory, stack, say))
             code = 0 if is_equal else EXIT_DIFFERENT
             print(
                 "\nOK: nothing lost, nothing repeated, all figures equal"

@@ -125,13 +125,7 @@ class PlaneBrokers(Brokers):
         self._core = kubernetes.client.CoreV1Api(self._api)
         await asyncio.to_thread(self._apply, documents(CRDS))
         self._operator = self._child(
-            self._stack,
-            "operator",
-            "supercluster.app.main",
-            "--kubeconfig",
-            str(self.kubeconfig),
-            "--listen",
-            "127.0.0.1:0",
+            self._stack, "operator", "supercluster.app.main", *self._operator_arguments()
         )
         self._say(f"control plane and operator are up; applying {MANIFESTS.relative_to(ROOT)}/*.yaml")
         await asyncio.to_thread(self._apply, self._manifests)
@@ -139,6 +133,10 @@ class PlaneBrokers(Brokers):
             if document["apiVersion"].startswith(f"{GROUP}/"):
                 await self._wait_ready(document)
         self._read_login()
+
+    def _operator_arguments(self) -> list[str]:
+        # Any free port, and a short lease: there is one operator on this plane, and other planes may run beside it.
+        return ["--kubeconfig", str(self.kubeconfig), "--listen", "127.0.0.1:0", "--lease-duration", "3"]
 
     def _client(self) -> Any:
         # Its own cache file: the default one is shared by all servers that ever had this address.

@@ -10,6 +10,7 @@ from benchmarks.client import (
     BenchError,
     Counter,
     RawClient,
+    block_of,
     leader_of,
     make_stream,
     publish_acknowledged,
@@ -17,6 +18,7 @@ from benchmarks.client import (
 )
 from benchmarks.footprint import start_and_time
 from benchmarks.servers import Fleet, NatsServers
+from benchmarks.throughput import check_stored
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,7 +48,16 @@ def test_what_was_published_is_stored_and_pulled(fleet: Fleet) -> None:
     assert publish_acknowledged(url, "b.x", 2_500, in_flight=100) > 0
     with RawClient(url) as client:
         assert client.request("$JS.API.STREAM.INFO.B")["state"]["messages"] == 2_500
-    assert pull(url, "B", 2_500) > 0
+    assert publish_acknowledged(url, "b.y", 7_500, in_flight=300, distinct=True) > 0
+    check_stored(url, "B", 10_000)
+    with pytest.raises(BenchError, match="holds 10000 messages, 9999"):
+        check_stored(url, "B", 9_999)
+    assert pull(url, "B", 10_000) > 0
+
+
+def test_a_block_gives_any_run_of_its_messages() -> None:
+    block = block_of([b"a", b"bb", b"ccc"])
+    assert [bytes(block.slice(first, 2)) for first in range(3)] == [b"abb", b"bbccc", b"ccc"]
 
 
 def test_refused_publishes_fail_the_run(fleet: Fleet) -> None:

@@ -1,0 +1,88 @@
+"""The demo as a user runs it: from manifests to equal figures, and interrupted, without anything left behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
+
+
+def start(logs: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "e2e.demo", "--logs", str(logs), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def left_behind(logs: Path) -> list[str]:
+    """Processes that have the run's folder in their arguments or environment."""
+    mark, found = str(logs), []
+    for process in psutil.process_iter():
+        try:
+            words = [*process.cmdline(), *process.environ().values()]
+        except psutil.Error:
+            continue
+        if process.pid != os.getpid() and any(mark in word for word in words):
+            found.append(f"{process.pid}: {' '.join(process.cmdline())}")
+    return found
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "demo-logs"
+    yield folder
+    for line in left_behind(folder):
+        os.kill(int(line.partition(":")[0]), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("moment", ["control plane and operator are up", "publishing 336,776 flights"])
+def test_an_interrupted_demo_leaves_no_process_behind(logs: Path, moment: str) -> None:
+    process = start(logs)
+    assert process.stdout is not None
+    seen = []
+    for line in process.stdout:
+        seen.append(line)
+        if moment in line:
+            assert left_behind(logs) != []
+            process.send_signal(signal.SIGINT)
+            break
+    rest, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, "".join(seen) + rest
+    assert "interrupted" in rest
+    assert left_behind(logs) == []
+
+
+@pytest.mark.spark
+@pytest.mark.covers("MV-5", "OP-2", "SF-2", "SF-3", "SP-1", "CL-4", "RP-2")
+def test_the_demo_loses_and_repeats_nothing_and_kept_it_says_how_to_reach_and_stop_it(logs: Path) -> None:
+    process = start(logs, "--keep")
+    output, _ = process.communicate(timeout=400)
+    assert process.returncode == 0, output
+    assert "flights: 336,776 in the data set, 336,776 counted by Spark" in output
+    assert "groups that differ: 0 of 35" in output
+    assert "messages lost: 0   repeated: 0   out of order: 0" in output
+    assert re.search(r"longest publish stall: \d+\.\d\d s", output)
+    assert re.search(r"(\S+) was killed while it led", output)
+    assert f"logs: {logs}" in output
+    kubeconfig = re.search(r"export KUBECONFIG=(\S+)", output)
+    stop = re.search(r"stop it:\s+kill (\d+) (\d+)", output)
+    assert kubeconfig is not None
+    assert stop is not None
+    assert Path(kubeconfig.group(1)).exists()
+    running = [psutil.Process(int(pid)) for pid in stop.groups()]
+    for kept in running:
+        kept.terminate()
+    assert psutil.wait_procs(running, timeout=60)[1] == []
+    assert left_behind(logs) == []

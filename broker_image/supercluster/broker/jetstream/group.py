@@ -55,6 +55,9 @@ class GroupHost(Protocol):
 class Group(ABC):
     """Base of stream groups and of the meta group."""
 
+    takes_learners = False
+    """Do brokers without a vote follow the group? The meta group's map has to be known to every broker (SF-14)."""
+
     def __init__(self, group: str, member: str, log: StreamLog, raft: Raft, host: GroupHost) -> None:
         self.id = group
         self.member = member
@@ -334,7 +337,7 @@ class Group(ABC):
             stale = [
                 learner for learner in membership.learners if node_of(learner) == node and learner != member
             ]
-            if not old:
+            if not old and (member in membership.learners or not self.takes_learners):
                 del self._joiners[node]
                 continue
             learners = tuple(learner for learner in membership.learners if learner not in stale)
@@ -347,7 +350,9 @@ class Group(ABC):
             else:
                 continue
             refusal = self.raft.propose_membership(change, self.leader_time_ns())
-            if refusal is None:
+            if refusal is None and not old:
+                self.host.event(self.id, "LearnerAdded", f"{member} learns and does not vote")
+            elif refusal is None:
                 self.host.event(
                     self.id,
                     "MemberReplaced",

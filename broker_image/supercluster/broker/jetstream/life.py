@@ -230,15 +230,24 @@ class GroupLife:
         membership = Membership.decode(news.membership)
         group = core.groups.get(news.group)
         if group is None:
-            if news.group != META_GROUP or core.node not in core.settings.meta_voters:
+            if news.group != META_GROUP:
                 return
             group = self._join_meta()
-        if group.member in membership.all_voters:
+        if group.member in membership.all_voters or self._only_learns(group, membership):
             self._joining.pop(news.group, None)
             return
         if news.node != core.node:
             self._joining[news.group] = core.clock.monotonic_ms()
             self._ask_to_join(group)
+
+    def _only_learns(self, group: Group, membership: Membership) -> bool:
+        """Is this broker where it belongs: a learner of the meta group that was not chosen to vote in it?"""
+        core = self._core
+        return (
+            group.id == META_GROUP
+            and core.node not in core.settings.meta_voters
+            and group.member in membership.learners
+        )
 
     def _join_meta(self) -> Group:
         """A meta group exists and this volume holds none of it: come as a learner without a vote."""
@@ -262,7 +271,10 @@ class GroupLife:
             self.peers_changed()
         for group_id, asked_ms in list(self._joining.items()):
             group = self._core.groups.get(group_id)
-            if group is None or group.raft.membership.is_voter(group.member):
+            membership = group.raft.membership if group is not None else None
+            if group is None or membership is None or membership.is_voter(group.member):
+                del self._joining[group_id]
+            elif self._only_learns(group, membership):
                 del self._joining[group_id]
             elif now_ms - asked_ms >= JOIN_RETRY_MS:
                 self._joining[group_id] = now_ms

@@ -104,6 +104,7 @@ class MetaGroup(Group):
     """See the module."""
 
     host: MetaHost
+    takes_learners = True
 
     def __init__(self, member: str, log: StreamLog, raft: Raft, host: MetaHost) -> None:
         super().__init__(META_GROUP, member, log, raft, host)

@@ -1,4 +1,4 @@
-"""A pull request for more than a connection may have unsent is served at the pace of its client."""
+"""Two whole brokers: what one of them lacks the other makes up for, and large pull requests go at the pace of clients."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def pair(tmp_path: Path) -> AsyncIterator[list[BrokerProcess]]:
                 "identity": "id-1",
                 "cluster": "east",
                 "peers": {node: f"{address}:6222" for node, address in hosts.items()},
-                "metaVoters": list(hosts),
+                "metaVoters": ["east-0"],
                 "limits": {"maxPendingBytes": 16 << 20},
             }
         )
@@ -45,6 +45,20 @@ async def pair(tmp_path: Path) -> AsyncIterator[list[BrokerProcess]]:
     await asyncio.gather(*(broker.start() for broker in started))
     yield started
     await asyncio.gather(*(broker.stop() for broker in started))
+
+
+@pytest.mark.covers("SF-14")
+async def test_a_broker_without_a_vote_in_the_meta_group_captures_what_it_reads(
+    pair: list[BrokerProcess],
+) -> None:
+    client = await nats.connect(f"nats://{pair[1].advertised_client_url}", allow_reconnect=False)
+    stream = client.jetstream()
+    await stream.add_stream(name="SEEN", subjects=["seen.>"], num_replicas=2, storage="memory")
+    for number in range(100):
+        await client.publish("seen.plain", b"%d" % number)
+    ack = await stream.publish("seen.acknowledged", b"")
+    assert ack.seq == 101
+    await client.close()
 
 
 @pytest.mark.covers("MV-11")

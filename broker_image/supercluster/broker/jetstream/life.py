@@ -233,21 +233,21 @@ class GroupLife:
             if news.group != META_GROUP:
                 return
             group = self._join_meta()
-        if group.member in membership.all_voters or self._only_learns(group, membership):
+        if self._is_in(group, membership):
             self._joining.pop(news.group, None)
             return
         if news.node != core.node:
             self._joining[news.group] = core.clock.monotonic_ms()
             self._ask_to_join(group)
 
-    def _only_learns(self, group: Group, membership: Membership) -> bool:
-        """Is this broker where it belongs: a learner of the meta group that was not chosen to vote in it?"""
+    def _is_in(self, group: Group, membership: Membership) -> bool:
+        """Is this broker's replica what it should be: a voter, or in the meta group a learner if it was not chosen to
+        vote there?"""
+        if group.member in membership.all_voters:
+            return True
         core = self._core
-        return (
-            group.id == META_GROUP
-            and core.node not in core.settings.meta_voters
-            and group.member in membership.learners
-        )
+        may_vote = group.id != META_GROUP or core.node in core.settings.meta_voters
+        return not may_vote and group.member in membership.learners
 
     def _join_meta(self) -> Group:
         """A meta group exists and this volume holds none of it: come as a learner without a vote."""
@@ -271,10 +271,7 @@ class GroupLife:
             self.peers_changed()
         for group_id, asked_ms in list(self._joining.items()):
             group = self._core.groups.get(group_id)
-            membership = group.raft.membership if group is not None else None
-            if group is None or membership is None or membership.is_voter(group.member):
-                del self._joining[group_id]
-            elif self._only_learns(group, membership):
+            if group is None or self._is_in(group, group.raft.membership):
                 del self._joining[group_id]
             elif now_ms - asked_ms >= JOIN_RETRY_MS:
                 self._joining[group_id] = now_ms

@@ -239,7 +239,7 @@ class BrokerCore:
                 news = Leadership(group_id, group.raft.term, self.node, group.raft.membership.encode())
                 self.post(node, Frame.LEADER, frames.encode_leadership(news))
         elif frame == Frame.MAP_APPLIED:
-            self._map_index_of[node] = frames.decode_number(body)
+            self._map_index_of[node] = max(self._map_index_of.get(node, 0), frames.decode_number(body))
             self.touch(META_GROUP)
         elif frame == Frame.JOIN:
             group_id, member = frames.decode_texts(body, 2)
@@ -293,6 +293,8 @@ class BrokerCore:
             if news.node == self.node:
                 self.map_was_read()
             else:
+                if self.map_index:
+                    self.post(news.node, Frame.MAP_APPLIED, frames.encode_number(self.map_index))
                 self._read_map(news.node)
 
     # ---- the map of streams (SF-14) -------------------------------------------------------------------------------
@@ -302,6 +304,10 @@ class BrokerCore:
         if self._map_read_from == leader and self.map_is_fresh:
             return
         self._map_read_from = leader
+        if not self.map_is_fresh and not self.ingest.held:
+            self.ingest.hold(True)
+            self.invalidate_captures()
+            self._map_deadline_ms = self.clock.monotonic_ms() + MAP_WAIT_MS
         if self.meta is not None:
             self.meta.raft.read_index(0)
             self.touch(META_GROUP)

@@ -1,4 +1,4 @@
-"""A JetStream server to read from, a way to fill its streams, and one Spark for all tests here."""
+"""A broker to read from, a way to fill its streams, and one Spark for all tests here."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from typing import Any
 
 import nats
 import pytest
-from benchmarks.servers import Fleet, NatsServers
+from benchmarks.client import wait_for_jetstream
+from benchmarks.servers import Fleet, SuperclusterBrokers
 from e2e import spark_local
 from nats.js import JetStreamContext
 
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with NatsServers(tmp_path_factory.mktemp("broker"), 1) as servers:
+    with SuperclusterBrokers(tmp_path_factory.mktemp("broker"), 1) as servers:
+        wait_for_jetstream(servers.urls[0])
         yield servers
 
 

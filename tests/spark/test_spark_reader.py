@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import nats
 import pytest
-from benchmarks.servers import Fleet, NatsServers
+from benchmarks.client import wait_for_jetstream
+from benchmarks.servers import FLEETS, Fleet, NatsServers, SuperclusterBrokers
 from nats.js import JetStreamContext
 
 from supercluster.spark.client import Address, Connection, ConnectionFailedError, Credentials, Servers
 from supercluster.spark.jetstream import Session, StreamMissingError, UnansweredError
 from supercluster.spark.reader import Record, read_range
+
+
+@pytest.fixture(scope="module", params=sorted(FLEETS))
+def fleet(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Both kinds: the reader speaks NATS, and nothing of ours alone."""
+    with FLEETS[request.param](tmp_path_factory.mktemp("broker"), 1) as servers:
+        wait_for_jetstream(servers.urls[0])
+        yield servers
 
 
 def open_session(urls: list[str], patience_seconds: float = 20.0) -> Session:
@@ -91,16 +100,20 @@ async def test_no_broker_is_an_error_that_names_the_address_after_the_patience()
 
 @pytest.fixture
 async def three(tmp_path: Path) -> AsyncIterator[Fleet]:
-    with NatsServers(tmp_path, 3) as servers:
+    with SuperclusterBrokers(tmp_path, 3) as servers:
         yield servers
 
 
-@pytest.mark.covers("SP-1", "CL-4")
-@pytest.mark.parametrize("victim", ["connected", "leader"])
-async def test_a_read_survives_the_death_of_its_broker_and_of_the_leader(three: Fleet, victim: str) -> None:
+@pytest.mark.covers("SP-1", "CL-4", "MV-5")
+@pytest.mark.parametrize(
+    ("connected", "victim"), [("follower", "follower"), ("leader", "leader"), ("follower", "leader")]
+)
+async def test_a_read_survives_the_death_of_its_broker_and_of_the_leader(
+    three: Fleet, connected: str, victim: str
+) -> None:
     client = await nats.connect(three.urls)
     js = client.jetstream(timeout=10)
-    for _ in range(100):  # a cluster of nats-server takes a moment to elect its meta leader
+    for _ in range(100):  # a cluster takes a moment to elect who assigns streams
         try:
             await js.add_stream(name="S", subjects=["a.>"], num_replicas=3)
             break
@@ -111,21 +124,21 @@ async def test_a_read_survives_the_death_of_its_broker_and_of_the_leader(three: 
     cluster = (await js.stream_info("S")).cluster
     assert cluster is not None
     leader = str(cluster.leader)
+    brokers = {"leader": three.by_name(leader), "follower": next(iter(three.others(leader)))}
     # Knowing one broker only, the reader has to learn the others from INFO.
-    first = three.by_name(leader) if victim == "leader" else next(iter(three.others(leader)))
-    session = open_session([first.url])
+    session = open_session([brokers[connected].url])
     seen: list[int] = []
 
     def read_with_a_death() -> None:
         for records in read_range(session, "S", 1, 3_900, patience_seconds=30):
             if not seen:
-                first.kill()
+                brokers[victim].kill()
             seen.extend(record[0] for record in records)
         session.drop()
 
     await asyncio.to_thread(read_with_a_death)
     await client.close()
-    assert first.process is None
+    assert brokers[victim].process is None
     assert seen == list(range(1, 3_901))
 
 

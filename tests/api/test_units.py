@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supercluster.api.units import duration_ms, duration_ns, size_bytes
@@ -41,6 +41,7 @@ def test_what_is_no_size_is_an_error_that_shows_it(text: str) -> None:
         size_bytes(text)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**6), st.integers(0, 59), st.integers(0, 999))
 def test_parts_of_a_duration_add_up(hours: int, minutes: int, ms: int) -> None:
     assert duration_ms(f"{hours}h{minutes}m{ms}ms") == (hours * 60 + minutes) * 60_000 + ms

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.reconcilers.builders import (
     NOW,
@@ -354,6 +354,7 @@ limits = st.fixed_dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(
     limits,
     st.integers(1, 5),

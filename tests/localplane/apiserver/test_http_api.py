@@ -448,3 +448,14 @@ async def test_many_writers_at_once_lose_no_update(api: Api) -> None:
 
     await asyncio.gather(*(add() for _ in range(12)))
     assert (await api.get(f"{MAPS}/n"))["data"]["count"] == "12"
+
+
+async def test_a_fresh_cluster_has_namespaces_accounts_and_the_usual_roles(api: Api) -> None:
+    names = [item["metadata"]["name"] for item in (await api.get("/api/v1/namespaces"))["items"]]
+    assert names == ["default", "kube-node-lease", "kube-public", "kube-system"]
+    accounts = (await api.get("/api/v1/serviceaccounts"))["items"]
+    assert {item["metadata"]["namespace"] for item in accounts} == set(names)
+    roles = (await api.get("/apis/rbac.authorization.k8s.io/v1/clusterroles"))["items"]
+    assert {item["metadata"]["name"] for item in roles} == {"admin", "cluster-admin", "edit", "view"}
+    await api.make("/api/v1/namespaces", {"metadata": {"name": "team"}})
+    await api.get("/api/v1/namespaces/team/serviceaccounts/default")

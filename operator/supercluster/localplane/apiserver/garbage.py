@@ -19,9 +19,10 @@ from supercluster.localplane.apiserver.resources import (
     CRDS,
     NAMESPACES,
     Resource,
+    Storage,
     resources_of_definition,
 )
-from supercluster.localplane.apiserver.store import Storage, clone
+from supercluster.localplane.apiserver.store import clone
 from supercluster.localplane.apiserver.writes import DeleteOptions, Write
 
 Json = dict[str, Any]

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Json = dict[str, Any]
+# Group and plural.
+Storage = tuple[str, str]
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 

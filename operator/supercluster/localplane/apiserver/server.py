@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import logging
 import secrets
+import sqlite3
 import ssl
 import uuid
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any
 
 from aiohttp import web
 
-from supercluster.localplane.apiserver import certificates
+from supercluster.localplane.apiserver import bootstrap, certificates
 from supercluster.localplane.apiserver.authorization import Authorizer
 from supercluster.localplane.apiserver.garbage import Collector
 from supercluster.localplane.apiserver.handlers import Handlers
@@ -22,7 +24,6 @@ from supercluster.localplane.apiserver.resources import (
     CRDS,
     EVENTS,
     NAMESPACES,
-    SERVICE_ACCOUNTS,
     Registry,
     Resource,
 )
@@ -34,8 +35,10 @@ from supercluster.localplane.apiserver.writes import Chance, DeleteOptions, Writ
 
 Json = dict[str, Any]
 
+log = logging.getLogger(__name__)
+
+STATE_FILE = "state.sqlite3"
 LOOPBACK = "127.0.0.1"
-FIRST_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 # A watch that waits must end when the server stops; aiohttp waits this long for handlers.
 SHUTDOWN_S = 1.0
 # Events are for people who look now; a real cluster keeps them for an hour as well.
@@ -59,7 +62,7 @@ class ApiServer:
     def __init__(self, state_dir: Path, token: str, chance: Chance | None = None) -> None:
         self.state_dir = state_dir
         self.chance = chance or system_chance()
-        self.store = Store(state_dir / "state.sqlite3")
+        self.store = Store(state_dir / STATE_FILE)
         self.registry = Registry()
         rules = KindRules(self.registry, self.store, self.chance.now)
         self.objects = Objects(self.store, self.registry, rules, self.chance)
@@ -81,7 +84,8 @@ class ApiServer:
         self._housekeeping: asyncio.Task[None] | None = None
         for crd in self.store.all_of(CRDS):
             self.registry.define(crd)
-        self._first_objects()
+        bootstrap.first_objects(self.objects)
+        self.store.flush()
 
     # --- what is always there ---
 
@@ -90,26 +94,9 @@ class ApiServer:
         assert found is not None
         return found
 
-    def _first_objects(self) -> None:
-        """What a cluster has before anybody made anything."""
-        write = Write(manager="kube-apiserver")
-        for name in FIRST_NAMESPACES:
-            if self.store.get(NAMESPACES, "", name) is None:
-                self.objects.create(self._resource(NAMESPACES), "", {"metadata": {"name": name}}, write)
-        for namespace in self.store.all_of(NAMESPACES):
-            if not namespace["metadata"].get("deletionTimestamp"):
-                self._default_account(namespace["metadata"]["name"])
-        self.store.flush()
-
-    def _default_account(self, namespace: str) -> None:
-        if self.store.get(SERVICE_ACCOUNTS, namespace, "default") is None:
-            write = Write(manager="kube-controller-manager")
-            body = {"metadata": {"name": "default"}}
-            self.objects.create(self._resource(SERVICE_ACCOUNTS), namespace, body, write)
-
     def _follow_creation(self, resource: Resource, made: Json) -> None:
         if resource.storage == NAMESPACES:
-            self._default_account(made["metadata"]["name"])
+            bootstrap.default_account(self.objects, made["metadata"]["name"])
 
     # --- life ---
 
@@ -155,14 +142,21 @@ class ApiServer:
         if self._loop is None:
             return
         more = self.collector.step()
-        self.store.flush()
+        self._save()
         if more:
             self._schedule_collection()
+
+    def _save(self) -> None:
+        """Write what the server's own loops changed; a disk that refuses is asked again with the next change."""
+        try:
+            self.store.flush()
+        except sqlite3.Error:
+            log.exception("the state file %s could not be written", self.state_dir / STATE_FILE)
 
     async def _keep_house(self) -> None:
         while True:
             self.drop_old_events()
-            self.store.flush()
+            self._save()
             await asyncio.sleep(HOUSEKEEPING_INTERVAL_S)
 
     def drop_old_events(self) -> None:

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from supercluster.localplane.apiserver.errors import expired
+from supercluster.localplane.apiserver.resources import Storage
 
 Json = dict[str, Any]
-Storage = tuple[str, str]
 
 # Enough for any watcher that reads at all; an older one lists again, as it must with a real API server.
 HISTORY_EVENTS_PER_STORAGE = 1_000

@@ -42,6 +42,9 @@ CONGESTED_BYTES = 4 << 20
 RELIEVED_BYTES = 1 << 20
 """Unsent bytes at which brokers that deliver to this client's pull requests are told to wait, and to go on."""
 
+SOLICITED_BYTES_MAX = 64 << 20
+"""Unsent bytes allowed at least to a client that pulls: brokers that deliver stop long before, but with a delay."""
+
 _HELD = ""
 """The reason for not reading that is no broker's name."""
 
@@ -80,6 +83,8 @@ class ClientConnection(asyncio.Protocol):
         self.subscriptions: dict[bytes, Subscription] = {}
         self.held = HeldMessages()
         self.congested = False
+        self.solicited = False
+        """What waits to be sent was asked for by pull requests, which are served at the client's pace."""
         self.slow_for: set[tuple[str, str, bytes]] = set()
         """(broker, account, inbox) that were told that this client takes too little."""
         self.started_ms = 0
@@ -132,6 +137,7 @@ class ClientConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The client has taken most of it: deliveries from other brokers may go on."""
         self.congested = False
+        self.solicited = False
         self.router.relieved(self)
 
     def data_received(self, data: bytes) -> None:
@@ -232,7 +238,10 @@ class ClientConnection(asyncio.Protocol):
             return
         waiting = transport.get_write_buffer_size()
         self.out_bytes += len(data)
-        if waiting and waiting + len(data) > self.server.limits.max_pending_bytes:
+        limit = self.server.limits.max_pending_bytes
+        if self.solicited:
+            limit = max(limit, SOLICITED_BYTES_MAX)
+        if waiting and waiting + len(data) > limit:
             self.server.counts.slow_consumers += 1
             self.close("Slow Consumer")
             return

@@ -63,6 +63,7 @@ def put_items(turn: Turn, subscription: Subscription, items: Sequence[Item]) -> 
             if subscription.sid in connection.subscriptions:
                 put(turn, subscription, (subject, reply, header, bytes(payload)))
         return
+    connection.solicited = True
     out = connection.out
     if not out:
         turn.dirty.append(connection)

@@ -1,0 +1,100 @@
+"""The chart installed by helm: the operator in a pod, with its service account's rights and no others (RBAC enforced)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.conftest import Kubectl, RunningPlane, eventually
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+ROOT = Path(__file__).resolve().parents[2]
+Helm = Callable[..., str]
+
+
+@pytest.fixture
+def run_helm(plane: RunningPlane, helm: Path, tmp_path: Path) -> Helm:
+    def run(*arguments: str) -> str:
+        done = subprocess.run(
+            [str(helm), "--kubeconfig", str(plane.kubeconfig), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env={**os.environ, "HOME": str(tmp_path)},
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+def manifests() -> str:
+    folder = ROOT / "e2e" / "manifests" / "demo"
+    return "---\n".join(path.read_text() for path in sorted(folder.iterdir()))
+
+
+@pytest.mark.covers("OP-1", "OP-2")
+def test_the_operator_works_with_the_rights_that_the_chart_grants(
+    run_kubectl: Kubectl, run_helm: Helm
+) -> None:
+    run_kubectl("create", "namespace", "ops")
+    run_kubectl("create", "namespace", "flights")
+    chart = str(ROOT / "charts" / "supercluster")
+    values = ("--set", "namespaces={flights}", "--set", "leaseDurationSeconds=3")
+    run_helm("install", "op", chart, "--namespace", "ops", *values, "--wait", "--timeout", "90s")
+
+    run_kubectl("-n", "flights", "apply", "-f", "-", stdin=manifests())
+    for resource in ("scl/demo", "ncl/east", "str/flights"):
+        run_kubectl("-n", "flights", "wait", "--for=condition=Ready", resource, "--timeout=60s")
+
+    # Every right is used once: restart brokers, repair, finalize, delete volumes.
+    patch = '{"spec": {"limits": {"pingsOutMax": 3}, "deletionPolicy": "Delete"}}'
+    before = pods(run_kubectl)
+    run_kubectl("-n", "flights", "patch", "ncl", "east", "--type=merge", "-p", patch)
+    eventually(lambda: len(pods(run_kubectl) - before) == 3, "the brokers to be restarted", 90.0)
+    run_kubectl("-n", "flights", "wait", "--for=condition=Synced", "ncl/east", "--timeout=60s")
+    run_kubectl(
+        "-n",
+        "flights",
+        "patch",
+        "str",
+        "flights",
+        "--type=merge",
+        "-p",
+        '{"spec": {"deletionPolicy": "Delete"}}',
+    )
+    run_kubectl("-n", "flights", "delete", "-f", "-", "--timeout=90s", stdin=manifests())
+    eventually(lambda: not names(run_kubectl, "pvc"), "the volume claims to go")
+
+    logs = run_kubectl("-n", "ops", "logs", "deployment/op").stdout
+    lines = [json.loads(line) for line in logs.splitlines() if line.startswith("{")]
+    assert any(line["message"] == "leading" for line in lines)
+    assert "forbidden" not in logs.lower()
+    assert "cannot" not in logs.lower()
+
+
+@pytest.mark.covers("OP-2")
+def test_a_namespace_that_is_not_served_is_left_alone(run_kubectl: Kubectl, run_helm: Helm) -> None:
+    assert "op" in run_helm("list", "--namespace", "ops", "--short"), "installed by the test above"
+    body = yaml.safe_load((ROOT / "e2e" / "manifests" / "demo" / "10-super-cluster.yaml").read_text())
+    run_kubectl("-n", "default", "apply", "-f", "-", stdin=json.dumps(body))
+    run_kubectl("-n", "flights", "apply", "-f", "-", stdin=json.dumps(body))
+    eventually(lambda: names(run_kubectl, "secret"), "the credentials of the one that is served")
+    found = json.loads(run_kubectl("-n", "default", "get", "scl", "demo", "-o", "json").stdout)
+    assert "status" not in found
+    assert not found["metadata"].get("finalizers")
+
+
+def pods(run_kubectl: Kubectl) -> set[str]:
+    listed = json.loads(run_kubectl("-n", "flights", "get", "pods", "-o", "json").stdout)["items"]
+    return {pod["metadata"]["uid"] for pod in listed}
+
+
+def names(run_kubectl: Kubectl, kind: str) -> list[str]:
+    return run_kubectl("-n", "flights", "get", kind, "-o", "name").stdout.split()

@@ -249,3 +249,23 @@ def test_a_stream_is_defaulted_and_its_mistakes_are_named() -> None:
     with pytest.raises(ApiError) as second:
         lab.create("streams", bad)
     assert second.value.causes[0].field == "spec.minReplicas"
+
+
+def test_a_replacement_of_a_custom_resource_names_the_version_it_replaces() -> None:
+    lab = lab_with(obj(n={"type": "integer"}))
+    made = make(lab, {"n": 1})
+    with pytest.raises(ApiError) as refusal:
+        lab.update("widgets", {"metadata": {"name": "w"}, "spec": {"n": 2}})
+    assert refusal.value.causes[0].field == "metadata.resourceVersion"
+    assert lab.update("widgets", {**made, "spec": {"n": 2}})["spec"] == {"n": 2}
+
+
+def test_a_new_default_appears_with_the_next_write_and_not_before() -> None:
+    lab = lab_with(obj(n={"type": "integer"}))
+    make(lab, {"n": 1})
+    crd = a_definition(obj(n={"type": "integer"}, m={"type": "integer", "default": 7}))
+    lab.patch("customresourcedefinitions", "widgets.example.com", {"spec": crd["spec"]}, namespace="")
+    lab.patch("widgets", "w", {"status": {"x": 1}}, subresource="status", dry_run=True)
+    assert lab.get("widgets", "w")["spec"] == {"n": 1}
+    lab.patch("widgets", "w", {"spec": {"n": 2}})
+    assert lab.get("widgets", "w")["spec"] == {"n": 2, "m": 7}

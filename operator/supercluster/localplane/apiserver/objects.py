@@ -181,6 +181,11 @@ class Objects:
             )
         new = self._incoming(resource, namespace, body, write)
         new["metadata"]["name"] = name
+        if resource.crd_version is not None and not new["metadata"].get("resourceVersion"):
+            told = "Invalid value: 0: must be specified for an update"
+            raise errors.invalid(
+                resource.group, resource.kind, name, [Cause("metadata.resourceVersion", told)]
+            )
         return self._replace(resource, namespace, name, new, write, subresource)
 
     def patch(
@@ -254,7 +259,7 @@ class Objects:
         if subresource == "status":
             status = new.get("status")
             managed = new["metadata"].get("managedFields")
-            new = {**old, "metadata": clone(old["metadata"])}
+            new = clone(old)
             new.pop("status", None)
             if status is not None:
                 new["status"] = status
@@ -263,7 +268,7 @@ class Objects:
         elif "status" in resource.subresources and subresource == "":
             new.pop("status", None)
             if "status" in old:
-                new["status"] = old["status"]
+                new["status"] = clone(old["status"])
         self._finish(resource, new, old, write, subresource)
         if resource.has_generation and _asked_for(new) != _asked_for(old):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1

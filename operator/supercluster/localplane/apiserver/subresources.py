@@ -88,9 +88,9 @@ class Subresources:
 
     async def log(self, request: web.Request, target: Target) -> web.StreamResponse:
         """The log of a container, followed if asked."""
-        for name in ("previous", "timestamps"):
-            if asking.flag(request, name):
-                raise errors.bad_request(f"{name}=true is not supported by the embedded control plane's logs")
+        for name in ("previous", "timestamps", "sinceSeconds", "sinceTime"):
+            if request.query.get(name, "false") != "false":
+                raise errors.bad_request(f"{name} is not supported by the embedded control plane's logs")
         pod = self._objects.get(target.resource, target.namespace, target.name)
         container = logs.choose_container(pod, request.query.get("container", ""))
         path = logs.path_of(self._state_dir, pod, container)

@@ -1,0 +1,92 @@
+"""Which rows of docs/requirements.md and rules of docs/safety.md are named by which tests.
+
+python -m tools.covers            every row with its tests
+python -m tools.covers --missing  only rows that this version claims and no test names; exit 1 when there are any
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+_ROW = re.compile(r"^\| ([A-Z]{2}-\d+) \|.*\| (\S[^|]*) \|$", re.MULTILINE)
+_RULE = re.compile(r"^- \*\*(SF-\d+)\*\*|^- \*\*(SF-\d+) ", re.MULTILINE)
+HELD_RULES = (
+    *("SF-1", "SF-2", "SF-3", "SF-4", "SF-7"),
+    *(f"SF-{number}" for number in range(10, 19)),
+    "SF-23",
+)
+"""The rules that docs/safety.md says this version holds."""
+
+
+def claimed() -> dict[str, bool]:
+    """Row or rule → does this version claim it (wholly)?"""
+    rows = {
+        match[0]: match[1].strip() == "**yes**"
+        for match in _ROW.findall((ROOT / "docs/requirements.md").read_text())
+    }
+    rules = [one or other for one, other in _RULE.findall((ROOT / "docs/safety.md").read_text())]
+    return rows | {rule: rule in HELD_RULES for rule in rules}
+
+
+def named() -> dict[str, list[str]]:
+    """Row or rule → tests that name it in `pytest.mark.covers`."""
+    found: dict[str, list[str]] = {}
+    for file in sorted((ROOT / "tests").rglob("test_*.py")):
+        tree = ast.parse(file.read_text())
+        for owner, call in _marks(tree):
+            for text in (node.value for node in ast.walk(call) if isinstance(node, ast.Constant)):
+                if isinstance(text, str):
+                    found.setdefault(text, []).append(f"{file.relative_to(ROOT)}::{owner}")
+    return found
+
+
+def _marks(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
+    """(test or "(module)", the call of pytest.mark.covers) of a test module."""
+    for node in ast.walk(tree):
+        owner = (
+            node.name
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            else "(module)"
+        )
+        places: list[ast.AST] = []
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            places = list(node.decorator_list)
+        elif isinstance(node, ast.Assign) and any(
+            isinstance(t, ast.Name) and t.id == "pytestmark" for t in node.targets
+        ):
+            places = [node.value]
+        for place in places:
+            for call in ast.walk(place):
+                if (
+                    isinstance(call, ast.Call)
+                    and isinstance(call.func, ast.Attribute)
+                    and call.func.attr == "covers"
+                ):
+                    yield owner, call
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit code 1 with --missing when something is claimed and not named by a test."""
+    parser = argparse.ArgumentParser(prog="python -m tools.covers", description=__doc__.partition("\n")[0])
+    parser.add_argument("--missing", action="store_true", help="only what is claimed and has no test")
+    options = parser.parse_args(argv)
+    tests = named()
+    missing = [row for row, claims in claimed().items() if claims and row not in tests]
+    if options.missing:
+        print("\n".join(missing) or "every row and rule that is claimed has a test")
+        return 1 if missing else 0
+    for row, claims in claimed().items():
+        print(f"{row}{'' if claims else ' (not claimed)'}")
+        for test in tests.get(row, []):
+            print(f"    {test}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -85,6 +85,8 @@ class ClientConnection(asyncio.Protocol):
         self.congested = False
         self.solicited = False
         """What waits to be sent was asked for by pull requests, which are served at the client's pace."""
+        self.solicited_bytes = 0
+        """Of it, what was collected since the last write."""
         self.slow_for: set[tuple[str, str, bytes]] = set()
         """(broker, account, inbox) that were told that this client takes too little."""
         self.started_ms = 0
@@ -234,6 +236,7 @@ class ClientConnection(asyncio.Protocol):
         transport = self._transport
         data = b"".join(out)
         out.clear()
+        self.solicited_bytes = 0
         if transport is None or self.closed or self._fin_sent:
             return
         waiting = transport.get_write_buffer_size()
@@ -248,8 +251,9 @@ class ClientConnection(asyncio.Protocol):
         transport.write(data)
 
     def pending_bytes(self) -> int:
-        """Bytes that wait to be taken by the client."""
-        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+        """Bytes that wait to be taken by the client; of those collected in this turn only what pull requests get."""
+        waiting = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        return waiting + self.solicited_bytes
 
     def close(self, reason: str, *, tell: bool = True) -> None:
         """Send -ERR (clients take it for the end, not for a reason to reconnect, so not where they should) and close,

@@ -69,8 +69,10 @@ def put_items(turn: Turn, subscription: Subscription, items: Sequence[Item]) -> 
         turn.dirty.append(connection)
     middle = subscription.middle
     pieces: list[Any] = []
+    total = 0
     for subject, reply, header, payload in items:
         size = len(payload)
+        total += size
         gap = b" " if reply else b""
         if header and connection.headers:
             sizes = b"%d %d\r\n" % (len(header), len(header) + size)
@@ -79,5 +81,6 @@ def put_items(turn: Turn, subscription: Subscription, items: Sequence[Item]) -> 
             sizes = _SIZES[size] if size < _USUAL else b"%d\r\n" % size
             pieces += (b"MSG ", subject, middle, reply, gap, sizes, payload, _CRLF)
     out += pieces
+    connection.solicited_bytes += total
     subscription.delivered += len(items)
     connection.out_messages += len(items)

@@ -175,13 +175,18 @@ def present(value: Any, schema: Schema, path: Path) -> bool:
     return lookup(value, schema, path) is not _MISSING
 
 
-def remove(value: Any, schema: Schema, path: Path) -> bool:
-    """Take what is at a path out of a value, in place; whether the value is empty after that."""
+def remove(value: Any, schema: Schema, path: Path, kept: Paths = frozenset(), at: Path = ()) -> bool:
+    """Take what is at a path out of a value, in place; whether the value is empty after that.
+
+    What becomes empty by it goes as well, unless it is in `kept`, for somebody wants it to be there.
+    """
     step, rest = path[0], path[1:]
     kind, name = step[:2], step[2:]
+    here = (*at, step)
     if kind == "f:":
         if isinstance(value, dict) and name in value:
-            if not rest or remove(value[name], child(schema, name), rest):
+            emptied = not rest or remove(value[name], child(schema, name), rest, kept, here)
+            if emptied and here not in kept:
                 del value[name]
             return not value
         return False
@@ -201,7 +206,7 @@ def remove(value: Any, schema: Schema, path: Path) -> bool:
             # An item that stays keeps its keys, so it never becomes empty by losing a field.
             keys = schema.get("x-kubernetes-list-map-keys") or []
             if not (len(rest) == 1 and rest[0].removeprefix("f:") in keys):
-                remove(item, element(schema), rest)
+                remove(item, element(schema), rest, kept, here)
             return False
     return False
 

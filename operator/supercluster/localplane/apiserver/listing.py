@@ -110,7 +110,6 @@ def _event(change: Change, query: Query, wanted: Predicate) -> WatchEvent | None
     shown = change.last
     if query.namespace is not None and shown["metadata"].get("namespace", "") != query.namespace:
         return None
-    # A removed object carries its last state in `before`, with the revision of its removal.
     was = change.before is not None and wanted(change.before)
     now = change.after is not None and wanted(change.after)
     if now:

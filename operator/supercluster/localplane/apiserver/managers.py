@@ -154,19 +154,23 @@ def apply(
         if (item.name, item.operation, item.subresource) == (name, "Apply", subresource)
     ]
     others = [item for item in managers if item not in mine]
-    contested = frozenset(path for path in paths if not fieldsets.same_at(live, applied, schema, path))
-    conflicts = [(other, other.paths & contested) for other in others if other.paths & contested]
+    merged: Json = fieldsets.merge(clone(live), applied, schema)
+    conflicts = []
+    for other in others:
+        lost = frozenset(path for path in other.paths if not fieldsets.same_at(live, merged, schema, path))
+        if lost:
+            conflicts.append((other, lost))
     if conflicts and not force:
         raise _conflict(conflicts)
     taken = frozenset(path for _, lost in conflicts for path in lost)
     others = [other.without(taken) for other in others]
-    merged: Json = fieldsets.merge(clone(live), applied, schema)
     owned = frozenset(path for other in others for path in other.paths)
     before = frozenset(path for item in mine for path in item.paths)
     # Whole items before their fields, for an item without its key could not be found any more.
-    for path in sorted(before - paths - owned, key=len):
-        if not any(kept[: len(path)] == path for kept in owned | paths):
-            fieldsets.remove(merged, schema, path)
+    kept = owned | paths
+    for path in sorted(before - kept, key=len):
+        if not any(other[: len(path)] == path for other in kept):
+            fieldsets.remove(merged, schema, path, kept)
     unchanged = len(mine) == 1 and mine[0].paths == paths and mine[0].api_version == api_version
     entry = Manager(name, "Apply", api_version, subresource, paths, mine[0].time if unchanged else time)
     return Applied(merged, [*others, entry])

@@ -39,18 +39,15 @@ def clone(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One step of one object; `before` is None for the first, `after` for the last."""
+    """One step of one object; `before` is None for the first, `after` for the last.
+
+    `last` is the object as it is shown for this change: a removed one with the revision of its removal.
+    """
 
     revision: int
     before: Json | None
     after: Json | None
-
-    @property
-    def last(self) -> Json:
-        """The object as it is shown for this change."""
-        shown = self.after if self.after is not None else self.before
-        assert shown is not None
-        return shown
+    last: Json
 
 
 class _Table:
@@ -138,7 +135,7 @@ class Store:
         obj = {**obj, "metadata": {**metadata, "resourceVersion": str(self.revision)}}
         before = table.objects.get(key)
         table.objects[key] = obj
-        self._record(storage, table, key, Change(self.revision, before, obj))
+        self._record(storage, table, key, Change(self.revision, before, obj, obj))
         return obj
 
     def remove(self, storage: Storage, namespace: str, name: str) -> Json:
@@ -147,7 +144,7 @@ class Store:
         before = table.objects.pop((namespace, name))
         self.revision += 1
         gone = {**before, "metadata": {**before["metadata"], "resourceVersion": str(self.revision)}}
-        self._record(storage, table, (namespace, name), Change(self.revision, gone, None))
+        self._record(storage, table, (namespace, name), Change(self.revision, before, None, gone))
         return gone
 
     def _record(self, storage: Storage, table: _Table, key: tuple[str, str], change: Change) -> None:

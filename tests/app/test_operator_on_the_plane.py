@@ -293,19 +293,13 @@ def test_an_operator_that_is_killed_is_taken_over_and_nothing_is_lost(site: Site
 
 
 @pytest.mark.covers("OP-3")
-def test_brokers_are_restarted_one_by_one_without_losing_a_message(site: Site) -> None:
+def test_a_cluster_grows_and_is_restarted_one_by_one_without_losing_a_message(site: Site) -> None:
     site.declare("rolled")
     site.ready("rolled")
     before = {name: site.get("pod", name)["metadata"]["uid"] for name in ("east-0", "east-1", "east-2")}
     servers = [f"nats://{site.get('pod', name)['status']['podIP']}:4222" for name in before]
-    site.kubectl(
-        "patch",
-        "cluster.supercluster.dev",
-        "east",
-        "--type=merge",
-        "-p",
-        '{"spec":{"limits":{"pingsOutMax":3}}}',
-    )
+    change = {"spec": {"replicas": 5, "limits": {"pingsOutMax": 3}}}
+    site.kubectl("patch", "cluster.supercluster.dev", "east", "--type=merge", "-p", json.dumps(change))
 
     def is_rolled() -> bool:
         uids = {name: site.get("pod", name)["metadata"]["uid"] for name in before if site.exists("pod", name)}
@@ -338,7 +332,21 @@ def test_brokers_are_restarted_one_by_one_without_losing_a_message(site: Site) -
     site.ready("rolled")
     assert acknowledged > 0
     assert site.ask("STREAM.INFO.rolled")["state"]["messages"] == acknowledged
-    assert site.get("configmap", "east-config")["data"]["broker.json"].count('"pingsOutMax": 3') == 1
+    assert [broker["name"] for broker in site.get("ncl", "east")["status"]["brokers"]] == [
+        f"east-{n}" for n in range(5)
+    ]
+    site.declare("five", replicas=5)
+    site.ready("five")
+
+
+def test_fewer_brokers_are_deferred_and_none_is_taken_away(site: Site) -> None:
+    site.kubectl("patch", "ncl", "east", "--type=merge", "-p", '{"spec": {"replicas": 3}}')
+    deferred = eventually(
+        lambda: site.condition("ncl", "east", "Deferred").get("status") == "True", "the condition"
+    )
+    assert deferred
+    assert site.condition("ncl", "east", "Deferred")["reason"] == "ScaleInNotAvailable"
+    assert site.get("statefulset", "east")["spec"]["replicas"] == 5
 
 
 async def ignore(_: Exception) -> None:
@@ -374,8 +382,4 @@ def test_a_deleted_cluster_leaves_its_volumes(site: Site) -> None:
     assert done.stdout.count("deleted") == 3
     eventually(lambda: not site.exists("statefulset", "east"), "the brokers to go")
     claims = json.loads(site.kubectl("get", "pvc", "-o", "json").stdout)["items"]
-    assert sorted(claim["metadata"]["name"] for claim in claims) == [
-        "data-east-0",
-        "data-east-1",
-        "data-east-2",
-    ]
+    assert sorted(claim["metadata"]["name"] for claim in claims) == [f"data-east-{n}" for n in range(5)]

@@ -22,8 +22,9 @@ from supercluster.localplane.apiserver.resources import Storage
 
 Json = dict[str, Any]
 
-# Enough for any watcher that reads at all; an older one lists again, as it must with a real API server.
-HISTORY_EVENTS_PER_STORAGE = 1_000
+# Enough for any watcher that reads at all; an older one lists again, as it must with a real API server. Up to twice as
+# many are kept, of some 10 KiB each, so that half a dozen busy kinds stay below the plane's memory.
+HISTORY_EVENTS_PER_STORAGE = 300
 # Only somebody who looks into the state file with another program can hold it up.
 BUSY_TIMEOUT_S = 1.0
 

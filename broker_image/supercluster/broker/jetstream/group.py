@@ -257,6 +257,11 @@ class Group(ABC):
             self.log.save_checkpoint(self.applied_index, self._snapshot())
             self.log.drop_head(keep)
 
+    def checkpoint(self) -> None:
+        """Before a clean stop: the next start replays nothing."""
+        if self.failed is None and self.applied_index > self.log.base_index:
+            self.log.save_checkpoint(self.applied_index, self._snapshot())
+
     def _snapshot(self) -> bytes:
         return blob(self.membership_applied.encode()) + self.state_bytes()
 

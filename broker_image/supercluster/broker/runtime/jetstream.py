@@ -118,6 +118,9 @@ class ProcessCore(BrokerCore):
     def close(self, *, clean: bool) -> None:
         self._threads.shutdown(wait=True)
         try:
+            if clean:
+                for group in self.groups.values():
+                    group.checkpoint()
             self._volume_store.close(clean=clean)
         except DiskError as error:
             log.error("the volume was not closed cleanly: %s", error)

@@ -128,17 +128,17 @@ async def test_a_missing_secret_holds_the_container_until_it_is_there(lab: Lab) 
 
 
 async def test_a_deleted_pod_gets_sigterm_and_then_sigkill_and_leaves_no_child(lab: Lab) -> None:
-    words = "trap 'echo asked' TERM; sleep 1000 & echo started; while :; do wait; done"
+    words = "trap 'echo asked' TERM; setsid sleep 1000 & sleep 1000 & echo started; while :; do wait; done"
     pod = bare_pod("stubborn", "-c", words)
     pod["spec"]["terminationGracePeriodSeconds"] = 1
     await lab.create(api.PODS, pod)
     await lab.until(lambda: "started" in (lab.log("stubborn") if lab.get(api.PODS, "stubborn") else ""))
     uid = lab.pod("stubborn")["metadata"]["uid"]
     (process,) = lab.agent.faults.pods()[0]["processes"].values()
-    assert len(leftovers.in_session(process)) == 2
+    await lab.until(lambda: len(leftovers.of_container(process, f"{uid}/main")) == 3)
     await lab.delete(api.PODS, "stubborn")
     await lab.until(lambda: lab.get(api.PODS, "stubborn") is None)
-    assert leftovers.in_session(process) == []
+    assert leftovers.of_container(process, f"{uid}/main") == []
     assert "asked" in (lab.state_dir / "pods" / "default" / uid / "main.log").read_text()
 
 

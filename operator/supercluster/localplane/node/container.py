@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,6 +24,8 @@ from supercluster.localplane.node.environment import MissingReference
 from supercluster.localplane.node.probes import Outcome, Target
 from supercluster.localplane.node.process import Exit, Process
 from supercluster.localplane.node.status import ContainerView, Running, State, Terminated, Waiting, state_of
+
+log = logging.getLogger(__name__)
 
 CONFIG_RETRY_S = 2.0
 PULL_RETRY_S = 10.0
@@ -233,7 +236,10 @@ class Container:
             self.log_path.replace(self.log_path.with_suffix(".previous.log"))
         with self.log_path.open("ab") as output:
             try:
-                process = Process.start(launch.argv, launch.env, launch.cwd, output, self.host.run_dir)
+                mark = f"{self.host.pod['metadata']['uid']}/{self.name}"
+                process = Process.start(
+                    launch.argv, launch.env, launch.cwd, output, self.host.run_dir, container=mark
+                )
             except OSError as error:
                 return Terminated(128, "StartError", started_at, started_at, message=str(error)), 0.0
         self.process = process
@@ -245,7 +251,7 @@ class Container:
         )
         self.host.normal("Started", f"Started container {self.name}")
         self._set(Running(started_at))
-        watchers = asyncio.create_task(self._watch(launch, process), name=f"probes of {self.name}")
+        watchers = asyncio.create_task(self._watch_safely(launch, process), name=f"probes of {self.name}")
         try:
             result = await asyncio.shield(process.ended)
         finally:
@@ -271,6 +277,14 @@ class Container:
         return over
 
     # ------------------------------------------------------------------ probes
+
+    async def _watch_safely(self, launch: Launch, process: Process) -> None:
+        try:
+            await self._watch(launch, process)
+        except Exception:
+            # A fault of ours must be seen: without it the container would only never become ready.
+            log.exception("hooks and probes of container %s failed", self.name)
+            self.host.warning("FailedSync", f"the node agent failed on the probes of container {self.name}")
 
     async def _watch(self, launch: Launch, process: Process) -> None:
         """Hooks and probes while the process runs."""

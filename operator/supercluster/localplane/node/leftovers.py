@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 MARK = "SUPERCLUSTER_LOCALPLANE_STATE"
+CONTAINER_MARK = "SUPERCLUSTER_LOCALPLANE_CONTAINER"
 ROUNDS_MAX = 50
 ROUND_S = 0.02
 
@@ -50,6 +51,17 @@ def in_session(session: int) -> list[int]:
     for pid in pids():
         stat = stat_of(pid)
         if stat is not None and stat[2] == session and stat[0] != "Z":
+            found.append(pid)
+    return found
+
+
+def of_container(session: int, container: str) -> list[int]:
+    """Living processes of a container: those of its session, and those that left it but have its mark."""
+    mark = b"\0" + f"{CONTAINER_MARK}={container}".encode() + b"\0"
+    found = []
+    for pid in pids():
+        stat = stat_of(pid)
+        if stat is not None and stat[0] != "Z" and (stat[2] == session or _marked(pid, mark)):
             found.append(pid)
     return found
 

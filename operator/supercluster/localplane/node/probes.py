@@ -123,9 +123,7 @@ async def _tcp(detail: Json, target: Target) -> Outcome:
 
 async def _exec(words: list[str], target: Target) -> Outcome:
     with tempfile.TemporaryFile() as output:
-        process = Process.start(
-            target.command(words), target.env, target.cwd, output, target.run_dir, is_short=True
-        )
+        process = Process.start(target.command(words), target.env, target.cwd, output, target.run_dir)
         try:
             result = await asyncio.shield(process.ended)
         except asyncio.CancelledError:

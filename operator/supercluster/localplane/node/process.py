@@ -32,12 +32,12 @@ class Exit:
 class Process:
     """A running tree. Make it with `start`; `ended` is done when the first process has ended and the rest was killed."""
 
-    def __init__(self, popen: subprocess.Popen[bytes], run_dir: Path, *, is_short: bool) -> None:
+    def __init__(self, popen: subprocess.Popen[bytes], run_dir: Path, container: str) -> None:
         self.pid = popen.pid
         self.ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
         self._popen = popen
         self._run_dir = run_dir
-        self._is_short = is_short
+        self._container = container
         self._pidfd = os.pidfd_open(popen.pid)
         asyncio.get_running_loop().add_reader(self._pidfd, self._reap)
 
@@ -50,9 +50,10 @@ class Process:
         output: IO[bytes],
         run_dir: Path,
         *,
-        is_short: bool = False,
+        container: str = "",
     ) -> Process:
-        """Start `argv`, whose first word is a path. `is_short` is for probes: their end costs no look at all processes.
+        """Start `argv`, whose first word is a path. `container` marks what belongs to it; without (a probe), its end
+        takes its process group with it and costs no look at all processes.
 
         Raises:
             OSError: no process could be made.
@@ -60,7 +61,7 @@ class Process:
         shim = [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), *argv]
         popen = subprocess.Popen(
             shim,
-            env=dict(env),
+            env={**env, leftovers.CONTAINER_MARK: container} if container else dict(env),
             cwd=cwd,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -68,7 +69,7 @@ class Process:
             start_new_session=True,
         )
         leftovers.record(run_dir, popen.pid)
-        return cls(popen, run_dir, is_short=is_short)
+        return cls(popen, run_dir, container)
 
     def _reap(self) -> None:
         code = self._popen.poll()
@@ -85,9 +86,9 @@ class Process:
     def _kill_rest(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
-        if self._is_short:
+        if not self._container:
             return
-        for pid in leftovers.in_session(self.pid):
+        for pid in leftovers.of_container(self.pid, self._container):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 

@@ -60,7 +60,7 @@ async def demo(arguments: argparse.Namespace, directory: Path, stack: ExitStack,
         await brokers.create_stream()
     published = await run.publish(brokers, rows, say, f"demo-{secrets.token_hex(4)}")
     say(f"published in {published.seconds:.1f} s; reading the stream message by message")
-    found = await asyncio.to_thread(run.read_ledger, brokers, len(rows))
+    found = await asyncio.to_thread(run.read_ledger, brokers, len(rows), published.plain.connection_starts)
     say("counting with Spark")
     figures = await run.count_with_spark(brokers, directory, environment)
     expected = flights.expected_figures(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -26,8 +27,11 @@ class Ledger:
     disordered: int = 0
     """Plain messages found behind a later one of the same connection (SF-3); acknowledged ones are repeated by their
     publisher when unanswered, so their order is not promised."""
+    plain_starts: Sequence[int] = ()
+    """The first numbers that were sent over a further plain connection: order is promised for each by itself."""
     _seen: bytearray = field(default_factory=bytearray, repr=False)
-    _last_plain: int = 0
+    _last_plain: dict[int, int] = field(default_factory=dict, repr=False)
+    """By connection."""
 
     def __post_init__(self) -> None:
         self._seen = bytearray(self.expected + 1)
@@ -44,9 +48,10 @@ class Ledger:
             return
         self._seen[number] = min(255, self._seen[number] + 1)
         if publisher_of(number) == PLAIN:
-            if number < self._last_plain:
-                self.disordered += 1
-            self._last_plain = max(self._last_plain, number)
+            connection = bisect_right(self.plain_starts, number)
+            last = self._last_plain.get(connection, 0)
+            self.disordered += number < last
+            self._last_plain[connection] = max(last, number)
 
     @property
     def lost(self) -> int:

@@ -254,7 +254,8 @@ class PlaneBrokers(Brokers):
         first = next(iter(urls.values()))
         return [
             f"export KUBECONFIG={self.kubeconfig}",
-            "kubectl get superclusters,clusters,streams,pods",
+            f"{Path(sys.executable).with_name('supercluster')} status",
+            "kubectl get superclusters,clusters,streams,pods  (python -m tools.fetch_kube_tools fetches a kubectl)",
             f"nats:       {', '.join(urls.values())} (user and password: {self._credentials})",
             f"monitoring: {first.replace('nats://', 'http://').replace(':4222', ':8222')}/varz, /jsz, /metrics",
             f"stop it:    kill {self._operator.pid if self._operator else ''} {self._plane.pid}",

@@ -52,6 +52,8 @@ class PlainPublisher:
     sent: int = 0
     stall_seconds: float = 0.0
     errors: list[str] = field(default_factory=list)
+    connection_starts: list[int] = field(default_factory=list)
+    """The number of the last flight before each move to another connection, plus one."""
     _client: Client | None = None
     _broken: asyncio.Event = field(default_factory=asyncio.Event)
     url: str = ""
@@ -108,6 +110,7 @@ class PlainPublisher:
                 if not self.is_settled:
                     await self._client.close()
                     await self.connect(self._wanted_url)
+                    self.connection_starts.append(flight.number + 1)
         await self._flush()
         await self.close()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -198,12 +198,12 @@ async def _wait_for_arrival(watch: StreamWatch, total: int, say: Say) -> None:
         say(f"the stream holds {held} of {total:,d} messages after {ARRIVAL_SECONDS:g} s")
 
 
-def read_ledger(brokers: Brokers, total: int) -> Ledger:
+def read_ledger(brokers: Brokers, total: int, plain_starts: Sequence[int]) -> Ledger:
     """Read the whole stream, message by message."""
     credentials = Credentials(brokers.login.user, brokers.login.password)
     servers = Servers([Address.parse(url) for url in brokers.urls().values()], credentials)
     session = Session(servers, patience_seconds=PATIENCE_SECONDS)
-    ledger = Ledger(total)
+    ledger = Ledger(total, plain_starts=plain_starts)
     try:
         state = session.stream_state(brokers.stream)
         for records in read_range(

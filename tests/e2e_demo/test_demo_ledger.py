@@ -40,6 +40,13 @@ def test_plain_messages_out_of_order_are_noticed_and_acknowledged_ones_may_be() 
     assert (ledger.disordered, ledger.is_clean) == (1, False)
 
 
+def test_order_is_judged_for_each_plain_connection_by_itself() -> None:
+    ledger = Ledger(6, plain_starts=[4])
+    for number in (1, 5, 3, 2, 4, 6):
+        ledger.note(encode(number, ROW).payload)
+    assert ledger.is_clean
+
+
 def test_strange_messages_are_noticed() -> None:
     ledger = ledger_of(1, 2, 3, 4, 5, 6, 7)
     ledger.note(b"hello")

@@ -41,6 +41,7 @@ async def test_plain_messages_arrive_and_a_move_to_another_connection_loses_none
     publisher.move(other_way_to_write_it)
     await publisher.run(FLIGHTS)
     assert publisher.url == other_way_to_write_it
+    assert publisher.connection_starts == [201]
     assert publisher.sent == 1_500
     assert (await js.stream_info("F")).state.messages == 1_500
 

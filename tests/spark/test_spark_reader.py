@@ -11,9 +11,10 @@ import pytest
 from benchmarks.client import wait_for_jetstream
 from benchmarks.servers import FLEETS, Fleet, NatsServers, SuperclusterBrokers
 from nats.js import JetStreamContext
+from nats.js.api import RetentionPolicy
 
 from supercluster.spark.client import Address, Connection, ConnectionFailedError, Credentials, Servers
-from supercluster.spark.jetstream import Session, StreamMissingError, UnansweredError
+from supercluster.spark.jetstream import NotReadableError, Session, StreamMissingError, UnansweredError
 from supercluster.spark.reader import Record, read_range
 
 
@@ -89,6 +90,16 @@ async def test_a_missing_stream_is_named_at_once(fleet: Fleet) -> None:
     session = open_session(fleet.urls)
     with pytest.raises(StreamMissingError, match="NOPE"):
         await asyncio.to_thread(session.stream_state, "NOPE")
+    session.drop()
+
+
+async def test_a_work_queue_is_refused_because_reading_would_empty_it(
+    fleet: Fleet, js: JetStreamContext
+) -> None:
+    await js.add_stream(name="W", subjects=["w.>"], retention=RetentionPolicy.WORK_QUEUE)
+    session = open_session(fleet.urls)
+    with pytest.raises(NotReadableError, match="work queue"):
+        await asyncio.to_thread(session.stream_state, "W")
     session.drop()
 
 

@@ -21,6 +21,8 @@ LINEAGE_KEY = "supercluster.dev/lineage"
 ERR_NO_MESSAGE = 10037
 ERR_STREAM_NOT_FOUND = 10059
 UNAVAILABLE = 503
+BAD_REQUEST = 400
+WORK_QUEUE = "workqueue"
 
 
 class StreamMissingError(Exception):
@@ -31,6 +33,16 @@ class StreamMissingError(Exception):
             f"stream {stream!r} does not exist on these brokers; check the option 'stream' and the user's account"
         )
         self.stream = stream
+
+
+class NotReadableError(Exception):
+    """The stream cannot be read without taking its messages from somebody else."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(
+            f"stream {stream!r} is a work queue (retention WorkQueue): a message is there for one consumer, and reading"
+            " would take it away. Spark reads streams with retention Limits or Interest."
+        )
 
 
 class ApiRefusedError(Exception):
@@ -117,6 +129,7 @@ class Session:
 
         Raises:
             StreamMissingError: there is no such stream.
+            NotReadableError: it is a work queue.
         """
         try:
             answer = self.ask(f"$JS.API.STREAM.INFO.{stream}", {})
@@ -124,6 +137,8 @@ class Session:
             if refused.err_code == ERR_STREAM_NOT_FOUND or refused.code == 404:
                 raise StreamMissingError(stream) from None
             raise
+        if answer["config"].get("retention") == WORK_QUEUE:
+            raise NotReadableError(stream)
         state = answer["state"]
         last = int(state["last_seq"])
         messages = int(state["messages"])

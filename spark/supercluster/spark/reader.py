@@ -20,7 +20,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from supercluster.spark.client import Connection, ConnectionFailedError
-from supercluster.spark.jetstream import ApiRefusedError, Session, UnansweredError
+from supercluster.spark.jetstream import (
+    BAD_REQUEST,
+    ERR_STREAM_NOT_FOUND,
+    ApiRefusedError,
+    Session,
+    UnansweredError,
+)
 from supercluster.spark.wire import ACK_PREFIX, Message, delivery, status_of
 
 BATCH_MESSAGES = 1_000
@@ -109,7 +115,7 @@ def read_range(
             said = str(failure)
             session.drop()
         except ApiRefusedError as refused:
-            if refused.code == 404 and refused.err_code == 10059:
+            if refused.code == BAD_REQUEST or refused.err_code == ERR_STREAM_NOT_FOUND:
                 raise
             said = str(refused)
         if progress.next_sequence != before:

@@ -9,18 +9,15 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
-
-import aiohttp
 
 from supercluster.localplane.client import Json
 from supercluster.localplane.controllers.base import now_utc, stamp
-from supercluster.localplane.node import environment, images, probes, volumes
+from supercluster.localplane.node import environment, images, probes
 from supercluster.localplane.node.backoff import Backoff
 from supercluster.localplane.node.environment import MissingReference
+from supercluster.localplane.node.launching import Host, Launch, prepare
 from supercluster.localplane.node.probes import Outcome, Target
 from supercluster.localplane.node.process import Exit, Process
 from supercluster.localplane.node.status import ContainerView, Running, State, Terminated, Waiting, state_of
@@ -32,37 +29,6 @@ PULL_RETRY_S = 10.0
 GRACE_AFTER_HOOK_MIN_S = 2.0
 MESSAGE_BYTES_MAX = 2048
 SIGNAL_BASE = 128
-
-
-class Host(Protocol):
-    """What a container needs of its pod."""
-
-    pod: Json
-    address: str
-    volume_paths: dict[str, Path]
-    pod_dir: Path
-    run_dir: Path
-    base_env: Mapping[str, str]
-    sources: environment.Sources
-    session: aiohttp.ClientSession
-    news: asyncio.Event
-    """Set when a ConfigMap, Secret or claim beside the pod has changed: what was missing may be there."""
-
-    def changed(self) -> None: ...
-
-    def normal(self, reason: str, message: str) -> None: ...
-
-    def warning(self, reason: str, message: str) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """All that is needed to start the container's program, and others beside it."""
-
-    argv: list[str]
-    env: dict[str, str]
-    cwd: Path
-    mounts: dict[str, str]
 
 
 class Container:
@@ -187,7 +153,7 @@ class Container:
         while not self._stopping.is_set():
             self.host.news.clear()
             try:
-                return self._prepare()
+                return prepare(self.host, self.spec)
             except images.UnknownImage as error:
                 reason = "ErrImagePull" if tries % 2 == 0 else "ImagePullBackOff"
                 self.host.warning("Failed", f"Failed to pull image: {error}")
@@ -205,28 +171,6 @@ class Container:
             tries += 1
             await self._pause(delay_s)
         return None
-
-    def _prepare(self) -> Launch:
-        host = self.host
-        images.entry_point(self.spec.get("image", ""))
-        env = environment.container_env(self.spec, host.pod, host.base_env, host.sources)
-        mounts = volumes.mounts(self.spec, host.volume_paths, lambda text: environment.expand(text, env))
-        inherited = host.base_env
-        env = {
-            name: value if inherited.get(name) == value else environment.rewrite(value, mounts)
-            for name, value in env.items()
-        }
-        command, args = (
-            [environment.rewrite(environment.expand(word, env), mounts) for word in self.spec.get(part) or ()]
-            for part in ("command", "args")
-        )
-        argv = images.argv(self.spec["image"], command, args, env.get("PATH", os.defpath))
-        cwd = host.pod_dir / "root"
-        if self.spec.get("workingDir"):
-            mounted = Path(environment.rewrite(self.spec["workingDir"], mounts))
-            cwd = mounted if mounted.is_dir() else cwd
-        cwd.mkdir(parents=True, exist_ok=True)
-        return Launch(argv, env, cwd, mounts)
 
     async def _run_once(self, launch: Launch) -> tuple[Terminated, float]:
         """Start, watch until the end. Also the seconds it ran."""
@@ -390,7 +334,7 @@ class Container:
             await asyncio.sleep(min(float(hook["sleep"]["seconds"]), grace_s))
             return
         try:
-            outcome = await self._attempt(hook, grace_s, self._target(self._prepare()))
+            outcome = await self._attempt(hook, grace_s, self._target(prepare(self.host, self.spec)))
         except (MissingReference, OSError) as error:
             outcome = Outcome(False, str(error))
         if not outcome.is_success:

@@ -302,8 +302,9 @@ def test_a_cluster_grows_and_is_restarted_one_by_one_without_losing_a_message(si
     site.kubectl("patch", "cluster.supercluster.dev", "east", "--type=merge", "-p", json.dumps(change))
 
     def is_rolled() -> bool:
-        uids = {name: site.get("pod", name)["metadata"]["uid"] for name in before if site.exists("pod", name)}
-        return len(uids) == 3 and not set(uids.values()) & set(before.values())
+        pods = json.loads(site.kubectl("get", "pods", "-o", "json").stdout)["items"]
+        uids = {pod["metadata"]["uid"] for pod in pods}
+        return len(uids) == 5 and not uids & set(before.values())
 
     async def publish() -> int:
         """Publish without a pause until all brokers were restarted; the number of acknowledged messages."""

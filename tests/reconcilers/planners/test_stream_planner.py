@@ -179,6 +179,29 @@ def test_of_two_resources_the_older_has_the_stream_and_the_other_says_so() -> No
     assert "first" in condition(refused.status_patch, "Accepted")["message"]
 
 
+@pytest.mark.covers("SF-23")
+@pytest.mark.parametrize("holder", ["first", "second"])
+def test_of_two_made_in_the_same_second_the_one_that_has_the_stream_keeps_it(holder: str) -> None:
+    first, second = stream("first", name="flights"), stream("second", name="flights")
+    marked = info_for(first if holder == "first" else second)
+    refused = {
+        mine.metadata.name: plan(mine, stream_observed(marked, rivals=(other,))).status_patch
+        for mine, other in ((first, second), (second, first))
+    }
+    assert condition(refused.pop(holder), "Accepted")["status"] == "True"
+    assert condition(next(iter(refused.values())), "Accepted")["reason"] == "NameClaimed"
+
+
+def test_of_two_made_in_the_same_second_one_creates_the_stream() -> None:
+    first, second = stream("first", name="flights"), stream("second", name="flights")
+    creating = [
+        mine.metadata.name
+        for mine, other in ((first, second), (second, first))
+        if plan(mine, stream_observed(None, rivals=(other,))).steps
+    ]
+    assert creating == ["first"]
+
+
 @pytest.mark.parametrize(
     ("spec", "reason", "words"),
     [

@@ -113,9 +113,8 @@ def _problem(desired: Stream, observed: StreamObserved, home: Cluster | None) ->
                 f"{desired.metadata.namespace}; create it, or correct the name"
             ),
         )
-    older = [rival for rival in observed.rivals if rival.metadata.age_key < desired.metadata.age_key]
-    if older:
-        first = min(older, key=lambda rival: rival.metadata.age_key)
+    first = _older_rival(desired, observed)
+    if first is not None:
         return (
             Reason.NAME_CLAIMED,
             (
@@ -144,6 +143,18 @@ def _problem(desired: Stream, observed: StreamObserved, home: Cluster | None) ->
     if observed.refusal is not None:
         return Reason.REFUSED_BY_BROKERS, observed.refusal
     return None
+
+
+def _older_rival(desired: Stream, observed: StreamObserved) -> Stream | None:
+    """The resource that has the stream instead of this one: the oldest. Times of creation are whole seconds; of two that
+    are equally old, the one that the stream is marked with has it, and before there is a stream, the smaller uid."""
+    mark = mark_of(observed.brokers.info.config) if observed.brokers.info is not None else None
+
+    def rank(stream: Stream) -> tuple[str, bool, str]:
+        return (stream.metadata.creation_timestamp, resource_mark(stream) != mark, stream.metadata.uid)
+
+    first = min((desired, *observed.rivals), key=rank)
+    return None if first is desired else first
 
 
 def _not_adopted(desired: Stream, mark: str | None) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import nats
 import pytest
-from benchmarks.client import wait_for_jetstream
+from benchmarks.client import make_stream, publish_acknowledged, wait_for_jetstream
 from benchmarks.servers import FLEETS, Fleet, NatsServers, SuperclusterBrokers
 from nats.js import JetStreamContext
 from nats.js.api import RetentionPolicy
@@ -138,6 +138,7 @@ async def test_a_read_survives_the_death_of_its_broker_and_of_the_leader(
     brokers = {"leader": three.by_name(leader), "follower": next(iter(three.others(leader)))}
     # Knowing one broker only, the reader has to learn the others from INFO.
     session = open_session([brokers[connected].url])
+    lineage = session.stream_state("S").lineage
     seen: list[int] = []
 
     def read_with_a_death() -> None:
@@ -145,12 +146,29 @@ async def test_a_read_survives_the_death_of_its_broker_and_of_the_leader(
             if not seen:
                 brokers[victim].kill()
             seen.extend(record[0] for record in records)
-        session.drop()
 
     await asyncio.to_thread(read_with_a_death)
+    assert (await asyncio.to_thread(session.stream_state, "S")).lineage == lineage
+    session.drop()
     await client.close()
     assert brokers[victim].process is None
     assert seen == list(range(1, 3_901))
+
+
+async def test_a_stream_is_the_same_after_all_brokers_were_killed_and_started_again(three: Fleet) -> None:
+    wait_for_jetstream(three.urls[0])
+    make_stream(three.urls[0], "S", ["a.>"], 3)
+    publish_acknowledged(three.urls[0], "a.b", 3_000)
+    session = open_session(three.urls)
+    before = await asyncio.to_thread(session.stream_state, "S")
+    for broker in three.brokers:
+        broker.kill()
+    for broker in three.brokers:
+        broker.start()
+    assert await asyncio.to_thread(session.stream_state, "S") == before
+    session.drop()
+    records = await asyncio.to_thread(read_all, three.urls, "S", 1, 3_000)
+    assert [record[0] for record in records] == list(range(1, 3_001))
 
 
 async def test_a_refused_login_is_not_repeated(tmp_path: Path) -> None:

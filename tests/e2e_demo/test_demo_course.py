@@ -1,0 +1,79 @@
+"""The demo's course on three brokers of ours, with a part of the data set: it kills the right broker, and counts right."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import nats
+import pytest
+from e2e.demo import run
+from e2e.demo.brokers import DirectBrokers
+from e2e.demo.flights import Flight, data_file, encode, read_rows
+from e2e.demo.publish import AcknowledgedPublisher, Login, PlainPublisher
+
+
+@pytest.fixture
+async def brokers(tmp_path: Path) -> AsyncIterator[DirectBrokers]:
+    with ExitStack() as stack:
+        direct = DirectBrokers("supercluster", tmp_path, stack)
+        await direct.create_stream()
+        yield direct
+
+
+@pytest.mark.covers("MV-5", "SF-2")
+async def test_a_killed_leader_loses_and_repeats_nothing_of_either_kind(brokers: DirectBrokers) -> None:
+    rows = read_rows(data_file())[:30_000]
+    said: list[str] = []
+    report = await run.publish(brokers, rows, said.append, "course")
+    ledger = await asyncio.to_thread(run.read_ledger, brokers, len(rows), report.plain.connection_starts)
+    assert (ledger.lost, ledger.repeated, ledger.foreign, ledger.disordered) == (0, 0, 0, 0)
+    assert (report.plain.sent, report.acknowledged.sent) == (15_000, 15_000)
+    assert f"killing the stream's leader {report.killed} with SIGKILL" in said
+    assert report.stall_seconds > 0
+
+
+async def test_the_ledger_sees_a_message_that_is_missing_and_one_that_is_there_twice(
+    brokers: DirectBrokers,
+) -> None:
+    client = await nats.connect(list(brokers.urls().values()))
+    js = client.jetstream(timeout=10)
+    row = {"origin": "JFK", "carrier": "B6"}
+    for number in (1, 2, 4, 4, 5):
+        flight = encode(number, row)
+        await js.publish(flight.subject, flight.payload)
+    await client.close()
+    ledger = await asyncio.to_thread(run.read_ledger, brokers, 5, ())
+    assert (ledger.lost, ledger.examples_lost(), ledger.repeated) == (1, [3], 1)
+
+
+async def test_before_the_kill_publishers_are_moved_to_where_they_belong(brokers: DirectBrokers) -> None:
+    watch = run.StreamWatch(brokers)
+    await watch.open()
+    leader = await watch.leader()
+    urls = brokers.urls()
+    other = next(url for name, url in urls.items() if name != leader)
+    plain, acknowledged = PlainPublisher(Login()), AcknowledgedPublisher(Login(), "moved")
+    await plain.connect(urls[leader])
+    await acknowledged.connect([other])
+    stop = asyncio.Event()
+
+    def until_stopped() -> Iterator[Flight]:
+        number = 1
+        while not stop.is_set():
+            yield encode(number, {"origin": "JFK", "carrier": "B6"})
+            number += 2
+
+    publishing = asyncio.create_task(plain.run(until_stopped()))
+    assert await run._arrange(brokers, watch, plain, acknowledged) == leader
+    stop.set()
+    await publishing
+    assert plain.url != urls[leader]
+    assert acknowledged.connected_url == urls[leader].removeprefix("nats://")
+    await acknowledged.close()
+    await watch.close()
+    ledger = await asyncio.to_thread(run.read_ledger, brokers, 2 * plain.sent, plain.connection_starts)
+    assert ledger.lost == plain.sent  # the even numbers, which nobody published
+    assert (ledger.repeated, ledger.disordered) == (0, 0)

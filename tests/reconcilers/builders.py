@@ -10,6 +10,7 @@ from typing import Any
 from supercluster.api import Cluster, Stream, SuperCluster
 from supercluster.api.stream import ReplicaStatus
 from supercluster.reconcilers.planners import naming
+from supercluster.reconcilers.planners.broker_config import choose_meta_voters
 from supercluster.reconcilers.planners.cluster import ClusterObserved
 from supercluster.reconcilers.planners.manifests import OperatorDefaults
 from supercluster.reconcilers.planners.plan import FINALIZER, Plan
@@ -51,7 +52,7 @@ def cluster(
         {
             "metadata": metadata(name, **(meta or {})),
             "spec": {"superCluster": "demo", **spec},
-            "status": status or {},
+            "status": {"metaVoters": choose_meta_voters(name, spec.get("replicas", 3)), **(status or {})},
         }
     )
 

@@ -201,6 +201,24 @@ def test_the_voters_are_chosen_once_and_brokers_are_never_taken_away() -> None:
     assert condition(planned.status_patch, "Deferred")["reason"] == "ScaleInNotAvailable"
 
 
+def test_the_voters_are_recorded_before_anything_is_made() -> None:
+    fresh = cluster(status={"metaVoters": []})
+    first = plan(fresh, cluster_observed(fresh, pods=()))
+    assert first.steps == ()
+    assert (first.status_patch or {})["metaVoters"] == ["east-0", "east-1", "east-2"]
+    recorded = with_status(fresh, first)
+    assert plan(recorded, cluster_observed(recorded, pods=())).steps != ()
+
+
+def test_a_cluster_that_has_begun_stays_the_one_whoever_looks_older() -> None:
+    begun, rival = cluster("zeta"), cluster("alpha", status={"metaVoters": []})
+    assert begun.metadata.creation_timestamp == rival.metadata.creation_timestamp
+    siblings = (rival, begun)
+    refused = plan(rival, cluster_observed(rival, siblings=siblings, pods=()))
+    assert condition(refused.status_patch, "Accepted")["reason"] == "OneClusterOnly"
+    assert plan(begun, cluster_observed(begun, siblings=siblings, pods=())).steps != ()
+
+
 GROUPS = (
     GroupView("a", leader="east-0", replicas=3),
     GroupView("b", leader="east-0", replicas=3),

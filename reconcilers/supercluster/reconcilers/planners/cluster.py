@@ -30,6 +30,7 @@ from supercluster.reconcilers.planners.super_cluster import active_cluster
 
 # While a roll-out waits for replicas to catch up, nothing in Kubernetes changes: look at the brokers again.
 ROLL_OUT_RECHECK_MS = 1_000
+RECORDED_RECHECK_MS = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,12 @@ def plan_cluster(
     conditions.put(ConditionType.ACCEPTED, True, Reason.AS_DECLARED)
     _advise(desired, observed, conditions)
     wanted = _wanted(desired, observed, observed.super_cluster, defaults)
+    if not desired.status.meta_voters:
+        # Recorded before anything is made: another Cluster of the same second then sees who has begun.
+        conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, "next: record the first voters")
+        conditions.put(ConditionType.READY, False, Reason.BROKERS_STARTING, "nothing is made yet")
+        patch = _patch(desired, observed, conditions, wanted)
+        return Plan((), patch, conditions.notes(), recheck_after_ms=RECORDED_RECHECK_MS)
     steps = _apply_steps(desired, observed, wanted)
     restart = None if steps else _next_restart(observed, wanted)
     _describe(desired, observed, conditions, steps, restart)

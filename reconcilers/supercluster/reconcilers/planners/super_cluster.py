@@ -60,8 +60,13 @@ class SuperClusterObserved:
 
 
 def active_cluster(clusters: tuple[Cluster, ...]) -> Cluster | None:
-    """The one Cluster that a super-cluster has until gateways join more: the oldest."""
-    return min(clusters, key=lambda cluster: cluster.metadata.age_key, default=None)
+    """The one Cluster that a super-cluster has until gateways join more: the one that has begun the map of streams (its
+    voters are recorded), and before that the oldest. Times of creation are whole seconds, so age alone can't tell."""
+
+    def rank(cluster: Cluster) -> tuple[bool, tuple[str, str]]:
+        return (not cluster.status.meta_voters, cluster.metadata.age_key)
+
+    return min(clusters, key=rank, default=None)
 
 
 def plan_super_cluster(desired: SuperCluster, observed: SuperClusterObserved, now: datetime) -> Plan:

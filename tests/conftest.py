@@ -15,6 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# The suite decides whether work lands: the same examples every time, and no verdict on how busy the machine is. Other
+# examples: pytest --hypothesis-profile=default.
+settings.register_profile(
+    "suite",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile("suite")
 
 ROOT = Path(__file__).resolve().parent.parent
 START_TIMEOUT_S = 30.0

@@ -7,6 +7,7 @@ python -m tests.simulator.run --seed 17 --verbose
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import sys
 import time
@@ -14,6 +15,8 @@ import traceback
 from dataclasses import dataclass
 
 from tests.simulator.scenario import Scenario
+
+from supercluster.broker.jetstream import core
 
 SECONDS = 30.0
 REPORT_LINES = 60
@@ -72,6 +75,29 @@ def run_many(first: int, count: int, jobs: int, *, seconds: float = SECONDS) -> 
     return failed
 
 
+def until_failure(first: int, count: int, *, seconds: float = SECONDS) -> Outcome | None:
+    """One seed after the other in this process; the first that fails, or None."""
+    for seed in range(first, first + count):
+        outcome = run_seed(seed, seconds=seconds)
+        if outcome.failure:
+            return outcome
+    return None
+
+
+def _hunt(options: argparse.Namespace) -> int:
+    """For the mutants: the package under test lies elsewhere, and the answer is one line of JSON."""
+    if options.package and not str(core.__file__).startswith(options.package):
+        print(
+            f"{core.__file__} is not in {options.package}: PYTHONPATH does not name it first", file=sys.stderr
+        )
+        return 2
+    outcome = until_failure(options.first, options.seeds, seconds=options.seconds)
+    if outcome is None:
+        return 0
+    print(json.dumps({"seed": outcome.seed, "failure": outcome.failure.strip().splitlines()[-1]}))
+    return 1
+
+
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0: every promise held in every run; 1: not; 2: bad arguments."""
     parser = argparse.ArgumentParser(prog="make sim", description=__doc__.partition("\n")[0])
@@ -81,7 +107,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="simulated seconds a run (default 30)")
     parser.add_argument("--seed", type=int, help="replay this one seed")
     parser.add_argument("--verbose", action="store_true", help="print what happens in the run")
+    parser.add_argument("--until-failure", action="store_true", help="stop at the first seed that fails")
+    parser.add_argument(
+        "--json", action="store_true", help="with --until-failure: say it in one line of JSON"
+    )
+    parser.add_argument("--package", default="", help="refuse to run code of the broker from anywhere else")
     options = parser.parse_args(argv)
+    if options.until_failure and options.json:
+        return _hunt(options)
     if options.seed is not None:
         outcome = run_seed(options.seed, seconds=options.seconds, verbose=options.verbose)
         failed = [outcome] if outcome.failure else []

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 
 import pytest
+from tests.simulator.mutants import MUTANTS
+from tests.simulator.mutation import Mutant, MutantError, check, mutant
 from tests.simulator.run import run_many, run_seed
 
 SEEDS = 200
@@ -24,3 +26,13 @@ def test_a_seed_replays_to_the_same_run() -> None:
     first, second = run_seed(3, seconds=8), run_seed(3, seconds=8)
     assert (first.steps, first.applied, first.failure) == (second.steps, second.applied, second.failure)
     assert first.applied > 50
+
+
+@pytest.mark.parametrize("found", MUTANTS, ids=lambda found: found.id)
+def test_every_mutant_fits_the_code(found: Mutant) -> None:
+    check(found)
+
+
+def test_a_mutant_that_does_not_fit_is_an_error() -> None:
+    with pytest.raises(MutantError, match=r"raft/quorum\.py: the text to replace stands there 0 times"):
+        check(mutant("x", "SF-1", "", ("raft/quorum.py", "no such text", "")))

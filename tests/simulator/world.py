@@ -23,7 +23,8 @@ from supercluster.broker.jetstream.core import BrokerCore, CoreSettings
 from supercluster.broker.ports import Channel, PeerInfo
 
 CLUSTER = "sim"
-LINK_QUEUE_MAX = 4096
+# A run takes some ten thousand steps: one that takes so many goes in a circle.
+STEPS_MAX = 400_000
 
 
 @dataclass(slots=True)
@@ -140,10 +141,7 @@ class World:
         end_us = int(until_ms * 1000)
         events = self._events
         while events and events[0][0] <= end_us:
-            at_us, _, action = heapq.heappop(events)
-            self.now_us = max(self.now_us, at_us)
-            self.steps += 1
-            action()
+            self._step(heapq.heappop(events))
         self.now_us = max(self.now_us, end_us)
 
     def run_until(self, condition: Callable[[], bool], timeout_ms: float) -> bool:
@@ -152,11 +150,16 @@ class World:
         while not condition():
             if not self._events or self._events[0][0] > end_us:
                 return condition()
-            at_us, _, action = heapq.heappop(self._events)
-            self.now_us = max(self.now_us, at_us)
-            self.steps += 1
-            action()
+            self._step(heapq.heappop(self._events))
         return True
+
+    def _step(self, event: tuple[int, int, Callable[[], None]]) -> None:
+        at_us, _, action = event
+        self.now_us = max(self.now_us, at_us)
+        self.steps += 1
+        if self.steps > STEPS_MAX:
+            raise self.ledger.broken(f"liveness: {STEPS_MAX:,} steps, and no rest")
+        action()
 
     def note(self, text: str) -> None:
         """Keep a line for the report of a failing seed."""

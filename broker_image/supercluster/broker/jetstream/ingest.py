@@ -85,8 +85,9 @@ class Ingest:
 
     # ---- the capture map ------------------------------------------------------------------------------------------
 
-    def set_map(self, assignments: list[Assignment]) -> None:
-        """Take a new map of streams. Windows of streams that are gone are freed (SF-15)."""
+    def set_map(self, assignments: list[Assignment], forget_routes: Callable[[], None]) -> None:
+        """Take a new map of streams. Windows of streams that are gone are freed (SF-15): what waits for one is offered
+        again, by the new map, for which `forget_routes` makes everybody ask `capture` anew."""
         self._patterns = {}
         present: set[str] = set()
         for found in assignments:
@@ -109,6 +110,7 @@ class Ingest:
             policy = dict(found.config.metadata).get(ACK_POLICY_KEY, "commit")
             window.ack_policy = "none" if found.config.no_ack else policy
             window.config_version = found.version
+        forget_routes()
         for group in [group for group in self.windows if group not in present]:
             gone = self.windows.pop(group)
             self.dirty.discard(group)
@@ -129,10 +131,16 @@ class Ingest:
             pattern.startswith((b"*", b">", b"_INBOX")) for pattern, _ in self._patterns.get(account, ())
         )
 
-    def hold(self, held: bool) -> None:
-        self.held = held
-        if not held:
-            self._held.release()
+    def hold(self) -> None:
+        """Capture nothing from now on: `capture` answers with what stands in for all windows."""
+        self.held = True
+
+    def release(self, forget_routes: Callable[[], None]) -> None:
+        """Capture again, and offer what was held. `forget_routes` makes everybody ask `capture` anew: who still had
+        the stand-in would hold what is offered once more, and later messages would pass it."""
+        self.held = False
+        forget_routes()
+        self._held.release()
 
     # ---- sending (the window's Sender) ----------------------------------------------------------------------------
 

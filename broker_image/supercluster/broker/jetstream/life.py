@@ -107,7 +107,7 @@ class GroupLife:
         core.groups[META_GROUP] = group
         group.recover(opened.commit_index)
         if not core.map_is_fresh:
-            core.ingest.hold(True)
+            core.ingest.hold()
         core.touch(META_GROUP)
 
     def _start_meta(self, members: tuple[str, ...]) -> None:

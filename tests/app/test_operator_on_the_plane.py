@@ -189,6 +189,18 @@ def test_what_kubernetes_runs_is_set_back_too(site: Site) -> None:
     eventually(lambda: site.exists("service", "east-brokers"), "the Service to be made again")
     site.kubectl("patch", "pdb", "east", "--type=merge", "-p", '{"spec": {"maxUnavailable": 3}}')
     eventually(lambda: site.get("pdb", "east")["spec"]["maxUnavailable"] == 1, "the budget to be set back")
+    ports = site.get("service", "east")["spec"]["ports"]
+    site.kubectl(
+        "patch",
+        "service",
+        "east",
+        "--type=merge",
+        "-p",
+        '{"spec": {"ports": [{"name": "client", "port": 4444}]}}',
+    )
+    eventually(
+        lambda: site.get("service", "east")["spec"]["ports"] == ports, "the Service's port to be set back"
+    )
 
 
 @pytest.mark.covers("OP-5", "SF-23")

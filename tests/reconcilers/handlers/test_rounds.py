@@ -303,6 +303,35 @@ async def test_words_of_the_brokers_become_a_condition(world: World) -> None:
     assert condition(world.status(STREAM), "Accepted")["status"] == "True"
 
 
+async def test_overlapping_subjects_are_told_with_both_streams(world: World) -> None:
+    await world.converge()
+    world.declare("Stream", "newark", superCluster="demo", subjects=["a", "flights.EWR.*"])
+    refusal = BrokersRefusedError(400, 10065, "subjects overlap with an existing stream")
+    world.brokers.fail = lambda call: refusal if call == "create" else None
+    for _ in range(3):
+        await world.round(Key("Stream", NS, "newark"))
+    message = condition(world.status(Key("Stream", NS, "newark")), "Accepted")["message"]
+    assert message.startswith(
+        "spec.subjects has flights.EWR.*, which overlaps with flights.> of stream flights"
+    )
+    assert f"declared by Stream {NS}/flights" in message
+
+
+@pytest.mark.covers("OP-2")
+async def test_a_list_that_applying_cannot_mend_is_put_back_as_a_whole(world: World) -> None:
+    """A Service's ports are merged by number: with a changed one beside ours, two have the same name."""
+    await world.converge()
+    ports = world.kube.objects[("Service", NS, "east")]["spec"]["ports"]
+    before = copy.deepcopy(ports)
+    world.change("Service", "east", lambda body: body["spec"]["ports"][0].update(port=4444))
+    world.kube.show(world.cache)
+    world.kube.fail_next.append(KubeError(422, "Invalid", "spec.ports: Duplicate value"))
+    await world.rounds.reconcile(CLUSTER)
+    assert world.kube.objects[("Service", NS, "east")]["spec"]["ports"] == before
+    assert "patch Service east" in world.kube.calls
+    assert condition(world.status(CLUSTER), "Accepted")["status"] == "True"
+
+
 async def test_silent_brokers_are_waited_for(world: World) -> None:
     await world.converge()
     world.brokers.fail = lambda _: BrokersUnreachableError("time-out")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,19 +16,25 @@ from supercluster.reconcilers.planners.plan import (
     DeleteObject,
     DeleteStream,
     MakeCredentials,
+    Manifest,
     SetFinalizers,
     Step,
     UpdateStream,
 )
-from supercluster.reconcilers.planners.stream_config import changed_fields
+from supercluster.reconcilers.planners.stream_config import changed_fields, mark_of
+from supercluster.reconcilers.planners.subjects import first_overlap
 from supercluster.reconcilers.ports import (
     Brokers,
+    BrokersRefusedError,
     BrokersUnreachableError,
     BrokerTarget,
+    Json,
     Kube,
     KubeError,
     mapping,
 )
+
+SUBJECTS_OVERLAP = 10065
 
 
 class StepRefusedError(Exception):
@@ -81,7 +87,22 @@ class Executor:
                     f"{kind} {name} exists in namespace {namespace} and was not made by {MANAGED_BY}; rename it or "
                     "this resource"
                 )
-        self.cache.put(await self.kube.apply(step.manifest))
+        self.cache.put(await self._applied(step.manifest))
+
+    async def _applied(self, manifest: Manifest) -> Json:
+        try:
+            return await self.kube.apply(manifest)
+        except KubeError as error:
+            metadata = manifest["metadata"]
+            known = self.cache.get(manifest["kind"], metadata["namespace"], metadata["name"])
+            if not error.is_invalid or known is None or "spec" not in manifest:
+                raise
+        # Lists are merged by keys such as a port's number. Where somebody changed such a key, applying leaves their member
+        # beside ours, and the two may contradict each other; a merge patch puts the whole list back.
+        patch = {"metadata": {"annotations": dict(metadata.get("annotations", {}))}, "spec": manifest["spec"]}
+        return await self.kube.merge_patch(
+            manifest["apiVersion"], manifest["kind"], metadata["namespace"], metadata["name"], patch
+        )
 
     async def _make_credentials(self, step: MakeCredentials) -> None:
         metadata = step.manifest["metadata"]
@@ -125,9 +146,9 @@ class Executor:
             await self.brokers.delete_stream(target, step.name)
             return
         if isinstance(step, CreateStream):
-            await self.brokers.create_stream(target, step.config)
+            await self._judged(self.brokers.create_stream(target, step.config), step, target)
             return
-        answer = await self.brokers.update_stream(target, step.config)
+        answer = await self._judged(self.brokers.update_stream(target, step.config), step, target)
         left = [
             field
             for field in changed_fields(step.config, mapping(answer.get("config")))
@@ -137,6 +158,28 @@ class Executor:
             raise StepRefusedError(
                 f"the brokers took an update of {', '.join(step.fields)} and did not change: {', '.join(left)}"
             )
+
+    async def _judged(
+        self, answer: Awaitable[Json], step: CreateStream | UpdateStream, target: BrokerTarget
+    ) -> Json:
+        """The answer; a refusal for overlapping subjects with the names of both sides, which NATS's error does not have."""
+        try:
+            return await answer
+        except BrokersRefusedError as error:
+            if error.err_code != SUBJECTS_OVERLAP:
+                raise
+            name, subjects = step.config["name"], step.config.get("subjects") or ()
+            for info in await self.brokers.stream_infos(target):
+                other = mapping(info.get("config"))
+                pair = first_overlap(subjects, other.get("subjects") or ())
+                if other.get("name") != name and pair is not None:
+                    mark = mark_of(other)
+                    whose = f"declared by Stream {mark}" if mark else "which no resource declares"
+                    raise StepRefusedError(
+                        f"spec.subjects has {pair[0]}, which overlaps with {pair[1]} of stream {other.get('name')}, {whose}; "
+                        "a subject belongs to one stream: narrow one of the two"
+                    ) from error
+            raise
 
 
 def _made_by_us(body: Mapping[str, Any]) -> bool:

@@ -182,8 +182,8 @@ def test_what_interest_retention_asks() -> None:
     found = state("explicit", filter_subject="a.*")
     found.apply_op(Op(OpKind.DELIVERED, [1, 3]), last_seq=10)
     found.apply_op(Op(OpKind.ACK, [1]), last_seq=10)
-    assert [found.wants(seq, "a.x") for seq in (1, 2, 3, 4)] == [False, False, True, True]
-    assert not found.wants(4, "b.x")
+    assert [found.wants(seq, b"a.x") for seq in (1, 2, 3, 4)] == [False, False, True, True]
+    assert not found.wants(4, b"b.x")
 
 
 @pytest.mark.parametrize("cut", [1, 7, 40])

@@ -183,6 +183,13 @@ def info_of_answer(answer: bytes) -> dict[str, Any] | None:
     return {name: data[name] for name in ("config", "created", "state", "cluster", "ts") if name in data}
 
 
+def err_code_of_answer(answer: bytes) -> int:
+    """The err_code of an answer that is an error, 0 of any other."""
+    data = json.loads(answer) if answer else None
+    refusal = data.get("error") if isinstance(data, dict) else None
+    return int(refusal.get("err_code", 0)) if isinstance(refusal, dict) else 0
+
+
 def stream_names_answer(names: Sequence[str], offset: int) -> bytes:
     page = _page("streams", names, offset, NAMES_PAGE)
     # NATS says null for an empty list of names, and clients have learnt to read it so.

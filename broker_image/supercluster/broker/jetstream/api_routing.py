@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.jetstream import api, api_answers, errors
 from supercluster.broker.jetstream.acks import parse_ack_subject
+from supercluster.broker.jetstream.answer_book import Known
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.filters import overlaps
 from supercluster.broker.jetstream.frames import Frame, Request, ResponseStatus, encode_response
 from supercluster.broker.jetstream.meta_group import META_GROUP, Decided, MetaGroup, StreamRequest
-from supercluster.broker.jetstream.requests import continue_payload
+from supercluster.broker.jetstream.requests import continue_payload, publish_answer
 from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.ports import ClientInfo
 
@@ -43,6 +45,22 @@ def unavailable(subject: bytes) -> bytes:
     return api_answers.error_answer(api.answer_kind(subject), errors.error(10008))
 
 
+def not_there(subject: bytes) -> bytes:
+    """The answer when the stream was deleted while a request about it was under way."""
+    return api_answers.error_answer(api.answer_kind(subject), errors.error(10059))
+
+
+_DELETIONS = {"stream_delete": 10059, "consumer_delete": 10014, "stream_msg_delete": 10043}
+
+
+def done_before(subject: bytes, answer: bytes) -> bytes:
+    """The answer to a request that an earlier leader may have carried out: what it was to delete is gone."""
+    kind = api.answer_kind(subject)
+    if kind in _DELETIONS and api_answers.err_code_of_answer(answer) == _DELETIONS[kind]:
+        return api_answers.success_answer(kind)
+    return answer
+
+
 def route(
     core: BrokerCore, info: ClientInfo, subject: bytes, reply: bytes, header: bytes, payload: bytes
 ) -> None:
@@ -66,7 +84,8 @@ def route(
                 raise errors.error(10059)
             core.requests.send(group, info, subject, reply, b"", payload, now_ms)
     except ApiError as refused:
-        _answer_here(core, info, reply, api_answers.error_answer(kind, refused))
+        request = Request(0, "", info, subject, reply, b"", b"")
+        publish_answer(core.network, request, api_answers.error_answer(kind, refused))
 
 
 def _answer_here(core: BrokerCore, info: ClientInfo, reply: bytes, answer: bytes) -> None:
@@ -159,26 +178,48 @@ class _Listing:
 def answer(core: BrokerCore, node: str, request: Request, now_ms: int) -> None:
     """A broker asks this one, as the leader of the request's group."""
 
+    def send(status: ResponseStatus, payload: bytes = b"") -> None:
+        core.post(node, Frame.RESPONSE, encode_response(request.number, status, payload))
+
     def respond(payload: bytes | None) -> None:
         status = ResponseStatus.ANSWER if payload is not None else ResponseStatus.TAKEN
-        core.post(node, Frame.RESPONSE, encode_response(request.number, status, payload or b""))
+        settle(status, payload or b"")
 
-    def not_leader() -> None:
-        core.post(node, Frame.RESPONSE, encode_response(request.number, ResponseStatus.NOT_LEADER, b""))
+    def settle(status: ResponseStatus, payload: bytes) -> None:
+        core.answers.answered(node, request.number, status, payload)
+        send(status, payload)
+
+    def undecided() -> None:
+        core.answers.dropped(node, request.number)
+        send(ResponseStatus.UNDECIDED)
 
     group = core.groups.get(request.group)
     if group is None or not group.serves:
-        not_leader()
+        send(ResponseStatus.NOT_LEADER)
+        return
+    known = core.answers.begin(node, request.number)
+    if isinstance(known, tuple):
+        send(ResponseStatus(known[0]), known[1])
+    elif known is Known.UNDER_WAY:
+        return
     elif isinstance(group, StreamGroup):
-        group.request(request, respond, not_leader)
+        group.request(request, respond, undecided)
     elif isinstance(group, MetaGroup):
-        _meta_request(core, group, node, request)
+        _meta_request(group, request, settle, undecided)
 
 
-def _meta_request(core: BrokerCore, meta: MetaGroup, node: str, request: Request) -> None:
+def _meta_request(
+    meta: MetaGroup,
+    request: Request,
+    settle: Callable[[ResponseStatus, bytes], None],
+    undecided: Callable[[], None],
+) -> None:
     kind = api.answer_kind(request.subject)
 
-    def respond(outcome: Decided | ApiError) -> None:
+    def respond(outcome: Decided | ApiError | None) -> None:
+        if outcome is None:
+            undecided()
+            return
         if isinstance(outcome, ApiError):
             status, payload = ResponseStatus.ANSWER, api_answers.error_answer(kind, outcome)
         elif kind == "stream_delete":
@@ -188,7 +229,7 @@ def _meta_request(core: BrokerCore, meta: MetaGroup, node: str, request: Request
                 ResponseStatus.CONTINUE,
                 continue_payload(outcome.assignment.group, outcome.version),
             )
-        core.post(node, Frame.RESPONSE, encode_response(request.number, status, payload))
+        settle(status, payload)
 
     try:
         call = api.parse_api(request.subject, request.payload)

@@ -96,11 +96,11 @@ class ConsumerState:
         """Is `subject` one that the consumer's filters let through?"""
         return self._wanted is None or self._wanted(subject)
 
-    def wants(self, seq: int, subject: str) -> bool:
+    def wants(self, seq: int, subject: bytes) -> bool:
         """Will the message still be delivered, or does it wait for its acknowledgement (interest retention)?"""
         if seq in self.pending:
             return True
-        return seq >= self.next_sseq and self.matches(subject.encode())
+        return seq >= self.next_sseq and self.matches(subject)
 
     # ---- changing -------------------------------------------------------------------------------------------------
 

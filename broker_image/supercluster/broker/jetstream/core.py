@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from supercluster.broker.jetstream import api_routing, frames
+from supercluster.broker.jetstream.answer_book import AnswerBook
 from supercluster.broker.jetstream.frames import Body, Frame, Leadership
 from supercluster.broker.jetstream.group import Group
 from supercluster.broker.jetstream.ingest import HeldCapture, Ingest
@@ -108,8 +109,15 @@ class BrokerCore:
             wait_ms=settings.window_wait_ms,
         )
         self.requests = Requests(
-            network, self.post, self.leader_of, self._peer_names, api_routing.unavailable
+            network,
+            self.post,
+            self.leader_of,
+            self._peer_names,
+            api_routing.unavailable,
+            api_routing.done_before,
+            first_number=(store.process_count << 32) + 1,
         )
+        self.answers = AnswerBook()
         self.life = GroupLife(self)
         self.life.open_registered()
 
@@ -151,6 +159,10 @@ class BrokerCore:
         if groups or self.map_index == 0:
             self.life.follow_map(groups)
             self.ingest.set_map(list(self.meta.state.streams.values()), self.invalidate_captures)
+            present = {found.group for found in self.meta.state.streams.values()}
+            gone = [group for group in groups if group not in present]
+            if gone:
+                self.requests.groups_gone(gone, api_routing.not_there)
         self.map_index = self.meta.applied_index
         leader = self.leader_of(META_GROUP)
         if leader is not None and leader != self.node:
@@ -350,6 +362,7 @@ class BrokerCore:
         """A broker is lost: wake the groups shared with it (SF-7), and believe in none of its leaderships."""
         self.peers.pop(node, None)
         self._map_index_of.pop(node, None)
+        self.answers.forget_node(node)
         now_ms = self.clock.monotonic_ms()
         for group in self.groups.values():
             self._wake(group, node, now_ms)

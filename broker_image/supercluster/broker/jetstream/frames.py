@@ -198,6 +198,8 @@ class ResponseStatus(IntEnum):
     """Ask the leader; the payload is a hint of who that is."""
     CONTINUE = 3
     """Ask the leader of the group in the payload, which names the configuration version to wait for."""
+    UNDECIDED = 4
+    """The leader fell while it was carrying it out: ask the next one."""
 
 
 def encode_response(number: int, status: int, payload: bytes) -> Body:

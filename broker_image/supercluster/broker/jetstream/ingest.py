@@ -157,7 +157,9 @@ class Ingest:
         forward = Forward(
             window.session, block.first_number, window.confirmed, window.config_version, block.data
         )
-        return self._post(leader, Frame.FORWARD, encode_forward(window.group, forward, early=block.early))
+        return self._post(
+            leader, Frame.FORWARD, encode_forward(window.group, forward, early=bool(block.early))
+        )
 
     def flush(self, now_ms: int) -> None:
         """Forward what was taken in this turn."""
@@ -232,7 +234,9 @@ class Ingest:
             if target is window or target is None:
                 # The map here is older than the leader's, or nobody captures the subject any more.
                 self._refuse(
-                    window, [(reply, publisher)], f"stream {window.stream} has no subject {subject.decode()}"
+                    window,
+                    [(reply, publisher)],
+                    f"stream {window.stream} has no subject {subject.decode('utf-8', 'replace')}",
                 )
             elif not target.take(publisher, subject, reply, header, payload):
                 self._refuse(

@@ -11,7 +11,7 @@ refuse when full, is taken as a whole: no work per message.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -47,6 +47,9 @@ NO_RESOURCES = 10047
 STREAM_SEALED = 10109
 ROLLUP_REFUSED = 10111
 BAD_EXPECTATION = 10003
+
+# Sequences have 64 bits; a longer number in a header is none.
+SEQUENCE_DIGITS_MAX = 20
 
 # How many stale keys the pending maps may hold before they are swept: a sweep costs as much as it finds.
 PENDING_SLACK = 1024
@@ -108,6 +111,10 @@ class Judge:
         self._pending_subjects: dict[bytes, int] = {}
         # Blocks that were taken as a whole: looked into only when somebody asks for a subject's last sequence.
         self._pending_blocks: deque[tuple[int, Block]] = deque()
+        # (sequence, subject, logical bytes) of what is stored and not applied, while a full stream refuses.
+        self._pending_sizes: deque[tuple[int, bytes, int]] = deque()
+        self._pending_counts: Counter[bytes] = Counter()
+        self._pending_logical = 0
         self._pending_bytes: dict[int, int] = {}
         self._pending_bytes_total = 0
         self._last_id = state.last_message_id
@@ -132,6 +139,7 @@ class Judge:
             for seq in range(entry.first_seq, entry.first_seq + entry.count):
                 message = decoded.message(seq)
                 self._note(message.subject, message.header, seq)
+                self._note_size(message.subject, message.header, message.payload, seq)
             self.next_seq = entry.first_seq + entry.count
         self.appended(entry, len(entry.record))
 
@@ -149,6 +157,13 @@ class Judge:
         blocks = self._pending_blocks
         while blocks and blocks[0][0] + blocks[0][1].count - 1 <= committed:
             blocks.popleft()
+        sizes = self._pending_sizes
+        while sizes and sizes[0][0] <= committed:
+            _, subject, size = sizes.popleft()
+            self._pending_logical -= size
+            self._pending_counts[subject] -= 1
+            if not self._pending_counts[subject]:
+                del self._pending_counts[subject]
         for pending in (self._pending_ids, self._pending_subjects):
             if len(pending) > PENDING_SLACK + 2 * (self.next_seq - committed):
                 for key in [key for key, seq in pending.items() if seq <= committed]:
@@ -160,6 +175,13 @@ class Judge:
         self._last_id = message_id or b""
         if message_id:
             self._pending_ids[message_id] = seq
+
+    def _note_size(self, subject: bytes, header: bytes, payload: bytes, seq: int) -> None:
+        """What a stream that refuses when full has to count before it is applied."""
+        size = logical_bytes(subject, header, payload)
+        self._pending_sizes.append((seq, subject, size))
+        self._pending_counts[subject] += 1
+        self._pending_logical += size
 
     @property
     def unapplied_bytes(self) -> int:
@@ -247,6 +269,8 @@ class Judge:
             found = self._judge_one(subject, header, payload, seq, now_ns, room=room)
             if found is None:
                 self._note(subject, header, seq)
+                if self._config.discard == "new":
+                    self._note_size(subject, header, payload, seq)
                 seq += 1
             else:
                 exceptions.append(replace(found, offset=offset))
@@ -300,7 +324,7 @@ class Judge:
             expected = header_value(header, name)
             if expected is None:
                 continue
-            if not expected.isdigit():
+            if not expected.isdigit() or len(expected) > SEQUENCE_DIGITS_MAX:
                 return Exceptional(0, Verdict.REFUSED, BAD_EXPECTATION)
             if actual < 0:
                 actual = self._last_of_subject(subject)
@@ -326,12 +350,10 @@ class Judge:
             return Exceptional(0, Verdict.REFUSED, STREAM_FULL, FULL_MESSAGES)
         if config.max_bytes > 0:
             size = logical_bytes(subject, header, payload)
-            if state.bytes + self._pending_bytes_total + size > config.max_bytes:
+            if state.bytes + self._pending_logical + size > config.max_bytes:
                 return Exceptional(0, Verdict.REFUSED, STREAM_FULL, FULL_BYTES)
         if config.max_msgs_per_subject > 0 and config.discard_new_per_subject:
-            held = state.subjects.count(subject) + (
-                1 if self._last_of_subject(subject) > state.last_seq else 0
-            )
+            held = state.subjects.count(subject) + self._pending_counts[subject]
             if held >= config.max_msgs_per_subject:
                 return Exceptional(0, Verdict.REFUSED, STREAM_FULL, FULL_SUBJECT)
         return None

@@ -75,7 +75,8 @@ class Decided:
     version: int
 
 
-Respond = Callable[[Decided | ApiError], None]
+Respond = Callable[[Decided | ApiError | None], None]
+"""Answers a request; None: this leader fell, the next one has to be asked."""
 
 
 @dataclass(slots=True)
@@ -98,6 +99,10 @@ class StreamRequest:
     name: str
     config: StreamConfig | None
     respond: Respond
+
+
+class _NotAppendedError(Exception):
+    """Raft did not take an entry: this replica hands over, or its disk has no room."""
 
 
 class MetaGroup(Group):
@@ -156,9 +161,9 @@ class MetaGroup(Group):
         requests, self._requests = self._requests, deque()
         waiting, self._waiting = self._waiting, []
         for request in requests:
-            request.respond(errors.error(10008))
+            request.respond(None)
         for found in waiting:
-            found.respond(errors.error(10008))
+            found.respond(None)
 
     def request(self, request: StreamRequest) -> None:
         """Queue a request for the next turn. The caller knows that this replica serves."""
@@ -172,19 +177,24 @@ class MetaGroup(Group):
         for node, (cluster, incarnation) in sorted(self.host.brokers_in_contact().items()):
             record = self._end.brokers.get(node)
             if record is None or record.incarnation != incarnation or record.cluster != cluster:
-                self._propose(put_broker(node, cluster, incarnation))
+                try:
+                    self._propose(put_broker(node, cluster, incarnation))
+                except _NotAppendedError:
+                    break
         while self._requests:
             request = self._requests.popleft()
             try:
                 self._decide(request, now_ms)
             except ApiError as refused:
                 request.respond(refused)
+            except _NotAppendedError:
+                request.respond(None)
         self.check_members(now_ms)
 
     def _propose(self, body: bytes) -> Entry:
         entry = self.raft.propose(b"".join(section(Section.META, [body])), time_ns=self.leader_time_ns())
         if entry is None:
-            raise errors.error(10008)
+            raise _NotAppendedError
         assert self._end is not None
         self._end.apply(entry)
         return entry

@@ -2,7 +2,8 @@
 
 A request goes to the leader of the meta group or of its stream. The answer comes back to this broker and is published
 from here, so that the client's own subscription is sure to be known. A request whose leader changes is sent again to
-the next one, until its time is over: then the client gets NATS's error for an API that is not there now.
+the next one, until its time is over: then the client gets NATS's error for an API that is not there now. One that a
+leader may have carried out before it fell is understood by its outcome: "not found" then says that a deletion is done.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from itertools import count
 from supercluster.broker.jetstream.frames import Frame, Request, ResponseStatus, encode_request, encode_texts
 from supercluster.broker.jetstream.ingest import Post
 from supercluster.broker.ports import ClientInfo, Network
+from supercluster.broker.protocol.headers import NO_RESPONDERS
 
 REQUEST_WAIT_MS = 5000
 # A request that got no answer is repeated after this: frames are lost with links.
 REQUEST_RETRY_MS = 1000
 ASK_LEADER_MS = 200
 REQUESTS_MAX = 16384
+PULL_PREFIX = b"$JS.API.CONSUMER.MSG.NEXT."
 
 _U64 = struct.Struct("<Q")
 
@@ -34,6 +37,10 @@ class Pending:
     next_try_ms: int
     on_answer: Callable[[bytes | None], None] | None = None
     """For requests that this broker makes by itself: gets the answer, None when there was none in time."""
+    sent: bool = False
+    """A leader has it and did not say anything yet."""
+    perhaps_done: bool = False
+    """An earlier leader may have carried it out."""
 
 
 class Requests:
@@ -46,13 +53,19 @@ class Requests:
         leader_of: Callable[[str], str | None],
         peers: Callable[[], list[str]],
         unavailable: Callable[[bytes], bytes],
+        done_before: Callable[[bytes, bytes], bytes] = lambda subject, answer: answer,
+        *,
+        first_number: int = 1,
     ) -> None:
+        """`done_before(subject, answer)` words the answer of a request that an earlier leader may have carried out.
+        `first_number` is above all numbers of this broker's earlier processes."""
         self._network = network
         self._post = post
         self._leader_of = leader_of
         self._peers = peers
         self._unavailable = unavailable
-        self._numbers = count(1)
+        self._done_before = done_before
+        self._numbers = count(first_number)
         self._pending: dict[int, Pending] = {}
 
     def __len__(self) -> int:
@@ -83,6 +96,8 @@ class Requests:
         leader = self._leader_of(pending.request.group)
         if leader is not None and self._post(leader, Frame.REQUEST, encode_request(pending.request)):
             pending.next_try_ms = now_ms + REQUEST_RETRY_MS
+            pending.perhaps_done |= pending.sent
+            pending.sent = True
             return
         pending.next_try_ms = now_ms + ASK_LEADER_MS
         for peer in self._peers():
@@ -93,7 +108,9 @@ class Requests:
         pending = self._pending.get(number)
         if pending is None:
             return
-        if status is ResponseStatus.NOT_LEADER:
+        if status in (ResponseStatus.NOT_LEADER, ResponseStatus.UNDECIDED):
+            pending.sent = False
+            pending.perhaps_done |= status is ResponseStatus.UNDECIDED
             pending.next_try_ms = now_ms + ASK_LEADER_MS
         elif status is ResponseStatus.CONTINUE:
             # The meta group decided; the stream's leader answers once it is at that version.
@@ -111,20 +128,30 @@ class Requests:
                 old.payload,
             )
             pending.request = request
+            pending.sent = pending.perhaps_done = False
             self._pending[request.number] = pending
             self._try(pending, now_ms)
         else:
             del self._pending[number]
+            if pending.perhaps_done and status is ResponseStatus.ANSWER:
+                payload = self._done_before(pending.request.subject, payload)
             if pending.on_answer is not None:
                 pending.on_answer(payload)
-            elif status is ResponseStatus.ANSWER and pending.request.reply:
-                self._network.publish(pending.request.info.account, pending.request.reply, b"", b"", payload)
+            elif status is ResponseStatus.ANSWER:
+                publish_answer(self._network, pending.request, payload)
 
     def leader_serves(self, group: str, now_ms: int) -> None:
         """Send again what waits for this group's leader."""
         for pending in list(self._pending.values()):
             if pending.request.group == group:
                 self._try(pending, now_ms)
+
+    def groups_gone(self, groups: list[str], answer: Callable[[bytes], bytes]) -> None:
+        """Streams were deleted: who asks about them hears it now. `answer` words it, by the request's subject."""
+        gone = frozenset(groups)
+        for number, pending in list(self._pending.items()):
+            if pending.request.group in gone:
+                self.response(number, ResponseStatus.ANSWER, answer(pending.request.subject), 0)
 
     def tick(self, now_ms: int) -> None:
         """Repeat what is overdue, give up what took too long."""
@@ -139,14 +166,23 @@ class Requests:
         request = pending.request
         if pending.on_answer is not None:
             pending.on_answer(None)
-        elif request.reply:
-            self._network.publish(
-                request.info.account, request.reply, b"", b"", self._unavailable(request.subject)
-            )
+        else:
+            publish_answer(self._network, request, self._unavailable(request.subject))
 
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do."""
         return min((min(p.next_try_ms, p.give_up_ms) for p in self._pending.values()), default=None)
+
+
+def publish_answer(network: Network, request: Request, payload: bytes) -> None:
+    """Publish an answer to the client that asked. A pull is answered by messages: a refusal of it is a status, for an
+    answer in JSON would be taken for one of them."""
+    if not request.reply:
+        return
+    header = b""
+    if request.subject.startswith(PULL_PREFIX):
+        header, payload = NO_RESPONDERS, b""
+    network.publish(request.info.account, request.reply, b"", header, payload)
 
 
 def continue_payload(group: str, version: int) -> bytes:

@@ -17,7 +17,6 @@ from typing import Any
 from supercluster.broker.jetstream.config import ConsumerConfig, StreamConfig
 from supercluster.broker.jetstream.consumer_state import ConsumerState
 from supercluster.broker.jetstream.messages import (
-    HEADER_OVERHEAD_BYTES,
     MESSAGE_OVERHEAD_BYTES,
     DecodedEntry,
     Message,
@@ -133,16 +132,21 @@ class StreamState:
         else:
             self.bytes += sum(block.lengths) + stored * MESSAGE_OVERHEAD_BYTES
             self.subjects.add_many(block.subjects(), next_seq)
-            if self.message_ids or self.last_message_id:
-                self.last_message_id = b""
-        if self.messages == 0:
-            self.first_seq = next_seq
-            self.first_time_ns = time_ns
-        self.messages += stored
-        self.last_seq = next_seq + stored - 1
-        self.last_time_ns = time_ns
+            self.last_message_id = b""
+            self._stored(next_seq, stored, time_ns)
+        if self.config.retention == "interest":
+            self._remove_unwanted(next_seq, next_seq + stored - 1)
         self._enforce_limits()
         return next_seq + stored
+
+    def _stored(self, seq: int, count: int, time_ns: int) -> None:
+        """`count` messages are there from `seq` on."""
+        if self.messages == 0:
+            self.first_seq = seq
+            self.first_time_ns = time_ns
+        self.messages += count
+        self.last_seq = seq + count - 1
+        self.last_time_ns = time_ns
 
     def _store_with_headers(self, block: Block, run: VerdictRun, time_ns: int) -> None:
         parts = block.parts()
@@ -152,10 +156,8 @@ class StreamState:
             if offset in left_out:
                 continue
             subject, header, payload = parts[3 * offset : 3 * offset + 3]
-            self.bytes += MESSAGE_OVERHEAD_BYTES + len(subject) + len(header) + len(payload)
             self.last_message_id = b""
             if header:
-                self.bytes += HEADER_OVERHEAD_BYTES
                 message_id = header_value(header, MSG_ID)
                 if message_id:
                     self.message_ids[message_id] = (seq, time_ns)
@@ -163,7 +165,9 @@ class StreamState:
                 rollup = header_value(header, ROLLUP)
                 if rollup:
                     self._roll_up(rollup, subject, seq)
+            self.bytes += logical_bytes(subject, header, payload)
             self.subjects.add(subject, seq)
+            self._stored(seq, 1, time_ns)
             seq += 1
 
     def _roll_up(self, how: bytes, subject: bytes, seq: int) -> None:
@@ -171,7 +175,7 @@ class StreamState:
         if how == b"all":
             self._remove_up_to(seq - 1)
         else:
-            self._remove_matching(subject.decode(), seq - 1, keep=0)
+            self._remove_where(subject.__eq__, self.subjects.count(subject), seq - 1)
 
     def _forget_message_ids(self, now_ns: int) -> None:
         """Drop message ids older than the duplicate window, by leader time."""
@@ -265,7 +269,7 @@ class StreamState:
     def _delete_consumer(self, name: str) -> bool:
         gone = self.consumers.pop(name, None)
         if gone is not None and self.config.retention == "interest":
-            self._remove_without_interest()
+            self._remove_unwanted(self.first_seq, self.last_seq)
         return gone is not None
 
     def _apply_consumer_ops(self, name: str, ops: bytes) -> None:
@@ -284,12 +288,12 @@ class StreamState:
         message = self.message(seq)
         if message is None:
             return False
-        subject = message.subject.decode()
-        return any(consumer.wants(seq, subject) for consumer in self.consumers.values())
+        return any(consumer.wants(seq, message.subject) for consumer in self.consumers.values())
 
-    def _remove_without_interest(self) -> None:
-        for seq in range(self.first_seq, self.last_seq + 1):
-            if seq not in self.deleted and not self._wanted(seq):
+    def _remove_unwanted(self, first: int, last: int) -> None:
+        """Interest retention: what no consumer waits for does not stay."""
+        for seq in range(max(first, self.first_seq), last + 1):
+            if self.has(seq) and not self._wanted(seq):
                 self.remove(seq)
 
     # ---- removing -------------------------------------------------------------------------------------------------
@@ -379,10 +383,15 @@ class StreamState:
 
     def _remove_matching(self, pattern: str, last: int, keep: int) -> int:
         """Remove messages whose subject matches, up to sequence `last`, but leave the newest `keep` of them."""
-        wanted = self.subjects.total(pattern) - keep
+        raw = pattern.encode()
+        return self._remove_where(
+            lambda subject: matches(subject, raw), self.subjects.total(pattern) - keep, last
+        )
+
+    def _remove_where(self, fits: Callable[[bytes], bool], wanted: int, last: int) -> int:
+        """Remove the oldest `wanted` messages whose subject fits, up to sequence `last`."""
         removed = 0
         seq = self.first_seq
-        raw = pattern.encode()
         while removed < wanted and seq <= min(last, self.last_seq):
             decoded = self.reader.entry_of(seq)
             if decoded is None:
@@ -391,7 +400,7 @@ class StreamState:
             for message in _messages_of(decoded, seq):
                 if message.seq > last or removed >= wanted:
                     break
-                if self.has(message.seq) and matches(message.subject, raw):
+                if self.has(message.seq) and fits(message.subject):
                     removed += self.remove(message.seq)
             seq = decoded.first_seq + decoded.count
         return removed

@@ -124,7 +124,7 @@ class StreamGroup(Group):
         self._pump: dict[str, None] = {}
         self._held_back: dict[str, None] = {}
         self._held_back_until_ms = 0
-        self._version_waits: list[tuple[int, Callable[[], None]]] = []
+        self._version_waits: list[tuple[int, Callable[[], None], Callable[[], None]]] = []
         self._expiry_check_ms = 0
         self._config_sent = 0
         self._head_seq = 0
@@ -199,9 +199,11 @@ class StreamGroup(Group):
         self._verdicts.clear()
         self._pump.clear()
         self._held_back.clear()
-        self._version_waits.clear()
         commands, self._commands = self._commands, deque()
         waiting, self._waiting = self._waiting, deque()
+        waits, self._version_waits = self._version_waits, []
+        for _, _, retry in waits:
+            retry()
         for command in commands:
             command.done(None)
         for _, dones, _ in waiting:
@@ -263,7 +265,12 @@ class StreamGroup(Group):
         """An API request about this stream. `retry` tells the asker to ask the next leader."""
         version = int(request.header) if request.header.isdigit() else 0
         if version > self.state.config_version:
-            self._version_waits.append((version, lambda: stream_api.handle(self, request, respond, retry)))
+            if len(self._version_waits) >= COMMANDS_MAX:
+                retry()
+                return
+            self._version_waits.append(
+                (version, lambda: stream_api.handle(self, request, respond, retry), retry)
+            )
             return
         stream_api.handle(self, request, respond, retry)
 
@@ -478,7 +485,7 @@ class StreamGroup(Group):
 
     def _wait_for_versions(self) -> None:
         if self._version_waits:
-            ready = [run for version, run in self._version_waits if version <= self.state.config_version]
+            ready = [run for version, run, _ in self._version_waits if version <= self.state.config_version]
             self._version_waits = [
                 item for item in self._version_waits if item[0] > self.state.config_version
             ]

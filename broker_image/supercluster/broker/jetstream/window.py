@@ -57,8 +57,8 @@ class WindowBlock:
     publishers: list[Publisher]
     size_bytes: int
     taken_ms: int
-    early: bool = False
-    """Some of it wants an answer when the leader has appended it (RP-5)."""
+    early: frozenset[int] = frozenset()
+    """Offsets of those that want an answer when the leader has appended them (RP-5)."""
 
     @property
     def last_number(self) -> int:
@@ -120,7 +120,7 @@ class Window:
         self._parts: list[bytes] = []
         self._replies: list[bytes] = []
         self._publishers: list[Publisher] = []
-        self._early = False
+        self._early: list[int] = []
         self._new_bytes = 0
         self._blocks: deque[WindowBlock] = deque()
         self._paused: dict[int, Publisher] = {}
@@ -137,14 +137,17 @@ class Window:
             self._paused[id(publisher)] = publisher
             publisher.pause(self.stream)
             return False
+        policy = self.ack_policy
         if header and reply:
-            policy = header_value(header, ACK_POLICY_HEADER)
-            if policy == b"none":
+            asked = header_value(header, ACK_POLICY_HEADER)
+            if asked == b"none":
                 reply = b""
-            elif policy == b"append":
-                self._early = True
+            elif asked:
+                policy = "append" if asked == b"append" else "commit"
         if self.ack_policy == "none":
             reply = b""
+        elif reply and policy == "append":
+            self._early.append(len(self._replies))
         size = len(subject) + len(header) + len(payload) + 64
         self._size_bytes += size
         self._new_bytes += size
@@ -182,7 +185,7 @@ class Window:
                 self._publishers[start:end],
                 size,
                 now_ms,
-                self._early or self.ack_policy == "append",
+                frozenset(at - start for at in self._early if start <= at < end),
             )
             self._next_number += block.count
             self._new_bytes -= size
@@ -190,7 +193,7 @@ class Window:
             sealed.append(block)
             start = end
         if sealed:
-            self._parts, self._replies, self._publishers, self._early = [], [], [], False
+            self._parts, self._replies, self._publishers, self._early = [], [], [], []
             self._new_bytes = 0
             if self._retry_at_ms is None:
                 self._retry_at_ms = now_ms + self._retry_ms
@@ -318,20 +321,12 @@ class Window:
             late = [
                 (block.replies[at], seq + at - start)
                 for at in range(start, start + skipped)
-                if block.replies[at] and not self._answered_early(block, at)
+                if block.replies[at] and at not in block.early
             ]
             outcome.acks += late
             start, seq = start + skipped, seq + skipped
         replies = block.replies if (start == 0 and end == block.count) else block.replies[start:end]
         outcome.acks += [(reply, at) for at, reply in enumerate(replies, seq) if reply]
-
-    def _answered_early(self, block: WindowBlock, at: int) -> bool:
-        """Was message `at` of an early block answered when the leader appended it?"""
-        if not block.early:
-            return False
-        header = decode_block(block.data).parts()[3 * at + 1]
-        policy = header_value(header, ACK_POLICY_HEADER) if header else None
-        return (policy or self.ack_policy.encode()) == b"append"
 
     def _settle_each(
         self,
@@ -351,7 +346,7 @@ class Window:
                 continue  # Given up: nobody waits for it any more.
             reply, publisher = block.replies[at], block.publishers[at]
             if item is None:
-                if reply and not (number <= self._early_acked and self._answered_early(block, at)):
+                if reply and not (number <= self._early_acked and at in block.early):
                     outcome.acks.append((reply, seq))
                 seq += 1
             elif item.verdict == Verdict.DUPLICATE:
@@ -375,16 +370,11 @@ class Window:
         if run.count <= 0:
             return outcome
         for block in self._blocks:
-            if (
-                not block.early
-                or block.last_number < run.first_number
-                or block.first_number > run.last_number
-            ):
-                continue
-            for at in range(block.count):
+            if block.first_number > run.last_number:
+                break
+            for at in sorted(block.early):
                 number = block.first_number + at
-                inside = run.first_number <= number <= run.last_number
-                if inside and block.replies[at] and self._answered_early(block, at):
+                if run.first_number <= number <= run.last_number and block.replies[at]:
                     outcome.acks.append((block.replies[at], run.first_seq + number - run.first_number))
         self._early_acked = max(self._early_acked, run.last_number)
         return outcome
@@ -402,7 +392,7 @@ class Window:
         given_up: list[tuple[bytes, Publisher]] = []
         for block in self._blocks:
             if block.publishers and now_ms - block.taken_ms >= self._wait_ms:
-                given_up += zip(block.replies, block.publishers, strict=True)
+                given_up += self._unanswered(block)
                 self._void(block)
         self.refused_total += len(given_up)
         if given_up and self._paused:
@@ -411,7 +401,17 @@ class Window:
                 publisher.resume(self.stream)
         return given_up
 
+    def _unanswered(self, block: WindowBlock) -> list[tuple[bytes, Publisher]]:
+        """(reply, publisher) of those that nothing was said to yet."""
+        first = max(0, self.confirmed + 1 - block.first_number)
+        return [
+            (block.replies[at], block.publishers[at])
+            for at in range(first, len(block.publishers))
+            if at not in block.early or block.first_number + at > self._early_acked
+        ]
+
     def _void(self, block: WindowBlock) -> None:
+        block.early = frozenset()
         block.data = encode_block([b""] * (3 * block.count))
         block.replies = [b""] * block.count
         block.publishers = []
@@ -421,7 +421,7 @@ class Window:
     def close(self) -> list[tuple[bytes, Publisher]]:
         """The stream was deleted: everything is freed; (reply, publisher) of what was not confirmed."""
         self.seal(0)
-        left = [pair for block in self._blocks for pair in zip(block.replies, block.publishers, strict=False)]
+        left = [pair for block in self._blocks for pair in self._unanswered(block)]
         self._blocks.clear()
         self._size_bytes = 0
         paused, self._paused = self._paused, {}

@@ -73,7 +73,10 @@ async def test_filters_start_positions_and_ephemeral_consumers(fleet: Fleet) -> 
         "two": (ConsumerConfig(filter_subjects=["s.a.0", "s.c.>"]), [1, 3, 6, 7, 9, 12]),
         "last": (ConsumerConfig(deliver_policy=DeliverPolicy.LAST), [12]),
         "from": (ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=11), [11, 12]),
-        "each": (ConsumerConfig(deliver_policy=DeliverPolicy.LAST_PER_SUBJECT), [7, 8, 9, 10, 11, 12]),
+        "each": (
+            ConsumerConfig(deliver_policy=DeliverPolicy.LAST_PER_SUBJECT, filter_subject="s.>"),
+            [7, 8, 9, 10, 11, 12],
+        ),
     }
     for name, (config, expected) in wanted.items():
         config.ack_policy = AckPolicy.EXPLICIT

@@ -15,6 +15,7 @@ from supercluster.broker.jetstream.meta_group import META_GROUP, Decided, MetaGr
 from supercluster.broker.jetstream.requests import continue_payload, publish_answer
 from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.ports import ClientInfo
+from supercluster.broker.raft.errors import DiskError
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.core import BrokerCore
@@ -203,7 +204,11 @@ def answer(core: BrokerCore, node: str, request: Request, now_ms: int) -> None:
     elif known is Known.UNDER_WAY:
         return
     elif isinstance(group, StreamGroup):
-        group.request(request, respond, undecided)
+        try:
+            group.request(request, respond, undecided)
+        except DiskError as error:
+            group.fail(error)
+            undecided()
     elif isinstance(group, MetaGroup):
         _meta_request(group, request, settle, undecided)
 

@@ -26,6 +26,8 @@ APPLY_BYTES_MAX = 4 * 1024 * 1024
 ROUNDS_MAX = 16
 # How often a leader looks whether members changed their identity and learners have caught up.
 MEMBERS_CHECK_MS = 500
+# The log keeps what a follower lacks for this long after it was last heard.
+HEAD_PATIENCE_MS = 5000
 
 
 class GroupHost(Protocol):
@@ -70,6 +72,7 @@ class Group(ABC):
         self.serves = False
         self._doubtful = raft.doubtful
         self._head_is_due = True
+        self._head_waits = False
         self._members_check_ms = 0
         self._joiners: dict[str, str] = {}
 
@@ -245,13 +248,16 @@ class Group(ABC):
         emptied state at the new base instead."""
         self._head_is_due = False
         if self.raft.role is Role.LEADER:
-            # A follower that is catching up from there would have to start anew.
-            slowest = min(
-                (p.match for p in self.raft.progress.values() if p.match), default=self.applied_index
-            )
+            # A follower that is catching up from there would have to start anew; one that is away may, for it might
+            # stay away until the disk is full.
+            since_ms = self.host.clock.monotonic_ms() - HEAD_PATIENCE_MS
+            waited_for = [p.match for p in self.raft.progress.values() if p.match and p.heard_ms > since_ms]
+            slowest = min(waited_for, default=self.applied_index)
         else:
             slowest = self.applied_index
-        keep = min(self.keep_from_index(), slowest + 1, self.applied_index + 1)
+        free = min(self.keep_from_index(), self.applied_index + 1)
+        keep = min(free, slowest + 1)
+        self._head_waits = keep < free
         if self.log.can_drop_head(keep):
             # First a checkpoint that needs nothing of what goes: recovery starts from it.
             self.log.save_checkpoint(self.applied_index, self._snapshot())

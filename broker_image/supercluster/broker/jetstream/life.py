@@ -207,7 +207,13 @@ class GroupLife:
         raft = self._raft(opened, member, membership)
         group = StreamGroup(assignment, member, opened.log, raft, core)
         core.groups[group_id] = group
-        group.recover(opened.commit_index)
+        try:
+            group.recover(opened.commit_index)
+        except DiskError as error:
+            group.fail(error)
+        if not raft.membership.is_voter(member):
+            # The leader may have said long ago that it serves: do not wait for it to say so again.
+            self._joining[group_id] = core.clock.monotonic_ms() - JOIN_RETRY_MS
         core.touch(group_id)
 
     def _remove(self, group_id: str) -> None:

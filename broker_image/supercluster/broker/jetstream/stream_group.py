@@ -343,6 +343,8 @@ class StreamGroup(Group):
             if proposal.size > ENTRY_BYTES_MAX:
                 self._propose(proposal)
                 proposal = _Proposal()
+                if self.judge is not judge:
+                    break  # It was not appended, and judged anew: what waits is for the next turn.
         return proposal
 
     def _answer_forward(self, forward: Forward, answer: Answer, next_number: int) -> None:
@@ -531,7 +533,7 @@ class StreamGroup(Group):
     def tick(self, now_ms: int) -> bool:
         """Do what is due; True when a turn is needed."""
         due = super().tick(now_ms)
-        if self.state.first_seq != self._head_seq and now_ms >= self._head_check_ms:
+        if (self.state.first_seq != self._head_seq or self._head_waits) and now_ms >= self._head_check_ms:
             self._head_seq, self._head_check_ms = self.state.first_seq, now_ms + HEAD_CHECK_MS
             self._head_is_due = due = True
         if not self.serves:

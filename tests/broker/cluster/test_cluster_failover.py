@@ -97,8 +97,8 @@ def check(found: dict[int, bytes], plains: list[Plain], retrying: list[Retrying]
     assert sorted(found) == list(range(1, len(found) + 1))
     by_name: dict[str, list[int]] = {}
     for _, payload in sorted(found.items()):
-        name, _, number = payload.decode().rpartition(":")
-        by_name.setdefault(name, []).append(int(number))
+        name, _, count = payload.decode().rpartition(":")
+        by_name.setdefault(name, []).append(int(count))
     for publisher in plains:
         assert not publisher.errors, publisher.errors
         assert publisher.client.stats["reconnects"] == 0

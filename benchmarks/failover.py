@@ -27,6 +27,8 @@ BEFORE_SECONDS, AFTER_SECONDS = 4.0, 10.0
 TICK_SECONDS = 0.01
 REPEAT_SECONDS = 1.0
 SETTLE_SECONDS = 30.0
+QUIET_SECONDS = 5.0
+"""A stream that has not grown for so long will not get what is wanting."""
 PAYLOAD_BYTES = 128
 
 
@@ -43,6 +45,7 @@ class Load:
     last_answer: float = 0.0
     parser: MessageParser = field(default_factory=MessageParser)
     plain_errors: bytes = b""
+    plain_pongs: int = 0
 
     def offer(self, count: int, now: float) -> None:
         """Send the next `count` messages: odd ones plain, even ones to be answered."""
@@ -94,8 +97,18 @@ class Load:
             raise BenchError("the broker that was to stay up closed the plain publisher's connection")
         if b"PING\r\n" in data:
             self.plain.socket.sendall(b"PONG\r\n")
+        self.plain_pongs += data.count(b"PONG\r\n")
         if b"-ERR" in data:
             self.plain_errors += data
+
+    def finish(self, deadline: float) -> None:
+        """Make sure that the broker has read every plain message: what it has not read, nobody promised to keep."""
+        self.plain.socket.sendall(b"PING\r\n")
+        before = self.plain_pongs
+        while self.plain_pongs == before:
+            if time.monotonic() > deadline:
+                raise BenchError("the plain publisher's broker does not answer its last PING")
+            self.listen(TICK_SECONDS)
 
     @property
     def is_answered(self) -> bool:
@@ -137,6 +150,7 @@ def run_once(fleet: Fleet) -> tuple[float, int, int]:
         while not load.is_answered and time.monotonic() < deadline:
             load.repeat(time.monotonic())
             load.listen(TICK_SECONDS)
+        load.finish(deadline)
     return load.stall_seconds, *count(fleet, leader, load)
 
 
@@ -148,9 +162,11 @@ def count(fleet: Fleet, killed: str, load: Load) -> tuple[int, int]:
     deadline = time.monotonic() + SETTLE_SECONDS
     try:
         state = session.stream_state("F")
-        while state.messages < load.sent and time.monotonic() < deadline:
+        grew_at = time.monotonic()
+        while state.messages < load.sent and time.monotonic() < min(deadline, grew_at + QUIET_SECONDS):
             time.sleep(0.2)
-            state = session.stream_state("F")
+            before, state = state.messages, session.stream_state("F")
+            grew_at = time.monotonic() if state.messages > before else grew_at
         for records in read_range(session, "F", 1, state.last_sequence, patience_seconds=30):
             for record in records:
                 number = int(record[4][:12])

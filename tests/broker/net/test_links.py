@@ -88,6 +88,24 @@ async def test_frames_sent_at_link_up_arrive_on_both_sides(brokers: Any) -> None
         assert peer.client_url in {found.advertised_client_url for found in east}
 
 
+class Eager(Listener):
+    """Sends much at once when a link comes up, as a leader does to a follower that was away."""
+
+    def on_link_up(self, peer: PeerInfo) -> None:
+        self.up.append(peer)
+        for channel in (Channel.CONTROL, Channel.BULK):
+            self.process.router.send(peer.node, 50, [bytes(100_000)], channel)
+
+
+async def test_much_behind_the_greeting_does_not_break_the_link(brokers: Any) -> None:
+    east = await brokers.start(2, make_core=Eager)
+    for broker in east:
+        core = broker.core
+        await brokers.until(lambda core=core: len(core.frames) >= 2, "both frames")
+        assert [len(body) for _, _, body in core.frames] == [100_000, 100_000]
+        assert core.down == []
+
+
 async def test_large_frames_arrive_whole_and_in_order(brokers: Any) -> None:
     east = await brokers.start(2, make_core=Listener)
     bodies = [bytes([number]) * (number * 100_000) for number in range(30)]

@@ -104,6 +104,7 @@ async def test_verbose_answers_every_operation(brokers: Any) -> None:
         (b"PUB " + b"a" * 5000, b"-ERR 'Maximum Control Line Exceeded'\r\n"),
         (b"PUB a x\r\n", b"-ERR 'Parser Error'\r\n"),
         (b"CONNECT {\r\n", b"-ERR 'Parser Error'\r\n"),
+        (b"CONNECT " + b"[" * 4000 + b"\r\n", b"-ERR 'Parser Error'\r\n"),
     ],
 )
 async def test_bad_input_ends_only_the_connection_it_came_on(brokers: Any, said: bytes, error: bytes) -> None:

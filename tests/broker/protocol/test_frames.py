@@ -99,6 +99,22 @@ def test_a_reader_keeps_no_more_than_its_limit() -> None:
         reader.feed(b"".join(frames.frame(1, [bytes(100)])))
 
 
+def test_the_first_frame_of_a_read_may_raise_the_limit_for_the_next() -> None:
+    reader = FrameReader(frame_bytes_max=100)
+    both = b"".join(frames.frame(1, [b"hello"]) + frames.frame(2, [bytes(1000)]) + frames.frame(3, [b"x"]))
+    assert [(kind, bytes(body)) for kind, body in reader.feed(both[:-2])] == [(1, b"hello")]
+    reader.frame_bytes_max = 2000
+    assert [kind for kind, _ in reader.feed(b"")] == [2]
+    assert [(kind, bytes(body)) for kind, body in reader.feed(both[-2:])] == [(3, b"x")]
+
+
+def test_a_frame_above_the_limit_is_refused_behind_others_too() -> None:
+    reader = FrameReader(frame_bytes_max=100)
+    assert len(reader.feed(b"".join(frames.frame(1, [b"hello"]) + frames.frame(2, [bytes(1000)])))) == 1
+    with pytest.raises(FrameError):
+        reader.feed(b"more")
+
+
 def test_too_large_a_frame_is_not_written() -> None:
     with pytest.raises(FrameError):
         frames.frame(40, [bytes(frames.FRAME_BYTES_MAX)])

@@ -308,7 +308,7 @@ class ClientConnection(asyncio.Protocol):
     def _connect(self, raw: bytes) -> None:
         try:
             options = json.loads(raw)
-        except ValueError:
+        except (ValueError, RecursionError):
             options = None
         if not isinstance(options, dict):
             self.close(PARSER_ERROR)

@@ -105,21 +105,27 @@ class LinkConnection(asyncio.Protocol):
             return
         self.heard_ms = self.mesh.clock.monotonic_ms()
         self.in_bytes += len(data)
+        stranger = self.hello is None
         try:
-            for frame_type, body in self._reader.feed(data):
-                if self.hello is None:
-                    self._greeting(frame_type, body)
-                elif self.link is None:
-                    self._early.append((frame_type, body))
-                    if self._transport is not None:
-                        self._transport.pause_reading()
-                else:
-                    self.mesh.frame(self.link, frame_type, body)
-                if self.closed:
-                    return
+            self._take(data)
+            if stranger and self.hello is not None:
+                self._take(b"")  # What came in the same read as HELLO may be larger than HELLO may be.
         except FrameError as error:
             self.close(f"broken frame: {error}")
         self.mesh.turn.want()
+
+    def _take(self, data: bytes) -> None:
+        for frame_type, body in self._reader.feed(data):
+            if self.closed:
+                return
+            if self.hello is None:
+                self._greeting(frame_type, body)
+            elif self.link is None:
+                self._early.append((frame_type, body))
+                if self._transport is not None:
+                    self._transport.pause_reading()
+            else:
+                self.mesh.frame(self.link, frame_type, body)
 
     def _greeting(self, frame_type: int, body: memoryview) -> None:
         if frame_type == FrameType.REFUSED:

@@ -95,6 +95,9 @@ class FrameReader:
     def feed(self, data: bytes) -> list[tuple[int, memoryview]]:
         """Take the bytes of one read; return (type, body) of what is complete.
 
+        A frame above the limit ends the list when others stand before it: they may raise the limit, so whoever raises
+        it asks again with `feed(b"")`.
+
         Raises:
             FrameError: the stream can't be followed any further.
         """
@@ -113,6 +116,8 @@ class FrameReader:
         while end - pos >= 5:
             size, frame_type = _HEAD.unpack_from(data, pos)
             if not 1 <= size <= self.frame_bytes_max:
+                if frames:
+                    break
                 raise FrameError(f"frame size is {size}; 1 to {self.frame_bytes_max} are allowed")
             stop = pos + 4 + size
             if stop > end:

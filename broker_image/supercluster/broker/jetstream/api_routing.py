@@ -51,6 +51,12 @@ def not_there(subject: bytes) -> bytes:
     return api_answers.error_answer(api.answer_kind(subject), errors.error(10059))
 
 
+def successor(core: BrokerCore, request: Request) -> str | None:
+    """The group that has the stream now of whose group the request was: one that began anew."""
+    stream = api.stream_of(request.subject)
+    return _group_of(core, request.info.account, stream) if stream else None
+
+
 _DELETIONS = {"stream_delete": 10059, "consumer_delete": 10014, "stream_msg_delete": 10043}
 
 
@@ -282,6 +288,9 @@ def jsz(core: BrokerCore) -> dict[str, Any]:
             "map_is_fresh": core.map_is_fresh,
         },
         "streams": streams,
+        "windows": {
+            window.stream: window.unconfirmed for window in core.ingest.windows.values() if window.unconfirmed
+        },
         "requests_pending": len(core.requests),
         "publishes_given_up": core.ingest.given_up_total,
     }

@@ -162,7 +162,9 @@ class BrokerCore:
             present = {found.group for found in self.meta.state.streams.values()}
             gone = [group for group in groups if group not in present]
             if gone:
-                self.requests.groups_gone(gone, api_routing.not_there)
+                self.requests.groups_gone(
+                    gone, lambda request: api_routing.successor(self, request), api_routing.not_there
+                )
         self.map_index = self.meta.applied_index
         leader = self.leader_of(META_GROUP)
         if leader is not None and leader != self.node:
@@ -258,6 +260,11 @@ class BrokerCore:
             if group is not None:
                 group.join_requested(member)
                 self.touch(group_id)
+        elif frame == Frame.COPY_LOST:
+            group_id, _ = frames.decode_texts(body, 2)
+            if self.meta is not None and self.meta.serves:
+                self.meta.copy_lost(node, group_id, now_ms)
+                self.touch(META_GROUP)
         elif frame == Frame.BOOTSTRAP:
             self.life.bootstrap_received(bytes(body))
         else:

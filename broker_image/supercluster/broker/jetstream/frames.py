@@ -42,6 +42,7 @@ class Frame(IntEnum):
     BOOTSTRAP = 44
     JOIN = 45
     WHO_LEADS = 46
+    COPY_LOST = 47
 
 
 # ---- Raft: messages of all groups that share a pair of brokers travel in one frame (RP-3) ---------------------------
@@ -142,7 +143,7 @@ def decode_leadership(body: memoryview) -> Leadership:
 
 
 def encode_texts(*values: str) -> Body:
-    """NOT_LEADER (group, hint), WHO_LEADS (group), JOIN (group, member)."""
+    """NOT_LEADER (group, hint), WHO_LEADS (group), JOIN (group, member), COPY_LOST (group, member)."""
     return [b"".join(map(text, values))]
 
 

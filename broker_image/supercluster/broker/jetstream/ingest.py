@@ -114,7 +114,17 @@ class Ingest:
         for group in [group for group in self.windows if group not in present]:
             gone = self.windows.pop(group)
             self.dirty.discard(group)
+            self._move_on(gone)
             self._refuse(gone, gone.close(), f"stream {gone.stream} was deleted")
+
+    def _move_on(self, gone: Window) -> None:
+        """A stream that began anew has a group and a window of its own: it gets what the old window holds."""
+        for window in self.windows.values():
+            if (window.account, window.stream) == (gone.account, gone.stream):
+                for message in gone.withdraw():
+                    # There is room: the new window is empty and as large as the old one.
+                    window.take(*message)
+                return
 
     def capture(self, account: str, subject: bytes) -> Window | HeldCapture | None:
         """The window of the stream that has this subject."""

@@ -269,6 +269,14 @@ class GroupLife:
         if leader is not None and leader != self._core.node:
             self._core.post(leader, Frame.JOIN, frames.encode_texts(group.id, group.member))
 
+    def _tell_of_lost_copy(self, group: Group) -> None:
+        """A copy in memory went with its process. Where that was true of all copies, nobody leads: the meta group
+        has to begin the stream anew."""
+        leader = self._core.leader_of(META_GROUP)
+        in_memory = isinstance(group, StreamGroup) and group.assignment.config.storage == "memory"
+        if in_memory and leader is not None and not group.raft.membership.voters:
+            self._core.post(leader, Frame.COPY_LOST, frames.encode_texts(group.id, group.member))
+
     # ---- time -----------------------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
@@ -282,6 +290,7 @@ class GroupLife:
             elif now_ms - asked_ms >= JOIN_RETRY_MS:
                 self._joining[group_id] = now_ms
                 self._ask_to_join(group)
+                self._tell_of_lost_copy(group)
 
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do."""

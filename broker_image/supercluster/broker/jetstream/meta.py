@@ -94,6 +94,13 @@ class MetaState:
                 *key, present.group, config, entry.index, present.members, present.created_ns
             )
             return [present.group]
+        if what == "renew":
+            if present is None or present.group != op["group"]:
+                return []
+            self.streams[key] = Assignment(
+                *key, op["new_group"], present.config, entry.index, tuple(op["members"]), entry.time_ns
+            )
+            return [present.group, str(op["new_group"])]
         if what == "delete":
             if present is None or present.group != op["group"]:
                 return []
@@ -133,6 +140,12 @@ def put_stream(account: str, name: str, group: str, config: StreamConfig, member
     """The section body that creates a stream or changes its configuration."""
     op = {"op": "put", "account": account, "name": name, "group": group, "config": config.to_json()}
     return json.dumps({**op, "members": list(members)}).encode()
+
+
+def renew_stream(found: Assignment, new_group: str, members: tuple[str, ...]) -> bytes:
+    """The section body that begins a stream anew, with a group of its own, since every copy of it is gone."""
+    op = {"op": "renew", "account": found.account, "name": found.name, "group": found.group}
+    return json.dumps({**op, "new_group": new_group, "members": list(members)}).encode()
 
 
 def delete_stream(account: str, name: str, group: str) -> bytes:

@@ -23,9 +23,11 @@ from supercluster.broker.jetstream.meta import (
     delete_stream,
     put_broker,
     put_stream,
+    renew_stream,
 )
 from supercluster.broker.jetstream.sections import Section, section
 from supercluster.broker.ports import ClientInfo, StreamLog
+from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.config import ReadState
 from supercluster.broker.raft.entry import Entry
 from supercluster.broker.raft.node import Raft
@@ -37,6 +39,8 @@ META_GROUP = "meta"
 MAP_WAIT_MS = 2000
 # Requests that may wait for a turn; more are refused at once.
 REQUESTS_MAX = 1024
+# A broker that lost its copy says so every second; who has not said it for so long may have been given one again.
+LOST_REPORT_MS = 3000
 
 
 class MetaHost(GroupHost, Protocol):
@@ -120,6 +124,7 @@ class MetaGroup(Group):
         self._touched: list[str] = []
         self._changed = False
         self._read_target: int | None = None
+        self._lost: dict[str, dict[str, int]] = {}
 
     # ---- state machine --------------------------------------------------------------------------------------------
 
@@ -158,6 +163,7 @@ class MetaGroup(Group):
 
     def stop_serving(self) -> None:
         self._end = None
+        self._lost.clear()
         requests, self._requests = self._requests, deque()
         waiting, self._waiting = self._waiting, []
         for request in requests:
@@ -172,8 +178,44 @@ class MetaGroup(Group):
             return
         self._requests.append(request)
 
+    def copy_lost(self, node: str, group: str, now_ms: int) -> None:
+        """A broker says, again and again, that its copy of a stream in memory is gone."""
+        if len(self._lost) < REQUESTS_MAX or group in self._lost:
+            self._lost.setdefault(group, {})[node] = now_ms
+
+    def _renew_lost(self, now_ms: int) -> None:
+        """Begin a stream in memory anew when all of its members say that their copy is gone: only then there is
+        nothing left that could be lost by it, and nobody who could ever lead (SF-4)."""
+        assert self._end is not None
+        for group, reports in list(self._lost.items()):
+            found = self._end.by_group(group)
+            reports = {node: at for node, at in reports.items() if now_ms - at < LOST_REPORT_MS}
+            if found is None or found.config.storage != "memory" or not reports:
+                del self._lost[group]
+                continue
+            self._lost[group] = reports
+            nodes = [node_of(member) for member in found.members]
+            records = [
+                self._end.brokers[node] for node in nodes if node in reports and node in self._end.brokers
+            ]
+            if len(records) < len(nodes):
+                continue
+            token = self.host.new_token()
+            members = tuple(f"{r.node}@{r.incarnation}.{self.host.new_token()}" for r in records)
+            try:
+                self._propose(renew_stream(found, f"S.{found.account}.{found.name}.{token}", members))
+            except _NotAppendedError:
+                return
+            del self._lost[group]
+            self.host.event(
+                group,
+                "MemoryLost",
+                f"all copies of stream {found.name} were in memory and are gone: it begins anew",
+            )
+
     def propose_turn(self, now_ms: int) -> None:
         assert self._end is not None
+        self._renew_lost(now_ms)
         for node, (cluster, incarnation) in sorted(self.host.brokers_in_contact().items()):
             record = self._end.brokers.get(node)
             if record is None or record.incarnation != incarnation or record.cluster != cluster:

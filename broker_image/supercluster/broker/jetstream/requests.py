@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 from supercluster.broker.jetstream.frames import Frame, Request, ResponseStatus, encode_request, encode_texts
@@ -146,11 +146,23 @@ class Requests:
             if pending.request.group == group:
                 self._try(pending, now_ms)
 
-    def groups_gone(self, groups: list[str], answer: Callable[[bytes], bytes]) -> None:
-        """Streams were deleted: who asks about them hears it now. `answer` words it, by the request's subject."""
+    def groups_gone(
+        self,
+        groups: list[str],
+        successor: Callable[[Request], str | None],
+        answer: Callable[[bytes], bytes],
+    ) -> None:
+        """Groups are gone. Who asks about a deleted stream hears it now, in the words of `answer`; a stream that began
+        anew is asked at its next try."""
         gone = frozenset(groups)
         for number, pending in list(self._pending.items()):
-            if pending.request.group in gone:
+            if pending.request.group not in gone:
+                continue
+            group = successor(pending.request)
+            if group is not None:
+                pending.request = replace(pending.request, group=group)
+                pending.sent = pending.perhaps_done = False
+            else:
                 self.response(number, ResponseStatus.ANSWER, answer(pending.request.subject), 0)
 
     def tick(self, now_ms: int) -> None:

@@ -418,6 +418,22 @@ class Window:
         self._size_bytes -= block.size_bytes
         block.size_bytes = 0
 
+    def withdraw(self) -> list[tuple[Publisher, bytes, bytes, bytes, bytes]]:
+        """The stream begins anew: (publisher, subject, reply, header, payload) of all that nothing was said to yet,
+        in order, to be taken again by its new window."""
+        self.seal(0)
+        left: list[tuple[Publisher, bytes, bytes, bytes, bytes]] = []
+        for block in self._blocks:
+            parts = decode_block(block.data).parts()
+            for at in range(max(0, self.confirmed + 1 - block.first_number), len(block.publishers)):
+                if at in block.early and block.first_number + at <= self._early_acked:
+                    continue
+                subject, header, payload = parts[3 * at : 3 * at + 3]
+                left.append((block.publishers[at], subject, block.replies[at], header, payload))
+        self._blocks.clear()
+        self._size_bytes = 0
+        return left
+
     def close(self) -> list[tuple[bytes, Publisher]]:
         """The stream was deleted: everything is freed; (reply, publisher) of what was not confirmed."""
         self.seal(0)

@@ -55,8 +55,8 @@ demo: $(STAMP) ## The main job on the embedded control plane (KEEP=1 leaves it r
 e2e: $(STAMP) ## The end-to-end tests alone
 	$(PY) -m pytest tests -m 'e2e or spark'
 
-e2e-kind: $(STAMP) ## The same against a kind cluster (needs an engine, kind and kubectl)
-	$(PY) -m e2e.kind
+e2e-kind: $(STAMP) ## The demo on a kind cluster (needs an engine, kind, kubectl and helm; KEEP=1 leaves it)
+	$(PY) -m e2e.kind $(if $(KEEP),--keep)
 
 bench: $(STAMP) ## Benchmarks beside nats-server, as a table
 	$(PY) -m benchmarks.run

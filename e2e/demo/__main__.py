@@ -3,109 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import os
-import secrets
-import shutil
-import signal
 import sys
-import time
 from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.servers import FLEETS
-from e2e.demo import flights, ledger, run
 from e2e.demo.brokers import Brokers, DirectBrokers
+from e2e.demo.course import EXIT_CODES, Speaker, conduct
 from e2e.demo.plane import PlaneBrokers
-from tools.find_java import NoJavaError, find_java_home
-
-RUNS_KEPT = 3
-EXIT_DIFFERENT, EXIT_FAILED, EXIT_INTERRUPTED = 1, 2, 130
-
-
-class Speaker:
-    """Progress on standard output, with the seconds since the start."""
-
-    def __init__(self) -> None:
-        self._started = time.monotonic()
-
-    def __call__(self, text: str) -> None:
-        print(f"[{time.monotonic() - self._started:6.1f} s] {text}", flush=True)
-
-
-def make_directory(parent: Path) -> Path:
-    """A new folder for this run; the oldest of earlier runs that are not kept alive are removed."""
-    parent.mkdir(parents=True, exist_ok=True)
-    earlier = sorted(path for path in parent.iterdir() if path.is_dir())
-    for path in earlier[: max(0, len(earlier) - RUNS_KEPT + 1)]:
-        if not (path / "plane" / "ready.json").exists():
-            shutil.rmtree(path, ignore_errors=True)
-    directory = parent / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-    directory.mkdir()
-    return directory
-
-
-async def demo(arguments: argparse.Namespace, directory: Path, stack: ExitStack, say: Speaker) -> bool:
-    """The whole course; True when nothing differs."""
-    environment = {**os.environ, "JAVA_HOME": str(find_java_home())}
-    rows = flights.read_rows(flights.data_file())
-    brokers: Brokers
-    if arguments.brokers == "kubernetes":
-        say("starting the embedded control plane (for laptops and tests)")
-        brokers = PlaneBrokers(directory, stack, say, keep=arguments.keep)
-        await brokers.start()
-    else:
-        say(f"starting three brokers without Kubernetes: {arguments.brokers}")
-        brokers = DirectBrokers(arguments.brokers, directory / "brokers", stack)
-        await brokers.create_stream()
-    published = await run.publish(brokers, rows, say, f"demo-{secrets.token_hex(4)}")
-    say(f"published in {published.seconds:.1f} s; reading the stream message by message")
-    found = await asyncio.to_thread(run.read_ledger, brokers, len(rows), published.plain.connection_starts)
-    say("counting with Spark")
-    figures = await run.count_with_spark(brokers, directory, environment)
-    expected = flights.expected_figures(rows)
-    differences = ledger.compare(expected, figures)
-    report(expected, figures, found, published, len(rows))
-    if arguments.keep:
-        print("\nEverything goes on running:")
-        print("\n".join(f"  {line}" for line in brokers.reach()))
-    return not differences and found.is_clean
-
-
-def report(
-    expected: dict[flights.Group, flights.Figures],
-    figures: dict[flights.Group, flights.Figures],
-    found: ledger.Ledger,
-    published: run.PublishReport,
-    total: int,
-) -> None:
-    differences = ledger.compare(expected, figures)
-    print("\nThe data set, and beside it what Spark read from the stream:")
-    print("\n".join(ledger.table(expected, figures)))
-    sums = [sum(value.flights for value in side.values()) for side in (expected, figures)]
-    print(f"\nflights: {sums[0]:,d} in the data set, {sums[1]:,d} counted by Spark")
-    print(f"groups that differ: {len(differences)} of {len(expected)}")
-    print(f"messages lost: {found.lost}   repeated: {found.repeated}   out of order: {found.disordered}")
-    if found.lost:
-        print(f"  first lost lines of the data set: {found.examples_lost()}")
-    if found.foreign:
-        print(f"  messages that are none of the demo's: {found.foreign}")
-    acknowledged = published.acknowledged
-    print(
-        f"longest publish stall: {published.stall_seconds:.2f} s (acknowledged {acknowledged.stall_seconds:.2f} s, plain"
-        f" {published.plain.stall_seconds:.2f} s); {published.killed} was killed while it led"
-    )
-    print(
-        f"published: {published.plain.sent:,d} plain, {acknowledged.sent:,d} acknowledged with {acknowledged.repeats:,d}"
-        f" repeats, of which {acknowledged.duplicates:,d} were known already; {total / published.seconds:,.0f} messages/s"
-    )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m e2e.demo",
         description="From a manifest to Spark, with the stream's leader killed in the middle.",
-        epilog="Exit codes: 0 all figures are equal, 1 something differs, 2 it could not be run, 130 interrupted.",
+        epilog=EXIT_CODES,
     )
     parser.add_argument(
         "--keep", action="store_true", help="leave everything running and say how to reach it"
@@ -126,32 +38,19 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.keep and arguments.brokers != "kubernetes":
         parser.error("--keep goes with --brokers kubernetes only")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # stopped either way, nothing is left behind
-    directory = make_directory(arguments.logs.absolute())
-    say = Speaker()
-    code = EXIT_FAILED
-    with ExitStack() as stack:
-        stack.callback(print, f"logs: {directory}")
-        try:
-            is_equal = asyncio.run(demo(arguments, directory, stack, say))
-            code = 0 if is_equal else EXIT_DIFFERENT
-            print(
-                "\nOK: nothing lost, nothing repeated, all figures equal"
-                if is_equal
-                else "\nDIFFERENT: see above"
-            )
-            if arguments.keep:
-                stack.pop_all()
-                print(f"logs: {directory}")
-        except KeyboardInterrupt:
-            print("\ninterrupted; stopping what was started", file=sys.stderr)
-            code = EXIT_INTERRUPTED
-        except NoJavaError as error:
-            print(f"error: {error}", file=sys.stderr)
-        except Exception as error:
-            for cause in error.exceptions if isinstance(error, ExceptionGroup) else (error,):
-                print(f"error: {type(cause).__name__}: {cause}", file=sys.stderr)
-    return code
+
+    async def start(directory: Path, stack: ExitStack, say: Speaker) -> Brokers:
+        if arguments.brokers == "kubernetes":
+            say("starting the embedded control plane (for laptops and tests)")
+            on_plane = PlaneBrokers(directory, stack, say, keep=arguments.keep)
+            await on_plane.start()
+            return on_plane
+        say(f"starting three brokers without Kubernetes: {arguments.brokers}")
+        direct = DirectBrokers(arguments.brokers, directory / "brokers", stack)
+        await direct.create_stream()
+        return direct
+
+    return conduct(start, arguments.logs, keep=arguments.keep)
 
 
 if __name__ == "__main__":

@@ -1,102 +1,33 @@
-"""From manifests to running brokers: the embedded control plane, the operator, and what is declared on them.
+"""The demo's brokers on the embedded control plane, which is started here together with the operator.
 
-The manifests are those that a real cluster would get. All that is known of the outcome is asked of the Kubernetes API.
+The manifests are those that a real cluster would get.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import importlib
-import json
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import psutil
-import yaml
-from e2e.demo.brokers import Brokers
+from e2e.demo.kube import ROOT, KubernetesBrokers, Say, documents
 from e2e.demo.processes import Child
-from e2e.demo.publish import Login
 
-ROOT = Path(__file__).resolve().parents[2]
 CRDS = ROOT / "crds"
-MANIFESTS = ROOT / "e2e" / "manifests" / "demo"
-FIELD_MANAGER = "demo"
 PLANE_SECONDS = 30.0
-READY_SECONDS = 90.0
-BACK_SECONDS = 90.0
-GROUP = "supercluster.dev"
-Say = Callable[[str], None]
-# The client library is typed in part only; its objects are read here by attribute.
-kubernetes: Any = importlib.import_module("kubernetes")
-dynamic: Any = importlib.import_module("kubernetes.dynamic")
 
 
-def documents(folder: Path) -> list[dict[str, Any]]:
-    """Every object in the folder's YAML files, in the files' order.
-
-    Raises:
-        FileNotFoundError: there is none.
-    """
-    found = [
-        document
-        for path in sorted(folder.glob("*.yaml"))
-        for document in yaml.safe_load_all(path.read_text(encoding="utf-8"))
-        if document
-    ]
-    if not found:
-        raise FileNotFoundError(f"no manifests in {folder}")
-    return found
-
-
-def ready_condition(item: Mapping[str, Any]) -> tuple[bool, str]:
-    """(Ready is True for the newest generation, what the condition says)."""
-    status = item.get("status") or {}
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == "Ready":
-            is_current = status.get("observedGeneration", 0) >= item["metadata"].get("generation", 0)
-            text = f"{condition.get('reason', '')}: {condition.get('message', '')}".strip(": ")
-            return condition.get("status") == "True" and is_current, text
-    return False, "no condition yet"
-
-
-def only(found: list[dict[str, Any]], kind: str) -> dict[str, Any]:
-    """The one object of a kind among the demo's manifests.
-
-    Raises:
-        ValueError: there is none, or more than one.
-    """
-    matching = [document for document in found if document["kind"] == kind]
-    if len(matching) != 1:
-        raise ValueError(
-            f"the demo's manifests have {len(matching)} objects of kind {kind}; it needs exactly one"
-        )
-    return matching[0]
-
-
-class PlaneBrokers(Brokers):
-    """The demo's brokers on the embedded control plane."""
+class PlaneBrokers(KubernetesBrokers):
+    """The embedded control plane, the operator, and the brokers as local processes."""
 
     def __init__(self, directory: Path, stack: ExitStack, say: Say, *, keep: bool) -> None:
-        self._directory = directory
-        self._say = say
+        super().__init__(directory, say)
         self._keep = keep
         self.state = directory / "plane"
         self.kubeconfig = self.state / "kubeconfig"
-        self._manifests = documents(MANIFESTS)
-        stream = only(self._manifests, "Stream")
-        self.stream: str = stream["spec"].get("name") or stream["metadata"]["name"]
-        self._cluster: str = only(self._manifests, "Cluster")["metadata"]["name"]
-        self._super_cluster: str = only(self._manifests, "SuperCluster")["metadata"]["name"]
-        self.namespace: str = stream["metadata"].get("namespace", "default")
-        self.login = Login()
-        self._credentials = directory / "credentials.json"
         self._plane = self._child(
             stack, "control plane", "supercluster.localplane", "--state", str(self.state)
         )
@@ -120,89 +51,22 @@ class PlaneBrokers(Brokers):
         """
         ready = self.state / "ready.json"
         await self._until(ready.exists, PLANE_SECONDS, lambda: f"the control plane does not write {ready}")
-        kubernetes.config.load_kube_config(str(self.kubeconfig))
-        self._api = kubernetes.client.ApiClient()
-        self._core = kubernetes.client.CoreV1Api(self._api)
+        self._connect(self.kubeconfig)
         await asyncio.to_thread(self._apply, documents(CRDS))
         self._operator = self._child(
             self._stack, "operator", "supercluster.app.main", *self._operator_arguments()
         )
-        self._say(f"control plane and operator are up; applying {MANIFESTS.relative_to(ROOT)}/*.yaml")
-        await asyncio.to_thread(self._apply, self._manifests)
-        for document in self._manifests:
-            if document["apiVersion"].startswith(f"{GROUP}/"):
-                await self._wait_ready(document)
-        self._read_login()
+        self._say("control plane and operator are up")
+        await self.declare()
+
+    def _check(self) -> None:
+        self._plane.check()
+        if self._operator is not None:
+            self._operator.check()
 
     def _operator_arguments(self) -> list[str]:
         # Any free port, and a short lease: there is one operator on this plane, and other planes may run beside it.
         return ["--kubeconfig", str(self.kubeconfig), "--listen", "127.0.0.1:0", "--lease-duration", "3"]
-
-    def _client(self) -> Any:
-        # Its own cache file: the default one is shared by all servers that ever had this address.
-        return dynamic.DynamicClient(self._api, cache_file=str(self._directory / "discovery.json"))
-
-    def _apply(self, found: list[dict[str, Any]]) -> None:
-        client = self._client()
-        for document in found:
-            resource = client.resources.get(api_version=document["apiVersion"], kind=document["kind"])
-            client.server_side_apply(
-                resource,
-                body=document,
-                name=document["metadata"]["name"],
-                namespace=document["metadata"].get("namespace", "default") if resource.namespaced else None,
-                field_manager=FIELD_MANAGER,
-            )
-
-    async def _wait_ready(self, document: dict[str, Any]) -> None:
-        name, kind = document["metadata"]["name"], document["kind"]
-        namespace = document["metadata"].get("namespace", "default")
-        resource = await asyncio.to_thread(
-            lambda: self._client().resources.get(api_version=document["apiVersion"], kind=kind)
-        )
-        text = ""
-
-        def is_ready() -> bool:
-            nonlocal text
-            is_true, said = ready_condition(resource.get(name=name, namespace=namespace).to_dict())
-            if said != text:
-                text = said
-                self._say(f"{kind} {name}: {said}")
-            return is_true
-
-        await self._until(is_ready, READY_SECONDS, lambda: f"{kind} {name} is not Ready: {text}")
-
-    async def time_to_ready(self, name: str, subjects: list[str]) -> float:
-        """Apply a further R3 Stream; seconds until it is Ready."""
-        document = {**only(self._manifests, "Stream"), "metadata": {"name": name}}
-        document["spec"] = {**document["spec"], "subjects": subjects}
-        document["spec"].pop("name", None)
-        started = time.monotonic()
-        await asyncio.to_thread(self._apply, [document])
-        await self._wait_ready(document)
-        return time.monotonic() - started
-
-    async def _until(self, done: Callable[[], bool], seconds: float, wanting: Callable[[], str]) -> None:
-        deadline = time.monotonic() + seconds
-        while not await asyncio.to_thread(done):
-            self._plane.check()
-            if self._operator is not None:
-                self._operator.check()
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{wanting()} (after {seconds:g} s)")
-            await asyncio.sleep(0.05)
-
-    def _read_login(self) -> None:
-        secret = self._core.read_namespaced_secret(f"{self._super_cluster}-client", self.namespace)
-        fields = {name: base64.b64decode(value).decode() for name, value in (secret.data or {}).items()}
-        self.login = Login(fields["user"], fields["password"])
-        self._credentials.touch(mode=0o600)
-        self._credentials.write_text(json.dumps({"user": fields["user"], "password": fields["password"]}))
-
-    def _pods(self) -> dict[str, Any]:
-        selector = f"{GROUP}/cluster={self._cluster},app.kubernetes.io/component=broker"
-        pods = self._core.list_namespaced_pod(self.namespace, label_selector=selector).items
-        return {pod.metadata.name: pod for pod in pods}
 
     def urls(self) -> dict[str, str]:
         return {
@@ -233,21 +97,6 @@ class PlaneBrokers(Brokers):
                 killed.append(process.pid)
         if not killed:
             raise LookupError(f"no process of broker {name} at {address} was found to kill")
-
-    async def bring_back(self, name: str) -> None:
-        """The kubelet's part is the node agent's: it starts the broker again; wait until its pod is ready."""
-
-        def is_back() -> bool:
-            pod = self._pods().get(name)
-            statuses = (pod.status.container_statuses or []) if pod is not None else []
-            return bool(statuses) and all(status.ready and status.restart_count > 0 for status in statuses)
-
-        await self._until(
-            is_back, BACK_SECONDS, lambda: f"broker {name} did not come back after it was killed"
-        )
-
-    def credentials_file(self) -> Path | None:
-        return self._credentials
 
     def reach(self) -> list[str]:
         urls = self.urls()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.demo.plane import MANIFESTS, documents, only, ready_condition
+from e2e.demo.kube import MANIFESTS, documents, only, ready_condition
 
 
 def item(status: str, observed: int, generation: int = 2) -> dict[str, Any]:

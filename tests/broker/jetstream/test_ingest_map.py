@@ -93,11 +93,14 @@ def test_what_waits_for_a_stream_that_was_made_anew_goes_to_the_new_one() -> Non
     found.set_map([assignment("S.1")], client.routes.clear)
     for number in range(4):
         client.publish(b"%d" % number)
-    assert client.held, "the window is full"
-    waiting = len(client.held)
+    assert client.held == [b"3"], "the window is full"
     found.set_map([assignment("S.2")], client.routes.clear)
+    new = found.windows["S.2"]
+    assert new.unconfirmed == 3, "what the old window held"
+    new.seal(0)
+    found.tick(20_000)
     assert client.held == []
-    assert found.windows["S.2"].unconfirmed == waiting
+    assert new.unconfirmed == 4, "what waited for the old window"
 
 
 @pytest.mark.covers("SF-15")

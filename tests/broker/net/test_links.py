@@ -27,6 +27,7 @@ class Listener:
         self.down: list[str] = []
         self.frames: list[tuple[str, int, bytes]] = []
         self.fail = False
+        self.stills = 0
 
     def capture(self, account: str, subject: bytes) -> Any:
         return None
@@ -54,6 +55,9 @@ class Listener:
 
     def on_link_down(self, node: str) -> None:
         self.down.append(node)
+
+    def stood_still(self) -> None:
+        self.stills += 1
 
     def tick(self) -> None: ...
 
@@ -171,6 +175,20 @@ async def test_peers_can_be_added_while_running(brokers: Any) -> None:
     document["peers"]["east-1"] = f"{hosts['east-1']}:6222"
     first.place.config.write_text(json.dumps(document))
     await brokers.until(lambda: brokers.links(first) == 1, "the link")
+
+
+@pytest.mark.covers("SF-14")
+async def test_a_process_that_stood_still_says_so_before_it_routes_anything(brokers: Any) -> None:
+    east = await brokers.start(2, make_core=Listener)
+    mesh, core = east[0].mesh, east[0].core
+    raw = await brokers.raw(east[0])
+    mesh._timer.cancel()  # The clock stands for a process whose timers have not come yet.
+    before = core.stills
+    mesh._awake_ms -= 10_000
+    raw.send(b"CONNECT {}\r\nPING\r\n")
+    await raw.until_line(b"PONG")
+    assert core.stills == before + 1
+    await raw.close()
 
 
 async def test_a_failing_core_ends_the_process_and_is_not_called_again(brokers: Any) -> None:

@@ -322,13 +322,29 @@ class BrokerCore:
         if self._map_read_from == leader and self.map_is_fresh:
             return
         self._map_read_from = leader
-        if not self.map_is_fresh and not self.ingest.held:
-            self.ingest.hold()
-            self.invalidate_captures()
-            self._map_deadline_ms = self.clock.monotonic_ms() + MAP_WAIT_MS
+        if not self.map_is_fresh:
+            self._hold_captures()
         if self.meta is not None:
             self.meta.raft.read_index(0)
             self.touch(META_GROUP)
+
+    def _hold_captures(self) -> None:
+        if not self.ingest.held:
+            self.ingest.hold()
+            self.invalidate_captures()
+            self._map_deadline_ms = self.clock.monotonic_ms() + MAP_WAIT_MS
+
+    def stood_still(self) -> None:
+        """This process did nothing for long enough that the others may have given it up, and have answered changes of
+        the map without it: nothing is captured, nor passed on uncaptured, before the map was read again."""
+        if self.meta is not None:
+            self.map_is_doubtful()
+            self._hold_captures()
+
+    def map_is_doubtful(self) -> None:
+        """Streams may have been made without this broker: the next contact with a meta leader begins with a read."""
+        self.map_is_fresh = False
+        self._map_read_from = None
 
     def map_was_read(self) -> None:
         """The map is at least as new as the last contact with the meta leader."""
@@ -336,6 +352,12 @@ class BrokerCore:
             self.map_is_fresh = True
             self.life.remove_deleted()
             self.ingest.release(self.invalidate_captures)
+
+    def meta_leadership_lost(self) -> None:
+        """Another leader may be elected by brokers that this one is out of contact with."""
+        if self.leader_of(META_GROUP) == self.node:
+            del self.leaders[META_GROUP]
+        self.map_is_doubtful()
 
     def map_read_failed(self) -> None:
         """Nobody confirmed the read: ask again with the next tick."""
@@ -376,9 +398,7 @@ class BrokerCore:
         for group_id in [group_id for group_id, known in self.leaders.items() if known[1] == node]:
             del self.leaders[group_id]
         if node == self._map_read_from:
-            self._map_read_from = None
-            # Changes may be answered without this broker from now on: read before capturing in the next contact.
-            self.map_is_fresh = False
+            self.map_is_doubtful()
         self.touch(META_GROUP)
 
     def _wake(self, group: Group, node: str, now_ms: int) -> None:

@@ -66,6 +66,10 @@ class MetaHost(GroupHost, Protocol):
         """Nobody could confirm the read: ask again later."""
         ...
 
+    def meta_leadership_lost(self) -> None:
+        """This replica does not lead any more: its map may not be the newest one."""
+        ...
+
     def new_token(self) -> str:
         """A random name part."""
         ...
@@ -170,6 +174,7 @@ class MetaGroup(Group):
             request.respond(None)
         for found in waiting:
             found.respond(None)
+        self.host.meta_leadership_lost()
 
     def request(self, request: StreamRequest) -> None:
         """Queue a request for the next turn. The caller knows that this replica serves."""

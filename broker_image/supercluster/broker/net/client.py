@@ -148,6 +148,8 @@ class ClientConnection(asyncio.Protocol):
             return
         self._pings_out = 0
         self.in_bytes += len(data)
+        if self.router.mesh is not None:
+            self.router.mesh.wake()
         publishes = self.router.publishes
         for event in self._parser.feed(data):
             if type(event) is list:

@@ -58,6 +58,11 @@ class CoreHooks(Protocol):
         """Frames on the way to or from the broker may be lost."""
         ...
 
+    def stood_still(self) -> None:
+        """This process did nothing for a while, and the linked brokers may have given it up; called before anything
+        that clients sent meanwhile is routed."""
+        ...
+
     @property
     def has_work(self) -> bool:
         """Another turn is wanted even if no socket has anything to read."""

@@ -35,6 +35,9 @@ CHECK_S = 0.1
 SILENCE_MAX_MS = {Channel.CONTROL: 1000, Channel.BULK: 5000}
 """The bulk connection may be slow for a while: its loss is judged more patiently."""
 
+STOOD_STILL_MS = 500
+"""A process that did nothing for so long asks for the map of streams anew: the others give a link up after twice that."""
+
 STALL_MAX_MS = 2000
 """A link that stays congested for longer holds no publisher back any more: its messages are dropped, and counted, when
 its queue is full."""
@@ -75,6 +78,7 @@ class Mesh:
         self._changed: dict[str, dict[tuple[bytes, bytes], int]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._checked_ms = 0
+        self._awake_ms = 0
         self._stopping = False
         router.mesh = self
 
@@ -321,7 +325,7 @@ class Mesh:
             self._tell_core(self._core.on_link_up, peer)
         self._tell_urls()
         if self._timer is None:
-            self._checked_ms = self.clock.monotonic_ms()
+            self._checked_ms = self._awake_ms = self.clock.monotonic_ms()
             self._timer = self.loop.call_later(CHECK_S, self._check)
         for connection in (control, bulk):
             connection.start(link)
@@ -360,12 +364,25 @@ class Mesh:
 
     # Heartbeats
 
+    def wake(self) -> None:
+        """Something comes from a client: has this process stood still (stopped, or starved of processor time)?"""
+        if self._timer is None:
+            return
+        now_ms = self.clock.monotonic_ms()
+        still_ms = now_ms - self._awake_ms
+        if still_ms > STOOD_STILL_MS:
+            self._awake_ms = now_ms
+            log.warning("this process stood still for %d ms", still_ms)
+            if self._core is not None:
+                self._tell_core(self._core.stood_still)
+
     def _check(self) -> None:
         """Say something on quiet connections; give up silent ones."""
+        self.wake()
         self._timer = None
         now_ms = self.clock.monotonic_ms()
-        late = now_ms - self._checked_ms > 5 * CHECK_S * 1000
-        self._checked_ms = now_ms
+        late = now_ms - self._checked_ms > STOOD_STILL_MS
+        self._checked_ms = self._awake_ms = now_ms
         for link in list(self.links.values()):
             if link.congested and now_ms - link.congested_ms > STALL_MAX_MS:
                 link.release()

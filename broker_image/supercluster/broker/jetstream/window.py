@@ -35,6 +35,10 @@ ACK_POLICY_HEADER = b"Supercluster-Ack"
 # A forward is at most this large, so that one slow link's frame does not stand in front of others for long.
 BLOCK_BYTES_MAX = 1024 * 1024
 
+# What a message that was given up still takes: its number is kept until a leader knows, and counts, so that the window
+# of a stream that stays without a leader is bounded too.
+VOID_BYTES = 24
+
 # After this long without a verdict, the window asks again: frames are lost with links, never repeated by them.
 RETRY_MS = 300
 RETRY_MAX_MS = 2000
@@ -415,8 +419,9 @@ class Window:
         block.data = encode_block([b""] * (3 * block.count))
         block.replies = [b""] * block.count
         block.publishers = []
-        self._size_bytes -= block.size_bytes
-        block.size_bytes = 0
+        size = VOID_BYTES * block.count
+        self._size_bytes -= block.size_bytes - size
+        block.size_bytes = size
 
     def withdraw(self) -> list[tuple[Publisher, bytes, bytes, bytes, bytes]]:
         """The stream begins anew: (publisher, subject, reply, header, payload) of all that nothing was said to yet,

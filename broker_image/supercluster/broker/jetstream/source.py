@@ -38,47 +38,49 @@ class StreamSource:
             if decoded is None:
                 seq += 1
                 continue
-            start = seq - decoded.first_seq
-            end = min(decoded.count, start + count_max - len(seqs), state.last_seq - decoded.first_seq + 1)
+            places = self._places(decoded, seq)
+            found = places[: count_max - len(seqs)]
             if decoded.size_bytes > bytes_max - size:
-                end = self._end_within(decoded, start, end, bytes_max - size, at_least_one=not seqs)
-                if end == start:
-                    break
-            if state.deleted:
-                kept = [at for at in range(start, end) if decoded.first_seq + at not in state.deleted]
-            else:
-                kept = []
-            if state.deleted and len(kept) != end - start:
-                seqs += [decoded.first_seq + at for at in kept]
-                subjects += [decoded.parts[3 * at] for at in kept]
-                headers += [decoded.parts[3 * at + 1] for at in kept]
-                payloads += [decoded.parts[3 * at + 2] for at in kept]
-                times += [decoded.time_ns] * len(kept)
-            else:
-                seqs += range(seq, decoded.first_seq + end)
-                subjects += decoded.parts[3 * start : 3 * end : 3]
-                headers += decoded.parts[3 * start + 1 : 3 * end : 3]
-                payloads += decoded.parts[3 * start + 2 : 3 * end : 3]
-                times += [decoded.time_ns] * (end - start)
-            size += (
-                decoded.size_bytes
-                if end - start == decoded.count
-                else sum(map(len, decoded.parts[3 * start : 3 * end]))
-            )
-            seq = decoded.first_seq + end
+                found = self._within(decoded, found, bytes_max - size, at_least_one=not seqs)
+            if found:
+                start, end = found[0], found[-1] + 1
+                if len(found) == end - start:
+                    seqs += range(decoded.first_seq + start, decoded.first_seq + end)
+                    subjects += decoded.parts[3 * start : 3 * end : 3]
+                    headers += decoded.parts[3 * start + 1 : 3 * end : 3]
+                    payloads += decoded.parts[3 * start + 2 : 3 * end : 3]
+                else:
+                    seqs += [decoded.first_seq + at for at in found]
+                    subjects += [decoded.parts[3 * at] for at in found]
+                    headers += [decoded.parts[3 * at + 1] for at in found]
+                    payloads += [decoded.parts[3 * at + 2] for at in found]
+                times += [decoded.time_ns] * len(found)
+                size += _bytes_of(decoded, found)
+            if len(found) < len(places):
+                break
+            seq = decoded.first_seq + decoded.count
         return MessageBatch(seqs, subjects, headers, payloads, times)
 
+    def _places(self, decoded: DecodedEntry, seq: int) -> Sequence[int]:
+        """Where in an entry messages are, from `seq` on, that are still stored."""
+        end = min(decoded.count, self._state.last_seq - decoded.first_seq + 1)
+        places = range(seq - decoded.first_seq, end)
+        deleted = self._state.deleted
+        if not deleted:
+            return places
+        return [at for at in places if decoded.first_seq + at not in deleted]
+
     @staticmethod
-    def _end_within(
-        decoded: DecodedEntry, start: int, end: int, bytes_max: int, *, at_least_one: bool
-    ) -> int:
-        """The end of the stretch of an entry's messages that fits into `bytes_max`."""
+    def _within(
+        decoded: DecodedEntry, places: Sequence[int], bytes_max: int, *, at_least_one: bool
+    ) -> Sequence[int]:
+        """As many of an entry's messages as fit into `bytes_max`."""
         size = 0
-        for at in range(start, end):
+        for count, at in enumerate(places):
             size += sum(map(len, decoded.parts[3 * at : 3 * at + 3]))
-            if size > bytes_max and (at > start or not at_least_one):
-                return at
-        return end
+            if size > bytes_max and (count > 0 or not at_least_one):
+                return places[:count]
+        return places
 
     def next_matching(self, filters: Sequence[str], from_seq: int) -> int | None:
         return self._state.subjects.next_matching(filters, from_seq)
@@ -91,7 +93,7 @@ class StreamSource:
             return 0
         if not filters:
             behind = state.last_seq - after
-            return behind - sum(1 for seq in state.deleted if seq > after) if state.deleted else behind
+            return behind - state.deleted.count_behind(after) if state.deleted else behind
         total, exact = state.subjects.pending_bounds(filters, after)
         if exact:
             return total
@@ -116,3 +118,9 @@ class StreamSource:
                 found += fits and at not in state.deleted
             seq = decoded.first_seq + decoded.count
         return found
+
+
+def _bytes_of(decoded: DecodedEntry, places: Sequence[int]) -> int:
+    if len(places) == decoded.count:
+        return decoded.size_bytes
+    return sum(len(part) for at in places for part in decoded.parts[3 * at : 3 * at + 3])

@@ -16,6 +16,7 @@ from typing import Any
 
 from supercluster.broker.jetstream.config import ConsumerConfig, StreamConfig
 from supercluster.broker.jetstream.consumer_state import ConsumerState
+from supercluster.broker.jetstream.deleted import DeletedSeqs
 from supercluster.broker.jetstream.messages import (
     MESSAGE_OVERHEAD_BYTES,
     DecodedEntry,
@@ -76,7 +77,7 @@ class StreamState:
         self.leader_time_ns = 0
         self.applied_index = 0
         self.config_version = 0
-        self.deleted: set[int] = set()
+        self.deleted = DeletedSeqs()
         self.subjects = SubjectIndex()
         self.message_ids: dict[bytes, tuple[int, int]] = {}
         self.last_message_id = b""
@@ -482,7 +483,7 @@ class StreamState:
         state.applied_index, state.config_version = reader.u64(), reader.u64()
         deleted = array("Q")
         deleted.frombytes(reader.blob())
-        state.deleted = set(deleted)
+        state.deleted = DeletedSeqs(deleted)
         state.subjects = SubjectIndex.restore(bytes(reader.blob()))
         for _ in range(reader.u32()):
             key = bytes(reader.blob())

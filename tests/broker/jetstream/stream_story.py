@@ -1,0 +1,136 @@
+"""A stream's judge, log and state without Raft: what a leader appends is committed when the test says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from supercluster.broker.jetstream.config import StreamConfig
+from supercluster.broker.jetstream.judge import Answer, Forward, Judge, Taken
+from supercluster.broker.jetstream.sections import (
+    Section,
+    SessionKey,
+    encode_block,
+    encode_messages,
+    encode_session,
+    section,
+)
+from supercluster.broker.jetstream.stream import Applied, StreamState
+from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
+from supercluster.broker.storage.memory_log import MemoryLog
+
+SECOND = 1_000_000_000
+ORIGIN = SessionKey("east-0", "vol-a", 1)
+
+Triple = tuple[bytes, bytes, bytes]
+
+
+def config(**fields: Any) -> StreamConfig:
+    return StreamConfig.from_json({"name": "S", "subjects": ["s.>"], "num_replicas": 1, **fields})
+
+
+def message(subject: bytes = b"s.a", payload: bytes = b"", **headers: str) -> Triple:
+    """A message; `Nats_Msg_Id="x"` becomes a header."""
+    lines = b"".join(
+        b"%s: %s\r\n" % (key.replace("_", "-").encode(), value.encode()) for key, value in headers.items()
+    )
+    return subject, b"NATS/1.0\r\n" + lines + b"\r\n" if lines else b"", payload
+
+
+def block(*messages: Triple) -> bytes:
+    return encode_block([part for one in messages for part in one])
+
+
+class StreamStory:
+    """One replica that leads."""
+
+    def __init__(self, wanted: StreamConfig | None = None) -> None:
+        self.log = MemoryLog()
+        self.config = wanted or config()
+        self.state = StreamState(self.config, 0, self.log)
+        self.now_ns = SECOND
+        self.numbers: dict[SessionKey, int] = {}
+        self.uncommitted: list[Entry] = []
+        self.judge = Judge(self.state, [])
+        self.open(ORIGIN)
+
+    def append(
+        self, *found: tuple[int, list[bytes | memoryview]], first_seq: int = 0, count: int = 0
+    ) -> Entry:
+        payload = b"".join(bytes(part) for kind, body in found for part in section(kind, body))
+        entry = make_entry(
+            index=self.log.last_index + 1,
+            term=1,
+            kind=EntryKind.BATCH,
+            time_ns=self.now_ns,
+            first_seq=first_seq if count else 0,
+            count=count,
+            payload=payload,
+        )
+        self.log.append([entry])
+        self.judge.appended(entry, len(entry.record))
+        self.uncommitted.append(entry)
+        return entry
+
+    def commit(self, entries: int = 1 << 30) -> list[Applied]:
+        """Apply what is appended, oldest first."""
+        done: list[Applied] = []
+        while self.uncommitted and len(done) < entries:
+            entry = self.uncommitted.pop(0)
+            done.append(self.state.apply(entry))
+            self.judge.applied(entry.index)
+        return done
+
+    def command(self, kind: Section, *body: bytes) -> list[int]:
+        self.append((kind, list(body)))
+        return self.commit()[-1].results
+
+    def open(self, key: SessionKey) -> None:
+        self.append((Section.SESSION_OPEN, [encode_session(key)]))
+        self.judge.opened(key)
+        self.commit()
+
+    def offer(
+        self, raw: bytes, first: int, key: SessionKey = ORIGIN, *, confirmed: int = 0, room: bool = True
+    ) -> Taken:
+        """Judge a block, and append it when it is taken."""
+        forward = Forward(key, first, confirmed, self.judge.config_version, raw)
+        taken = self.judge.take(forward, self.now_ns, room=room)
+        if taken.section is not None:
+            run = taken.section.run
+            self.append(
+                (Section.MESSAGES, encode_messages(taken.section)), first_seq=run.first_seq, count=run.stored
+            )
+        return taken
+
+    def publish(
+        self, *messages: Triple, key: SessionKey = ORIGIN, room: bool = True
+    ) -> list[tuple[int, ...]]:
+        """Publish as the next numbers, without committing. Per message (sequence,) or (verdict, code, detail)."""
+        first = self.numbers.get(key, 0) + 1
+        taken = self.offer(block(*messages), first, key, room=room)
+        assert taken.answer is Answer.TAKEN, taken
+        assert taken.section is not None
+        run = taken.section.run
+        self.numbers[key] = run.last_number
+        exceptions = {item.offset: item for item in run.exceptions}
+        seq = run.first_seq
+        verdicts: list[tuple[int, ...]] = []
+        for offset in range(run.count):
+            item = exceptions.get(offset)
+            verdicts.append((seq,) if item is None else (item.verdict, item.code, item.seq))
+            seq += item is None
+        return verdicts
+
+    def store(self, *messages: Triple) -> list[int]:
+        """Publish and commit; all have to be stored."""
+        verdicts = self.publish(*messages)
+        self.commit()
+        assert all(len(verdict) == 1 for verdict in verdicts), verdicts
+        return [verdict[0] for verdict in verdicts]
+
+    def new_leader(self) -> None:
+        """Another replica with the same log leads: it judges from its own state and the log's end."""
+        self.judge = Judge(self.state, list(self.uncommitted))
+
+    def held(self) -> list[int]:
+        return [seq for seq in range(self.state.first_seq, self.state.last_seq + 1) if self.state.has(seq)]

@@ -1,0 +1,197 @@
+"""The leader's verdicts: against the end of its log, once and for all."""
+
+from __future__ import annotations
+
+import pytest
+from tests.broker.jetstream.stream_story import ORIGIN, SECOND, StreamStory, block, config, message
+
+from supercluster.broker.jetstream.judge import FULL_BYTES, FULL_MESSAGES, FULL_SUBJECT, Answer, Forward
+from supercluster.broker.jetstream.messages import logical_bytes
+from supercluster.broker.jetstream.sections import SessionKey, Verdict
+from supercluster.broker.jetstream.wire import WireError
+
+REFUSED, DUPLICATE, REROUTE, VOID = Verdict.REFUSED, Verdict.DUPLICATE, Verdict.REROUTE, Verdict.VOID
+
+
+@pytest.mark.covers("SF-10")
+def test_only_the_next_number_is_taken() -> None:
+    story = StreamStory()
+    assert story.offer(block(message(), message()), 3).answer is Answer.AGAIN_FROM
+    assert story.offer(block(message(), message()), 1).answer is Answer.TAKEN
+    assert story.offer(block(message(), message()), 1).answer is Answer.KNOWN
+    assert story.offer(block(message()), 5).next_number == 3
+    overlapping = story.offer(block(message(b"s.1"), message(b"s.2"), message(b"s.3")), 2)
+    assert overlapping.section is not None
+    assert (overlapping.section.run.first_number, overlapping.section.run.count) == (3, 2)
+    story.commit()
+    stored = [story.state.message(seq) for seq in story.held()]
+    assert [found.subject for found in stored if found] == [b"s.a", b"s.a", b"s.2", b"s.3"]
+
+
+@pytest.mark.covers("SF-10")
+def test_a_newer_session_of_a_broker_shuts_out_the_older_one() -> None:
+    story = StreamStory()
+    newer, other_volume = SessionKey("east-0", "vol-a", 2), SessionKey("east-0", "vol-b", 1)
+    assert story.offer(block(message()), 1, newer).answer is Answer.OPEN_FIRST
+    story.open(newer)
+    assert story.offer(block(message()), 1, ORIGIN).answer is Answer.SHUT_OUT
+    assert story.offer(block(message()), 1, newer).answer is Answer.TAKEN
+    story.open(other_volume)
+    assert story.offer(block(message()), 2, newer).answer is Answer.SHUT_OUT
+    assert not story.judge.may_open(newer)
+    assert story.offer(block(message()), 1, other_volume).answer is Answer.TAKEN
+
+
+def test_garbage_is_no_block() -> None:
+    story = StreamStory()
+    with pytest.raises(WireError):
+        story.offer(b"\x09\x00\x00\x00oops", 1)
+    assert story.publish(message()) == [(1,)]
+
+
+@pytest.mark.covers("SF-12")
+def test_message_ids_are_known_in_flight_and_committed_until_their_window_is_over() -> None:
+    story = StreamStory(config(duplicate_window=10 * SECOND))
+    one = message(Nats_Msg_Id="one")
+    assert story.publish(one, one, message()) == [(1,), (DUPLICATE, 0, 1), (2,)]
+    assert story.publish(one) == [(DUPLICATE, 0, 1)]
+    story.new_leader()
+    assert story.publish(one) == [(DUPLICATE, 0, 1)]
+    story.commit()
+    story.now_ns += 9 * SECOND
+    assert story.publish(one) == [(DUPLICATE, 0, 1)]
+    story.now_ns += 2 * SECOND
+    assert story.publish(one) == [(3,)]
+    story.commit()
+    assert story.publish(one) == [(DUPLICATE, 0, 3)]
+
+
+@pytest.mark.covers("SF-12")
+def test_of_two_creates_in_flight_one_wins_whoever_leads() -> None:
+    story = StreamStory()
+    create = message(b"s.k", Nats_Expected_Last_Subject_Sequence="0")
+    assert story.publish(create, create) == [(1,), (REFUSED, 10071, 1)]
+    assert story.publish(create) == [(REFUSED, 10071, 1)]
+    story.new_leader()
+    assert story.publish(create) == [(REFUSED, 10071, 1)]
+    assert story.publish(message(b"s.other", Nats_Expected_Last_Subject_Sequence="0")) == [(2,)]
+    # Blocks that were taken as a whole count too.
+    assert story.publish(message(b"s.plain"), message(b"s.plain")) == [(3,), (4,)]
+    assert story.publish(message(b"s.plain", Nats_Expected_Last_Subject_Sequence="3")) == [
+        (REFUSED, 10071, 4)
+    ]
+    assert story.publish(message(b"s.plain", Nats_Expected_Last_Subject_Sequence="4")) == [(5,)]
+    story.commit()
+    assert story.publish(message(b"s.plain", Nats_Expected_Last_Subject_Sequence="5")) == [(6,)]
+
+
+def test_expectations_are_held_against_the_end_of_the_log() -> None:
+    story = StreamStory()
+    story.publish(message(Nats_Msg_Id="one"))
+    assert story.publish(message(Nats_Expected_Last_Sequence="0")) == [(REFUSED, 10071, 1)]
+    assert story.publish(message(Nats_Expected_Last_Sequence="1", Nats_Expected_Last_Msg_Id="one")) == [(2,)]
+    assert story.publish(message(Nats_Expected_Last_Msg_Id="one")) == [(REFUSED, 10070, 0)]
+    assert story.publish(message(Nats_Expected_Stream="T")) == [(REFUSED, 10060, 0)]
+    assert story.publish(message(Nats_Expected_Stream="S")) == [(3,)]
+    for bad in ("x", "-1", "1.0", "9" * 5000):
+        assert story.publish(message(Nats_Expected_Last_Sequence=bad)) == [(REFUSED, 10003, 0)]
+    assert story.publish(message(Nats_Expected_Last_Sequence="9" * 20)) == [(REFUSED, 10071, 3)]
+
+
+def test_sizes_roll_ups_and_sealed_streams() -> None:
+    story = StreamStory(config(max_msg_size=10))
+    assert story.publish(message(payload=b"x" * 11), message(payload=b"x" * 10)) == [
+        (REFUSED, 10054, 0),
+        (1,),
+    ]
+    assert story.publish(message(Nats_Rollup="sub")) == [(REFUSED, 10054, 0)]
+    assert StreamStory().publish(message(Nats_Rollup="sub")) == [(REFUSED, 10111, 0)]
+    rolling = StreamStory(config(allow_rollup_hdrs=True))
+    assert rolling.publish(message(Nats_Rollup="some"), message(Nats_Rollup="all")) == [
+        (REFUSED, 10111, 0),
+        (1,),
+    ]
+    sealed = StreamStory(config(sealed=True))
+    assert sealed.publish(message(), message(Nats_Msg_Id="1")) == [(REFUSED, 10109, 0)] * 2
+
+
+def test_what_was_given_up_what_went_elsewhere_and_what_has_no_room() -> None:
+    story = StreamStory()
+    assert story.publish((b"", b"", b""), message()) == [(VOID, 0, 0), (1,)]
+    assert story.publish(message(), message(), room=False) == [(REFUSED, 10047, 0)] * 2
+    story.commit()
+    assert story.held() == [1]
+
+
+@pytest.mark.covers("SF-14")
+def test_a_subject_that_is_not_the_streams_is_routed_again() -> None:
+    story = StreamStory()
+    assert story.publish(message(b"t.x", Any="header"), message()) == [(REROUTE, 0, 0), (1,)]
+    # Without headers a block is looked into when its taker's map is older than the configuration.
+    story.judge.config_version = 7
+    old_map = Forward(ORIGIN, 3, 0, 6, block(message(b"t.x"), message()))
+    section = story.judge.take(old_map, story.now_ns).section
+    assert section is not None
+    assert [(item.offset, item.verdict) for item in section.run.exceptions] == [(0, REROUTE)]
+
+
+def test_a_full_stream_counts_what_is_in_flight() -> None:
+    story = StreamStory(config(discard="new", max_msgs=3))
+    assert story.publish(*[message()] * 5) == [
+        (1,),
+        (2,),
+        (3,),
+        (REFUSED, 10077, FULL_MESSAGES),
+        (REFUSED, 10077, FULL_MESSAGES),
+    ]
+    assert story.publish(message()) == [(REFUSED, 10077, FULL_MESSAGES)]
+    story.commit()
+    assert story.publish(message()) == [(REFUSED, 10077, FULL_MESSAGES)]
+
+
+@pytest.mark.parametrize("turnover", ["one block", "many blocks", "committed", "new leader"])
+def test_bytes_in_flight_count_exactly(turnover: str) -> None:
+    one = message(payload=b"x" * 50)
+    size = logical_bytes(*one)
+    story = StreamStory(config(discard="new", max_bytes=4 * size + size // 2))
+    verdicts: list[tuple[int, ...]] = []
+    if turnover == "one block":
+        verdicts = story.publish(*[one] * 6)
+    else:
+        for _ in range(6):
+            verdicts += story.publish(one)
+            if turnover == "committed":
+                story.commit()
+            elif turnover == "new leader":
+                story.new_leader()
+    full = (REFUSED, 10077, FULL_BYTES)
+    assert verdicts == [(1,), (2,), (3,), (4,), full, full]
+    story.commit()
+    assert story.state.bytes == 4 * size
+    assert story.publish(message(b"s", payload=b"")) == [(REROUTE, 0, 0)]
+
+
+def test_a_full_subject_counts_what_is_in_flight() -> None:
+    story = StreamStory(config(discard="new", max_msgs_per_subject=2, discard_new_per_subject=True))
+    full = (REFUSED, 10077, FULL_SUBJECT)
+    assert story.publish(*[message(b"s.a")] * 3, message(b"s.b")) == [(1,), (2,), full, (3,)]
+    story.new_leader()
+    assert story.publish(message(b"s.a"), message(b"s.b"), message(b"s.b")) == [full, (4,), full]
+    story.commit()
+    assert story.publish(message(b"s.a"), message(b"s.c")) == [full, (5,)]
+    story.commit()
+    assert story.held() == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.covers("SF-11")
+def test_a_number_keeps_its_first_verdict() -> None:
+    story = StreamStory()
+    story.publish(message(Nats_Expected_Last_Sequence="5"), message())
+    story.new_leader()
+    assert story.offer(block(message(Nats_Expected_Last_Sequence="0"), message()), 1).answer is Answer.KNOWN
+    story.commit()
+    session = story.state.sessions.current(ORIGIN)
+    assert session is not None
+    (run,) = session.verdicts_from(1)
+    assert [(item.offset, item.verdict, item.code) for item in run.exceptions] == [(0, REFUSED, 10071)]
+    assert (run.count, run.first_seq) == (2, 1)

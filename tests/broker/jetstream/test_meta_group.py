@@ -1,0 +1,306 @@
+"""The meta group: what its leader decides about streams, who may ask for it, and where their replicas go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from supercluster.broker.jetstream.config import StreamConfig
+from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.group import Group
+from supercluster.broker.jetstream.meta import RESOURCE_KEY, MetaState
+from supercluster.broker.jetstream.meta_group import (
+    LOST_REPORT_MS,
+    MAP_WAIT_MS,
+    Decided,
+    MetaGroup,
+    StreamRequest,
+)
+from supercluster.broker.ports import ClientInfo
+from supercluster.broker.raft.confchange import membership_of
+from supercluster.broker.raft.config import RaftConfig
+from supercluster.broker.raft.messages import Message
+from supercluster.broker.raft.node import Raft
+from supercluster.broker.storage.memory_log import MemoryLog
+
+APP, OPERATOR = ClientInfo("$G", "app", False), ClientInfo("$G", "operator", True)
+
+
+class Rng:
+    def randrange(self, start: int, /) -> int:
+        return 0
+
+    def getrandbits(self, k: int, /) -> int:
+        return 0
+
+
+@dataclass
+class Host:
+    """A broker with a meta group of one voter, and peers that are in contact."""
+
+    node: str = "east-0"
+    now_ms: int = 0
+    contact: dict[str, tuple[str, str]] = field(default_factory=dict)
+    applied: dict[str, int] = field(default_factory=dict)
+    events: list[str] = field(default_factory=list)
+    tokens: int = 0
+    meta: MetaGroup | None = None
+
+    @property
+    def clock(self) -> Host:
+        return self
+
+    def now_ns(self) -> int:
+        return 1_000_000 * self.now_ms
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+    def send_raft(self, group: str, message: Message) -> None: ...
+
+    def serving(self, group: Group) -> None: ...
+
+    def touch(self, group: str) -> None: ...
+
+    def event(self, group: str, reason: str, text: str) -> None:
+        self.events.append(reason)
+
+    def map_changed(self, groups: list[str]) -> None: ...
+
+    def brokers_in_contact(self) -> dict[str, tuple[str, str]]:
+        return self.contact
+
+    def map_index_of(self, node: str) -> int:
+        assert self.meta is not None
+        return self.applied.get(node, self.meta.applied_index)
+
+    def map_was_read(self) -> None: ...
+
+    def map_read_failed(self) -> None: ...
+
+    def new_token(self) -> str:
+        self.tokens += 1
+        return f"t{self.tokens}"
+
+
+@dataclass
+class Meta:
+    """A leader to ask."""
+
+    host: Host
+    group: MetaGroup
+
+    def turn(self, after_ms: int = 0) -> None:
+        self.host.now_ms += after_ms
+        self.group.tick(self.host.now_ms)
+        for _ in range(3):
+            self.group.turn(self.host.now_ms)
+
+    def ask(
+        self, verb: str, info: ClientInfo = APP, name: str = "S", **fields: Any
+    ) -> Decided | ApiError | None:
+        wanted = StreamConfig.from_json(
+            {"name": name, "subjects": [name.lower()], "num_replicas": 1, **fields}
+        )
+        answers: list[Decided | ApiError | None] = []
+        self.group.request(
+            StreamRequest(verb, info, name, wanted if verb != "delete" else None, answers.append)
+        )
+        self.turn()
+        assert len(answers) <= 1
+        return answers[0] if answers else None
+
+    def refused(self, verb: str, info: ClientInfo = APP, name: str = "S", **fields: Any) -> ApiError:
+        answer = self.ask(verb, info, name, **fields)
+        assert isinstance(answer, ApiError), answer
+        return answer
+
+    def done(self, verb: str, info: ClientInfo = APP, name: str = "S", **fields: Any) -> Decided:
+        answer = self.ask(verb, info, name, **fields)
+        assert isinstance(answer, Decided), answer
+        return answer
+
+
+def meta(**clusters: str) -> Meta:
+    """One voter; brokers `east_1="east"` are in contact."""
+    host = Host()
+    host.contact = {"east-0": ("east", "vol-0")}
+    host.contact |= {name.replace("_", "-"): (cluster, f"vol-{name}") for name, cluster in clusters.items()}
+    log = MemoryLog()
+    member = "east-0@vol-0"
+    raft = Raft(
+        RaftConfig(member=member, heartbeat_ms=100, election_timeout_ms=500, quiesce_after_ms=2000),
+        log,
+        term=0,
+        vote="",
+        membership=membership_of((member,)),
+        commit_index=0,
+        rng=Rng(),
+        now_ms=0,
+        doubtful=False,
+    )
+    group = host.meta = MetaGroup(member, log, raft, host)
+    found = Meta(host, group)
+    while not group.serves:
+        found.turn(200)
+    return found
+
+
+def test_create_update_and_delete() -> None:
+    leader = meta()
+    created = leader.done("create")
+    assert created.assignment.members == ("east-0@vol-0",)
+    again = leader.done("create")
+    assert again.assignment.group == created.assignment.group
+    assert leader.refused("create", max_msgs=5).err_code == 10058
+    assert leader.refused("update", name="T").err_code == 10059
+    changed = leader.done("update", max_msgs=5)
+    assert (changed.assignment.config.max_msgs, changed.assignment.group) == (5, created.assignment.group)
+    assert changed.version > created.version
+    assert leader.done("update", max_msgs=5).version == changed.version
+    assert leader.refused("update", storage="memory").err_code == 10052
+    assert leader.refused("update", num_replicas=3).err_code == 19002
+    leader.done("delete")
+    assert leader.refused("delete").err_code == 10059
+    assert leader.done("create").assignment.group != created.assignment.group
+
+
+def test_overlapping_subjects_are_refused_per_account() -> None:
+    leader = meta()
+    leader.done("create", name="ONE", subjects=["a.*", "b"])
+    for subjects in (["a.x"], [">"], ["*.x"], ["c", "b"]):
+        assert leader.refused("create", name="TWO", subjects=subjects, no_ack=True).err_code == 10065
+    other = replace(APP, account="other")
+    leader.done("create", other, name="TWO", subjects=["a.x"])
+    leader.done("create", name="TWO", subjects=["c"])
+    assert leader.refused("update", name="TWO", subjects=["c", "a.>"]).err_code == 10065
+
+
+def test_replicas_go_to_brokers_in_contact_of_the_wanted_cluster() -> None:
+    leader = meta(east_1="east", east_2="east", west_0="west")
+    nodes = [
+        member.partition("@")[0]
+        for member in leader.done("create", num_replicas=3, placement={"cluster": "east"}).assignment.members
+    ]
+    assert sorted(nodes) == ["east-0", "east-1", "east-2"]
+    wrong = leader.refused("create", name="W", num_replicas=3, placement={"cluster": "west"})
+    assert wrong.err_code == 10005
+    assert "west-0" in wrong.description
+    assert "east-0" not in wrong.description
+    wrong = leader.refused("create", name="X", num_replicas=5)
+    assert all(node in wrong.description for node in ("east-0", "east-1", "east-2", "west-0"))
+    assert leader.done("create", name="Y").assignment.members == ("west-0@vol-west_0",), "the least loaded"
+    preferred = {"supercluster.dev/preferred-leader": "east-2"}
+    assert leader.done("create", name="Z", metadata=preferred).assignment.members == ("east-2@vol-east_2",)
+    memory = leader.done("create", name="M", storage="memory").assignment.members
+    assert memory[0].count(".") == 1, "a copy in memory has an identity of its own"
+    assert meta().refused("create", num_replicas=3).err_code == 10074
+
+
+@pytest.mark.covers("SF-23")
+def test_only_the_operator_changes_a_declared_stream() -> None:
+    leader = meta()
+    declared: dict[str, Any] = {"metadata": {RESOURCE_KEY: "shop/orders"}}
+    leader.done("create", OPERATOR, max_msgs=7, **declared)
+    attempts: list[tuple[str, dict[str, Any]]] = [
+        ("update", {"max_msgs": 5, **declared}),
+        ("create", {}),
+        ("delete", {}),
+    ]
+    for verb, fields in attempts:
+        wrong = leader.refused(verb, APP, **fields)
+        assert wrong.err_code == 19001
+        assert "shop/orders" in wrong.description
+    assert "max_msgs" in leader.refused("update", APP, max_msgs=5, **declared).description
+    leader.done("create", APP, max_msgs=7, **declared)
+    leader.done("update", OPERATOR, max_msgs=5, **declared)
+    leader.done("delete", OPERATOR)
+
+
+@pytest.mark.covers("SF-14")
+def test_a_change_is_answered_when_all_in_contact_have_the_map() -> None:
+    leader = meta(east_1="east")
+    leader.host.applied["east-1"] = 0
+    answers: list[Any] = []
+    wanted = StreamConfig.from_json({"name": "S", "subjects": ["s"], "num_replicas": 1})
+    leader.group.request(StreamRequest("create", APP, "S", wanted, answers.append))
+    leader.turn()
+    assert answers == []
+    leader.host.applied["east-1"] = leader.group.applied_index
+    leader.turn()
+    assert len(answers) == 1
+    # One that does not answer is waited for within a bound.
+    leader.host.applied["east-1"] = 0
+    leader.group.request(StreamRequest("delete", APP, "S", None, answers.append))
+    leader.turn(1)
+    assert len(answers) == 1
+    leader.turn(MAP_WAIT_MS)
+    assert len(answers) == 2
+
+
+def test_a_leader_that_falls_sends_everybody_on() -> None:
+    leader = meta(east_1="east")
+    leader.host.applied["east-1"] = 0
+    answers: list[Any] = []
+    leader.group.request(StreamRequest("delete", APP, "S", None, answers.append))
+    leader.group.stop_serving()
+    assert answers == [None]
+
+
+def test_brokers_are_known_by_the_volume_they_came_with() -> None:
+    leader = meta()
+    leader.host.contact["east-1"] = ("east", "vol-1")
+    leader.turn()
+    assert leader.group.state.brokers["east-1"].incarnation == "vol-1"
+    leader.host.contact["east-1"] = ("east", "vol-2")
+    leader.turn()
+    assert leader.group.state.brokers["east-1"].incarnation == "vol-2"
+    index = leader.group.log.last_index
+    leader.turn(1000)
+    assert leader.group.log.last_index == index
+
+
+@pytest.mark.covers("SF-4")
+def test_a_stream_in_memory_begins_anew_only_when_all_its_copies_are_gone() -> None:
+    leader = meta(east_1="east", east_2="east")
+    first = leader.done("create", num_replicas=3, storage="memory").assignment
+    leader.done("create", name="FILE")
+    file_group = next(found.group for found in leader.group.state.streams.values() if found.name == "FILE")
+
+    def group_now() -> str:
+        return leader.group.state.streams["$G", "S"].group
+
+    def lost(*nodes: str, group: str = first.group) -> None:
+        for node in nodes:
+            leader.group.copy_lost(node, group, leader.host.now_ms)
+        leader.turn()
+
+    lost("east-0", group=file_group)
+    lost("east-0", "east-1")
+    assert group_now() == first.group
+    leader.turn(LOST_REPORT_MS + 1)
+    lost("east-2")
+    assert group_now() == first.group, "the others may have been given a copy since"
+    lost("east-0", "east-1", "east-2")
+    found = leader.group.state.streams["$G", "S"]
+    assert found.group != first.group
+    assert not set(found.members) & set(first.members)
+    assert found.config == first.config
+    assert "MemoryLost" in leader.host.events
+    lost("east-0", "east-1", "east-2")
+    assert group_now() == found.group, "reports about the old group are void"
+    assert leader.group.state.by_group(file_group) is not None
+
+
+def test_the_map_of_streams_comes_back_from_its_snapshot() -> None:
+    leader = meta(east_1="east")
+    leader.done("create", num_replicas=2, max_age=10**12)
+    leader.done("create", name="T", metadata={"a": "b"})
+    state = leader.group.state
+    assert MetaState.restore(state.snapshot()) == state
+    replay = MetaState()
+    for entry in leader.group.log.entries(1, leader.group.log.last_index, 1 << 30):
+        replay.apply(entry)
+    assert replay == state

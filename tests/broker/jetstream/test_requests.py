@@ -1,0 +1,204 @@
+"""API requests on their way to leaders that move, fall silent, or are not there; and leaders that are asked twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from supercluster.broker.jetstream import api_routing
+from supercluster.broker.jetstream.answer_book import ANSWER_BYTES_MAX, ANSWERS_MAX, AnswerBook, Known
+from supercluster.broker.jetstream.frames import Frame, Request, ResponseStatus, decode_request
+from supercluster.broker.jetstream.requests import (
+    ASK_LEADER_MS,
+    REQUEST_RETRY_MS,
+    REQUEST_WAIT_MS,
+    Requests,
+    continue_payload,
+)
+from supercluster.broker.ports import Channel, ClientInfo
+
+INFO = ClientInfo("$G", "u", False)
+PULL = b"$JS.API.CONSUMER.MSG.NEXT.S.c"
+DELETE = b"$JS.API.STREAM.DELETE.S"
+
+
+@dataclass
+class World:
+    """Leaders, and what was sent and published."""
+
+    leaders: dict[str, str] = field(default_factory=dict)
+    sent: list[tuple[str, int, list[Any]]] = field(default_factory=list)
+    published: list[tuple[bytes, bytes, bytes]] = field(default_factory=list)
+
+    def post(self, node: str, frame: int, body: list[bytes | memoryview]) -> bool:
+        self.sent.append((node, frame, body))
+        return True
+
+    def publish(self, account: str, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+        self.published.append((subject, header, payload))
+
+    def publish_many(self, account: str, messages: Sequence[tuple[bytes, bytes]]) -> None:
+        raise AssertionError
+
+    def deliver(self, account: str, inbox: bytes, items: Any) -> None:
+        raise AssertionError
+
+    def has_interest(self, account: str, subject: bytes) -> bool:
+        return True
+
+    def pending_bytes(self, account: str, inbox: bytes) -> int:
+        return 0
+
+    def send(self, node: str, frame_type: int, body: Any, channel: Channel) -> bool:
+        raise AssertionError
+
+    def requests(self) -> Requests:
+        return Requests(
+            self,
+            self.post,
+            self.leaders.get,
+            lambda: ["a", "b"],
+            api_routing.unavailable,
+            api_routing.done_before,
+        )
+
+    def asked(self) -> list[tuple[str, Request]]:
+        found = [(node, body) for node, frame, body in self.sent if frame == Frame.REQUEST]
+        self.sent.clear()
+        return [
+            (node, decode_request(memoryview(b"".join(bytes(part) for part in body)))) for node, body in found
+        ]
+
+
+def ask(requests: Requests, subject: bytes = b"$JS.API.STREAM.INFO.S", now_ms: int = 0) -> None:
+    requests.send("g", INFO, subject, b"reply", b"", b"", now_ms)
+
+
+def test_a_request_waits_for_a_leader_and_follows_it() -> None:
+    world = World()
+    requests = world.requests()
+    ask(requests)
+    assert [frame for _, frame, _ in world.sent] == [Frame.WHO_LEADS, Frame.WHO_LEADS]
+    world.sent.clear()
+    world.leaders["g"] = "a"
+    requests.leader_serves("g", 50)
+    ((node, first),) = world.asked()
+    assert node == "a"
+    requests.response(first.number, ResponseStatus.NOT_LEADER, b"", 60)
+    requests.tick(60 + ASK_LEADER_MS - 1)
+    assert world.asked() == []
+    world.leaders["g"] = "b"
+    requests.tick(60 + ASK_LEADER_MS)
+    assert [node for node, _ in world.asked()] == ["b"]
+    requests.response(first.number, ResponseStatus.ANSWER, b"{}", 400)
+    requests.response(first.number, ResponseStatus.ANSWER, b"{}", 400)
+    assert world.published == [(b"reply", b"", b"{}")]
+    assert (len(requests), requests.deadline_ms()) == (0, None)
+
+
+def test_an_unanswered_request_is_repeated_and_in_the_end_refused() -> None:
+    world = World({"g": "a"})
+    requests = world.requests()
+    ask(requests)
+    for turn in range(1, 5):
+        assert requests.deadline_ms() == turn * REQUEST_RETRY_MS
+        requests.tick(turn * REQUEST_RETRY_MS)
+    assert len(world.asked()) == 5
+    requests.tick(REQUEST_WAIT_MS)
+    ((_, header, payload),) = world.published
+    assert header == b""
+    assert b'"err_code":10008' in payload.replace(b" ", b"")
+
+
+def test_a_refused_pull_is_a_status_and_no_message() -> None:
+    world = World({"g": "a"})
+    requests = world.requests()
+    ask(requests, PULL)
+    ((_, request),) = world.asked()
+    requests.response(request.number, ResponseStatus.ANSWER, b'{"error":{}}', 0)
+    ask(requests, PULL)
+    requests.tick(REQUEST_WAIT_MS)
+    assert world.published == [(b"reply", b"NATS/1.0 503\r\n\r\n", b"")] * 2
+
+
+def test_the_meta_leader_sends_on_to_the_stream_that_it_made() -> None:
+    world = World({"g": "a", "stream": "b"})
+    requests = world.requests()
+    ask(requests, b"$JS.API.STREAM.CREATE.S")
+    ((_, request),) = world.asked()
+    requests.response(request.number, ResponseStatus.CONTINUE, continue_payload("stream", 17), 5)
+    ((node, onward),) = world.asked()
+    assert (node, onward.group, onward.header, onward.subject) == ("b", "stream", b"17", request.subject)
+    assert onward.number != request.number
+    requests.response(onward.number, ResponseStatus.TAKEN, b"", 6)
+    assert (world.published, len(requests)) == ([], 0)
+
+
+NOT_FOUND = b'{"type":"x","error":{"code":404,"err_code":10059,"description":"stream not found"}}'
+
+
+@pytest.mark.parametrize("how", ["answered", "not the leader", "fell", "silent"])
+def test_a_deletion_that_a_fallen_leader_may_have_done_is_done(how: str) -> None:
+    world = World({"g": "a"})
+    requests = world.requests()
+    ask(requests, DELETE)
+    ((_, request),) = world.asked()
+    if how == "not the leader":
+        requests.response(request.number, ResponseStatus.NOT_LEADER, b"", 0)
+        requests.tick(ASK_LEADER_MS)
+    elif how == "fell":
+        requests.response(request.number, ResponseStatus.UNDECIDED, b"", 0)
+        requests.tick(ASK_LEADER_MS)
+    elif how == "silent":
+        world.leaders["g"] = "b"
+        requests.leader_serves("g", 500)
+    requests.response(request.number, ResponseStatus.ANSWER, NOT_FOUND, 600)
+    ((_, _, payload),) = world.published
+    assert (b'"success"' in payload) == (how in ("fell", "silent"))
+
+
+def test_who_asks_about_a_stream_that_goes_hears_it_and_one_that_begins_anew_is_asked_again() -> None:
+    world = World()
+    requests = world.requests()
+    ask(requests)
+    requests.groups_gone(["g", "h"], lambda request: "new", api_routing.not_there)
+    assert world.published == []
+    world.leaders["new"] = "b"
+    requests.leader_serves("new", 10)
+    assert [(node, request.group) for node, request in world.asked()] == [("b", "new")]
+    requests.groups_gone(["new"], lambda request: None, api_routing.not_there)
+    ((_, _, payload),) = world.published
+    assert b"10059" in payload
+
+
+def test_requests_of_the_broker_itself_get_the_answer_or_nothing() -> None:
+    world = World({"g": "a"})
+    requests = world.requests()
+    heard: list[bytes | None] = []
+    for _ in range(2):
+        requests.send("g", INFO, b"x", b"", b"", b"", 0, on_answer=heard.append, wait_ms=100)
+    requests.response(world.asked()[0][1].number, ResponseStatus.ANSWER, b"yes", 0)
+    requests.tick(100)
+    assert heard == [b"yes", None]
+    assert world.published == []
+
+
+def test_a_repeated_request_gets_the_same_answer_and_no_second_effect() -> None:
+    book = AnswerBook()
+    assert book.begin("a", 1) is Known.NEW
+    assert book.begin("a", 1) is Known.UNDER_WAY
+    assert book.begin("b", 1) is Known.NEW
+    book.answered("a", 1, ResponseStatus.ANSWER, b"done")
+    assert book.begin("a", 1) == (ResponseStatus.ANSWER, b"done")
+    book.dropped("b", 1)
+    assert book.begin("b", 1) is Known.NEW
+    book.forget_node("b")
+    assert book.begin("b", 1) is Known.NEW
+    book.answered("b", 1, ResponseStatus.ANSWER, b"x" * (ANSWER_BYTES_MAX + 1))
+    assert book.begin("b", 1) is Known.NEW
+    for number in range(ANSWERS_MAX + 1):
+        book.answered("c", number, ResponseStatus.TAKEN, b"")
+    assert book.begin("a", 1) is Known.NEW

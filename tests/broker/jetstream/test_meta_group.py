@@ -80,6 +80,8 @@ class Host:
 
     def map_read_failed(self) -> None: ...
 
+    def meta_leadership_lost(self) -> None: ...
+
     def new_token(self) -> str:
         self.tokens += 1
         return f"t{self.tokens}"

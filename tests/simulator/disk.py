@@ -214,6 +214,23 @@ class SimDisk:
     def paths(self) -> list[str]:
         return sorted(self._names)
 
+    def durable(self, path: str) -> bytes:
+        """What of a file is on the platter, under the name that is there."""
+        inode = self._durable_names.get(path)
+        return bytes(inode.durable) if inode is not None else b""
+
+    def size(self, path: str) -> int:
+        return len(self._names[path].data)
+
+    @property
+    def used_bytes(self) -> int:
+        return self._used_bytes
+
+    @property
+    def crashing(self) -> bool:
+        """The moment of `crash_after` has come."""
+        return self._crash_in == 0
+
     def _step(self) -> None:
         """Before every change."""
         if self._crash_in is not None:

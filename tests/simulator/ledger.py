@@ -9,16 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+from tests.simulator.oracle import Oracle
 
 from supercluster.broker.jetstream.core import BrokerCore
 from supercluster.broker.jetstream.group import Group
 from supercluster.broker.jetstream.messages import decode_stored
 from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.raft.confchange import Membership
 from supercluster.broker.raft.config import Role
-from supercluster.broker.raft.entry import Entry
+from supercluster.broker.raft.entry import Entry, EntryKind
 
 if TYPE_CHECKING:
     from tests.simulator.world import World
+
+
+# Subjects on which everybody expects to be the first: one message each.
+ONE_PER_KEY = b"orders.key."
 
 
 class InvariantBrokenError(AssertionError):
@@ -31,6 +39,8 @@ class History:
 
     records: dict[int, tuple[int, int]] = field(default_factory=dict)
     """index → (term, checksum)"""
+    last_index: int = 0
+    last_time_ns: int = 0
     message_at: dict[int, bytes] = field(default_factory=dict)
     """sequence → payload"""
     seq_of: dict[bytes, int] = field(default_factory=dict)
@@ -46,7 +56,19 @@ class Ledger:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self.oracle = Oracle(world, self.broken)
         self.groups: dict[str, History] = {}
+        self.stored: dict[bytes, tuple[str, int]] = {}
+        """payload → (group, sequence), over all streams"""
+        self.duplicate_window_ns = 0
+        """Set where it is shorter than an outage may last."""
+        self._stored_at_ns: dict[bytes, int] = {}
+        self.refused: set[bytes] = set()
+        """Payloads whose publisher was told that they are not stored, and did not try again."""
+        self.keeps_all = True
+        """Nothing that is stored goes again: a key is created once."""
+        self.keys: dict[bytes, bytes] = {}
+        """subject of which one message may exist → its payload"""
         self.acked: dict[bytes, int] = {}
         self.applied_total = 0
         self._converging: dict[tuple[str, str], int] = {}
@@ -59,6 +81,7 @@ class Ledger:
 
     def watch(self, node: str, core: BrokerCore) -> None:
         """Check whatever this core's groups do from now on."""
+        self.oracle.watch(node, core)
         serving = core.serving
 
         def on_serving(group: Group) -> None:
@@ -73,6 +96,7 @@ class Ledger:
             del self._floors[key]
 
     def _watch_group(self, node: str, group: Group) -> None:
+        self.oracle.watch_group(group)
         apply_entry = group.apply_entry
 
         def applied(entry: Entry) -> None:
@@ -86,7 +110,7 @@ class Ledger:
             restore_state(data)
             history = self.groups.get(group.id)
             if history is not None and group.log.base_index and group.applied_index == group.log.base_index:
-                self._converging[node, group.id] = max(history.records, default=0)
+                self._converging[node, group.id] = history.last_index
 
         group.restore_state = restored  # type: ignore[method-assign]
 
@@ -104,10 +128,17 @@ class Ledger:
         history = self.groups.setdefault(group.id, History())
         if entry.index > group.raft.commit_index:
             raise self.broken(f"{node} applied entry {entry.index} of {group.id} beyond its commit index")
-        record = (entry.term, int.from_bytes(entry.record[4:8], "little"))
+        record = (entry.term, crc32(entry.record))
         known = history.records.get(entry.index)
         if known is None:
             history.records[entry.index] = record
+            history.last_index = max(history.last_index, entry.index)
+            if entry.kind == EntryKind.BATCH:
+                if entry.time_ns < history.last_time_ns:
+                    raise self.broken(f"SF-13: leader time goes back at entry {entry.index} of {group.id}")
+                history.last_time_ns = entry.time_ns
+            if entry.kind == EntryKind.CONFIG:
+                self.oracle.membership(group, Membership.decode(entry.payload))
             if isinstance(group, StreamGroup):
                 self._new_entry(group, entry, history)
         elif known != record:
@@ -126,11 +157,21 @@ class Ledger:
             )
         decoded = decode_stored(entry)
         for seq in range(entry.first_seq, entry.first_seq + entry.count):
-            payload = decoded.message(seq).payload
-            if payload in history.seq_of:
+            message = decoded.message(seq)
+            payload = message.payload
+            if payload in self.stored and not self._is_late_repeat(payload, history, entry.time_ns):
                 raise self.broken(
-                    f"invariant 1/2: {payload!r} is stored at {history.seq_of[payload]} and again at {seq}"
+                    f"invariant 1/2: {payload!r} is stored at {self.stored[payload]} and again at {seq} of {group.id}"
                 )
+            if payload in self.refused:
+                raise self.broken(f"SF-11: {payload!r} was refused and is stored at {seq}")
+            if self.keeps_all and message.subject.startswith(ONE_PER_KEY):
+                winner = self.keys.setdefault(message.subject, payload)
+                if winner != payload:
+                    raise self.broken(f"SF-12: {winner!r} and {payload!r} both created {message.subject!r}")
+            self.stored[payload] = (group.id, seq)
+            if self.duplicate_window_ns:
+                self._stored_at_ns[payload] = entry.time_ns
             history.seq_of[payload] = seq
             history.message_at[seq] = payload
             publisher, _, number = payload.partition(b":")
@@ -140,6 +181,16 @@ class Ledger:
                 )
             history.last_of_publisher[publisher] = int(number)
         history.last_seq = entry.first_seq + entry.count - 1
+
+    def _is_late_repeat(self, payload: bytes, history: History, time_ns: int) -> bool:
+        """Was it stored so long ago that its Nats-Msg-Id may be forgotten?"""
+        before_ns = self._stored_at_ns.get(payload)
+        late = (
+            before_ns is not None and b"retry" in payload and time_ns - before_ns >= self.duplicate_window_ns
+        )
+        if late:
+            history.last_of_publisher.pop(payload.partition(b":")[0], None)
+        return late
 
     def _state(self, node: str, group: StreamGroup, entry: Entry, history: History) -> None:
         state = group.state
@@ -172,15 +223,22 @@ class Ledger:
 
     # ---- what clients were told -----------------------------------------------------------------------------------
 
-    def acknowledged(self, group: str, payload: bytes, seq: int, *, duplicate: bool) -> None:
+    def acknowledged(self, stream: str, payload: bytes, seq: int) -> None:
         """A publisher got an acknowledgement: the message is committed under that sequence (SF-1)."""
-        history = self.groups.get(group)
-        stored = history.seq_of.get(payload) if history is not None else None
-        if stored is None:
+        found = self.stored.get(payload)
+        if found is None:
             raise self.broken(f"SF-1: {payload!r} was acknowledged at {seq} and is not committed")
-        if stored != seq:
-            raise self.broken(f"SF-1: {payload!r} was acknowledged at {seq} and is stored at {stored}")
+        if self.groups[found[0]].message_at.get(seq) != payload or f".{stream}." not in found[0]:
+            raise self.broken(
+                f"SF-1: {payload!r} was acknowledged at {seq} of {stream} and is stored at {found}"
+            )
         self.acked[payload] = seq
+
+    def told_refused(self, payload: bytes) -> None:
+        """A publisher was told that its message is not stored: that holds for good (SF-11)."""
+        if payload in self.stored:
+            raise self.broken(f"SF-11: {payload!r} was refused and is stored at {self.stored[payload]}")
+        self.refused.add(payload)
 
 
 class _WatchedGroups(dict[str, Group]):

@@ -126,7 +126,7 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
             (
                 "        assigned = {found.group: found for found in core.meta.state.streams.values()}\n"
                 "        if core.map_index == 0:\n"
-                "            self.remove_deleted()\n"
+                "            self.map_was_read()\n"
             ),
         ),
     ),

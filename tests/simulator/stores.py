@@ -6,13 +6,17 @@ import random
 
 from tests.simulator.disk import SimDisk
 
+from supercluster.broker.storage.naming import HARD_STATE, HardState
 from supercluster.broker.storage.options import LogOptions
+from supercluster.broker.storage.slots import SLOT_BYTES, _decode
+from supercluster.broker.storage.space import Space
 from supercluster.broker.storage.store import VolumeStore
-from supercluster.broker.storage.volume import open_volume
+from supercluster.broker.storage.volume import GROUPS, Volume, directory_name, open_volume
 
 # Small, so that a run of seconds seals segments, takes checkpoints and starts from them.
 SEGMENT_BYTES = 4096
 SYNC_INTERVAL_MS = 200
+RESERVE_BYTES = 16 * 1024
 
 
 class SimStore:
@@ -21,23 +25,40 @@ class SimStore:
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self._boot = 1
-        self._disk = SimDisk(rng)
+        self.disk = SimDisk(rng)
+        self._volume: Volume | None = None
         self.incarnation = ""
 
     def start(self) -> VolumeStore:
         """Open the volume for a new process."""
-        volume = open_volume(self._disk, f"boot-{self._boot}", lambda: f"{self._rng.getrandbits(48):012x}")
+        volume = open_volume(self.disk, f"boot-{self._boot}", lambda: f"{self._rng.getrandbits(48):012x}")
+        self._volume = volume
         self.incarnation = volume.incarnation
         options = LogOptions(segment_bytes=SEGMENT_BYTES, sync_interval_ms=SYNC_INTERVAL_MS)
-        return VolumeStore(volume, options)
+        return VolumeStore(volume, options, file_space=Space(self.disk, reserve_bytes=RESERVE_BYTES))
+
+    def durable_vote(self, group: str) -> tuple[int, str]:
+        """(term, vote) of a group as a power failure at this moment would leave it at worst."""
+        assert self._volume is not None
+        data = self.disk.durable(f"{self._volume.group_directory(group)}/{HARD_STATE}")
+        slots = [_decode(data[:SLOT_BYTES]), _decode(data[SLOT_BYTES : 2 * SLOT_BYTES])]
+        newest = max((slot for slot in slots if slot is not None), default=None)
+        state = HardState.decode(newest[1]) if newest is not None else HardState()
+        return state.term, state.vote
+
+    def files_of(self, group: str) -> list[str]:
+        """A group's files that hold something."""
+        folder = f"{GROUPS}/{directory_name(group)}/"
+        return [path for path in self.disk.paths() if path.startswith(folder) and self.disk.size(path)]
 
     def crash(self, *, power: bool) -> None:
         """The process dies; with `power` so does the machine."""
-        self._disk.crash(power=power)
+        self.disk.crash(power=power)
         if power:
             self._boot += 1
 
     def destroy(self) -> None:
         """The directory is gone."""
-        self._disk = SimDisk(self._rng)
+        self.disk = SimDisk(self._rng)
+        self._volume = None
         self.incarnation = ""

@@ -16,11 +16,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from tests.simulator.disk import CrashNow
 from tests.simulator.ledger import Ledger
 from tests.simulator.stores import SimStore
 
 from supercluster.broker.jetstream.core import BrokerCore, CoreSettings
 from supercluster.broker.ports import Channel, PeerInfo
+from supercluster.broker.raft.errors import DiskError
 
 CLUSTER = "sim"
 # A run takes some ten thousand steps: one that takes so many goes in a circle.
@@ -92,6 +94,7 @@ class Node:
     process: int = 0
     slow_until_us: int = 0
     tick_at_us: int = 0
+    crash_with_power: bool = False
     on_down: list[Callable[[], None]] = field(default_factory=list)
 
     @property
@@ -102,14 +105,18 @@ class Node:
 class World:
     """See the module."""
 
-    def __init__(self, seed: int, nodes: int = 3, **settings: int) -> None:
+    def __init__(
+        self, seed: int, nodes: int = 3, *, rng: random.Random | None = None, meta_voters: int = 0
+    ) -> None:
         self.seed = seed
-        self.rng = random.Random(seed)
+        self.rng = rng or random.Random(seed)
         self.now_us = 0
         self.steps = 0
         self.faults = Faults()
         self.ledger = Ledger(self)
-        self._settings = settings
+        self._silent: set[tuple[str, str]] = set()
+        self.on_crash: Callable[[str], None] = lambda name: None
+        """A broker died in the middle of a disk operation."""
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._number = 0
         self._links: dict[tuple[str, str], int] = {}
@@ -122,6 +129,7 @@ class World:
         self.verbose = False
         names = [f"n{number}" for number in range(nodes)]
         self.names = names
+        self.meta_voters = tuple(names[: meta_voters or nodes])
         self.nodes: dict[str, Node] = {}
         for name in names:
             clock = SimClock(
@@ -159,7 +167,20 @@ class World:
         self.steps += 1
         if self.steps > STEPS_MAX:
             raise self.ledger.broken(f"liveness: {STEPS_MAX:,} steps, and no rest")
-        action()
+        try:
+            action()
+        except CrashNow:
+            for name, node in self.nodes.items():
+                if node.store.disk.crashing:
+                    self._died(name, power=node.crash_with_power)
+
+    def _died(self, name: str, *, power: bool) -> None:
+        node = self.nodes[name]
+        if node.up:
+            self.stop(name, power=power)
+        else:
+            node.store.crash(power=power)  # It died while it started.
+        self.on_crash(name)
 
     def note(self, text: str) -> None:
         """Keep a line for the report of a failing seed."""
@@ -176,18 +197,14 @@ class World:
         if node.up:
             return
         node.process += 1
-        opened = node.store.start()
-        settings = CoreSettings(name, CLUSTER, tuple(self.names), **self._settings)
-        rng = random.Random(self.rng.getrandbits(64))
-        self.note(f"{name} starts as process {node.process}, volume {node.store.incarnation}")
-        core = BrokerCore(
-            settings,
-            opened,
-            SimNetwork(self, name),
-            node.clock,
-            rng,
-            on_event=lambda group, reason, text: self.note(f"{name} event {group} {reason}: {text}"),
-        )
+        try:
+            core = self._new_core(node)
+        except DiskError as error:
+            # As a process manager would: try again, the disk may have been given room.
+            self.note(f"{name} cannot start: {error}")
+            node.store.crash(power=False)
+            self.at(500, lambda: self.start(name))
+            return
         node.core = core
         self.ledger.watch(name, core)
         for other in self.names:
@@ -195,6 +212,21 @@ class World:
                 self._link_up(name, other)
         self._arm(node)
         self.want_turn(name)
+
+    def _new_core(self, node: Node) -> BrokerCore:
+        name = node.name
+        opened = node.store.start()
+        settings = CoreSettings(name, CLUSTER, self.meta_voters)
+        rng = random.Random(self.rng.getrandbits(64))
+        self.note(f"{name} starts as process {node.process}, volume {node.store.incarnation}")
+        return BrokerCore(
+            settings,
+            opened,
+            SimNetwork(self, name),
+            node.clock,
+            rng,
+            on_event=lambda group, reason, text: self.note(f"{name} event {group} {reason}: {text}"),
+        )
 
     def stop(self, name: str, *, power: bool) -> None:
         """Kill a broker's process; with `power`, its machine loses power."""
@@ -261,6 +293,7 @@ class World:
         core = node.core
         if core is None:
             return
+        self.ledger.oracle.after_turn(node.name, core)
         if core.has_work:
             self.want_turn(node.name)
         self._arm(node)
@@ -329,6 +362,12 @@ class World:
             for other in self.names[number + 1 :]:
                 self._relink(one, other)
 
+    def silence(self, one: str, other: str, ms: float) -> None:
+        """A link that stays up and carries nothing for a while."""
+        pairs = ((one, other), (other, one))
+        self._silent.update(pairs)
+        self.at(ms, lambda: self._silent.difference_update(pairs))
+
     def send(self, frm: str, to: str, frame_type: int, body: bytes) -> bool:
         """A frame from broker to broker."""
         epoch = self._links.get((frm, to))
@@ -336,7 +375,7 @@ class World:
         if epoch is None or sender is None or to not in sender.peers:
             return False
         rng, faults = self.rng, self.faults
-        if faults.loss and rng.random() < faults.loss:
+        if (frm, to) in self._silent or (faults.loss and rng.random() < faults.loss):
             return True
         copies = 2 if faults.repeat and rng.random() < faults.repeat else 1
         for _ in range(copies):

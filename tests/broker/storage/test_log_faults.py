@@ -465,7 +465,7 @@ def test_a_damaged_state_at_the_base_is_a_lost_record(disk: SimDisk) -> None:
     assert "the state at the log's beginning" in report.reasons[0]
 
 
-def test_a_damaged_base_is_a_lost_record_and_the_newest_snapshot_is_the_beginning(disk: SimDisk) -> None:
+def test_a_damaged_base_is_a_lost_record_and_the_log_begins_anew(disk: SimDisk) -> None:
     log, _ = open_(disk)
     log.install_base(10, 2, b"snapshot")
     log.append([batch(11, 2)])
@@ -473,7 +473,13 @@ def test_a_damaged_base_is_a_lost_record_and_the_newest_snapshot_is_the_beginnin
     disk.flip_bit(f"{DIRECTORY}/base", 8 * 10)
     log, report = open_(disk)
     assert report.verdict is Verdict.LOST_RECORD
-    assert (log.base_index, log.base_state()) == (10, b"snapshot")
+    # The snapshot speaks of messages that stood before it: nothing is built on it, and nothing is thrown away.
+    assert (log.base_index, log.last_index, log.base_state()) == (0, 0, None)
+    assert sorted(path.rpartition("/")[2].rpartition(".")[2] for path in report.quarantined) == [
+        "base",
+        "ckpt",
+        "seg",
+    ]
 
 
 def test_an_interrupted_installation_leaves_the_old_log_or_the_new_one() -> None:

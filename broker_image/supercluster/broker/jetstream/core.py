@@ -350,7 +350,7 @@ class BrokerCore:
         """The map is at least as new as the last contact with the meta leader."""
         if not self.map_is_fresh:
             self.map_is_fresh = True
-            self.life.remove_deleted()
+            self.life.map_was_read()
             self.ingest.release(self.invalidate_captures)
 
     def meta_leadership_lost(self) -> None:

@@ -287,7 +287,11 @@ class Group(ABC):
     def tick(self, now_ms: int) -> bool:
         """Do what is due; True when a turn is needed."""
         before = self.log.persisted_index
-        due = self.log.tick(now_ms) != before
+        try:
+            due = self.log.tick(now_ms) != before
+        except DiskError as error:
+            self.fail(error)
+            return False
         if due:
             self.raft.persisted(now_ms)
         if now_ms >= self.raft.next_deadline_ms():
@@ -312,7 +316,8 @@ class Group(ABC):
     def leader_time_ns(self) -> int:
         """The larger of the last entry's time and the clock (SF-13)."""
         last = self.log.entry(self.log.last_index) if self.log.last_index > self.log.base_index else None
-        floor = last.time_ns if last is not None else self.applied_time_ns()
+        # Raft's own entry may be the first behind a snapshot: then only the state knows the time before it.
+        floor = max(last.time_ns if last is not None else 0, self.applied_time_ns())
         return max(floor, self.host.clock.now_ns())
 
     @abstractmethod

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 # While the meta group is not started, its starter looks this often whether all voters are there.
 BOOTSTRAP_RETRY_MS = 200
+# While the meta group's leader is not known, the other brokers are asked this often: its own word may have been lost.
+LEADER_SEARCH_MS = 500
 # A member that waits to be taken in repeats its request at this pace.
 JOIN_RETRY_MS = 1000
 
@@ -51,6 +53,7 @@ class GroupLife:
         self._core = core
         self._joining: dict[str, int] = {}
         self._retry_ms = 0
+        self._search_ms = 0
 
     # ---- what this volume has joined before -----------------------------------------------------------------------
 
@@ -136,10 +139,22 @@ class GroupLife:
             self._member() if node == core.node else f"{node}@{peers[node].incarnation}" for node in voters
         )
         self._start_meta(members)
-        body = membership_of(members).encode()
-        for node in voters:
-            if node != core.node:
-                core.post(node, Frame.BOOTSTRAP, [body])
+        self._tell_first_members()
+
+    def _tell_first_members(self) -> None:
+        """Until the group has elected somebody: the word may be lost, or its sender may die before it is out."""
+        core = self._core
+        assert core.meta is not None
+        membership = core.meta.raft.membership
+        for member in membership.voters:
+            if node_of(member) != core.node and node_of(member) in core.peers:
+                core.post(node_of(member), Frame.BOOTSTRAP, [membership.encode()])
+
+    @property
+    def _is_starting(self) -> bool:
+        """Is the meta group's replica here, as it was begun, without a leader so far?"""
+        meta = self._core.meta
+        return meta is not None and meta.log.last_index == 0 and bool(meta.raft.membership.voters)
 
     def bootstrap_received(self, body: bytes) -> None:
         """The starter of the meta group says who its first members are: valid for this very volume only, and only
@@ -164,18 +179,30 @@ class GroupLife:
                 if isinstance(group, StreamGroup):
                     group.set_assignment(found)
                     core.touch(group_id)
-            elif any(node_of(member) == core.node for member in found.members):
-                self._open_stream(found)
+            else:
+                self._open_assigned(found)
 
-    def remove_deleted(self) -> None:
-        """Remove what was deleted while this broker was away. Only on a map that was read: one from the disk may be
-        older than an assignment that this volume has already taken part in."""
+    def _open_assigned(self, found: Assignment) -> None:
+        """Open a copy that this broker should hold. One that the volume does not know is begun only on a map that was
+        read: by one from the disk, a stream that was deleted since would come to life again, empty, and vote with an
+        identity that has voted before (SF-4)."""
+        core = self._core
+        mine = any(node_of(member) == core.node for member in found.members)
+        if mine and (core.map_is_fresh or found.group in core.store.registered()):
+            self._open_stream(found)
+
+    def map_was_read(self) -> None:
+        """Remove what was deleted while this broker was away, and begin what was assigned. Only on a map that was read:
+        one from the disk may be older than an assignment that this volume has already taken part in."""
         core = self._core
         assert core.meta is not None
-        assigned = {found.group for found in core.meta.state.streams.values()}
+        assigned = {found.group: found for found in core.meta.state.streams.values()}
         for group_id in core.store.registered():
             if group_id != META_GROUP and group_id not in assigned:
                 self._remove(group_id)
+        for group_id, found in sorted(assigned.items()):
+            if group_id not in core.groups:
+                self._open_assigned(found)
 
     def _open_stream(self, assignment: Assignment) -> None:
         core = self._core
@@ -238,6 +265,10 @@ class GroupLife:
         if group is None:
             if news.group != META_GROUP:
                 return
+            if membership.index == 0 and self._member() in membership.voters:
+                # One of the first members, whom the word of it has not reached: nothing in the log says it again.
+                self._start_meta(membership.voters)
+                return
             group = self._join_meta()
         if self._is_in(group, membership):
             self._joining.pop(news.group, None)
@@ -266,7 +297,9 @@ class GroupLife:
 
     def _ask_to_join(self, group: Group) -> None:
         leader = self._core.leader_of(group.id)
-        if leader is not None and leader != self._core.node:
+        if leader is None:
+            self._who_leads(group.id)
+        elif leader != self._core.node:
             self._core.post(leader, Frame.JOIN, frames.encode_texts(group.id, group.member))
 
     def _tell_of_lost_copy(self, group: Group) -> None:
@@ -277,12 +310,22 @@ class GroupLife:
         if in_memory and leader is not None and not group.raft.membership.voters:
             self._core.post(leader, Frame.COPY_LOST, frames.encode_texts(group.id, group.member))
 
+    def _who_leads(self, group_id: str) -> None:
+        for node in self._core.peers:
+            self._core.post(node, Frame.WHO_LEADS, frames.encode_texts(group_id))
+
     # ---- time -----------------------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
+        if self._is_searching and now_ms >= self._search_ms:
+            self._search_ms = now_ms + LEADER_SEARCH_MS
+            self._who_leads(META_GROUP)
         if self._core.meta is None and now_ms >= self._retry_ms:
             self._retry_ms = now_ms + BOOTSTRAP_RETRY_MS
             self.peers_changed()
+        elif self._is_starting and now_ms >= self._retry_ms:
+            self._retry_ms = now_ms + BOOTSTRAP_RETRY_MS
+            self._tell_first_members()
         for group_id, asked_ms in list(self._joining.items()):
             group = self._core.groups.get(group_id)
             if group is None or self._is_in(group, group.raft.membership):
@@ -292,9 +335,15 @@ class GroupLife:
                 self._ask_to_join(group)
                 self._tell_of_lost_copy(group)
 
+    @property
+    def _is_searching(self) -> bool:
+        return bool(self._core.peers) and self._core.leader_of(META_GROUP) is None
+
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do."""
         due = [asked + JOIN_RETRY_MS for asked in self._joining.values()]
-        if self._core.meta is None:
+        if self._is_searching:
+            due.append(self._search_ms)
+        if self._core.meta is None or self._is_starting:
             due.append(self._retry_ms)
         return min(due, default=None)

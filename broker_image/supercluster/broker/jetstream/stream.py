@@ -481,6 +481,7 @@ class StreamState:
         state.messages, state.bytes, state.first_time_ns = reader.u64(), reader.u64(), reader.u64()
         state.last_time_ns, state.leader_time_ns = reader.u64(), reader.u64()
         state.applied_index, state.config_version = reader.u64(), reader.u64()
+        state._first_seq_told = state.first_seq
         deleted = array("Q")
         deleted.frombytes(reader.blob())
         state.deleted = DeletedSeqs(deleted)

@@ -140,19 +140,11 @@ class _Opening:
         if base is not None:
             return base
         self._lose(f"{path}: where the log begins cannot be read")
+        # A snapshot is no beginning by itself: it speaks of messages that stand in segments before it. So nothing is
+        # taken of what is here; the copy begins anew, under another identity, from what its leader sends.
         self._set_aside(BASE)
-        stems = [stem for name in names if name.endswith(CHECKPOINT_SUFFIX) and (stem := parse_stem(name))]
-        # Begin at the newest snapshot that is whole: what stood before it is in it.
-        for epoch, index in sorted(stems, reverse=True):
-            checkpoints = Checkpoints(self.disk, self.directory, epoch)
-            checkpoints.find()
-            loaded = checkpoints.load(index)
-            if loaded is not None:
-                base = Base(epoch, index, loaded[0])
-                self.disk.write_file_durably(path, base.encode())
-                return base
         for name in names:
-            if name.endswith(SEGMENT_SUFFIX):
+            if name.endswith((SEGMENT_SUFFIX, CHECKPOINT_SUFFIX)):
                 self._set_aside(name)
         return Base()
 

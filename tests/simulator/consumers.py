@@ -1,0 +1,97 @@
+"""A durable pull consumer and its client, which forgets, refuses and confirms messages.
+
+What it gets is committed and what is stored under that sequence; in the end it got every message; and one whose
+acknowledgement was confirmed (double ack) never comes again (SF-2).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tests.simulator.ledger import History
+from tests.simulator.world import World
+
+from supercluster.broker.ports import ClientInfo
+
+INFO = ClientInfo("$G", "sim", False)
+Request = Callable[[str, str, Any, Callable[[dict[str, Any]], None]], None]
+
+
+class SimConsumer:
+    """See the module."""
+
+    def __init__(
+        self, world: World, stream: str, request: Request, history: Callable[[], History | None]
+    ) -> None:
+        self.world = world
+        self.rng = world.rng
+        self.delivered: dict[int, bytes] = {}
+        self.confirmed: set[int] = set()
+        self._stream = stream
+        self._request = request
+        self._history = history
+        self._replies = 0
+
+    def start(self, is_quiet: Callable[[], bool]) -> None:
+        world, stream = self.world, self._stream
+        inbox = b"_I.consumer"
+        world.on_inbox(inbox, self._deliver)
+        config = {"durable_name": "worker", "ack_policy": "explicit", "ack_wait": 2_000_000_000}
+
+        def create() -> None:
+            subject = f"$JS.API.CONSUMER.DURABLE.CREATE.{stream}.worker"
+            body = {"stream_name": stream, "config": config}
+            self._request(self.rng.choice(world.names), subject, body, lambda answer: None)
+
+        def pull() -> None:
+            node = self.rng.choice(world.names)
+            core = world.nodes[node].core
+            if core is not None and core.accepts_clients and not is_quiet():
+                body = json.dumps({"batch": 50, "expires": 900_000_000}).encode()
+                core.on_api(INFO, f"$JS.API.CONSUMER.MSG.NEXT.{stream}.worker".encode(), inbox, b"", body)
+                world.want_turn(node)
+            world.at(1000, pull)
+
+        for at_ms in (2500, 4000, 8000, 12000, 22000):
+            world.at(at_ms, create)
+        world.at(3000, pull)
+
+    def _deliver(self, items: Sequence[Any]) -> None:
+        history = self._history()
+        for _, reply, _, payload in items:
+            if not reply:
+                continue
+            seq = int(reply.split(b".")[5])
+            if history is None or history.message_at.get(seq) != bytes(payload):
+                raise self.world.ledger.broken(
+                    f"RP-1: {bytes(payload)!r} was delivered as {seq} and is not committed"
+                )
+            if seq in self.confirmed:
+                raise self.world.ledger.broken(
+                    f"SF-2: message {seq} comes again, though its acknowledgement was confirmed"
+                )
+            self.delivered[seq] = bytes(payload)
+            self._answer(seq, reply)
+
+    def _answer(self, seq: int, reply: bytes) -> None:
+        """Mostly acknowledge; sometimes wait for the confirmation, sometimes refuse, sometimes say nothing."""
+        fate = self.rng.random()
+        node = self.rng.choice(self.world.names)
+        core = self.world.nodes[node].core
+        if fate >= 0.85 or core is None or not core.accepts_clients:
+            return
+        confirm, verdict = b"", b"+ACK"
+        if fate < 0.2:
+            self._replies += 1
+            confirm = b"_D.%d" % self._replies
+            self.world.on_reply(confirm, lambda header, body: self._confirmed(seq, header))
+        elif fate < 0.25:
+            verdict = b"-NAK"
+        core.on_api(INFO, reply, confirm, b"", verdict)
+        self.world.want_turn(node)
+
+    def _confirmed(self, seq: int, header: bytes) -> None:
+        if not header:
+            self.confirmed.add(seq)

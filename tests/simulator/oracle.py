@@ -1,0 +1,162 @@
+"""What Raft and its storage must never do, seen from above: the oracle knows every member's log and disk.
+
+Its checks need no luck: a commit without a majority is noticed when it happens, not when a later failure would make it
+a loss. They hang on the ends of turns and on votes that leave a broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from supercluster.broker.jetstream.core import BrokerCore
+from supercluster.broker.jetstream.group import Group
+from supercluster.broker.ports import StreamLog
+from supercluster.broker.raft.confchange import Membership
+from supercluster.broker.raft.config import Role
+from supercluster.broker.raft.messages import Message, VoteRequest, VoteResponse
+from supercluster.broker.storage.memory_log import MemoryLog
+
+if TYPE_CHECKING:
+    from tests.simulator.world import World
+
+
+@dataclass(slots=True)
+class _Seen:
+    """One group of one process at the end of its last turn."""
+
+    raft: object
+    term: int
+    led: bool
+    commit_index: int
+    silent: bool
+
+
+class Oracle:
+    """See the module."""
+
+    def __init__(self, world: World, broken: Callable[[str], AssertionError]) -> None:
+        self._world = world
+        self._broken = broken
+        self._logs: dict[tuple[str, str], list[StreamLog]] = {}
+        """(group, member) → its log in every process that had it."""
+        self._seen: dict[tuple[str, str], _Seen] = {}
+        self._votes: dict[tuple[str, str, int], str] = {}
+        """(group, member, term) → for whom."""
+        self._memberships: dict[str, Membership] = {}
+        self.on_vote: Callable[[str], None] = lambda node: None
+
+    def watch(self, node: str, core: BrokerCore) -> None:
+        send_raft = core.send_raft
+
+        def on_send(group: str, message: Message) -> None:
+            if isinstance(message, VoteRequest | VoteResponse) and not message.pre:
+                self._vote(node, core, group, message)
+            send_raft(group, message)
+
+        core.send_raft = on_send  # type: ignore[method-assign]
+
+    def watch_group(self, group: Group) -> None:
+        self._logs.setdefault((group.id, group.member), []).append(group.log)
+
+    # ---- votes ----------------------------------------------------------------------------------------------------
+
+    def _vote(self, node: str, core: BrokerCore, group: str, message: VoteRequest | VoteResponse) -> None:
+        """SF-4: a member votes once in a term, and its vote is on the platter before it leaves."""
+        if isinstance(message, VoteResponse):
+            if not message.granted:
+                return
+            voted_for = message.to
+        else:
+            voted_for = message.frm
+        known = self._votes.setdefault((group, message.frm, message.term), voted_for)
+        if known != voted_for:
+            raise self._broken(
+                f"SF-4: {message.frm} votes for {known} and for {voted_for} in term {message.term} of {group}"
+            )
+        held = core.groups.get(group)
+        if held is None or isinstance(held.log, MemoryLog):
+            return
+        term, vote = self._world.nodes[node].store.durable_vote(group)
+        if term < message.term or (term == message.term and vote != voted_for):
+            raise self._broken(
+                f"SF-4: {message.frm} votes for {voted_for} in term {message.term} of {group}, its disk has {vote!r} "
+                f"in term {term}"
+            )
+        if isinstance(message, VoteResponse):
+            self.on_vote(node)
+
+    # ---- ends of turns --------------------------------------------------------------------------------------------
+
+    def after_turn(self, node: str, core: BrokerCore) -> None:
+        for group in core.groups.values():
+            raft = group.raft
+            seen = self._seen.get((node, group.id))
+            leads = raft.role is Role.LEADER
+            if seen is None or seen.raft is not raft:
+                seen = self._seen[node, group.id] = _Seen(raft, raft.term, False, raft.commit_index, False)
+            if leads and raft.commit_index > seen.commit_index and seen.led and seen.term == raft.term:
+                self._committed(group)
+            if raft.quiesced and not seen.silent and not leads:
+                self._silent(group)
+            seen.term, seen.led = raft.term, leads
+            seen.commit_index, seen.silent = raft.commit_index, raft.quiesced
+
+    def _committed(self, group: Group) -> None:
+        """A leader committed: by counting, an entry of its own term, which a majority of both halves has durably."""
+        raft = group.raft
+        index = raft.commit_index
+        term = group.log.term(index)
+        if term is None:
+            return
+        if term != raft.term:
+            raise self._broken(
+                f"RP-8: {group.member} leads {group.id} in term {raft.term} and commits entry {index} of term {term}"
+            )
+        membership = raft.membership
+        if membership.index > index:
+            return
+        for half in (membership.voters, membership.voters_outgoing):
+            have = [member for member in half if self._holds(group.id, member, index, term)]
+            if half and len(have) <= len(half) // 2:
+                raise self._broken(
+                    f"SF-1: {group.member} committed entry {index} of {group.id}: of {half} only {have} have it"
+                )
+
+    def _holds(self, group: str, member: str, index: int, term: int) -> bool:
+        """Has (or had) the member that entry durably, as its fsync policy has it?"""
+        for log in self._logs.get((group, member), ()):
+            if log.base_index >= index or (log.persisted_index >= index and log.term(index) == term):
+                return True
+        return False
+
+    def _silent(self, group: Group) -> None:
+        """SF-7: a follower falls silent only with the leader's log and commit index."""
+        raft = group.raft
+        if raft.commit_index != group.log.last_index:
+            raise self._broken(
+                f"SF-7: {group.member} falls silent with entry {group.log.last_index}, of which {raft.commit_index} "
+                f"are committed in {group.id}"
+            )
+        for node in self._world.nodes.values():
+            other = node.core.groups.get(group.id) if node.core is not None else None
+            if other is None or other.raft.role is not Role.LEADER or other.raft.term != raft.term:
+                continue
+            if other.raft.quiesced and other.log.last_index != group.log.last_index:
+                raise self._broken(
+                    f"SF-7: {group.id} is silent, {other.member} has {other.log.last_index} entries, {group.member} "
+                    f"has {group.log.last_index}"
+                )
+
+    # ---- memberships ----------------------------------------------------------------------------------------------
+
+    def membership(self, group: Group, membership: Membership) -> None:
+        """A committed CONFIG entry, in order. SF-4: a new identity learns before it votes."""
+        before = self._memberships.get(group.id)
+        self._memberships[group.id] = membership
+        if before is None:
+            return
+        strangers = set(membership.voters) - set(before.all_voters) - set(before.learners)
+        if strangers:
+            raise self._broken(f"SF-4: {sorted(strangers)} vote in {group.id} and never learned")

@@ -1,0 +1,339 @@
+"""What goes wrong: brokers killed, machines without power, volumes lost or damaged, disks full, links cut and silent.
+
+Some faults take data with them. They come only where the promises cover them (SF-1, SF-4): never so many at once that a
+majority may be unsure of what it had. A broker is unsure from such a fault on until it was seen whole again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from tests.simulator.plan import Plan
+from tests.simulator.world import Faults, World
+
+from supercluster.broker.jetstream.group import Group
+
+
+class Weather:
+    """See the module."""
+
+    def __init__(self, world: World, plan: Plan, step_down: Callable[[], None]) -> None:
+        self.world = world
+        self.plan = plan
+        self.rng = world.rng
+        self.calm = False
+        self.quiet_until_us = 0
+        self.main_group = ""
+        self._unsure: set[str] = set()
+        self._scars: dict[str, tuple[str, str]] = {}
+        """Damage that nobody may have noticed: broker → (group, member)."""
+        self._step_down = step_down
+        world.on_crash = self._restart_soon
+        world.ledger.oracle.on_vote = self._after_vote
+        self._acts: dict[str, Callable[[], None]] = {
+            "kill": self._kill,
+            "cut": self._cut,
+            "power": lambda: self._kill(power=True),
+            "reset": self._reset,
+            "slow": self._slow,
+            "stand_down": step_down,
+            "crash_in_write": self._crash_in_write,
+            "lag_and_lose": self._lag_and_lose,
+            "volume": self._lose_volume,
+            "damage": self._damage,
+            "full_disk": self._full_disk,
+            "disk_errors": self._disk_errors,
+            "black_hole": self._black_hole,
+            "lull": self._lull,
+            "blackout": self._blackout,
+        }
+
+    def start(self, end_ms: float) -> None:
+        """Draw the links' weather, and one fault after the other."""
+        rng = self.rng
+        if rng.random() < 0.5:
+            self.world.faults = Faults(
+                loss=rng.choice((0.0, 0.005, 0.03)),
+                repeat=rng.choice((0.0, 0.01)),
+                reorder=rng.choice((0.0, 0.02, 0.1)),
+                delay_max_ms=rng.choice((1.0, 5.0, 30.0)),
+            )
+        at_ms = 1500 + rng.random() * 1500
+        while at_ms < end_ms - 1000:
+            self.world.at(at_ms, self._fault)
+            at_ms += 400 + rng.random() * 4000
+        self.world.at(1000, self._look_after)
+
+    @property
+    def is_quiet(self) -> bool:
+        return self.world.now_us < self.quiet_until_us
+
+    def clear(self) -> None:
+        """The end of all faults."""
+        world = self.world
+        world.note("the weather clears")
+        self.calm = True
+        world.faults = Faults(delay_max_ms=1.0)
+        world.mend()
+        for name, node in world.nodes.items():
+            node.slow_until_us = 0
+            disk = node.store.disk
+            disk.capacity_bytes, disk.failing_writes = 1 << 50, 0
+            disk.crash_after(None)
+            world.start(name)
+
+    def _fault(self) -> None:
+        kinds = self.plan.faults
+        kind = self.rng.choices(list(kinds), list(kinds.values()))[0]
+        self._acts[kind]()
+
+    def _look_after(self) -> None:
+        """As a person or a process manager would: a broker whose disk failed is started anew."""
+        for name, node in self.world.nodes.items():
+            core = node.core
+            if core is not None and any(group.failed is not None for group in core.groups.values()):
+                self.world.note(f"{name} is restarted after a failure of its disk")
+                self._stop(name)
+                self._start_in(name, 200)
+        self.world.at(1000, self._look_after)
+
+    # ---- who may be hurt ------------------------------------------------------------------------------------------
+
+    def _may_lose_data(self, victim: str) -> bool:
+        """May the victim lose what it has confirmed?"""
+        for name, (group_id, member) in list(self._scars.items()):
+            core = self.world.nodes[name].core
+            group = core.groups.get(group_id) if core is not None else None
+            if group is not None and group.member != member:
+                # It was noticed, and the copy is being made anew.
+                del self._scars[name]
+                self._unsure.add(name)
+        for name in list(self._unsure):
+            if self._is_whole(name):
+                self._unsure.discard(name)
+        return len({*self._unsure, *self._scars, victim}) <= self.plan.may_lose
+
+    def _is_whole(self, name: str) -> bool:
+        """Is the broker a sure voter of all it should hold, with everything that is committed?"""
+        core = self.world.nodes[name].core
+        if core is None or core.meta is None or not core.map_is_fresh:
+            return False
+        histories = self.world.ledger.groups
+        wanted = [
+            f for f in core.meta.state.streams.values() if any(m.startswith(f"{name}@") for m in f.members)
+        ]
+        groups: list[Group | None] = [core.meta, *(core.groups.get(found.group) for found in wanted)]
+        for group in groups:
+            if group is None or group.failed is not None or group.raft.doubtful:
+                return False
+            history = histories.get(group.id)
+            if history is not None and group.applied_index < history.last_index:
+                return False
+            votes = group is not core.meta or name in self.world.meta_voters
+            if votes and group.member not in group.raft.committed_membership.voters:
+                return False
+        return True
+
+    def _victim(self) -> str | None:
+        """Somebody who is up; the stream's leader half of the time: that is where it hurts."""
+        up = [name for name in self.world.names if self.world.nodes[name].up]
+        if len(up) < 2:
+            return None
+        leader = self.leader()
+        if leader is not None and self.rng.random() < 0.55:
+            return leader
+        return self.rng.choice(up)
+
+    def leader(self) -> str | None:
+        for name, node in self.world.nodes.items():
+            group = node.core.groups.get(self.main_group) if node.core is not None else None
+            if group is not None and group.serves:
+                return name
+        return None
+
+    # ---- brokers --------------------------------------------------------------------------------------------------
+
+    def _stop(self, name: str, *, power: bool = False) -> None:
+        """The process ends, by kill or with the machine."""
+        if not self.world.nodes[name].up:
+            return
+        if (power and self.plan.fsync != "always") or self.plan.storage == "memory":
+            self._unsure.add(name)
+        self.world.stop(name, power=power)
+
+    def _may_stop(self, name: str, *, power: bool) -> bool:
+        loses = (power and self.plan.fsync != "always") or self.plan.storage == "memory"
+        return not loses or self._may_lose_data(name)
+
+    def _start_in(self, name: str, ms: float) -> None:
+        self.world.at(ms, lambda: self.world.start(name))
+
+    def _restart_soon(self, name: str) -> None:
+        self._start_in(name, self._pause_ms())
+
+    def _pause_ms(self) -> float:
+        return self.rng.choice((5, 50, 200)) + self.rng.random() * self.rng.choice((30, 1000, 3000))
+
+    def _kill(self, *, power: bool = False) -> None:
+        victim = self._victim()
+        if victim is not None and self._may_stop(victim, power=power):
+            self._stop(victim, power=power)
+            self._restart_soon(victim)
+
+    def _blackout(self) -> None:
+        """The power fails for all at once. With fsync on every append nothing that was confirmed may be missing."""
+        for name in self.world.names:
+            self._stop(name, power=True)
+            self._start_in(name, 100 + self.rng.random() * 2000)
+
+    def _crash_in_write(self) -> None:
+        """The process (or the machine) ends in the middle of a change of its disk, which may tear it."""
+        victim = self._victim()
+        if victim is None or self.plan.storage == "memory":
+            return
+        power = self.rng.random() < 0.5 and self._may_stop(victim, power=True)
+        if power and self.plan.fsync != "always":
+            self._unsure.add(victim)
+        node = self.world.nodes[victim]
+        node.crash_with_power = power
+        node.store.disk.crash_after(self.rng.randrange(60))
+
+    def _after_vote(self, node: str) -> None:
+        """A vote left this broker. Sometimes it dies of it, and comes back before the term is over."""
+        if not self.calm and self.rng.random() < 0.05:
+            power = self.rng.random() < 0.5
+
+            def strike() -> None:
+                if not self.calm and self._may_stop(node, power=power):
+                    self._stop(node, power=power)
+                    self._start_in(node, 5 + self.rng.random() * 50)
+
+            self.world.at(0.1, strike)
+
+    # ---- what is lost ---------------------------------------------------------------------------------------------
+
+    def _lose_volume(self) -> None:
+        victim = self._victim()
+        if victim is not None and self._may_lose_data(victim):
+            self._without_volume(victim)
+            self._restart_soon(victim)
+
+    def _without_volume(self, victim: str) -> None:
+        self._stop(victim)
+        self._unsure.add(victim)
+        self.world.lose_volume(victim)
+
+    def _damage(self) -> None:
+        """A bit of a stopped broker's files turns over: a record that was committed may be gone."""
+        victim = self._victim()
+        if victim is None or not self._may_lose_data(victim) or self.plan.storage == "memory":
+            return
+        core = self.world.nodes[victim].core
+        group = core.groups.get(self.main_group) if core is not None else None
+        self._stop(victim)
+        store = self.world.nodes[victim].store
+        files = store.files_of(self.main_group)
+        if files and group is not None:
+            self._unsure.add(victim)
+            self._scars[victim] = (group.id, group.member)
+            path = self.rng.choice(files)
+            bit = self.rng.randrange(8 * store.disk.size(path))
+            store.disk.flip_bit(path, bit)
+            self.world.note(f"{victim}: bit {bit} of {path} turns over")
+        self._restart_soon(victim)
+
+    def _lag_and_lose(self) -> None:
+        """The scenario of SF-4: only the leader and A have the newest entries; A loses them and the leader goes away.
+        C, which never had them, must not be elected with A's vote."""
+        leader = self.leader()
+        others = self._followers(leader)
+        if leader is None or len(others) < 2 or not self._may_lose_data(others[0]):
+            return
+        loser, laggard = others[:2]
+        for name in self.world.names:
+            if name != laggard:
+                self.world.cut(laggard, name)
+        self.world.note(f"{laggard} lags behind")
+
+        def strike() -> None:
+            if self.calm or not self._may_lose_data(loser) or not self.world.nodes[loser].up:
+                return
+            if self.rng.random() < 0.5:
+                self._without_volume(loser)
+            else:
+                self._unsure.add(loser)
+                self._stop(loser, power=True)
+            if self._may_stop(leader, power=False):
+                self._stop(leader)
+                self._start_in(leader, 1500 + self.rng.random() * 3000)
+            self.world.mend()
+            self._start_in(loser, 5 + self.rng.random() * 200)
+
+        self.world.at(200 + self.rng.random() * 600, strike)
+        self.world.at(900, self.world.mend)
+
+    def _followers(self, leader: str | None) -> list[str]:
+        core = self.world.nodes[leader].core if leader is not None else None
+        group = core.groups.get(self.main_group) if core is not None else None
+        if group is None:
+            return []
+        found = [voter.partition("@")[0] for voter in group.raft.membership.voters]
+        found = [name for name in found if name != leader and self.world.nodes[name].up]
+        self.rng.shuffle(found)
+        return found
+
+    # ---- disks ----------------------------------------------------------------------------------------------------
+
+    def _full_disk(self) -> None:
+        victim = self._victim()
+        if victim is not None:
+            disk = self.world.nodes[victim].store.disk
+            disk.capacity_bytes = disk.used_bytes + self.rng.randrange(20_000)
+            self.world.note(f"{victim}: the disk is full at {disk.capacity_bytes} bytes")
+            self.world.at(500 + self.rng.random() * 3000, partial(setattr, disk, "capacity_bytes", 1 << 50))
+
+    def _disk_errors(self) -> None:
+        victim = self._victim()
+        if victim is not None:
+            self.world.note(f"{victim}: writes fail")
+            self.world.nodes[victim].store.disk.failing_writes = 1 + self.rng.randrange(4)
+
+    # ---- links and time -------------------------------------------------------------------------------------------
+
+    def _cut(self) -> None:
+        one = self.rng.choice(self.world.names)
+        others = [name for name in self.world.names if name != one]
+        for other in others if self.rng.random() < 0.6 else others[:1]:
+            self.world.cut(one, other)
+        self.world.note(f"{one} is cut off")
+        self.world.at(200 + self.rng.random() * 3000, self.world.mend)
+
+    def _reset(self) -> None:
+        self.world.reset(*self.rng.sample(self.world.names, 2))
+
+    def _black_hole(self) -> None:
+        """Links that stay up and carry nothing: nobody is told."""
+        one = self.rng.choice(self.world.names)
+        ms = 300 + self.rng.random() * 2500
+        for other in self.world.names:
+            if other != one:
+                self.world.silence(one, other, ms)
+        self.world.note(f"{one} is not heard for {ms:.0f} ms")
+
+    def _slow(self) -> None:
+        node = self.world.nodes[self.rng.choice(self.world.names)]
+        node.slow_until_us = self.world.now_us + int(self.rng.random() * 2_000_000)
+
+    def _lull(self) -> None:
+        """Nobody publishes, the groups fall silent; then the leader's process is restarted within a heartbeat (SF-7)."""
+        self.quiet_until_us = self.world.now_us + 5_000_000
+        self.world.note("a lull")
+
+        def strike() -> None:
+            leader = self.leader()
+            if not self.calm and leader is not None and self._may_stop(leader, power=False):
+                self._stop(leader)
+                self._start_in(leader, 5 + self.rng.random() * 60)
+
+        self.world.at(3500 + self.rng.random() * 1000, strike)

@@ -122,11 +122,11 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "What the map on the disk does not know is removed, before anybody was asked for a newer map.",
         (
             "jetstream/life.py",
-            "        assigned = {found.group: found for found in core.meta.state.streams.values()}\n",
+            "        for group_id in sorted(set(touched) |",
             (
-                "        assigned = {found.group: found for found in core.meta.state.streams.values()}\n"
                 "        if core.map_index == 0:\n"
                 "            self.map_was_read()\n"
+                "        for group_id in sorted(set(touched) |"
             ),
         ),
     ),

@@ -8,8 +8,9 @@ of the configured voters, and only while every one of them is linked and says th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream import frames
@@ -138,8 +139,19 @@ class GroupLife:
         members = tuple(
             self._member() if node == core.node else f"{node}@{peers[node].incarnation}" for node in voters
         )
-        self._start_meta(members)
-        self._tell_first_members()
+        if self._try(META_GROUP, lambda: self._start_meta(members)):
+            self._tell_first_members()
+
+    def _try(self, group_id: str, act: Callable[[], None]) -> bool:
+        """A disk that does not take what a group needs costs this broker that group, and nothing else."""
+        try:
+            act()
+        except DiskError as error:
+            self._core.event(
+                group_id, "DiskFailed", f"{self._core.node} cannot follow what is decided: {error}"
+            )
+            return False
+        return True
 
     def _tell_first_members(self) -> None:
         """Until the group has elected somebody: the word may be lost, or its sender may die before it is out."""
@@ -161,7 +173,7 @@ class GroupLife:
         while it holds no meta log."""
         membership = Membership.decode(body)
         if self._core.meta is None and self._member() in membership.voters:
-            self._start_meta(membership.voters)
+            self._try(META_GROUP, lambda: self._start_meta(membership.voters))
 
     # ---- streams --------------------------------------------------------------------------------------------------
 
@@ -173,7 +185,7 @@ class GroupLife:
         for group_id in sorted(set(touched) | (assigned.keys() if core.map_index == 0 else set())):
             found = assigned.get(group_id)
             if found is None:
-                self._remove(group_id)
+                self._try(group_id, partial(self._remove, group_id))
             elif group_id in core.groups:
                 group = core.groups[group_id]
                 if isinstance(group, StreamGroup):
@@ -189,7 +201,7 @@ class GroupLife:
         core = self._core
         mine = any(node_of(member) == core.node for member in found.members)
         if mine and (core.map_is_fresh or found.group in core.store.registered()):
-            self._open_stream(found)
+            self._try(found.group, partial(self._open_stream, found))
 
     def map_was_read(self) -> None:
         """Remove what was deleted while this broker was away, and begin what was assigned. Only on a map that was read:
@@ -199,7 +211,7 @@ class GroupLife:
         assigned = {found.group: found for found in core.meta.state.streams.values()}
         for group_id in core.store.registered():
             if group_id != META_GROUP and group_id not in assigned:
-                self._remove(group_id)
+                self._try(group_id, partial(self._remove, group_id))
         for group_id, found in sorted(assigned.items()):
             if group_id not in core.groups:
                 self._open_assigned(found)
@@ -211,11 +223,7 @@ class GroupLife:
         memory = assignment.config.storage == "memory"
         fsync = dict(assignment.config.metadata).get(FSYNC_KEY, "interval")
         mine = next(member for member in assignment.members if node_of(member) == core.node)
-        try:
-            opened = core.store.open(group_id, memory=memory, fsync=fsync, create=registered is None)
-        except DiskError as error:
-            core.event(group_id, "DiskFailed", f"stream {assignment.name} cannot be opened: {error}")
-            return
+        opened = core.store.open(group_id, memory=memory, fsync=fsync, create=registered is None)
         first = registered is None and mine.startswith(self._member())
         if first:
             member = mine
@@ -267,9 +275,11 @@ class GroupLife:
                 return
             if membership.index == 0 and self._member() in membership.voters:
                 # One of the first members, whom the word of it has not reached: nothing in the log says it again.
-                self._start_meta(membership.voters)
+                self._try(META_GROUP, lambda: self._start_meta(membership.voters))
                 return
-            group = self._join_meta()
+            if not self._try(META_GROUP, self._join_meta):
+                return
+            group = core.groups[META_GROUP]
         if self._is_in(group, membership):
             self._joining.pop(news.group, None)
             return
@@ -286,14 +296,12 @@ class GroupLife:
         may_vote = group.id != META_GROUP or core.node in core.settings.meta_voters
         return not may_vote and group.member in membership.learners
 
-    def _join_meta(self) -> Group:
+    def _join_meta(self) -> None:
         """A meta group exists and this volume holds none of it: come as a learner without a vote."""
         core = self._core
         opened = core.store.open(META_GROUP, memory=False, fsync="always", create=True)
         core.store.register(META_GROUP, self._member())
         self._install_meta(self._member(), opened, Membership())
-        assert core.meta is not None
-        return core.meta
 
     def _ask_to_join(self, group: Group) -> None:
         leader = self._core.leader_of(group.id)
@@ -337,7 +345,8 @@ class GroupLife:
 
     @property
     def _is_searching(self) -> bool:
-        return bool(self._core.peers) and self._core.leader_of(META_GROUP) is None
+        core = self._core
+        return bool(core.peers) and (core.meta is None or core.leader_of(META_GROUP) is None)
 
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do."""

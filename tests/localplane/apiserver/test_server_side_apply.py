@@ -153,6 +153,16 @@ def test_field_sets_are_written_and_read_without_loss() -> None:
     assert written["f:spec"]["f:nodeSelector"] == {}
 
 
+def test_members_are_known_however_others_spell_them() -> None:
+    """kubectl writes managedFields itself when it moves an object to server-side apply, with Go's escapes."""
+    theirs = {
+        "f:spec": {"f:subjects": {'v:"a.\\u003e"': {}}, "f:ports": {'k:{"protocol":"TCP", "port":1}': {}}}
+    }
+    ours = {("f:spec", "f:subjects", 'v:"a.>"'), ("f:spec", "f:ports", 'k:{"port":1,"protocol":"TCP"}')}
+    assert fieldsets.from_v1(theirs) == ours
+    assert fieldsets.from_v1({"f:spec": {"v:{": {}, "f:a": {}}}) == {("f:spec", "f:a")}
+
+
 def test_an_item_in_which_somebody_else_owns_a_field_stays_with_its_key(lab: Lab) -> None:
     lab.apply("statefulsets", a_set(), "tool")
     side = {"spec": {"containers": [{"name": "side", "image": "s:1"}]}}

@@ -40,6 +40,7 @@ def widgets(plane: Any, kubectl: Path, tmp_path_factory: pytest.TempPathFactory)
         "properties": {
             "size": {"type": "integer", "maximum": 5, "default": 2, "description": "How large it is."},
             "shape": {"type": "string"},
+            "marks": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
         },
         "x-kubernetes-validations": [
             {"rule": "!has(oldSelf.shape) || self.shape == oldSelf.shape", "message": "shape is fixed"}
@@ -105,6 +106,38 @@ def test_explain_reads_the_schemas(widgets: Kubectl) -> None:
     assert "What a widget is to be." in widgets("explain", "widgets.spec").stdout
     shown = widgets("explain", "statefulset.spec.template.spec.containers.readinessProbe").stdout
     assert "failureThreshold" in shown
+
+
+def test_an_applied_object_can_be_taken_over_by_server_side_apply(widgets: Kubectl) -> None:
+    body = widget("moved", marks=["a.>"], size=1)
+    widgets("apply", "-f", "-", stdin=body)
+    for _ in range(2):
+        moved = widgets("apply", "--server-side", "-f", "-", stdin=body)
+        assert moved.stderr == ""
+        shown = widgets("get", "widget", "moved", "-o", "jsonpath={.spec.marks[*]}")
+        assert shown.stdout == "a.>"
+    widgets("delete", "widget", "moved")
+
+
+def test_what_the_plane_does_not_have_is_said(run_kubectl: Kubectl) -> None:
+    pod = {"metadata": {"name": "idle"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    run_kubectl("apply", "-f", "-", stdin=manifest(pod, "v1", "Pod"))
+    refused = run_kubectl(
+        "create", "--raw", "/api/v1/namespaces/default/pods/idle/exec", "-f", "-", stdin={}, check=False
+    )
+    assert "has no pods/exec: pods are processes of this machine" in refused.stderr
+    run_kubectl("delete", "pod", "idle", "--now")
+
+
+@pytest.mark.parametrize("kind", ["Namespace", "Service"])
+def test_names_that_become_host_names_have_no_dots(run_kubectl: Kubectl, kind: str) -> None:
+    body = manifest(
+        {"metadata": {"name": "a.b"}, "spec": {} if kind == "Namespace" else {"ports": [{"port": 1}]}},
+        "v1",
+        kind,
+    )
+    refused = run_kubectl("apply", "-f", "-", stdin=body, check=False)
+    assert 'metadata.name: Invalid value: "a.b"' in refused.stderr
 
 
 def test_server_side_apply_conflicts_and_can_be_forced(run_kubectl: Kubectl) -> None:

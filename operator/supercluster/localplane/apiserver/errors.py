@@ -72,6 +72,16 @@ def no_such_path() -> ApiError:
     return ApiError(404, "NotFound", "the server could not find the requested resource")
 
 
+def not_offered(what: str) -> ApiError:
+    """A call that Kubernetes has and this server does not."""
+    return ApiError(
+        501,
+        "NotImplemented",
+        f"the embedded control plane has no {what}: pods are processes of this machine, reached at the addresses that"
+        " `kubectl get pods -o wide` shows",
+    )
+
+
 def already_exists(group: str, plural: str, name: str) -> ApiError:
     message = f'{qualified(plural, group)} "{name}" already exists'
     return ApiError(409, "AlreadyExists", message, group, plural, name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from supercluster.localplane.apiserver.schemas import Schema, child, element, resolve
@@ -121,7 +122,20 @@ def _without_lonely_dots(node: Json) -> Json:
     return inner
 
 
+def _own_spelling(step: str) -> str:
+    """A step as we write it: others escape characters (Go writes > as \\u003e) or order keys in their own way.
+
+    Raises:
+        ValueError: what it names is not JSON.
+    """
+    kind, rest = step[:2], step[2:]
+    if kind in ("k:", "v:"):
+        return kind + json.dumps(json.loads(rest), separators=(",", ":"), sort_keys=True)
+    return step
+
+
 def from_v1(fields: Json) -> Paths:
+    """The paths in managedFields' fieldsV1; steps that can't be read are left out."""
     found: set[Path] = set()
 
     def walk(node: Json, path: Path) -> None:
@@ -129,7 +143,8 @@ def from_v1(fields: Json) -> Paths:
         if path and ("." in node or not inner):
             found.add(path)
         for step in inner:
-            walk(node[step], (*path, step))
+            with suppress(ValueError):
+                walk(node[step], (*path, _own_spelling(step)))
 
     walk(fields, ())
     return frozenset(found)

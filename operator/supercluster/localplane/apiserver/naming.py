@@ -10,17 +10,27 @@ from supercluster.localplane.apiserver.errors import Cause
 
 Json = dict[str, Any]
 
+DNS_LABEL = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
 DNS_SUBDOMAIN = re.compile(r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
 # Roles may have colons in their names, as in system:node.
 PATH_SEGMENT = re.compile(r"^[^/%]+$")
+# Their names are part of host names, one label each.
+LABEL_NAMED = frozenset({("", "namespaces"), ("", "services")})
 NAME_MAX_CHARACTERS = 253
 LABEL_MAX_CHARACTERS = 63
 ANNOTATIONS_MAX_BYTES = 256 * 1024
 _LABEL = re.compile(r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
 
 
-def name_problem(name: Any, group: str) -> str:
+def name_problem(name: Any, group: str, plural: str) -> str:
     """What is wrong with an object's name; empty when nothing is."""
+    if (group, plural) in LABEL_NAMED:
+        if isinstance(name, str) and len(name) <= LABEL_MAX_CHARACTERS and DNS_LABEL.match(name):
+            return ""
+        return (
+            f'Invalid value: "{name}": a lowercase RFC 1123 label must consist of at most {LABEL_MAX_CHARACTERS} lower case'
+            " alphanumeric characters or '-', and must start and end with an alphanumeric character"
+        )
     pattern = PATH_SEGMENT if group == "rbac.authorization.k8s.io" else DNS_SUBDOMAIN
     if isinstance(name, str) and len(name) <= NAME_MAX_CHARACTERS and pattern.match(name):
         return ""

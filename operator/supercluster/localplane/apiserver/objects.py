@@ -140,7 +140,7 @@ class Objects:
                     )
                 ],
             )
-        told = naming.name_problem(name, resource.group)
+        told = naming.name_problem(name, resource.group, resource.plural)
         if told:
             raise errors.invalid(resource.group, resource.kind, str(name), [Cause("metadata.name", told)])
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from supercluster.localplane.apiserver.errors import no_such_path
+from supercluster.localplane.apiserver.errors import no_such_path, not_offered
 from supercluster.localplane.apiserver.resources import Registry, Resource
+
+INTO_PODS = frozenset({"exec", "attach", "portforward", "proxy"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ def parse(registry: Registry, path: str) -> Target:
     subresource = parts[2] if len(parts) > 2 else ""
     if resource.namespaced and name and not namespace:
         raise no_such_path()
+    if (resource.group, resource.plural) == ("", "pods") and subresource in INTO_PODS:
+        raise not_offered(f"pods/{subresource}")
     if subresource and subresource not in resource.subresources:
         raise no_such_path()
     return Target(resource, namespace, name, subresource, "/".join(parts[3:]))

@@ -155,7 +155,7 @@ def test_field_sets_are_written_and_read_without_loss() -> None:
 
 def test_members_are_known_however_others_spell_them() -> None:
     """kubectl writes managedFields itself when it moves an object to server-side apply, with Go's escapes."""
-    theirs = {
+    theirs: Json = {
         "f:spec": {"f:subjects": {'v:"a.\\u003e"': {}}, "f:ports": {'k:{"protocol":"TCP", "port":1}': {}}}
     }
     ours = {("f:spec", "f:subjects", 'v:"a.>"'), ("f:spec", "f:ports", 'k:{"port":1,"protocol":"TCP"}')}

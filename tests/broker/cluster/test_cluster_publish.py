@@ -20,6 +20,28 @@ async def refused(publishing: Any) -> APIError:
     return caught.value
 
 
+async def test_what_a_stream_does_not_permit_is_refused_in_the_words_of_nats(fleet: Fleet) -> None:
+    await fleet.start(1)
+    js = await fleet.js()
+    await js.add_stream(name="KEEP", subjects=["keep.>"], deny_delete=True, deny_purge=True)
+    await js.add_stream(name="ROLL", subjects=["roll.>"], allow_rollup_hdrs=True)
+    await js.add_stream(name="SEALED", subjects=["sealed.>"])
+    for subject in ("keep.a", "roll.a", "sealed.a", "sealed.a"):
+        await js.publish(subject, b"x")
+    await js.update_stream(name="SEALED", subjects=["sealed.>"], sealed=True)
+    for asking, err_code, words in (
+        (js.purge_stream("KEEP"), 10110, "stream purge not permitted"),
+        (js.delete_msg("KEEP", 1), 10057, "message delete not permitted"),
+        (js.publish("keep.a", b"x", headers={"Nats-Rollup": "all"}), 10111, "rollup not permitted"),
+        (js.publish("roll.a", b"x", headers={"Nats-Rollup": "bad"}), 10111, "rollup value invalid"),
+        (js.purge_stream("SEALED"), 10109, "invalid operation on sealed stream"),
+        (js.delete_msg("SEALED", 1), 10109, "invalid operation on sealed stream"),
+        (js.publish("sealed.a", b"x"), 10109, "invalid operation on sealed stream"),
+    ):
+        wrong = await refused(asking)
+        assert (wrong.err_code, wrong.description) == (err_code, words)
+
+
 @pytest.mark.covers("SF-1", "SF-12")
 async def test_publishes_are_acknowledged_judged_and_told_apart(fleet: Fleet) -> None:
     await fleet.start(1)

@@ -331,8 +331,10 @@ class Judge:
             if int(expected) != actual:
                 return Exceptional(0, Verdict.REFUSED, EXPECTED_LAST_SEQUENCE, actual)
         rollup = header_value(header, ROLLUP)
-        if rollup and (not self._config.allow_rollup_hdrs or rollup not in (b"all", b"sub")):
+        if rollup and not self._config.allow_rollup_hdrs:
             return Exceptional(0, Verdict.REFUSED, ROLLUP_REFUSED)
+        if rollup and rollup not in (b"all", b"sub"):
+            return Exceptional(0, Verdict.REFUSED, ROLLUP_REFUSED, 1)
         return None
 
     def _last_of_subject(self, subject: bytes) -> int:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.judge import EXPECTED_LAST_SEQUENCE, FULL_BYTES, FULL_SUBJECT, STREAM_FULL
+from supercluster.broker.jetstream.judge import (
+    EXPECTED_LAST_SEQUENCE,
+    FULL_BYTES,
+    FULL_SUBJECT,
+    ROLLUP_REFUSED,
+    STREAM_FULL,
+)
 
 
 def of_publish(code: int, detail: int) -> ApiError:
@@ -17,4 +23,6 @@ def of_publish(code: int, detail: int) -> ApiError:
         return errors.maximum_messages()
     if code == EXPECTED_LAST_SEQUENCE:
         return errors.error(code, detail)
+    if code == ROLLUP_REFUSED:
+        return errors.error(code, "rollup value invalid" if detail else "rollup not permitted")
     return errors.error(code)

@@ -120,8 +120,10 @@ class _Handler:
         self.respond(api_answers.stream_info_answer(whole, **paging))
 
     def _purge(self, call: api.StreamPurgeRequest) -> None:
-        if self.state.config.sealed or self.state.config.deny_purge:
-            raise errors.error(10110)
+        if self.state.config.sealed:
+            raise errors.error(10109)
+        if self.state.config.deny_purge:
+            raise errors.error(10110, "stream purge not permitted")
         body = json.dumps({"filter": call.filter, "seq": call.seq, "keep": call.keep}).encode()
         self._command(Section.PURGE, [body], api_answers.purge_answer)
 
@@ -169,8 +171,10 @@ class _Handler:
         return None
 
     def _delete(self, call: api.MessageDeleteRequest) -> None:
-        if self.state.config.sealed or self.state.config.deny_delete:
-            raise errors.error(10057)
+        if self.state.config.sealed:
+            raise errors.error(10109)
+        if self.state.config.deny_delete:
+            raise errors.error(10057, "message delete not permitted")
         if not self.state.has(call.seq):
             raise errors.error(10043, call.seq)
 

@@ -150,7 +150,16 @@ async def test_a_declared_stream_is_changed_by_the_operator_alone(fleet: Fleet) 
     await app.purge_stream("S")
     await app.add_consumer("S", ConsumerConfig(durable_name="d", ack_policy=AckPolicy.EXPLICIT))
     assert (await operator.update_stream(declared.evolve(max_msgs=5))).config.max_msgs == 5
-    await app.add_stream(name="OWN", subjects=["own"])
+    own = StreamConfig(name="OWN", subjects=["own"])
+    await app.add_stream(own)
+    claimed = {"supercluster.dev/resource": "shop/own"}
+    for asking in (
+        app.update_stream(own.evolve(metadata=claimed)),
+        app.add_stream(name="NEW", subjects=["new"], metadata=claimed),
+    ):
+        wrong = await refused(asking)
+        assert wrong.err_code == 19001
+        assert "shop/own" in str(wrong.description)
     assert await app.delete_stream("OWN")
     assert await operator.delete_stream("S")
 

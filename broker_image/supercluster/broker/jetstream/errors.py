@@ -211,6 +211,14 @@ def declared_stream(stream: str, resource: str, fields: str) -> ApiError:
     )
 
 
+def claimed_stream(stream: str, resource: str) -> ApiError:
+    """SF-23: whether a resource declares a stream is for the operator to say."""
+    return error(
+        DECLARED_STREAM,
+        f"stream {stream}: metadata supercluster.dev/resource (set to {resource}) is for the operator's credentials alone",
+    )
+
+
 def maximum_messages() -> ApiError:
     """`discard: new`: the stream holds max_msgs."""
     return error(STORE_FAILED, "maximum messages exceeded")

@@ -18,6 +18,7 @@ from supercluster.broker.jetstream.filters import overlaps
 from supercluster.broker.jetstream.group import Group, GroupHost
 from supercluster.broker.jetstream.meta import (
     PREFERRED_LEADER_KEY,
+    RESOURCE_KEY,
     Assignment,
     MetaState,
     delete_stream,
@@ -255,6 +256,9 @@ class MetaGroup(Group):
             raise errors.declared_stream(
                 present.name, present.declared_by, _changed(present.config, request.config)
             )
+        claimed = dict(request.config.metadata).get(RESOURCE_KEY) if request.config is not None else None
+        if claimed and not request.info.is_operator and (present is None or claimed != present.declared_by):
+            raise errors.claimed_stream(request.name, claimed)
         if request.verb == "create":
             body = self._create(request, present)
             if body is None:

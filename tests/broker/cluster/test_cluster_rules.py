@@ -397,3 +397,19 @@ async def test_placement_and_subjects_that_cannot_be_are_refused(fleet: Fleet) -
             assert answer.stream == f"N{broker.name}"
     with pytest.raises(nats.js.errors.NotFoundError):
         await js.update_stream(name="NOTHING", subjects=["x"])
+
+
+@pytest.mark.covers("SF-13")
+async def test_age_takes_messages_on_every_replica_by_the_same_entry(fleet: Fleet) -> None:
+    await fleet.start(3)
+    js = await fleet.js()
+    await js.add_stream(name="S", subjects=["s"], num_replicas=3, max_age=1, duplicate_window=1)
+    await asyncio.gather(*(js.publish("s", b"%d" % number) for number in range(300)))
+
+    async def gone() -> bool:
+        return (await js.stream_info("S")).state.messages == 0
+
+    await until(gone, "the end of old messages")
+    rows = await fleet.level("S", 3)
+    assert [row["state"]["first_seq"] for row in rows] == [301] * 3
+    assert (await js.publish("s", b"young")).seq == 301

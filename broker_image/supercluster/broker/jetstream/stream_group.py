@@ -49,6 +49,9 @@ FORWARDS_MAX = 8192
 COMMANDS_MAX = 4096
 # Expiry by age is looked at this often: an entry per message would be busier than publishing.
 EXPIRY_CHECK_MS = 250
+# As many messages go with one entry, so that a broker that was away for long does not stand still over it.
+EXPIRY_MESSAGES_MAX = 20_000
+EXPIRY_MORE_MS = 20
 # Appended and not committed bytes at which the leader takes no more: its followers are too slow, and windows hold.
 UNCOMMITTED_BYTES_MAX = 64 * 1024 * 1024
 
@@ -369,12 +372,15 @@ class StreamGroup(Group):
         self._expiry_check_ms = now_ms + EXPIRY_CHECK_MS
         horizon_ns = self.leader_time_ns() - max_age_ns
         last, seq = 0, self.state.first_seq
-        while seq <= self.state.last_seq:
+        seq_end = min(self.state.last_seq, seq + EXPIRY_MESSAGES_MAX)
+        while seq <= seq_end:
             decoded = self.state.reader.entry_of(seq)
             if decoded is None or decoded.time_ns > horizon_ns:
                 break
             last = min(decoded.first_seq + decoded.count - 1, self.state.last_seq)
             seq = last + 1
+        if seq > seq_end and seq <= self.state.last_seq:
+            self._expiry_check_ms = now_ms + EXPIRY_MORE_MS
         if last:
             proposal.add(Section.EXPIRE, [u64(last)])
             proposal.commands.append(lambda result: None)

@@ -9,6 +9,7 @@ import asyncio
 import base64
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from typing import Any
 
 import nats
 import pytest
+import yaml
 from nats.aio.client import Client
 from tests.conftest import Kubectl, eventually, kubectl_runner
 
@@ -396,3 +398,21 @@ def test_a_deleted_cluster_leaves_its_volumes(site: Site) -> None:
     eventually(lambda: not site.exists("statefulset", "east"), "the brokers to go")
     claims = json.loads(site.kubectl("get", "pvc", "-o", "json").stdout)["items"]
     assert sorted(claim["metadata"]["name"] for claim in claims) == [f"data-east-{n}" for n in range(5)]
+
+    # A new super-cluster of that name is not the one that the volumes belong to, unless it says so.
+    site.kubectl(
+        "apply", "-f", str(MANIFESTS / "10-super-cluster.yaml"), "-f", str(MANIFESTS / "20-cluster.yaml")
+    )
+    identity = eventually(
+        lambda: re.search(
+            "data of the super-cluster with identity ([0-9a-f-]+)", str(site.get("cluster", "east"))
+        ),
+        "the condition that tells whose the volumes are",
+    ).group(1)
+    assert f"identity {identity}" in site.kubectl("get", "events").stdout
+    site.kubectl("delete", "cluster/east", "supercluster/demo", "--timeout=60s")
+    manifest = yaml.safe_load((MANIFESTS / "10-super-cluster.yaml").read_text())
+    manifest["spec"]["identity"] = identity
+    site.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+    site.kubectl("apply", "-f", str(MANIFESTS / "20-cluster.yaml"))
+    site.kubectl("wait", "--for=condition=Ready", "cluster/east", "--timeout=60s")

@@ -61,6 +61,19 @@ def test_a_volume_keeps_its_incarnation_and_counts_its_processes(disk: SimDisk) 
     assert open_volume(disk, "boot-3", new_token).stop is Stop.KILLED, "a clean stop counts once"
 
 
+def test_a_volume_of_another_super_cluster_is_refused_and_left_as_it_is(disk: SimDisk) -> None:
+    first = open_volume(disk, "b", lambda: "inc")
+    first.close()
+    own = open_volume(disk, "b", lambda: "inc", "blue")
+    assert own.incarnation == "inc", "a volume without an owner gets one"
+    own.close()
+    before = disk.read_file(VOLUME)
+    with pytest.raises(DiskError, match="identity blue, and this broker is of green"):
+        open_volume(disk, "b", lambda: "other", "green")
+    assert disk.read_file(VOLUME) == before
+    assert open_volume(disk, "b", lambda: "other", "blue").incarnation == "inc"
+
+
 @pytest.mark.covers("SF-4")
 def test_a_lost_directory_has_another_incarnation(disk: SimDisk) -> None:
     new_token = tokens()

@@ -168,6 +168,30 @@ def test_indexes_agree_with_the_objects_after_any_history(history: list[tuple[st
         assert len(listener.cache.claimants(NAMESPACE, "demo", name)) == (name in there)
 
 
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        ({"ready": True, "lastState": {"terminated": {"exitCode": 4}}}, ""),
+        (
+            {
+                "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
+                "lastState": {"terminated": {"exitCode": 4, "message": "starting\ndisk unusable\n"}},
+            },
+            "ended with exit code 4: disk unusable",
+        ),
+        ({"state": {"terminated": {"exitCode": 137}}}, "ended with exit code 137"),
+        (
+            {"state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}},
+            "ErrImagePull: no such image",
+        ),
+        ({"state": {"waiting": {"reason": "ContainerCreating"}}}, ""),
+        ({"state": {"running": {}}}, ""),
+    ],
+)
+def test_why_a_broker_does_not_run_is_seen(status: dict[str, Any], told: str) -> None:
+    assert pod_view({"status": {"containerStatuses": [status]}}).trouble == told
+
+
 ODD: list[Any] = [
     None,
     "text",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -369,3 +370,12 @@ def test_a_super_cluster_stays_until_its_clusters_are_gone() -> None:
     assert "east" in condition(waiting.status_patch, "Ready")["message"]
     assert look(resource, clusters=()).steps == (SetFinalizers((), "7"),)
     assert FINALIZER in resource.metadata.finalizers
+
+
+def test_a_broker_that_does_not_start_is_told_with_its_last_words() -> None:
+    first, *rest = pods(ready=False)
+    first = replace(first, trouble="ended with exit code 4: the disk is another's")
+    desired = cluster()
+    plan = plan_cluster(desired, cluster_observed(desired, pods=(first, *rest)), DEFAULTS, NOW)
+    message = condition(plan.status_patch, "Ready")["message"]
+    assert message == "0 of 3 brokers ready; east-0: ended with exit code 4: the disk is another's"

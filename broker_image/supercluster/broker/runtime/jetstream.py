@@ -167,7 +167,7 @@ def make_core(process: BrokerProcess) -> ProcessCore:
     process.place.data_dir.mkdir(parents=True, exist_ok=True)
     disk: Disk = OsDisk(process.place.data_dir)
     tokens = random.SystemRandom()
-    volume = open_volume(disk, _boot_id(), lambda: f"{tokens.getrandbits(64):016x}")
+    volume = open_volume(disk, _boot_id(), lambda: f"{tokens.getrandbits(64):016x}", settings.identity)
     options = LogOptions(
         sync_interval_ms=settings.storage.sync_interval_ms,
         segment_bytes=settings.storage.segment_bytes,

@@ -64,6 +64,7 @@ async def _run(settings: Settings, place: Place) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked_to_stop.set)
     process = BrokerProcess(settings, place, make_core)
+    trouble: tuple[str, int] | None = None
     try:
         if await _unless(asked_to_stop, process.start()):
             await _unless(asked_to_stop, asyncio.shield(process.failure))
@@ -71,14 +72,17 @@ async def _run(settings: Settings, place: Place) -> int:
                 asked_to_stop.clear()
                 await _unless(asked_to_stop, process.lame_duck())
     except CredentialsError as error:
-        return _say(str(error), EXIT_CONFIGURATION)
+        trouble = str(error), EXIT_CONFIGURATION
     except DiskError as error:
-        return _say(f"the data directory {place.data_dir} can't be used: {error}", EXIT_DISK)
+        trouble = f"the data directory {place.data_dir} can't be used: {error}", EXIT_DISK
     except OSError as error:
         taken = error.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL)
-        return _say(str(error), EXIT_ADDRESS_IN_USE if taken else EXIT_UNEXPECTED)
+        trouble = str(error), EXIT_ADDRESS_IN_USE if taken else EXIT_UNEXPECTED
     finally:
         await process.stop()
+    if trouble is not None:
+        # The last line of the log is what Kubernetes shows of a container that ended.
+        return _say(*trouble)
     return EXIT_UNEXPECTED if process.failure.done() else EXIT_CLEAN
 
 

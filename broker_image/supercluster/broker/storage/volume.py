@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from zlib import crc32
 
+from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.disk import Disk, Lock
 from supercluster.broker.storage.options import Stop
 from supercluster.broker.storage.registry import REGISTRY, Registry
@@ -33,6 +34,8 @@ class _Identity:
     boot_id: str
     process_count: int
     clean: bool
+    owner: str = ""
+    """Identity of the super-cluster whose data this is; empty when nobody has said it yet."""
 
     def encode(self) -> bytes:
         fields = {
@@ -40,6 +43,7 @@ class _Identity:
             "bootId": self.boot_id,
             "processCount": self.process_count,
             "clean": self.clean,
+            "owner": self.owner,
         }
         text = json.dumps(fields, sort_keys=True)
         return json.dumps({**fields, "crc": crc32(text.encode())}, indent=1, sort_keys=True).encode() + b"\n"
@@ -56,6 +60,7 @@ class _Identity:
                 str(fields["bootId"]),
                 int(fields["processCount"]),
                 bool(fields["clean"]),
+                str(fields.get("owner", "")),
             )
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
@@ -126,15 +131,21 @@ def directory_name(group: str) -> str:
     return name or "%"
 
 
-def open_volume(disk: Disk, boot_id: str, new_token: Callable[[], str]) -> Volume:
-    """Open the data directory at the disk's root, and count this start.
+def open_volume(disk: Disk, boot_id: str, new_token: Callable[[], str], owner: str = "") -> Volume:
+    """Open the data directory at the disk's root for the super-cluster with the identity `owner`, and count this start.
 
     Raises:
-        DiskError: another process has it, or it cannot be read or written.
+        DiskError: another process has it, it cannot be read or written, or it is another super-cluster's: groups of two
+            super-clusters must never meet.
     """
     lock = disk.lock(_LOCK)
     try:
         found = _Identity.decode(disk.read_file(VOLUME)) if disk.exists(VOLUME) else None
+        if found is not None and found.owner and owner and found.owner != owner:
+            raise DiskError(
+                f"it holds data of the super-cluster with identity {found.owner}, and this broker is of {owner}: give the "
+                f"super-cluster the identity {found.owner}, or this broker an empty directory"
+            )
         if not disk.exists(REGISTRY):
             # Which groups were joined is not known any more: to go on as the same would be to have joined none.
             found = None
@@ -143,9 +154,15 @@ def open_volume(disk: Disk, boot_id: str, new_token: Callable[[], str]) -> Volum
             disk.mkdirs(_QUARANTINE)
             disk.rename(VOLUME, f"{_QUARANTINE}/{VOLUME}.{new_token()}")
         if found is None:
-            identity, stop = _Identity(new_token(), boot_id, 1, clean=False), Stop.POWER
+            identity, stop = _Identity(new_token(), boot_id, 1, clean=False, owner=owner), Stop.POWER
         else:
-            identity = replace(found, boot_id=boot_id, process_count=found.process_count + 1, clean=False)
+            identity = replace(
+                found,
+                boot_id=boot_id,
+                process_count=found.process_count + 1,
+                clean=False,
+                owner=owner or found.owner,
+            )
             if found.clean:
                 stop = Stop.CLEAN
             else:

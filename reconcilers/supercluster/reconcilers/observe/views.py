@@ -14,6 +14,8 @@ from supercluster.reconcilers.planners.stream import StreamInfo
 from supercluster.reconcilers.planners.super_cluster import CredentialsView
 from supercluster.reconcilers.ports import mapping
 
+TROUBLE_CHARACTERS_MAX = 400
+
 
 def pod_view(pod: Mapping[str, Any]) -> PodView:
     metadata, status = mapping(pod.get("metadata")), mapping(pod.get("status"))
@@ -31,7 +33,27 @@ def pod_view(pod: Mapping[str, Any]) -> PodView:
         node=str(mapping(pod.get("spec")).get("nodeName", "")),
         ip=str(status.get("podIP", "")),
         restarts=sum(int(entry.get("restartCount", 0)) for entry in containers),
+        trouble=next(filter(None, map(_trouble, containers)), ""),
     )
+
+
+def _trouble(container: Mapping[str, Any]) -> str:
+    """Why a container does not run; empty when it runs, or was only just made."""
+    if container.get("ready"):
+        return ""
+    state = mapping(container.get("state"))
+    for ended in (
+        mapping(state.get("terminated")),
+        mapping(mapping(container.get("lastState")).get("terminated")),
+    ):
+        if ended.get("exitCode"):
+            lines = str(ended.get("message") or "").strip().splitlines()
+            said = f": {lines[-1][:TROUBLE_CHARACTERS_MAX]}" if lines else ""
+            return f"ended with exit code {ended['exitCode']}{said}"
+    waiting = mapping(state.get("waiting"))
+    if waiting.get("reason") in (None, "ContainerCreating", "PodInitializing"):
+        return ""
+    return f"{waiting['reason']}: {str(waiting.get('message') or '')[:TROUBLE_CHARACTERS_MAX]}".rstrip(": ")
 
 
 def claim_view(claim: Mapping[str, Any]) -> ClaimView:

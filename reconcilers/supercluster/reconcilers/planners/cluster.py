@@ -304,7 +304,8 @@ def _describe(
     if ready >= wanted:
         conditions.put(ConditionType.READY, True, Reason.BROKERS_READY, message)
     else:
-        conditions.put(ConditionType.READY, False, Reason.BROKERS_STARTING, message)
+        troubles = sorted(f"{pod.name}: {pod.trouble}" for pod in observed.pods if pod.trouble)
+        conditions.put(ConditionType.READY, False, Reason.BROKERS_STARTING, "; ".join([message, *troubles]))
 
 
 def _patch(
@@ -345,7 +346,13 @@ def _deletion(desired: Cluster, observed: ClusterObserved, conditions: Condition
     rest = tuple(name for name in metadata.finalizers if name != FINALIZER)
     if desired.spec.deletion_policy == "Retain":
         kept = ", ".join(sorted(claim.name for claim in observed.claims)) or "none"
-        note = Note.done(EventReason.RELEASED, f"spec.deletionPolicy is Retain: volume claims kept: {kept}")
+        owner = observed.super_cluster
+        whose = (
+            f"; they belong to identity {owner.identity} (spec.identity of a SuperCluster)" if owner else ""
+        )
+        note = Note.done(
+            EventReason.RELEASED, f"spec.deletionPolicy is Retain: volume claims kept: {kept}{whose}"
+        )
         return Plan((SetFinalizers(rest, metadata.resource_version, note),))
     conditions.put(ConditionType.READY, False, Reason.DELETING, "brokers and volume claims are being deleted")
     patch = _patch(desired, observed, conditions, None)

@@ -250,6 +250,8 @@ def _container(cluster: Cluster, defaults: OperatorDefaults) -> dict[str, Any]:
         "name": "broker",
         "image": spec.image or defaults.broker_image,
         "imagePullPolicy": spec.image_pull_policy,
+        # The last words of a broker that can't start are shown in its Cluster's condition.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "args": [
             "--config",
             f"{CONFIG_FOLDER}/broker.json",

@@ -19,6 +19,8 @@ class PodView:
     node: str = ""
     ip: str = ""
     restarts: int = 0
+    trouble: str = ""
+    """Why its container does not run: how it ended, or why it was not started."""
 
 
 @dataclass(frozen=True, slots=True)

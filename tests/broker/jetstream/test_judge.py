@@ -108,7 +108,7 @@ def test_sizes_roll_ups_and_sealed_streams() -> None:
     assert StreamStory().publish(message(Nats_Rollup="sub")) == [(REFUSED, 10111, 0)]
     rolling = StreamStory(config(allow_rollup_hdrs=True))
     assert rolling.publish(message(Nats_Rollup="some"), message(Nats_Rollup="all")) == [
-        (REFUSED, 10111, 0),
+        (REFUSED, 10111, 1),
         (1,),
     ]
     sealed = StreamStory(config(sealed=True))

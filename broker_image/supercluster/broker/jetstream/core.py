@@ -26,7 +26,7 @@ from supercluster.broker.jetstream.wire import WireError
 from supercluster.broker.ports import Channel, ClientInfo, Clock, GroupStore, Network, PeerInfo
 from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.config import NEVER_MS, RaftConfig
-from supercluster.broker.raft.errors import MessageError
+from supercluster.broker.raft.errors import DiskError, MessageError
 from supercluster.broker.raft.messages import Append, InstallSnapshot, Message, decode, encode
 
 # A turn ends after so many passes over its own effects; what is left is for the next.
@@ -274,7 +274,10 @@ class BrokerCore:
         group = self.groups.get(group_id)
         if group is None or message.to != group.member or group.failed is not None:
             return  # For a member that this volume is not (any more): SF-4.
-        group.raft.step(message, now_ms)
+        try:
+            group.raft.step(message, now_ms)
+        except DiskError as error:
+            group.fail(error)
         self.touch(group_id)
 
     def _serving_stream(self, group_id: str, node: str, frame: int) -> StreamGroup | None:
@@ -483,7 +486,15 @@ class BrokerCore:
         """Time has passed: do what is due, then a turn."""
         now_ms = self.clock.monotonic_ms()
         for group in self.groups.values():
-            if group.failed is None and group.tick(now_ms):
+            if group.failed is not None:
+                continue
+            try:
+                due = group.tick(now_ms)
+            except DiskError as error:
+                # One group's disk error is that group's alone.
+                group.fail(error)
+                continue
+            if due:
                 self.touch(group.id)
         self.ingest.tick(now_ms)
         self.requests.tick(now_ms)

@@ -255,11 +255,14 @@ class GroupLife:
         """The stream was deleted: by a person, through the meta group; its copy goes at once."""
         core = self._core
         group = core.groups.pop(group_id, None)
-        if group is not None:
-            group.stop()
-            group.log.destroy()
-        elif group_id in core.store.registered():
-            core.store.open(group_id, memory=False, fsync="never", create=False).log.destroy()
+        try:
+            if group is not None:
+                group.stop()
+                group.log.destroy()
+            elif group_id in core.store.registered():
+                core.store.open(group_id, memory=False, fsync="never", create=False).log.destroy()
+        except DiskError as error:
+            core.event(group_id, "DiskFailed", f"files of a deleted stream stay behind: {error}")
         core.store.forget(group_id)
         core.leaders.pop(group_id, None)
 

@@ -130,4 +130,114 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
             ),
         ),
     ),
+    mutant(
+        "judged-by-committed-state",
+        "SF-12",
+        "The leader judges what is expected of a subject by what is committed, not by the end of its log.",
+        (
+            "jetstream/judge.py",
+            "        pending = self._pending_subjects.get(subject, 0)\n        return pending if",
+            "        pending = 0\n        return pending if",
+        ),
+    ),
+    mutant(
+        "judged-and-not-appended",
+        "SF-12",
+        "What was judged and then not appended stays judged.",
+        (
+            "jetstream/stream_group.py",
+            "            if self.judge is not None:\n                self._rejudge()\n",
+            "",
+        ),
+    ),
+    mutant(
+        "verdicts-forgotten-by-time",
+        "SF-11",
+        "Verdicts that are older than half a second are dropped, whether their sender knows them or not.",
+        (
+            "jetstream/stream.py",
+            "        session.record(found.run, found.confirmed)\n",
+            (
+                "        if time_ns - self.last_time_ns > 500_000_000:\n"
+                "            for other in self.sessions.states():\n"
+                "                other.runs.clear()\n"
+                "        session.record(found.run, found.confirmed)\n"
+            ),
+        ),
+    ),
+    mutant(
+        "window-freed-at-append",
+        "SF-10",
+        "A window forgets what the leader has appended, before it is committed.",
+        ("jetstream/stream_group.py", "            if early:\n", "            if taken:\n"),
+        (
+            "jetstream/ingest.py",
+            "            outcome = window.appended(run) if appended else window.verdicts(run, now_ms)\n",
+            (
+                "            outcome = window.verdicts(run, now_ms)\n"
+                "            if appended:\n"
+                "                outcome.acks.clear()\n"
+            ),
+        ),
+    ),
+    mutant(
+        "capture-by-old-map",
+        "SF-14",
+        "A broker takes clients before it has read the map of streams.",
+        ("jetstream/ingest.py", "        self.held = True\n", "        self.held = False\n"),
+        (
+            "jetstream/core.py",
+            "        return self.map_is_fresh or self.clock.monotonic_ms() >= self._map_deadline_ms\n",
+            "        return True\n",
+        ),
+    ),
+    mutant(
+        "expiry-by-local-clock",
+        "SF-13",
+        "Each replica removes old messages when its own clock says so.",
+        (
+            "jetstream/stream_group.py",
+            "        done = self.state.apply(entry)\n",
+            (
+                "        done = self.state.apply(entry)\n"
+                "        horizon_ns = self.host.clock.now_ns() - self.state.config.max_age_ns\n"
+                "        while self.state.config.max_age_ns and self.state.messages and self.state.first_time_ns < horizon_ns:\n"
+                "            self.state._remove_first()\n"
+            ),
+        ),
+    ),
+    mutant(
+        "leader-time-is-the-clock",
+        "SF-13",
+        "A leader stamps entries with its clock, even if the leader before it was ahead.",
+        (
+            "jetstream/group.py",
+            "return max(floor, self.host.clock.now_ns())",
+            "return self.host.clock.now_ns()",
+        ),
+        (
+            "raft/leading.py",
+            "        self._last_time_ns = max(self._last_time_ns, time_ns)\n        entry = make_entry(",
+            "        self._last_time_ns = time_ns or self._last_time_ns\n        entry = make_entry(",
+        ),
+    ),
+    mutant(
+        "double-ack-before-commit",
+        "SF-2",
+        "A consumer's acknowledgement is confirmed before it is committed.",
+        (
+            "jetstream/stream_group.py",
+            "            proposal.replies += outbox.replies\n",
+            (
+                "            for reply in outbox.replies:\n"
+                '                self.host.network.publish(self.assignment.account, reply, b"", b"", b"")\n'
+            ),
+        ),
+    ),
+    mutant(
+        "floors-fall-behind",
+        "SF-13",
+        "A replica that was restored from a snapshot raises consumers' floors once more than the others.",
+        ("jetstream/stream.py", "        state._first_seq_told = state.first_seq\n", ""),
+    ),
 )

@@ -46,6 +46,11 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         "RP-8",
         "A follower believes the leader's commit index for entries that it has from an older leader.",
         (
+            "raft/sending.py",
+            "            commit = min(progress.match, self.commit_index)\n",
+            "            commit = self.commit_index\n",
+        ),
+        (
             "raft/following.py",
             "        self._commit_to(min(message.commit, self._matched))\n        self._settle_doubt()",
             "        self._commit_to(min(message.commit, self.log.last_index))\n        self._settle_doubt()",
@@ -69,6 +74,121 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
             "jetstream/core.py",
             "        if any(node_of(member) == node for member in group.raft.membership.members):\n",
             "        if node == self.node:\n",
+        ),
+    ),
+    mutant(
+        "doubtful-member-votes",
+        "SF-4",
+        "A member that may have lost a tail that it had confirmed votes as if it were sure.",
+        ("raft/election.py", " or (self.doubtful and not message.need_all):", ":"),
+    ),
+    mutant(
+        "unwritten-is-confirmed",
+        "SF-1",
+        "A follower whose disk refused an append confirms it.",
+        (
+            "raft/following.py",
+            "            self._matched = max(self._matched, prev_index)\n            self._disk_failed(error)\n            return\n",
+            "            end = entries[-1].index\n",
+        ),
+        ("raft/following.py", "return min(self._matched, self.log.persisted_index)", "return self._matched"),
+    ),
+    mutant(
+        "unsynced-is-confirmed",
+        "SF-1",
+        "A follower confirms what its fsync policy does not call durable yet.",
+        ("raft/following.py", "return min(self._matched, self.log.persisted_index)", "return self._matched"),
+    ),
+    mutant(
+        "silent-with-other-logs",
+        "SF-7",
+        "A group falls silent without asking whether all have the same log.",
+        (
+            "raft/leading.py",
+            (
+                "                and progress.match == last\n"
+                "                and progress.peer_commit == last\n"
+                "                and progress.next == last + 1\n"
+            ),
+            "",
+        ),
+        ("raft/leading.py", "self._now_ms - self._active_ms >= self.config.quiesce_after_ms", "last > 0"),
+        ("raft/following.py", "if message.quiesce and self._equals(message):", "if message.quiesce:"),
+    ),
+    mutant(
+        "learner-is-counted",
+        "SF-4",
+        "A learner's log counts where a voter's should.",
+        (
+            "raft/quorum.py",
+            "    index = majority_index(membership.voters, match)\n",
+            "    index = sorted(map(match, membership.members), reverse=True)[len(membership.voters) // 2]\n",
+        ),
+    ),
+    mutant(
+        "old-half-is-ignored",
+        "SF-6",
+        "In a joint membership the new voters commit alone.",
+        (
+            "raft/quorum.py",
+            "    if membership.voters_outgoing:\n",
+            "    if membership.voters_outgoing and index < 0:\n",
+        ),
+    ),
+    mutant(
+        "stranger-becomes-voter",
+        "SF-4",
+        "A new identity takes its place among the voters before it has learned anything.",
+        (
+            "raft/node.py",
+            "if (stranger := self._stranger(planned)) is not None:",
+            "if (stranger := None) is not None:",
+        ),
+        (
+            "jetstream/group.py",
+            "            if member not in membership.learners:\n",
+            "            if member not in membership.learners and not old:\n",
+        ),
+        ("jetstream/group.py", "            elif self._caught_up(member):\n", "            elif old:\n"),
+    ),
+    mutant(
+        "empty-node-starts-meta-group",
+        "SF-4",
+        "A broker with an empty volume starts a meta group although the others have one.",
+        (
+            "jetstream/life.py",
+            "        if any(peers[node].meta_state for node in voters if node != core.node):\n",
+            "        if not peers:\n",
+        ),
+    ),
+    mutant(
+        "first-members-told-once",
+        "SF-4",
+        "The first members of the meta group are told of it once, and the word is lost.",
+        (
+            "jetstream/life.py",
+            "            self._retry_ms = now_ms + BOOTSTRAP_RETRY_MS\n            self._tell_first_members()\n",
+            "            self._retry_ms = now_ms + BOOTSTRAP_RETRY_MS\n",
+        ),
+    ),
+    mutant(
+        "first-member-joins-as-stranger",
+        "SF-4",
+        "A first member of the meta group that missed the beginning follows without ever knowing the voters.",
+        (
+            "jetstream/life.py",
+            "            if membership.index == 0 and self._member() in membership.voters:\n",
+            "            if membership.index < 0:\n",
+        ),
+    ),
+    mutant(
+        "deleted-group-comes-back",
+        "SF-4",
+        "By an old map on its disk a broker begins a stream again that was deleted, and votes a second time.",
+        (
+            "jetstream/life.py",
+            "        if mine and (core.map_is_fresh or found.group in core.store.registered()):\n",
+            "        if mine:\n",
         ),
     ),
 )

@@ -32,4 +32,34 @@ STORAGE_MUTANTS: tuple[Mutant, ...] = (
             "if found is not None:",
         ),
     ),
+    mutant(
+        "vote-not-synced",
+        "SF-4",
+        "A vote is written and not fsynced before it is answered.",
+        (
+            "storage/entry_log.py",
+            "            self._hard_file.save(hard.encode(), durable=True)\n",
+            "            self._hard_file.save(hard.encode(), durable=False)\n",
+        ),
+    ),
+    mutant(
+        "empty-volume-keeps-identity",
+        "SF-4",
+        "A directory that was lost gets the identity that it had, and votes with it.",
+        (
+            "storage/volume.py",
+            "_Identity(new_token(), boot_id, 1, clean=False)",
+            '_Identity("0" * 12, boot_id, 1, clean=False)',
+        ),
+    ),
+    mutant(
+        "lost-copy-keeps-identity",
+        "SF-4",
+        "A copy with a damaged record votes as the member that it was.",
+        (
+            "storage/store.py",
+            "            lost=report.verdict is Verdict.LOST_RECORD or (report.is_new and known),\n",
+            "            lost=False,\n",
+        ),
+    ),
 )

@@ -31,6 +31,7 @@ class _Seen:
     led: bool
     commit_index: int
     silent: bool
+    membership: Membership
 
 
 class Oracle:
@@ -45,6 +46,8 @@ class Oracle:
         self._votes: dict[tuple[str, str, int], str] = {}
         """(group, member, term) → for whom."""
         self._memberships: dict[str, Membership] = {}
+        self._founders: dict[str, tuple[str, ...]] = {}
+        """group → the voters it was begun with: nobody begins it a second time."""
         self.on_vote: Callable[[str], None] = lambda node: None
 
     def watch(self, node: str, core: BrokerCore) -> None:
@@ -59,6 +62,13 @@ class Oracle:
 
     def watch_group(self, group: Group) -> None:
         self._logs.setdefault((group.id, group.member), []).append(group.log)
+        voters = group.raft.membership.voters
+        if voters and group.log.last_index == 0:
+            known = self._founders.setdefault(group.id, voters)
+            if known != voters:
+                raise self._broken(
+                    f"SF-4: {group.id} was begun by {known}, {group.member} begins one of {voters}"
+                )
 
     # ---- votes ----------------------------------------------------------------------------------------------------
 
@@ -76,7 +86,11 @@ class Oracle:
                 f"SF-4: {message.frm} votes for {known} and for {voted_for} in term {message.term} of {group}"
             )
         held = core.groups.get(group)
-        if held is None or isinstance(held.log, MemoryLog):
+        if held is None:
+            return
+        if isinstance(message, VoteResponse) and held.raft.doubtful and not message.need_all:
+            raise self._broken(f"SF-4: {message.frm} votes in {group} and is not sure of its log")
+        if isinstance(held.log, MemoryLog):
             return
         term, vote = self._world.nodes[node].store.durable_vote(group)
         if term < message.term or (term == message.term and vote != voted_for):
@@ -95,15 +109,23 @@ class Oracle:
             seen = self._seen.get((node, group.id))
             leads = raft.role is Role.LEADER
             if seen is None or seen.raft is not raft:
-                seen = self._seen[node, group.id] = _Seen(raft, raft.term, False, raft.commit_index, False)
+                seen = self._seen[node, group.id] = _Seen(
+                    raft, raft.term, False, raft.commit_index, False, raft.membership
+                )
             if leads and raft.commit_index > seen.commit_index and seen.led and seen.term == raft.term:
-                self._committed(group)
+                # A joint membership is left in the turn that commits it: then the one before is what counted.
+                newest = raft.membership
+                self._committed(group, newest if newest.index <= raft.commit_index else seen.membership)
             if raft.quiesced and not seen.silent and not leads:
                 self._silent(group)
             seen.term, seen.led = raft.term, leads
-            seen.commit_index, seen.silent = raft.commit_index, raft.quiesced
+            seen.commit_index, seen.silent, seen.membership = (
+                raft.commit_index,
+                raft.quiesced,
+                raft.membership,
+            )
 
-    def _committed(self, group: Group) -> None:
+    def _committed(self, group: Group, membership: Membership) -> None:
         """A leader committed: by counting, an entry of its own term, which a majority of both halves has durably."""
         raft = group.raft
         index = raft.commit_index
@@ -114,7 +136,6 @@ class Oracle:
             raise self._broken(
                 f"RP-8: {group.member} leads {group.id} in term {raft.term} and commits entry {index} of term {term}"
             )
-        membership = raft.membership
         if membership.index > index:
             return
         for half in (membership.voters, membership.voters_outgoing):

@@ -227,21 +227,30 @@ class Weather:
     def _damage(self) -> None:
         """A bit of a stopped broker's files turns over: a record that was committed may be gone."""
         victim = self._victim()
-        if victim is None or not self._may_lose_data(victim) or self.plan.storage == "memory":
-            return
+        if victim is not None and self.plan.storage != "memory" and self._may_lose_data(victim):
+            self._with_damage(victim)
+            self._restart_soon(victim)
+
+    def _with_damage(self, victim: str, *, newest: bool = False) -> None:
         core = self.world.nodes[victim].core
         group = core.groups.get(self.main_group) if core is not None else None
         self._stop(victim)
         store = self.world.nodes[victim].store
         files = store.files_of(self.main_group)
+        if newest:
+            files = [path for path in files if path.endswith(".seg")][-1:]
         if files and group is not None:
             self._unsure.add(victim)
             self._scars[victim] = (group.id, group.member)
             path = self.rng.choice(files)
-            bit = self.rng.randrange(8 * store.disk.size(path))
+            size_bits = 8 * store.disk.size(path)
+            bit = (
+                size_bits - 1 - self.rng.randrange(min(size_bits, 4000))
+                if newest
+                else self.rng.randrange(size_bits)
+            )
             store.disk.flip_bit(path, bit)
             self.world.note(f"{victim}: bit {bit} of {path} turns over")
-        self._restart_soon(victim)
 
     def _lag_and_lose(self) -> None:
         """The scenario of SF-4: only the leader and A have the newest entries; A loses them and the leader goes away.
@@ -259,8 +268,11 @@ class Weather:
         def strike() -> None:
             if self.calm or not self._may_lose_data(loser) or not self.world.nodes[loser].up:
                 return
-            if self.rng.random() < 0.5:
+            how = self.rng.random()
+            if how < 0.4:
                 self._without_volume(loser)
+            elif how < 0.65 and self.plan.storage != "memory":
+                self._with_damage(loser, newest=True)
             else:
                 self._unsure.add(loser)
                 self._stop(loser, power=True)

@@ -8,12 +8,25 @@ import time
 
 _PREFIX = "supercluster.broker."
 
+_LINE_CHARACTERS_MAX = 4096
+"""What somebody sent may be part of a message: it never floods the log."""
+
+
+def _without_what_others_sent(record: logging.LogRecord) -> bool:
+    """What others send to the monitoring port that is no HTTP is told in one line, without what they sent."""
+    error = record.exc_info[1] if record.exc_info else None
+    if error is not None and type(error).__module__ == "aiohttp.http_exceptions":
+        record.msg, record.args = "a request that is no HTTP was refused: %s", (type(error).__name__,)
+        record.exc_info = record.exc_text = None
+        record.levelno, record.levelname = logging.WARNING, "WARNING"
+    return True
+
 
 class _Format(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         where = record.name.removeprefix(_PREFIX)
-        text = f"{stamp}.{int(record.msecs):03d}Z {record.levelname:<8} {where}: {record.getMessage()}"
+        text = f"{stamp}.{int(record.msecs):03d}Z {record.levelname:<8} {where}: {record.getMessage()[:_LINE_CHARACTERS_MAX]}"
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
         return text
@@ -23,6 +36,7 @@ def set_up(level: str) -> None:
     """Send all logs to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Format())
+    handler.addFilter(_without_what_others_sent)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.getLogger("aiohttp").setLevel(logging.WARNING)
     logging.getLogger("asyncio").setLevel(logging.WARNING)

@@ -18,10 +18,11 @@ from typing import Any
 
 from tests.simulator.disk import CrashNow
 from tests.simulator.ledger import Ledger
+from tests.simulator.seams import SimClock, SimNetwork
 from tests.simulator.stores import SimStore
 
 from supercluster.broker.jetstream.core import BrokerCore, CoreSettings
-from supercluster.broker.ports import Channel, PeerInfo
+from supercluster.broker.ports import PeerInfo
 from supercluster.broker.raft.errors import DiskError
 
 CLUSTER = "sim"
@@ -37,50 +38,6 @@ class Faults:
     repeat: float = 0.0
     reorder: float = 0.0
     delay_max_ms: float = 3.0
-
-
-class SimClock:
-    """A broker's clocks: wall time drifts and is off, monotonic time has a start of its own."""
-
-    def __init__(self, world: World, offset_ns: int, drift_ppm: int) -> None:
-        self._world = world
-        self._offset_ns = offset_ns
-        self._drift_ppm = drift_ppm
-
-    def now_ns(self) -> int:
-        ns = self._world.now_us * 1000
-        return 1_700_000_000_000_000_000 + self._offset_ns + ns + ns * self._drift_ppm // 1_000_000
-
-    def monotonic_ms(self) -> int:
-        us = self._world.now_us
-        return (us + us * self._drift_ppm // 1_000_000) // 1000
-
-
-class SimNetwork:
-    """`ports.Network` of one broker."""
-
-    def __init__(self, world: World, node: str) -> None:
-        self._world = world
-        self._node = node
-
-    def send(self, node: str, frame_type: int, body: Sequence[bytes | memoryview], channel: Channel) -> bool:
-        return self._world.send(self._node, node, frame_type, b"".join(body))
-
-    def publish(self, account: str, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
-        self._world.to_client(subject, header, bytes(payload))
-
-    def publish_many(self, account: str, messages: Sequence[tuple[bytes, bytes]]) -> None:
-        for subject, payload in messages:
-            self._world.to_client(subject, b"", payload)
-
-    def deliver(self, account: str, inbox: bytes, items: Sequence[tuple[bytes, bytes, bytes, Any]]) -> None:
-        self._world.deliver(inbox, items)
-
-    def has_interest(self, account: str, subject: bytes) -> bool:
-        return True
-
-    def pending_bytes(self, account: str, inbox: bytes) -> int:
-        return 0
 
 
 @dataclass(slots=True)

@@ -113,9 +113,11 @@ class Oracle:
                     raft, raft.term, False, raft.commit_index, False, raft.membership
                 )
             if leads and raft.commit_index > seen.commit_index and seen.led and seen.term == raft.term:
-                # A joint membership is left in the turn that commits it: then the one before is what counted.
+                # A joint membership is left in the turn that commits it: then the one before is what counted, or, for
+                # what stands between the two, already the new one, which is in force once it is in the leader's log.
                 newest = raft.membership
-                self._committed(group, newest if newest.index <= raft.commit_index else seen.membership)
+                in_force = (newest,) if newest.index <= raft.commit_index else (seen.membership, newest)
+                self._committed(group, in_force)
             if raft.quiesced and not seen.silent and not leads:
                 self._silent(group)
             seen.term, seen.led = raft.term, leads
@@ -125,8 +127,9 @@ class Oracle:
                 raft.membership,
             )
 
-    def _committed(self, group: Group, membership: Membership) -> None:
-        """A leader committed: by counting, an entry of its own term, which a majority of both halves has durably."""
+    def _committed(self, group: Group, in_force: tuple[Membership, ...]) -> None:
+        """A leader committed: by counting, an entry of its own term, which a majority of both halves of one of the
+        memberships in force has durably."""
         raft = group.raft
         index = raft.commit_index
         term = group.log.term(index)
@@ -136,14 +139,21 @@ class Oracle:
             raise self._broken(
                 f"RP-8: {group.member} leads {group.id} in term {raft.term} and commits entry {index} of term {term}"
             )
-        if membership.index > index:
+        if in_force[0].index > index:
             return
+        lacking = [self._lacking(group, membership, index, term) for membership in in_force]
+        if all(lacking):
+            raise self._broken(
+                f"SF-1: {group.member} committed entry {index} of {group.id}: {lacking[0]} have it"
+            )
+
+    def _lacking(self, group: Group, membership: Membership, index: int, term: int) -> str:
+        """Which half of a membership has no majority with that entry; empty when both have."""
         for half in (membership.voters, membership.voters_outgoing):
             have = [member for member in half if self._holds(group.id, member, index, term)]
             if half and len(have) <= len(half) // 2:
-                raise self._broken(
-                    f"SF-1: {group.member} committed entry {index} of {group.id}: of {half} only {have} have it"
-                )
+                return f"of {half} only {have}"
+        return ""
 
     def _holds(self, group: str, member: str, index: int, term: int) -> bool:
         """Has (or had) the member that entry durably, as its fsync policy has it?"""

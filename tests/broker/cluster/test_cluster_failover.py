@@ -398,13 +398,15 @@ async def test_the_stream_api_shows_no_error_while_leaders_move(fleet: Fleet) ->
     # Those who ask are connected to brokers that stay.
     stays = [broker for broker in fleet.running if broker is not victim]
     js = await fleet.js(*stays)
+    stays_put = {"supercluster.dev/preferred-leader": stays[0].name}
     await js.add_stream(name="S", subjects=["s"], num_replicas=3)
     stop = False
 
     async def ask() -> int:
         number = 0
         while not stop:
-            await js.add_stream(name=f"T{number % 3}", subjects=[f"t{number % 3}"])
+            # One replica, on a broker that stays: what only the victim held would be gone with it.
+            await js.add_stream(name=f"T{number % 3}", subjects=[f"t{number % 3}"], metadata=stays_put)
             await js.stream_info("S")
             await js.add_consumer("S", ConsumerConfig(durable_name="d", ack_policy=AckPolicy.EXPLICIT))
             await js.delete_consumer("S", "d")

@@ -49,6 +49,10 @@ class PeerInfo:
     """0: its volume holds no meta log; otherwise the last index of its meta log."""
     version: int
     """Frame version that both speak: the smaller of the two."""
+    tags: tuple[str, ...] = ()
+    """What the broker says of its place ("ssd", "zone:a"): placements may ask for it."""
+    gateway_url: str = ""
+    """host:port for brokers of other clusters; empty when it takes none in."""
 
 
 class Clock(Protocol):

@@ -74,6 +74,18 @@ class Placement:
     tags: tuple[str, ...] = ()
     preferred: str = ""
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Placement:
+        """Read NATS's JSON.
+
+        Raises:
+            ApiError: naming the field that is wrong.
+        """
+        fields = Fields(data, "stream placement")
+        found = cls(fields.text("cluster"), fields.texts("tags"), fields.text("preferred"))
+        fields.done()
+        return found
+
     def to_json(self) -> dict[str, Any]:
         known = {"cluster": self.cluster, "tags": list(self.tags), "preferred": self.preferred}
         return {name: value for name, value in known.items() if value}
@@ -222,12 +234,7 @@ def _duplicate_window(fields: Fields, max_age_ns: int) -> int:
 
 def _placement(fields: Fields) -> Placement:
     data = fields.nested("placement")
-    if not data:
-        return Placement()
-    inner = Fields(data, "stream placement")
-    found = Placement(inner.text("cluster"), inner.texts("tags"), inner.text("preferred"))
-    inner.done()
-    return found
+    return Placement.from_json(data) if data else Placement()
 
 
 def _consumer_limits(fields: Fields) -> ConsumerLimits:

@@ -5,11 +5,13 @@ Every body names the group it is about; a broker that does not hold the group an
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
 from supercluster.broker.jetstream.judge import Forward
+from supercluster.broker.jetstream.move_record import MoveEnd
 from supercluster.broker.jetstream.sections import (
     SessionKey,
     VerdictRun,
@@ -43,6 +45,8 @@ class Frame(IntEnum):
     JOIN = 45
     WHO_LEADS = 46
     COPY_LOST = 47
+    MOVE_END = 48
+    """A stream's leader → the meta group's: the move is over, until the map shows it."""
 
 
 # ---- Raft: messages of all groups that share a pair of brokers travel in one frame (RP-3) ---------------------------
@@ -228,6 +232,17 @@ def decode_acks(body: memoryview) -> tuple[str, list[tuple[bytes, bytes, bytes]]
     while reader.left:
         acks.append((bytes(reader.blob()), bytes(reader.blob()), bytes(reader.blob())))
     return group, acks
+
+
+def encode_move_end(end: MoveEnd) -> Body:
+    return [json.dumps(end.to_json()).encode()]
+
+
+def decode_move_end(body: memoryview) -> MoveEnd:
+    try:
+        return MoveEnd.from_json(json.loads(bytes(body)))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise WireError(f"this is no end of a move: {error!r}") from error
 
 
 def encode_number(number: int) -> Body:

@@ -7,19 +7,20 @@ always this state as of some applied index, so that "has the new map" is a numbe
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from supercluster.broker.jetstream.config import StreamConfig
+from supercluster.broker.jetstream.move_record import Move, MoveEnd, MoveReport, Outcome
 from supercluster.broker.jetstream.sections import Section, sections
 from supercluster.broker.raft.entry import Entry, EntryKind
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One stream: its configuration and the members its group was started with. For the membership in force the
-    stream's own group has the last word (SF-5)."""
+    """One stream: its configuration, and the members that its group was started with or that its last move ended with.
+    For the membership in force the stream's own group has the last word (SF-5)."""
 
     account: str
     name: str
@@ -29,6 +30,9 @@ class Assignment:
     """Meta index of the last change of the configuration."""
     members: tuple[str, ...]
     created_ns: int
+    move: Move | None = None
+    """The move that runs. From its start `config` has the new placement."""
+    last_move: MoveReport | None = None
 
     @property
     def declared_by(self) -> str:
@@ -90,23 +94,20 @@ class MetaState:
                 )
                 self.streams[key] = created
                 return [created.group]
-            self.streams[key] = Assignment(
-                *key, present.group, config, entry.index, present.members, present.created_ns
-            )
+            self.streams[key] = replace(present, config=config, version=entry.index)
             return [present.group]
-        if what == "renew":
-            if present is None or present.group != op["group"]:
-                return []
-            self.streams[key] = Assignment(
-                *key, op["new_group"], present.config, entry.index, tuple(op["members"]), entry.time_ns
-            )
-            return [present.group, str(op["new_group"])]
+        if what != "delete" and what not in _CHANGES:
+            raise AssertionError(f"meta group: unknown operation {what!r} in entry {entry.index}")
+        if present is None or present.group != op["group"]:
+            return []
         if what == "delete":
-            if present is None or present.group != op["group"]:
-                return []
             del self.streams[key]
             return [present.group]
-        raise AssertionError(f"meta group: unknown operation {what!r} in entry {entry.index}")
+        changed = _CHANGES[what](present, op, entry)
+        if changed is None:
+            return []
+        self.streams[key] = changed
+        return [present.group, *([changed.group] if changed.group != present.group else [])]
 
     def of_account(self, account: str) -> Iterator[Assignment]:
         """The account's streams by name."""
@@ -117,7 +118,11 @@ class MetaState:
 
     def snapshot(self) -> bytes:
         streams = [
-            [s.account, s.name, s.group, s.config.to_json(), s.version, list(s.members), s.created_ns]
+            [
+                *(s.account, s.name, s.group, s.config.to_json(), s.version, list(s.members), s.created_ns),
+                s.move.to_json() if s.move is not None else None,
+                s.last_move.to_json() if s.last_move is not None else None,
+            ]
             for s in self.streams.values()
         ]
         brokers = [[b.node, b.cluster, b.incarnation, b.since_ns] for b in self.brokers.values()]
@@ -128,12 +133,99 @@ class MetaState:
     def restore(cls, data: bytes) -> MetaState:
         whole = json.loads(data)
         state = cls(applied_index=whole["applied"], time_ns=whole["time"])
-        for account, name, group, config, version, members, created_ns in whole["streams"]:
+        for account, name, group, config, version, members, created_ns, *moves in whole["streams"]:
+            move, last_move = moves or (None, None)  # A volume written before there were moves has none.
             state.streams[account, name] = Assignment(
-                account, name, group, StreamConfig.from_json(config), version, tuple(members), created_ns
+                *(account, name, group, StreamConfig.from_json(config), version, tuple(members), created_ns),
+                Move.from_json(move) if move is not None else None,
+                MoveReport.from_json(last_move) if last_move is not None else None,
             )
         state.brokers = {row[0]: BrokerRecord(*row) for row in whole["brokers"]}
         return state
+
+
+# ---- operations on a stream that is there ----------------------------------------------------------------------------
+
+
+def _renewed(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment:
+    placement = present.config.placement
+    last_move = present.last_move
+    if present.move is not None:
+        gone = MoveReport(present.move.id, Outcome.CANCELLED, "all copies were in memory and are gone")
+        last_move = gone.of_move(present.move, entry.time_ns)
+        placement = present.move.origin_placement
+    config = replace(present.config, placement=placement)
+    whole = (op["new_group"], config, entry.index, tuple(op["members"]), entry.time_ns)
+    return Assignment(present.account, present.name, *whole, None, last_move)
+
+
+def _move_started(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment | None:
+    if present.move is not None:
+        return None
+    move = Move(
+        op["id"],
+        tuple(op["targets"]),
+        tuple(op["origin"]),
+        present.config.placement,
+        entry.time_ns,
+        op["bytes_per_s"],
+    )
+    config = StreamConfig.from_json(op["config"])
+    version = entry.index if config != present.config else present.version
+    return replace(present, config=config, version=version, move=move)
+
+
+def _of_move(present: Assignment, move_id: str) -> Move | None:
+    return present.move if present.move is not None and present.move.id == move_id else None
+
+
+def _target_replaced(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment | None:
+    move = _of_move(present, op["id"])
+    if move is None or move.cancelled or op["old"] not in move.joining:
+        return None
+    return replace(present, move=move.with_target(op["old"], op["new"]))
+
+
+def _move_cancelled(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment | None:
+    """Asked for, not done: the stream's own group says how the move ended, and until then the placement stays."""
+    move = _of_move(present, op["id"])
+    return replace(present, move=replace(move, cancelled=True)) if move is not None else None
+
+
+def _move_ended(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment | None:
+    end = MoveEnd.from_json(op["end"])
+    move = _of_move(present, end.report.id)
+    if move is None:
+        return None
+    config = present.config
+    if end.report.outcome is Outcome.CANCELLED:
+        config = replace(config, placement=move.origin_placement)
+    return replace(
+        present,
+        config=config,
+        version=entry.index if config != present.config else present.version,
+        members=end.members,
+        move=None,
+        last_move=end.report.of_move(move, entry.time_ns),
+    )
+
+
+_CHANGES: dict[str, Callable[[Assignment, dict[str, Any], Entry], Assignment | None]] = {
+    "renew": _renewed,
+    "move": _move_started,
+    "move_target": _target_replaced,
+    "move_cancel": _move_cancelled,
+    "move_end": _move_ended,
+}
+"""What an operation makes of the assignment; None: nothing. One about another group or another move is void."""
+
+
+# ---- what the leader appends -----------------------------------------------------------------------------------------
+
+
+def _operation(what: str, found: Assignment, **fields: Any) -> bytes:
+    op = {"op": what, "account": found.account, "name": found.name, "group": found.group}
+    return json.dumps({**op, **fields}).encode()
 
 
 def put_stream(account: str, name: str, group: str, config: StreamConfig, members: tuple[str, ...]) -> bytes:
@@ -144,12 +236,44 @@ def put_stream(account: str, name: str, group: str, config: StreamConfig, member
 
 def renew_stream(found: Assignment, new_group: str, members: tuple[str, ...]) -> bytes:
     """The section body that begins a stream anew, with a group of its own, since every copy of it is gone."""
-    op = {"op": "renew", "account": found.account, "name": found.name, "group": found.group}
-    return json.dumps({**op, "new_group": new_group, "members": list(members)}).encode()
+    return _operation("renew", found, new_group=new_group, members=list(members))
 
 
-def delete_stream(account: str, name: str, group: str) -> bytes:
-    return json.dumps({"op": "delete", "account": account, "name": name, "group": group}).encode()
+def delete_stream(found: Assignment) -> bytes:
+    return _operation("delete", found)
+
+
+def start_move(
+    found: Assignment,
+    config: StreamConfig,
+    move_id: str,
+    targets: tuple[str, ...],
+    origin: tuple[str, ...],
+    bytes_per_s: int = 0,
+) -> bytes:
+    """The section body that starts a move; `config` is the stream's from now on, with the new placement."""
+    return _operation(
+        "move",
+        found,
+        config=config.to_json(),
+        id=move_id,
+        targets=list(targets),
+        origin=list(origin),
+        bytes_per_s=bytes_per_s,
+    )
+
+
+def replace_target(found: Assignment, move_id: str, old: str, new: str) -> bytes:
+    """The section body that has another node join in place of one that is gone."""
+    return _operation("move_target", found, id=move_id, old=old, new=new)
+
+
+def cancel_move(found: Assignment, move_id: str) -> bytes:
+    return _operation("move_cancel", found, id=move_id)
+
+
+def end_move(found: Assignment, end: MoveEnd) -> bytes:
+    return _operation("move_end", found, end=end.to_json())
 
 
 def put_broker(node: str, cluster: str, incarnation: str) -> bytes:

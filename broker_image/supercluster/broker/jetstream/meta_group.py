@@ -277,7 +277,7 @@ class MetaGroup(Group):
                 return
             body = put_stream(account, request.name, present.group, request.config, present.members)
         else:
-            body = delete_stream(account, request.name, present.group)
+            body = delete_stream(present)
         entry = self._propose(body)
         found = self._end.streams.get((account, request.name)) or present
         assert found is not None

@@ -1,0 +1,192 @@
+"""What the meta group remembers of a stream's move: the one that runs, and how the last one ended.
+
+A record says where the copies are to go and what is restored by a cancel. Which members are in force, and how far the
+copies are, only the stream's own group knows (SF-5); it tells the meta group the end, with what the audit found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from supercluster.broker.jetstream.config import Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A move that runs."""
+
+    id: str
+    targets: tuple[str, ...]
+    """All members that the group is to have: `<node>@<incarnation>.<token>` for new ones, present members as they are."""
+    origin: tuple[str, ...]
+    """The members before."""
+    origin_placement: Placement
+    """The configured placement before: a cancelled move ends with it."""
+    started_ns: int
+    bytes_per_s: int = 0
+    """What may be sent to new copies together; 0: no limit."""
+    cancelled: bool = False
+
+    @property
+    def joining(self) -> tuple[str, ...]:
+        """The targets that are no members yet."""
+        return tuple(member for member in self.targets if member not in self.origin)
+
+    def with_target(self, old: str, new: str) -> Move:
+        """The same move with one of its targets replaced."""
+        return replace(self, targets=tuple(new if member == old else member for member in self.targets))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "targets": list(self.targets),
+            "origin": list(self.origin),
+            "origin_placement": self.origin_placement.to_json(),
+            "started_ns": self.started_ns,
+            "bytes_per_s": self.bytes_per_s,
+            "cancelled": self.cancelled,
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Move:
+        return Move(
+            data["id"],
+            tuple(data["targets"]),
+            tuple(data["origin"]),
+            Placement.from_json(data["origin_placement"]),
+            data["started_ns"],
+            data["bytes_per_s"],
+            data["cancelled"],
+        )
+
+
+class Outcome(StrEnum):
+    """How a move ended."""
+
+    DONE = "done"
+    """The targets are the members."""
+    CANCELLED = "cancelled"
+    """The origin is what it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What the comparison of old and new copies found."""
+
+    ranges: int = 0
+    messages: int = 0
+    first_seq: int = 0
+    last_seq: int = 0
+    digest: str = ""
+    """Hash over the hashes of all ranges, hexadecimal; empty where nothing was compared."""
+    results: Mapping[str, str] = field(default_factory=dict)
+    """Member → `equal`, or a sentence that says what differs."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "ranges": self.ranges,
+            "messages": self.messages,
+            "first_seq": self.first_seq,
+            "last_seq": self.last_seq,
+            "digest": self.digest,
+            "results": dict(self.results),
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Audit:
+        return Audit(
+            int(data["ranges"]),
+            int(data["messages"]),
+            int(data["first_seq"]),
+            int(data["last_seq"]),
+            str(data["digest"]),
+            {str(member): str(result) for member, result in data["results"].items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MoveReport:
+    """How a move ended: kept until the stream's next move ends."""
+
+    id: str
+    outcome: Outcome
+    reason: str = ""
+    """Why it was cancelled, as a sentence."""
+    bytes_copied: int = 0
+    audit: Audit = field(default_factory=Audit)
+    config_index: int = 0
+    """Index, in the stream's log, of the committed CONFIG entry whose members are in force."""
+    targets: tuple[str, ...] = ()
+    origin: tuple[str, ...] = ()
+    started_ns: int = 0
+    ended_ns: int = 0
+    """Targets, origin and times are filled in from the move's record when the end is applied."""
+
+    def of_move(self, move: Move, ended_ns: int) -> MoveReport:
+        """The report with what the record knows."""
+        return replace(
+            self,
+            targets=move.targets,
+            origin=move.origin,
+            started_ns=move.started_ns,
+            ended_ns=ended_ns,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "outcome": str(self.outcome),
+            "reason": self.reason,
+            "bytes_copied": self.bytes_copied,
+            "audit": self.audit.to_json(),
+            "config_index": self.config_index,
+            "targets": list(self.targets),
+            "origin": list(self.origin),
+            "started_ns": self.started_ns,
+            "ended_ns": self.ended_ns,
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> MoveReport:
+        """
+        Raises:
+            KeyError, TypeError, ValueError, AttributeError: it is none.
+        """
+        return MoveReport(
+            str(data["id"]),
+            Outcome(data["outcome"]),
+            str(data["reason"]),
+            int(data["bytes_copied"]),
+            Audit.from_json(data["audit"]),
+            int(data["config_index"]),
+            tuple(map(str, data["targets"])),
+            tuple(map(str, data["origin"])),
+            int(data["started_ns"]),
+            int(data["ended_ns"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MoveEnd:
+    """What a stream's leader tells the meta group's (Frame.MOVE_END), until the map shows it."""
+
+    group: str
+    members: tuple[str, ...]
+    """The members in force, committed in the stream's log."""
+    report: MoveReport
+
+    def to_json(self) -> dict[str, Any]:
+        return {"group": self.group, "members": list(self.members), "report": self.report.to_json()}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> MoveEnd:
+        """
+        Raises:
+            KeyError, TypeError, ValueError, AttributeError: it is none.
+        """
+        return MoveEnd(
+            str(data["group"]), tuple(map(str, data["members"])), MoveReport.from_json(data["report"])
+        )

@@ -227,6 +227,11 @@ class SimDisk:
         return self._used_bytes
 
     @property
+    def will_crash(self) -> bool:
+        """Was `crash_after` asked for, and has nothing ended the process since?"""
+        return self._crash_in is not None
+
+    @property
     def crashing(self) -> bool:
         """The moment of `crash_after` has come."""
         return self._crash_in == 0

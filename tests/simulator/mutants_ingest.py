@@ -13,14 +13,14 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
             "jetstream/stream_group.py",
             (
                 "        for key, run in proposal.early:\n"
-                "            self.host.verdicts(key.node, self.id, key.counter, [run], appended=True)\n"
+                "            self.host.verdicts(self.id, key, [run], appended=True)\n"
             ),
             (
                 "        for kind, body in sections(entry.payload):\n"
                 "            if kind == Section.MESSAGES:\n"
                 "                found = decode_messages(body)\n"
                 "                key = found.session\n"
-                "                self.host.verdicts(key.node, self.id, key.counter, [found.run], appended=False)\n"
+                "                self.host.verdicts(self.id, key, [found.run], appended=False)\n"
             ),
         ),
         (

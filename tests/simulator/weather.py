@@ -116,7 +116,10 @@ class Weather:
 
     def _is_whole(self, name: str) -> bool:
         """Is the broker a sure voter of all it should hold, with everything that is committed?"""
-        core = self.world.nodes[name].core
+        node = self.world.nodes[name]
+        if node.crash_with_power and node.store.disk.will_crash:
+            return False  # The power failure that hit it already is still to come (`_crash_in_write`).
+        core = node.core
         if core is None or core.meta is None or not core.map_is_fresh:
             return False
         histories = self.world.ledger.groups

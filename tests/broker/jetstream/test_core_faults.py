@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from supercluster.broker.jetstream import frames
 from supercluster.broker.jetstream.core import BrokerCore, CoreSettings
+from supercluster.broker.jetstream.frames import Frame, ResponseStatus
+from supercluster.broker.ports import Channel, ClientInfo
 from supercluster.broker.raft.errors import DiskError
 
 
@@ -18,6 +21,8 @@ class Nothing:
 
     def __init__(self) -> None:
         self.forgotten: list[str] = []
+        self.sent: list[tuple[str, int, bytes]] = []
+        self.published: list[bytes] = []
 
     def registered(self) -> dict[str, str]:
         return {}
@@ -31,8 +36,12 @@ class Nothing:
     def monotonic_ms(self) -> int:
         return 1000
 
-    def send(self, *frame: Any) -> bool:
+    def send(self, node: str, frame: int, body: list[bytes | memoryview], channel: Channel) -> bool:
+        self.sent.append((node, frame, b"".join(body)))
         return False
+
+    def publish(self, account: str, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+        self.published.append(payload)
 
     def randrange(self, start: int, /) -> int:
         return 0
@@ -77,8 +86,12 @@ def events() -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-def core(events: list[tuple[str, str]]) -> BrokerCore:
-    nothing = Nothing()
+def nothing() -> Nothing:
+    return Nothing()
+
+
+@pytest.fixture
+def core(nothing: Nothing, events: list[tuple[str, str]]) -> BrokerCore:
     settings = CoreSettings("n", "east", ("a", "b", "c"))
     found = BrokerCore(
         settings,
@@ -119,3 +132,32 @@ def test_garbage_of_a_linked_broker_is_dropped_whole(core: BrokerCore, events: l
 
 def test_request_numbers_never_come_again_after_a_restart(core: BrokerCore) -> None:
     assert next(core.requests._numbers) == (3 << 32) + 1
+
+
+def request_frame(origin: str, number: int) -> memoryview:
+    info = ClientInfo("$G", "u", is_operator=False)
+    asked = frames.Request(origin, number, "g", info, b"$JS.API.STREAM.INFO.S", b"r", b"", b"")
+    return memoryview(b"".join(frames.encode_request(asked)))
+
+
+@pytest.mark.covers("SF-10", "SF-14")
+def test_an_answer_to_a_broker_is_none_to_the_one_on_its_next_volume(
+    core: BrokerCore, nothing: Nothing
+) -> None:
+    group: Any = core.groups["g"]
+    group.serves = True
+    core.answers.answered(("n2", "lost", 7), ResponseStatus.ANSWER, b"to the lost one")
+    core.on_frame("n2", Frame.REQUEST, request_frame("lost", 7))
+    assert [(node, frame) for node, frame, _ in nothing.sent] == [("n2", Frame.RESPONSE)]
+    core.on_frame("n2", Frame.REQUEST, request_frame("new", 7))
+    assert len(nothing.sent) == 1, "another request, though its number is the same"
+
+
+@pytest.mark.covers("SF-10", "SF-14")
+def test_a_broker_takes_no_answer_to_the_one_on_its_lost_volume(core: BrokerCore, nothing: Nothing) -> None:
+    info = ClientInfo("$G", "u", is_operator=False)
+    core.requests.send("g", info, b"$JS.API.STREAM.CREATE.S", b"reply", b"", b"{}", 0)
+    for origin in ("lost", nothing.incarnation):
+        answer = frames.encode_response(origin, (3 << 32) + 1, ResponseStatus.ANSWER, origin.encode())
+        core.on_frame("n2", Frame.RESPONSE, memoryview(b"".join(answer)))
+    assert nothing.published == [b"vol"]

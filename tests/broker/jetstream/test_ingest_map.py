@@ -7,8 +7,8 @@ import pytest
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.ingest import HeldCapture, Ingest
 from supercluster.broker.jetstream.meta import Assignment
-from supercluster.broker.jetstream.sections import SessionKey
-from supercluster.broker.jetstream.window import Window
+from supercluster.broker.jetstream.sections import SessionKey, VerdictRun
+from supercluster.broker.jetstream.window import SessionPhase, Window
 
 ACCOUNT, SUBJECT = "$G", b"orders.1"
 
@@ -58,12 +58,12 @@ class Nobody:
         pass
 
 
-def ingest() -> Ingest:
+def ingest(leader: str | None = None) -> Ingest:
     return Ingest(
         SessionKey("n0", "a", 1),
         Nobody(),  # type: ignore[arg-type]  # Only refusals are published here.
         lambda node, frame, body: True,
-        lambda group: None,
+        lambda group: leader,
         list,
         window_bytes=200,
         wait_ms=10_000,
@@ -113,3 +113,22 @@ def test_what_waits_for_a_deleted_stream_is_not_taken_by_its_window() -> None:
     waiting = list(client.held)
     found.set_map([], client.routes.clear)
     assert (client.held, client.uncaptured) == ([], waiting)
+
+
+@pytest.mark.covers("SF-10")
+def test_what_a_leader_says_to_the_session_of_a_lost_volume_is_not_for_the_new_one() -> None:
+    found = ingest(leader="n1")
+    client = Client(found)
+    found.set_map([assignment("S.1")], client.routes.clear)
+    client.publish(b"first")
+    found.flush(0)
+    window = found.windows["S.1"]
+    # The counter of sessions is kept on the volume: with a new one it begins anew.
+    lost, here = SessionKey("n0", "lost", 1), SessionKey("n0", "a", 1)
+    found.opened("S.1", lost, True, 1)
+    found.again("S.1", lost, 0, 1)
+    found.verdicts("S.1", lost, [VerdictRun(1, 5, 40)], appended=False, now_ms=1)
+    assert (window.phase, window.unconfirmed) == (SessionPhase.OPENING, 1)
+    found.opened("S.1", here, True, 2)
+    found.verdicts("S.1", here, [VerdictRun(1, 1, 1)], appended=False, now_ms=2)
+    assert (window.phase, window.unconfirmed) == (SessionPhase.OPEN, 0)

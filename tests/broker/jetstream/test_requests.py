@@ -63,6 +63,7 @@ class World:
             lambda: ["a", "b"],
             api_routing.unavailable,
             api_routing.done_before,
+            origin="vol",
         )
 
     def asked(self) -> list[tuple[str, Request]]:
@@ -188,17 +189,18 @@ def test_requests_of_the_broker_itself_get_the_answer_or_nothing() -> None:
 
 def test_a_repeated_request_gets_the_same_answer_and_no_second_effect() -> None:
     book = AnswerBook()
-    assert book.begin("a", 1) is Known.NEW
-    assert book.begin("a", 1) is Known.UNDER_WAY
-    assert book.begin("b", 1) is Known.NEW
-    book.answered("a", 1, ResponseStatus.ANSWER, b"done")
-    assert book.begin("a", 1) == (ResponseStatus.ANSWER, b"done")
-    book.dropped("b", 1)
-    assert book.begin("b", 1) is Known.NEW
+    assert book.begin(("a", "vol", 1)) is Known.NEW
+    assert book.begin(("a", "vol", 1)) is Known.UNDER_WAY
+    assert book.begin(("b", "vol", 1)) is Known.NEW
+    book.answered(("a", "vol", 1), ResponseStatus.ANSWER, b"done")
+    assert book.begin(("a", "vol", 1)) == (ResponseStatus.ANSWER, b"done")
+    book.dropped(("b", "vol", 1))
+    assert book.begin(("b", "vol", 1)) is Known.NEW
     book.forget_node("b")
-    assert book.begin("b", 1) is Known.NEW
-    book.answered("b", 1, ResponseStatus.ANSWER, b"x" * (ANSWER_BYTES_MAX + 1))
-    assert book.begin("b", 1) is Known.NEW
+    assert book.begin(("b", "vol", 1)) is Known.NEW
+    book.answered(("b", "vol", 1), ResponseStatus.ANSWER, b"x" * (ANSWER_BYTES_MAX + 1))
+    assert book.begin(("b", "vol", 1)) is Known.NEW
+    assert book.begin(("a", "a new volume", 1)) is Known.NEW, "whose numbers begin anew"
     for number in range(ANSWERS_MAX + 1):
-        book.answered("c", number, ResponseStatus.TAKEN, b"")
-    assert book.begin("a", 1) is Known.NEW
+        book.answered(("c", "vol", number), ResponseStatus.TAKEN, b"")
+    assert book.begin(("a", "vol", 1)) is Known.NEW

@@ -116,7 +116,12 @@ def test_a_run_comes_back_and_its_tails_say_the_same(run: VerdictRun) -> None:
 
 
 FRAMES: list[tuple[Callable[..., frames.Body], Callable[[memoryview], Any], tuple[Any, ...], Any]] = [
-    (frames.encode_numbered, frames.decode_numbered, ("g", 7, 9), ("g", 7, 9)),
+    (
+        frames.encode_numbered,
+        frames.decode_numbered,
+        ("g", SessionKey("n", "i", 7), 9),
+        ("g", SessionKey("n", "i", 7), 9),
+    ),
     (frames.encode_open, frames.decode_open, ("g", SessionKey("n", "i", 3)), ("g", SessionKey("n", "i", 3))),
     (
         frames.encode_leadership,
@@ -127,10 +132,15 @@ FRAMES: list[tuple[Callable[..., frames.Body], Callable[[memoryview], Any], tupl
     (
         frames.encode_request,
         frames.decode_request,
-        (frames.Request(1, "g", ClientInfo("$G", "u", True), b"s", b"r", b"h", b"p"),),
-        frames.Request(1, "g", ClientInfo("$G", "u", True), b"s", b"r", b"h", b"p"),
+        (frames.Request("i", 1, "g", ClientInfo("$G", "u", True), b"s", b"r", b"h", b"p"),),
+        frames.Request("i", 1, "g", ClientInfo("$G", "u", True), b"s", b"r", b"h", b"p"),
     ),
-    (frames.encode_response, frames.decode_response, (5, 3, b"x"), (5, frames.ResponseStatus.CONTINUE, b"x")),
+    (
+        frames.encode_response,
+        frames.decode_response,
+        ("i", 5, 3, b"x"),
+        ("i", 5, frames.ResponseStatus.CONTINUE, b"x"),
+    ),
     (
         frames.encode_acks,
         frames.decode_acks,
@@ -172,8 +182,9 @@ def test_forwards_come_back(
 
 @given(st.lists(runs(), max_size=3), st.booleans())
 def test_verdicts_come_back(found: list[VerdictRun], appended: bool) -> None:
-    raw = joined(frames.encode_verdicts("g", 4, found, appended=appended))
-    assert frames.decode_verdicts(memoryview(raw)) == ("g", 4, appended, found)
+    key = SessionKey("n", "i", 4)
+    raw = joined(frames.encode_verdicts("g", key, found, appended=appended))
+    assert frames.decode_verdicts(memoryview(raw)) == ("g", key, appended, found)
 
 
 @given(st.binary(max_size=80))

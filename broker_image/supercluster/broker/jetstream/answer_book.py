@@ -22,37 +22,39 @@ class Known(Enum):
     UNDER_WAY = auto()
 
 
+Asked = tuple[str, str, int]
+"""A request: the node that asks, the incarnation of its volume, its number there."""
+
+
 class AnswerBook:
-    """Requests by (node that asks, its number)."""
+    """What is known of each request."""
 
     def __init__(self) -> None:
-        self._under_way: set[tuple[str, int]] = set()
-        self._answered: OrderedDict[tuple[str, int], tuple[int, bytes]] = OrderedDict()
+        self._under_way: set[Asked] = set()
+        self._answered: OrderedDict[Asked, tuple[int, bytes]] = OrderedDict()
 
-    def begin(self, node: str, number: int) -> Known | tuple[int, bytes]:
+    def begin(self, asked: Asked) -> Known | tuple[int, bytes]:
         """Is it new (and under way from now on), under way, or answered: then (status, payload)?"""
-        key = (node, number)
-        known = self._answered.get(key)
+        known = self._answered.get(asked)
         if known is not None:
             return known
-        if key in self._under_way:
+        if asked in self._under_way:
             return Known.UNDER_WAY
-        self._under_way.add(key)
+        self._under_way.add(asked)
         return Known.NEW
 
-    def answered(self, node: str, number: int, status: int, payload: bytes) -> None:
+    def answered(self, asked: Asked, status: int, payload: bytes) -> None:
         """It was answered."""
-        key = (node, number)
-        self._under_way.discard(key)
+        self._under_way.discard(asked)
         if len(payload) <= ANSWER_BYTES_MAX:
-            self._answered[key] = (status, payload)
+            self._answered[asked] = (status, payload)
             if len(self._answered) > ANSWERS_MAX:
                 self._answered.popitem(last=False)
 
-    def dropped(self, node: str, number: int) -> None:
+    def dropped(self, asked: Asked) -> None:
         """It was sent on to another leader: here it is new again."""
-        self._under_way.discard((node, number))
+        self._under_way.discard(asked)
 
     def forget_node(self, node: str) -> None:
         """The broker is out of contact: nobody there waits for what is under way."""
-        self._under_way = {key for key in self._under_way if key[0] != node}
+        self._under_way = {asked for asked in self._under_way if asked[0] != node}

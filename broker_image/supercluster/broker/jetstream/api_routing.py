@@ -91,7 +91,7 @@ def route(
                 raise errors.error(10059)
             core.requests.send(group, info, subject, reply, b"", payload, now_ms)
     except ApiError as refused:
-        request = Request(0, "", info, subject, reply, b"", b"")
+        request = Request("", 0, "", info, subject, reply, b"", b"")
         publish_answer(core.network, request, api_answers.error_answer(kind, refused))
 
 
@@ -185,26 +185,28 @@ class _Listing:
 def answer(core: BrokerCore, node: str, request: Request, now_ms: int) -> None:
     """A broker asks this one, as the leader of the request's group."""
 
+    asked = (node, request.origin, request.number)
+
     def send(status: ResponseStatus, payload: bytes = b"") -> None:
-        core.post(node, Frame.RESPONSE, encode_response(request.number, status, payload))
+        core.post(node, Frame.RESPONSE, encode_response(request.origin, request.number, status, payload))
 
     def respond(payload: bytes | None) -> None:
         status = ResponseStatus.ANSWER if payload is not None else ResponseStatus.TAKEN
         settle(status, payload or b"")
 
     def settle(status: ResponseStatus, payload: bytes) -> None:
-        core.answers.answered(node, request.number, status, payload)
+        core.answers.answered(asked, status, payload)
         send(status, payload)
 
     def undecided() -> None:
-        core.answers.dropped(node, request.number)
+        core.answers.dropped(asked)
         send(ResponseStatus.UNDECIDED)
 
     group = core.groups.get(request.group)
     if group is None or not group.serves:
         send(ResponseStatus.NOT_LEADER)
         return
-    known = core.answers.begin(node, request.number)
+    known = core.answers.begin(asked)
     if isinstance(known, tuple):
         send(ResponseStatus(known[0]), known[1])
     elif known is Known.UNDER_WAY:

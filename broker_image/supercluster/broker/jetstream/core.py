@@ -115,6 +115,7 @@ class BrokerCore:
             self._peer_names,
             api_routing.unavailable,
             api_routing.done_before,
+            origin=store.incarnation,
             first_number=(store.process_count << 32) + 1,
         )
         self.answers = AnswerBook()
@@ -170,10 +171,8 @@ class BrokerCore:
         if leader is not None and leader != self.node:
             self.post(leader, Frame.MAP_APPLIED, frames.encode_number(self.map_index))
 
-    def verdicts(
-        self, node: str, group: str, counter: int, runs: list[VerdictRun], *, appended: bool
-    ) -> None:
-        self.post(node, Frame.VERDICTS, frames.encode_verdicts(group, counter, runs, appended=appended))
+    def verdicts(self, group: str, key: SessionKey, runs: list[VerdictRun], *, appended: bool) -> None:
+        self.post(key.node, Frame.VERDICTS, frames.encode_verdicts(group, key, runs, appended=appended))
 
     def raft_config(self, member: str) -> RaftConfig:
         return RaftConfig(
@@ -215,8 +214,8 @@ class BrokerCore:
             if self._serving_stream(group_id, node, Frame.FORWARD) is not None:
                 self._stream(group_id).offer(forward, early=early)
         elif frame == Frame.VERDICTS:
-            group_id, counter, appended, runs = frames.decode_verdicts(body)
-            self.ingest.verdicts(group_id, counter, runs, appended=appended, now_ms=now_ms)
+            group_id, key, appended, runs = frames.decode_verdicts(body)
+            self.ingest.verdicts(group_id, key, runs, appended=appended, now_ms=now_ms)
         elif frame == Frame.AGAIN:
             self.ingest.again(*frames.decode_numbered(body), now_ms)
         elif frame == Frame.OPEN:
@@ -224,12 +223,15 @@ class BrokerCore:
             if self._serving_stream(group_id, node, Frame.OPEN) is not None:
                 self._stream(group_id).open_session(key)
         elif frame == Frame.OPENED:
-            group_id, counter, is_open = frames.decode_numbered(body)
-            self.ingest.opened(group_id, counter, bool(is_open), now_ms)
+            group_id, key, is_open = frames.decode_numbered(body)
+            self.ingest.opened(group_id, key, bool(is_open), now_ms)
         elif frame == Frame.REQUEST:
             self._answer_request(node, frames.decode_request(body), now_ms)
         elif frame == Frame.RESPONSE:
-            self.requests.response(*frames.decode_response(body), now_ms)
+            origin, number, status, payload = frames.decode_response(body)
+            # An answer to the broker that ran here on a volume that is lost: its numbers began where these do.
+            if origin == self.store.incarnation:
+                self.requests.response(number, status, payload, now_ms)
         elif frame == Frame.ACKS:
             group_id, acks = frames.decode_acks(body)
             if self._serving_stream(group_id, node, Frame.ACKS) is not None:

@@ -95,24 +95,25 @@ def decode_forward(body: memoryview) -> tuple[str, Forward, bool]:
     return group, Forward(session, first_number, confirmed, version, bytes(reader.rest())), early
 
 
-def encode_verdicts(group: str, counter: int, runs: Sequence[VerdictRun], *, appended: bool) -> Body:
-    return [text(group) + u64(counter) + u8(appended) + u32(len(runs)) + b"".join(map(encode_run, runs))]
+def encode_verdicts(group: str, key: SessionKey, runs: Sequence[VerdictRun], *, appended: bool) -> Body:
+    head = text(group) + encode_session(key) + u8(appended) + u32(len(runs))
+    return [head + b"".join(map(encode_run, runs))]
 
 
-def decode_verdicts(body: memoryview) -> tuple[str, int, bool, list[VerdictRun]]:
+def decode_verdicts(body: memoryview) -> tuple[str, SessionKey, bool, list[VerdictRun]]:
     reader = Reader(body)
-    group, counter, appended = reader.text(), reader.u64(), bool(reader.u8())
-    return group, counter, appended, [decode_run(reader) for _ in range(reader.u32())]
+    group, key, appended = reader.text(), decode_session(reader), bool(reader.u8())
+    return group, key, appended, [decode_run(reader) for _ in range(reader.u32())]
 
 
-def encode_numbered(group: str, counter: int, number: int = 0) -> Body:
+def encode_numbered(group: str, key: SessionKey, number: int = 0) -> Body:
     """AGAIN (number = the next one wanted; 0: open first) and OPENED (1: open, 0: shut out)."""
-    return [text(group) + u64(counter) + u64(number)]
+    return [text(group) + encode_session(key) + u64(number)]
 
 
-def decode_numbered(body: memoryview) -> tuple[str, int, int]:
+def decode_numbered(body: memoryview) -> tuple[str, SessionKey, int]:
     reader = Reader(body)
-    return reader.text(), reader.u64(), reader.u64()
+    return reader.text(), decode_session(reader), reader.u64()
 
 
 def encode_open(group: str, key: SessionKey) -> Body:
@@ -161,8 +162,10 @@ def decode_texts(body: memoryview, count: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A client's API request on its way to the broker that answers it. `number` is the origin's."""
+    """A client's API request on its way to the broker that answers it. `number` is unique for the asking broker's
+    volume, whose incarnation `origin` is: on a new volume numbers begin anew, and must not meet old answers."""
 
+    origin: str
     number: int
     group: str
     info: ClientInfo
@@ -175,7 +178,8 @@ class Request:
 def encode_request(request: Request) -> Body:
     info = request.info
     head = (
-        u64(request.number)
+        text(request.origin)
+        + u64(request.number)
         + text(request.group)
         + text(info.account)
         + text(info.user)
@@ -186,10 +190,10 @@ def encode_request(request: Request) -> Body:
 
 def decode_request(body: memoryview) -> Request:
     reader = Reader(body)
-    number, group = reader.u64(), reader.text()
+    origin, number, group = reader.text(), reader.u64(), reader.text()
     info = ClientInfo(reader.text(), reader.text(), bool(reader.u8()))
     subject, reply, header, payload = (bytes(reader.blob()) for _ in range(4))
-    return Request(number, group, info, subject, reply, header, payload)
+    return Request(origin, number, group, info, subject, reply, header, payload)
 
 
 class ResponseStatus(IntEnum):
@@ -207,15 +211,15 @@ class ResponseStatus(IntEnum):
     """The leader fell while it was carrying it out: ask the next one."""
 
 
-def encode_response(number: int, status: int, payload: bytes) -> Body:
-    return [u64(number) + u8(status), payload]
+def encode_response(origin: str, number: int, status: int, payload: bytes) -> Body:
+    return [text(origin) + u64(number) + u8(status), payload]
 
 
-def decode_response(body: memoryview) -> tuple[int, ResponseStatus, bytes]:
+def decode_response(body: memoryview) -> tuple[str, int, ResponseStatus, bytes]:
     reader = Reader(body)
-    number, status = reader.u64(), reader.u8()
+    origin, number, status = reader.text(), reader.u64(), reader.u8()
     try:
-        return number, ResponseStatus(status), bytes(reader.rest())
+        return origin, number, ResponseStatus(status), bytes(reader.rest())
     except ValueError as error:
         raise WireError(f"response status {status}") from error
 

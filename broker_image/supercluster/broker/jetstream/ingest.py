@@ -13,7 +13,6 @@ from supercluster.broker.jetstream import api_answers, refusals
 from supercluster.broker.jetstream.frames import (
     Frame,
     encode_forward,
-    encode_numbered,
     encode_open,
     encode_texts,
 )
@@ -189,14 +188,14 @@ class Ingest:
         if window is not None:
             window.leader_changed(self, now_ms)
 
-    def opened(self, group: str, counter: int, is_open: bool, now_ms: int) -> None:
-        window = self._window(group, counter)
+    def opened(self, group: str, key: SessionKey, is_open: bool, now_ms: int) -> None:
+        window = self._window(group, key)
         if window is not None and is_open:
             window.opened(self, now_ms)
 
-    def again(self, group: str, counter: int, number: int, now_ms: int) -> None:
+    def again(self, group: str, key: SessionKey, number: int, now_ms: int) -> None:
         """The leader lacks numbers from `number` on; 0: it does not know the session."""
-        window = self._window(group, counter)
+        window = self._window(group, key)
         if window is None:
             return
         if number == 0:
@@ -205,9 +204,9 @@ class Ingest:
             window.send_again(self, now_ms, number)
 
     def verdicts(
-        self, group: str, counter: int, runs: list[VerdictRun], *, appended: bool, now_ms: int
+        self, group: str, key: SessionKey, runs: list[VerdictRun], *, appended: bool, now_ms: int
     ) -> None:
-        window = self._window(group, counter)
+        window = self._window(group, key)
         if window is None:
             return
         for run in runs:
@@ -217,9 +216,10 @@ class Ingest:
                 window.send_again(self, now_ms)
                 return
 
-    def _window(self, group: str, counter: int) -> Window | None:
+    def _window(self, group: str, key: SessionKey) -> Window | None:
+        """The window that the frame is for: the counter alone begins anew with a lost volume (SF-10)."""
         window = self.windows.get(group)
-        return window if window is not None and window.session.counter == counter else None
+        return window if window is not None and window.session == key else None
 
     # ---- what clients hear ----------------------------------------------------------------------------------------
 
@@ -291,8 +291,3 @@ class Ingest:
         """When `tick` has something to do."""
         times = [at for window in self.windows.values() if (at := window.deadline_ms()) is not None]
         return min(times, default=None)
-
-
-def again_body(group: str, counter: int, number: int) -> list[bytes | memoryview]:
-    """AGAIN: see `Ingest.again`."""
-    return encode_numbered(group, counter, number)

@@ -55,16 +55,19 @@ class Requests:
         unavailable: Callable[[bytes], bytes],
         done_before: Callable[[bytes, bytes], bytes] = lambda subject, answer: answer,
         *,
+        origin: str,
         first_number: int = 1,
     ) -> None:
         """`done_before(subject, answer)` words the answer of a request that an earlier leader may have carried out.
-        `first_number` is above all numbers of this broker's earlier processes."""
+        `origin` is the incarnation of this broker's volume, and `first_number` above all numbers that earlier
+        processes on it used."""
         self._network = network
         self._post = post
         self._leader_of = leader_of
         self._peers = peers
         self._unavailable = unavailable
         self._done_before = done_before
+        self._origin = origin
         self._numbers = count(first_number)
         self._pending: dict[int, Pending] = {}
 
@@ -84,7 +87,7 @@ class Requests:
         wait_ms: int = REQUEST_WAIT_MS,
     ) -> None:
         """Take a request for the leader of `group`."""
-        request = Request(next(self._numbers), group, info, subject, reply, header, payload)
+        request = Request(self._origin, next(self._numbers), group, info, subject, reply, header, payload)
         pending = Pending(request, now_ms + wait_ms, now_ms, on_answer)
         if len(self._pending) >= REQUESTS_MAX:
             self._fail(pending)
@@ -119,6 +122,7 @@ class Requests:
             del self._pending[number]
             header = b"%d" % version
             request = Request(
+                self._origin,
                 next(self._numbers),
                 payload[8:].decode(),
                 old.info,

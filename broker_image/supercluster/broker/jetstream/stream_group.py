@@ -75,9 +75,7 @@ class StreamHost(GroupHost, Protocol):
 
     def post(self, node: str, frame: int, body: list[bytes | memoryview]) -> bool: ...
 
-    def verdicts(
-        self, node: str, group: str, counter: int, runs: list[VerdictRun], *, appended: bool
-    ) -> None: ...
+    def verdicts(self, group: str, key: SessionKey, runs: list[VerdictRun], *, appended: bool) -> None: ...
 
 
 @dataclass(slots=True)
@@ -313,9 +311,9 @@ class StreamGroup(Group):
         opens, self._opens = self._opens, []
         for key in opens:
             if not judge.may_open(key):
-                self.host.post(key.node, Frame.OPENED, encode_numbered(self.id, key.counter, 0))
+                self.host.post(key.node, Frame.OPENED, encode_numbered(self.id, key, 0))
             elif self.state.sessions.current(key) is not None:
-                self.host.post(key.node, Frame.OPENED, encode_numbered(self.id, key.counter, 1))
+                self.host.post(key.node, Frame.OPENED, encode_numbered(self.id, key, 1))
             elif not judge.is_open(key):
                 judge.opened(key)
                 proposal.add(Section.SESSION_OPEN, [encode_session(key)])
@@ -356,13 +354,13 @@ class StreamGroup(Group):
             session = self.state.sessions.current(key)
             known = session.verdicts_from(forward.first_number) if session is not None else []
             if known:
-                self.host.verdicts(key.node, self.id, key.counter, known, appended=False)
+                self.host.verdicts(self.id, key, known, appended=False)
         elif answer is Answer.AGAIN_FROM:
-            self.host.post(key.node, Frame.AGAIN, encode_numbered(self.id, key.counter, next_number))
+            self.host.post(key.node, Frame.AGAIN, encode_numbered(self.id, key, next_number))
         elif answer is Answer.OPEN_FIRST:
-            self.host.post(key.node, Frame.AGAIN, encode_numbered(self.id, key.counter, 0))
+            self.host.post(key.node, Frame.AGAIN, encode_numbered(self.id, key, 0))
         else:
-            self.host.post(key.node, Frame.OPENED, encode_numbered(self.id, key.counter, 0))
+            self.host.post(key.node, Frame.OPENED, encode_numbered(self.id, key, 0))
 
     def _put_expiry(self, proposal: _Proposal, now_ms: int) -> None:
         """Messages older than max_age go by an entry, judged by leader time (SF-13)."""
@@ -419,7 +417,7 @@ class StreamGroup(Group):
         self.judge.appended(entry, len(entry.record))
         self._waiting.append((entry.index, proposal.commands, proposal.replies))
         for key, run in proposal.early:
-            self.host.verdicts(key.node, self.id, key.counter, [run], appended=True)
+            self.host.verdicts(self.id, key, [run], appended=True)
 
     def _rejudge(self) -> None:
         """A proposal was judged and not appended: judge anew from what the log really ends with."""
@@ -450,7 +448,7 @@ class StreamGroup(Group):
         for key, run in done.verdicts:
             self._verdicts.setdefault(key, []).append(run)
         for key in done.opened:
-            self.host.post(key.node, Frame.OPENED, encode_numbered(self.id, key.counter, 1))
+            self.host.post(key.node, Frame.OPENED, encode_numbered(self.id, key, 1))
         if done.consumers_changed:
             self._follow_consumers()
         self._answer_waiting(done.index, done.results)
@@ -485,7 +483,7 @@ class StreamGroup(Group):
         if not self.serves:
             return
         for key, runs in self._verdicts.items():
-            self.host.verdicts(key.node, self.id, key.counter, runs, appended=False)
+            self.host.verdicts(self.id, key, runs, appended=False)
         grown = bool(self._verdicts)
         self._verdicts.clear()
         self._wait_for_versions()

@@ -1,0 +1,161 @@
+"""Who votes in the meta group: an equal, bounded number per cluster, and the next change on the way there.
+
+Pure: the meta leader hands in what it sees and carries out one change at a time. Rules: voters that can be used stay; a
+new one is a caught-up learner before; a dead one is swapped for a living one of its cluster, after a patience and in the
+same change, so that the group never grows around it (SF-8); no change takes the last voter that can be spared, so in two
+clusters of which one has a single node the other keeps more. A group in one cluster stays as it was founded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from supercluster.broker.raft.confchange import Membership, node_of
+
+PER_CLUSTER_MAX = 3
+VOTERS_MAX = 9
+
+
+@dataclass(frozen=True, slots=True)
+class VoterView:
+    """What the meta leader sees."""
+
+    membership: Membership
+    leader: str
+    """Its own member id."""
+    clusters: Mapping[str, str]
+    """Node → cluster, of every broker that the meta group knows."""
+    in_contact: Collection[str]
+    """Nodes, its own among them."""
+    given_up: Collection[str]
+    """Nodes that are out of contact for longer than the patience."""
+    caught_up: Collection[str]
+    """Members that have all that is committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class VoterPlan:
+    """The membership that is to be next."""
+
+    voters: tuple[str, ...]
+    learners: tuple[str, ...]
+    why: str
+
+
+def per_cluster(sizes: Collection[int]) -> int:
+    """How many voters each cluster has, by how many nodes the clusters have."""
+    if not sizes:
+        return 1
+    return max(1, min(PER_CLUSTER_MAX, VOTERS_MAX // len(sizes), *sizes))
+
+
+def plan_voters(view: VoterView) -> VoterPlan | None:
+    """The next change; None when the voters are as they should be, or nothing can be done now."""
+    membership = view.membership
+    clusters = sorted(set(view.clusters.values()))
+    if membership.is_joint or not membership.voters or len(clusters) < 2:
+        return None
+    sizes = [sum(1 for found in view.clusters.values() if found == name) for name in clusters]
+    count = per_cluster(sizes)
+    chosen = [_of_cluster(view, name, count) for name in clusters]
+    # A voter of a node that the meta group does not know yet is not this plan's to take away.
+    unknown = [voter for voter in membership.voters if node_of(voter) not in view.clusters]
+    wanted = sorted([*unknown, *(member for members in chosen for member in members)])
+    keeping = sorted({*wanted, *membership.voters} - set(_swapped_out(view, wanted)))
+    is_short = any(len(members) < count for members in chosen)
+    if is_short and len(keeping) <= VOTERS_MAX:
+        wanted = keeping  # Nobody goes before those are there who come instead.
+    elif _spare(view, wanted) < min(1, _spare(view, keeping)):
+        wanted = keeping
+    if tuple(wanted) == membership.voters or not _is_safe(view, wanted):
+        return None
+    return _plan(view, tuple(wanted), count)
+
+
+def _of_cluster(view: VoterView, name: str, count: int) -> list[str]:
+    """The voters that the cluster is to have: present ones first, dead ones only where nobody could take their place."""
+
+    def of_cluster(members: Iterable[str]) -> list[str]:
+        return [member for member in members if view.clusters.get(node_of(member)) == name]
+
+    voters = of_cluster(view.membership.voters)
+    taken = {node_of(voter) for voter in voters}
+    ready = [
+        learner
+        for learner in of_cluster(view.membership.learners)
+        if learner in view.caught_up and node_of(learner) in view.in_contact and node_of(learner) not in taken
+    ]
+    alive = [voter for voter in voters if node_of(voter) in view.in_contact]
+    waited_for = [voter for voter in voters if voter not in alive and node_of(voter) not in view.given_up]
+    dead = [voter for voter in voters if voter not in alive and voter not in waited_for]
+    alive.sort(key=lambda voter: (voter != view.leader, voter))
+    return [*alive, *waited_for, *sorted(ready), *dead][:count]
+
+
+def _swapped_out(view: VoterView, wanted: Collection[str]) -> list[str]:
+    """Dead voters in whose place a living one of their cluster comes."""
+    out: list[str] = []
+    coming = [member for member in wanted if member not in view.membership.voters]
+    for voter in view.membership.voters:
+        node = node_of(voter)
+        if voter in wanted or node in view.in_contact or node not in view.given_up:
+            continue
+        found = next((c for c in coming if view.clusters[node_of(c)] == view.clusters.get(node)), None)
+        if found is not None:
+            coming.remove(found)
+            out.append(voter)
+    return out
+
+
+def _spare(view: VoterView, voters: Collection[str]) -> int:
+    """How many of these voters may still fail before too few are left to agree; negative: too few are well now."""
+    well = sum(1 for voter in voters if node_of(voter) in view.in_contact and voter in view.caught_up)
+    return well - (len(voters) // 2 + 1)
+
+
+def _is_safe(view: VoterView, voters: Collection[str]) -> bool:
+    """Both majorities are there now, and a failure that was survivable before still is."""
+    before, after = _spare(view, view.membership.voters), _spare(view, voters)
+    return before >= 0 and after >= min(1, before)
+
+
+def _plan(view: VoterView, voters: tuple[str, ...], count: int) -> VoterPlan:
+    members = view.membership.members
+    present = view.membership.voters
+    nodes = {node_of(voter) for voter in voters}
+    # A dead member of a node that votes under another identity now is nobody any more.
+    learners = tuple(m for m in members if m not in voters and node_of(m) not in nodes)
+    coming = ", ".join(voter for voter in voters if voter not in present) or "nobody"
+    going = ", ".join(voter for voter in present if voter not in voters) or "nobody"
+    return VoterPlan(
+        voters, learners, f"{count} per cluster are wanted: {coming} votes from now on, {going} no longer"
+    )
+
+
+def what_is_lost(
+    membership: Membership, clusters: Mapping[str, str], in_contact: Collection[str]
+) -> list[str]:
+    """A sentence per cluster that is out of contact as a whole: how many voters went with it, and what that means."""
+    told: list[str] = []
+    voters = membership.voters
+    names = sorted({*clusters.values()})
+    here = sum(1 for voter in voters if node_of(voter) in in_contact)
+    majority = len(voters) // 2 + 1
+    for name in names:
+        nodes = [node for node, found in clusters.items() if found == name]
+        if any(node in in_contact for node in nodes) or len(names) < 2:
+            continue
+        gone = sum(1 for voter in voters if clusters.get(node_of(voter)) == name)
+        head = (
+            f"cluster {name} is out of contact ({len(nodes)} brokers): it holds {gone} of the meta group's "
+        )
+        head += f"{len(voters)} voters, {here} are in contact and {majority} must agree"
+        if here >= majority:
+            told.append(f"{head}: the meta group goes on")
+        else:
+            told.append(
+                f"{head}: until it is back no stream can be created, changed, deleted or moved, and streams "
+                "with most of their copies there take no messages"
+            )
+    return told

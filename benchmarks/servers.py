@@ -16,14 +16,14 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-CLIENT_PORT, CLUSTER_PORT, MONITOR_PORT = 4222, 6222, 8222
+CLIENT_PORT, CLUSTER_PORT, GATEWAY_PORT, MONITOR_PORT = 4222, 6222, 7222, 8222
 READY_SECONDS = 30.0
 STOP_SECONDS = 10.0
 SYNC_INTERVAL_MS = 1_000
@@ -131,15 +131,19 @@ class BrokerProcess:
 
 
 class Fleet(AbstractContextManager["Fleet"], ABC):
-    """A cluster of brokers of one kind."""
+    """One cluster of brokers of one kind, or several that gateways join."""
 
     kind: str
 
-    def __init__(self, directory: Path, size: int) -> None:
+    def __init__(self, directory: Path, size: int, others: Mapping[str, int] | None = None) -> None:
+        """`size` brokers in cluster east; `others` names further clusters and their sizes."""
         self.directory = directory
         self.network = free_network()
-        self.hosts = [f"{self.network}.{number + 1}" for number in range(size)]
-        self.names = [f"east-{number}" for number in range(size)]
+        sizes = {"east": size, **(others or {})}
+        self.clusters = [cluster for cluster, count in sizes.items() for _ in range(count)]
+        """The cluster of each broker."""
+        self.names = [f"{cluster}-{number}" for cluster, count in sizes.items() for number in range(count)]
+        self.hosts = [f"{self.network}.{number + 1}" for number in range(len(self.names))]
         directory.mkdir(parents=True, exist_ok=True)
         self.brokers = [
             BrokerProcess(
@@ -168,6 +172,19 @@ class Fleet(AbstractContextManager["Fleet"], ABC):
 
     def others(self, name: str) -> Sequence[BrokerProcess]:
         return [broker for broker in self.brokers if broker.name != name]
+
+    def hosts_of(self, cluster: str) -> dict[str, str]:
+        """Name and address of each broker of a cluster."""
+        rows = zip(self.names, self.hosts, self.clusters, strict=True)
+        return {name: host for name, host, found in rows if found == cluster}
+
+    def of_cluster(self, cluster: str) -> list[BrokerProcess]:
+        names = self.hosts_of(cluster)
+        return [broker for broker in self.brokers if broker.name in names]
+
+    @property
+    def cluster_names(self) -> list[str]:
+        return list(dict.fromkeys(self.clusters))
 
     def __enter__(self) -> Self:
         try:
@@ -209,9 +226,24 @@ class NatsServers(Fleet):
             "  max_file_store: 20GB",
             "}",
         ]
+        cluster = self.clusters[number]
         if len(self.hosts) > 1:
-            routes = ", ".join(f"'nats-route://{other}:{CLUSTER_PORT}'" for other in self.hosts)
-            lines.append(f"cluster {{ name: east, listen: '{host}:{CLUSTER_PORT}', routes: [{routes}] }}")
+            routes = ", ".join(
+                f"'nats-route://{other}:{CLUSTER_PORT}'" for other in self.hosts_of(cluster).values()
+            )
+            lines.append(
+                f"cluster {{ name: {cluster}, listen: '{host}:{CLUSTER_PORT}', routes: [{routes}] }}"
+            )
+        if len(self.cluster_names) > 1:
+            remotes = []
+            for other in self.cluster_names:
+                urls = ", ".join(
+                    f"'nats://{address}:{GATEWAY_PORT}'" for address in self.hosts_of(other).values()
+                )
+                remotes.append(f"{{ name: {other}, urls: [{urls}] }}")
+            lines.append(
+                f"gateway {{ name: {cluster}, listen: '{host}:{GATEWAY_PORT}', gateways: [{', '.join(remotes)}] }}"
+            )
         path = self.directory / f"{name}.conf"
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return [nats_server_binary(), "-c", str(path)]
@@ -223,25 +255,30 @@ class SuperclusterBrokers(Fleet):
     kind = "supercluster"
 
     def command(self, number: int) -> list[str]:
-        name, host = self.names[number], self.hosts[number]
-        path = self.directory / "broker.json"
-        path.write_text(
-            json.dumps(
-                {
-                    "superCluster": "bench",
-                    "identity": "00000000-0000-4000-8000-000000000001",
-                    "cluster": "east",
-                    "peers": {
-                        peer: f"{address}:{CLUSTER_PORT}"
-                        for peer, address in zip(self.names, self.hosts, strict=True)
-                    },
-                    "metaVoters": self.names[:3],
-                    "ports": {"client": CLIENT_PORT, "cluster": CLUSTER_PORT, "monitor": MONITOR_PORT},
-                    "storage": {"syncIntervalMs": SYNC_INTERVAL_MS},
-                }
-            ),
-            encoding="utf-8",
-        )
+        name, host, cluster = self.names[number], self.hosts[number], self.clusters[number]
+        path = self.directory / f"{cluster}.json"
+        settings: dict[str, object] = {
+            "superCluster": "bench",
+            "identity": "00000000-0000-4000-8000-000000000001",
+            "cluster": cluster,
+            "peers": {peer: f"{address}:{CLUSTER_PORT}" for peer, address in self.hosts_of(cluster).items()},
+            "metaVoters": list(self.hosts_of("east"))[:3],
+            "ports": {"client": CLIENT_PORT, "cluster": CLUSTER_PORT, "monitor": MONITOR_PORT},
+            "storage": {"syncIntervalMs": SYNC_INTERVAL_MS},
+        }
+        if len(self.cluster_names) > 1:
+            settings["ports"] = {
+                "client": CLIENT_PORT,
+                "cluster": CLUSTER_PORT,
+                "gateway": GATEWAY_PORT,
+                "monitor": MONITOR_PORT,
+            }
+            settings["gateways"] = {
+                other: [f"{address}:{GATEWAY_PORT}" for address in self.hosts_of(other).values()]
+                for other in self.cluster_names
+                if other != cluster
+            }
+        path.write_text(json.dumps(settings), encoding="utf-8")
         return [
             sys.executable,
             "-m",

@@ -1,0 +1,353 @@
+"""`python -m benchmarks.moves`: what a move, a step-down and a killed leader cost publishers, beside nats-server.
+
+Two clusters of three, an R3 file stream in the first with 50,000 messages in it, 3,500 messages a second of 128 B coming
+in: a third plain, a third acknowledged without a retry, a third repeated under a Nats-Msg-Id, all through brokers that
+stay up. Then the event. The stream is read back message by message. Also the speed of a move of 1 GiB without load, held
+against copying the same files between two processes over loopback.
+
+Exit codes: 0 every target is reached, 1 one is not, 2 something could not be run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.client import BenchError, RawClient, leader_of, publish_acknowledged, wait_for_jetstream
+from benchmarks.copying import copy_rate
+from benchmarks.load import ACKNOWLEDGED, MODES, PLAIN, REPEATED, Load, audit
+from benchmarks.servers import FLEETS, Fleet
+from benchmarks.table import Row, Target, markdown
+
+from benchmarks import machine, moves_plot
+
+RESULTS = Path(__file__).parent / "results"
+RATE = 3_500
+PRELOADED = 50_000
+QUIET_SECONDS = 5.0
+AFTER_SECONDS = 5.0
+"""The load goes on for so long after the event is complete."""
+EVENT_SECONDS_MAX = 60.0
+TICK_SECONDS = 0.005
+POLL_SECONDS = 0.05
+STREAM = "F"
+CLUSTERS = {"west": 3}
+GIB = 1 << 30
+BULK_PAYLOAD_BYTES = 1_024
+BULK_SECONDS_MAX = 300.0
+
+
+def config(cluster: str) -> dict[str, Any]:
+    """The stream's configuration, placed in a cluster."""
+    return {
+        "name": STREAM,
+        "subjects": ["f.>"],
+        "retention": "limits",
+        "storage": "file",
+        "num_replicas": 3,
+        "max_consumers": -1,
+        "max_msgs": -1,
+        "max_bytes": -1,
+        "max_age": 0,
+        "discard": "old",
+        "duplicate_window": 120_000_000_000,
+        "placement": {"cluster": cluster},
+    }
+
+
+def create(url: str) -> None:
+    """Create the stream in the first cluster, as soon as the servers are ready for that.
+
+    Raises:
+        BenchError: they are not, in time.
+    """
+    deadline = time.monotonic() + 60
+    said: object = "nothing"
+    with RawClient(url) as client:
+        while time.monotonic() < deadline:
+            said = client.try_request(f"$JS.API.STREAM.CREATE.{STREAM}", config("east"), seconds=5.0)
+            if isinstance(said, dict) and not said.get("error"):
+                return
+            time.sleep(0.2)
+    raise BenchError(f"the stream could not be created; last answer: {said}")
+
+
+# ---- the events -------------------------------------------------------------------------------------------------------
+
+
+def is_moved(info: dict[str, Any], leader: str) -> bool:
+    """Is the whole stream in the other cluster, with three replicas that have everything, and nobody else?"""
+    found = info.get("cluster") or {}
+    replicas = found.get("replicas") or []
+    names = [found.get("leader") or "", *(replica["name"] for replica in replicas)]
+    return (
+        len(names) == 3
+        and all(name.startswith("west-") for name in names)
+        and all(replica.get("current") for replica in replicas)
+    )
+
+
+def has_new_leader(info: dict[str, Any], leader: str) -> bool:
+    return (info.get("cluster") or {}).get("leader", "") not in ("", leader)
+
+
+def move(fleet: Fleet, client: RawClient, leader: str) -> None:
+    client.request(f"$JS.API.STREAM.UPDATE.{STREAM}", config("west"), seconds=30)
+
+
+def step_down(fleet: Fleet, client: RawClient, leader: str) -> None:
+    client.request(f"$JS.API.STREAM.LEADER.STEPDOWN.{STREAM}", seconds=30)
+
+
+def kill(fleet: Fleet, client: RawClient, leader: str) -> None:
+    fleet.by_name(leader).kill()
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    name: str
+    act: Callable[[Fleet, RawClient, str], None]
+    is_complete: Callable[[dict[str, Any], str], bool]
+
+
+EVENTS = {
+    "move": Event("move to the other cluster", move, is_moved),
+    "step-down": Event("leader asked to step down", step_down, has_new_leader),
+    "kill": Event("leader killed with SIGKILL", kill, has_new_leader),
+}
+
+
+@dataclass(slots=True)
+class Outcome:
+    """One run of one event."""
+
+    lost: dict[int, int] = field(default_factory=dict)
+    repeated: int = 0
+    out_of_order: int = 0
+    quiet_gap_ms: float = 0.0
+    event_gap_ms: float = 0.0
+    quiet_p99_ms: float = 0.0
+    event_p99_ms: float = 0.0
+    complete_seconds: float = 0.0
+    timeline: list[tuple[float, float]] = field(default_factory=list)
+    """(seconds since the event, ms until the answer) of messages sent around the event."""
+
+
+class Watch(threading.Thread):
+    """Carries the event out and looks, on a connection of its own, when it is complete."""
+
+    def __init__(self, event: Event, fleet: Fleet, url: str, leader: str) -> None:
+        super().__init__(daemon=True)
+        self.event, self.fleet, self.url, self.leader = event, fleet, url, leader
+        self.began = self.complete = 0.0
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            with RawClient(self.url) as client:
+                self.began = time.monotonic()
+                self.event.act(self.fleet, client, self.leader)
+                while time.monotonic() < self.began + EVENT_SECONDS_MAX:
+                    info = client.try_request(f"$JS.API.STREAM.INFO.{STREAM}", seconds=1.0) or {}
+                    if self.event.is_complete(info, self.leader):
+                        self.complete = time.monotonic()
+                        return
+                    time.sleep(POLL_SECONDS)
+            raise BenchError(f"{self.event.name}: not complete after {EVENT_SECONDS_MAX:g} s")
+        except Exception as error:
+            self.error = error
+
+
+def p99(values: list[float]) -> float:
+    return sorted(values)[int(len(values) * 0.99)] if values else 0.0
+
+
+def run_once(fleet: Fleet, event: Event) -> Outcome:
+    """Preload, load, the event, the audit."""
+    for url in fleet.urls:
+        wait_for_jetstream(url)
+    url = fleet.urls[0]
+    create(url)
+    publish_acknowledged(url, "f.preload", PRELOADED)
+    leader = leader_of(url, STREAM)
+    staying = [broker for broker in fleet.of_cluster("east") if broker.name != leader]
+    load = Load({PLAIN: staying[0].url, ACKNOWLEDGED: staying[1].url, REPEATED: staying[1].url}, RATE)
+    watch = Watch(event, fleet, staying[0].url, leader)
+    try:
+        while load.step(TICK_SECONDS) < load.started + QUIET_SECONDS:
+            pass
+        watch.start()
+        now = time.monotonic()
+        while watch.is_alive() or now < max(watch.complete, watch.began) + AFTER_SECONDS:
+            now = load.step(TICK_SECONDS)
+        if watch.error is not None:
+            raise watch.error
+        load.finish()
+    finally:
+        load.close()
+        watch.join(EVENT_SECONDS_MAX)
+    alive = [broker.url for broker in fleet.brokers if broker.process is not None]
+    ledger = audit(alive, STREAM, load, PRELOADED)
+    # The first second is the clients' own beginning.
+    quiet = load.started + 1.0
+    return Outcome(
+        lost=dict(ledger.lost),
+        repeated=ledger.repeated,
+        out_of_order=ledger.out_of_order,
+        quiet_gap_ms=load.longest_gap_ms(quiet, watch.began),
+        event_gap_ms=load.longest_gap_ms(watch.began, now),
+        quiet_p99_ms=p99([ms for _, ms in load.latencies_ms(quiet, watch.began)]),
+        event_p99_ms=p99([ms for _, ms in load.latencies_ms(watch.began, watch.complete + 1.0)]),
+        complete_seconds=watch.complete - watch.began,
+        timeline=[(at - watch.began, ms) for at, ms in load.latencies_ms(watch.began - 2.0, now)],
+    )
+
+
+def rows_of(event: str, outcomes: dict[str, list[Outcome]]) -> list[Row]:
+    """The table's rows of one event."""
+    name = EVENTS[event].name
+    none = Target(0, at_least=False)
+    rows = [
+        Row(f"{name}: lost, {MODES[mode]}", "messages", none, by_worst=True)
+        for mode in (PLAIN, ACKNOWLEDGED, REPEATED)
+    ]
+    repeated = Row(f"{name}: repeated", "messages", none, by_worst=True)
+    order = Row(f"{name}: out of order", "messages", none, by_worst=True)
+    stall_target = {
+        "move": Target(1.0, at_least=False, of_ratio=True),
+        "step-down": Target(20, at_least=False),
+        "kill": Target(1_500, at_least=False),
+    }[event]
+    stall = Row(f"{name}: longest time without an answer", "ms", stall_target)
+    quiet = Row(f"{name}: the same in the quiet time before", "ms")
+    more = Row(
+        f"{name}: that stall more than the quiet one",
+        "ms",
+        Target(50, at_least=False) if event == "move" else None,
+    )
+    before = Row(f"{name}: 99th percentile until the answer, before", "ms")
+    during = Row(f"{name}: the same, during", "ms")
+    complete = Row(f"{name}: complete after", "s")
+    for kind, found in outcomes.items():
+        for outcome in found:
+            for mode, row in enumerate(rows):
+                row.add(kind, outcome.lost[mode])
+            repeated.add(kind, outcome.repeated)
+            order.add(kind, outcome.out_of_order)
+            stall.add(kind, outcome.event_gap_ms)
+            quiet.add(kind, outcome.quiet_gap_ms)
+            more.add(kind, max(0.0, outcome.event_gap_ms - outcome.quiet_gap_ms))
+            before.add(kind, outcome.quiet_p99_ms)
+            during.add(kind, outcome.event_p99_ms)
+            complete.add(kind, outcome.complete_seconds)
+    return [*rows, repeated, order, stall, quiet, more, before, during, complete]
+
+
+# ---- 1 GiB ------------------------------------------------------------------------------------------------------------
+
+
+def bulk(directory: Path, runs: int, kinds: list[str], size_bytes: int) -> list[Row]:
+    """Bytes that all new replicas together write a second, as a part of what copying the files reaches."""
+    rate = Row(f"move of {size_bytes / GIB:g} GiB at R3 without load, all new replicas together", "MiB/s")
+    ratio = Row("the same, as a part of copying the files over loopback", "of 1", Target(0.5, at_least=True))
+    for run in range(runs):
+        for kind in kinds:
+            with FLEETS[kind](directory / f"bulk-{kind}-{run}", 3, CLUSTERS) as fleet:
+                for url in fleet.urls:
+                    wait_for_jetstream(url)
+                url = fleet.urls[0]
+                create(url)
+                count = size_bytes // BULK_PAYLOAD_BYTES
+                publish_acknowledged(url, "f.bulk", count, payload_bytes=BULK_PAYLOAD_BYTES, distinct=True)
+                leader = leader_of(url, STREAM)
+                with RawClient(url) as client:
+                    began = time.monotonic()
+                    move(fleet, client, leader)
+                    while not is_moved(
+                        client.try_request(f"$JS.API.STREAM.INFO.{STREAM}", seconds=5.0) or {}, leader
+                    ):
+                        if time.monotonic() > began + BULK_SECONDS_MAX:
+                            raise BenchError(f"{kind}: 1 GiB is not moved after {BULK_SECONDS_MAX:g} s")
+                        time.sleep(POLL_SECONDS)
+                    seconds = time.monotonic() - began
+                    held = client.request(f"$JS.API.STREAM.INFO.{STREAM}")["state"]["messages"]
+                if held != count:
+                    raise BenchError(f"{kind}: {held} of {count} messages are there after the move")
+                volume = fleet.directory / leader_of(url, STREAM)
+                copied = copy_rate([path for path in volume.rglob("*") if path.is_file()], directory)
+                moved = 3 * count * BULK_PAYLOAD_BYTES / seconds
+                rate.add(kind, moved / (1 << 20))
+                ratio.add(kind, moved / copied)
+    return [rate, ratio]
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.moves",
+        description="Move, step-down and killed leader under load, on our brokers and on nats-server 2.15.1.",
+        epilog="Exit codes: 0 every target is reached, 1 one is not, 2 something could not be run.",
+    )
+    parser.add_argument("--runs", type=int, default=5, help="runs of each; medians and extremes are shown")
+    parser.add_argument(
+        "--only", action="append", choices=[*EVENTS, "bulk"], help="may be given several times"
+    )
+    parser.add_argument("--servers", action="append", choices=FLEETS, help="only these, to look at one")
+    parser.add_argument("--bulk-bytes", type=int, default=GIB, help="size of the stream in `bulk`")
+    parser.add_argument("--out", type=Path, help="the table's file; the plot goes beside it")
+    arguments = parser.parse_args(argv)
+    kinds = arguments.servers or list(FLEETS)
+    if arguments.runs < 1:
+        parser.error(f"--runs {arguments.runs}: at least 1")
+    described = machine.describe()
+    rows: list[Row] = []
+    failed: list[str] = []
+    seen: dict[str, dict[str, list[Outcome]]] = {}
+    wanted = arguments.only or [*EVENTS, "bulk"]
+    with tempfile.TemporaryDirectory(prefix="supercluster-bench-moves-") as name:
+        directory = Path(name)
+        for event in [event for event in EVENTS if event in wanted]:
+            outcomes = seen[event] = {kind: [] for kind in kinds}
+            for run in range(arguments.runs):
+                for kind in kinds:
+                    print(
+                        f"{event}, run {run + 1} of {arguments.runs}, {kind} …", file=sys.stderr, flush=True
+                    )
+                    try:
+                        with FLEETS[kind](directory / f"{event}-{kind}-{run}", 3, CLUSTERS) as fleet:
+                            outcomes[kind].append(run_once(fleet, EVENTS[event]))
+                    except Exception as error:
+                        failed.append(f"{event}, {kind}, run {run + 1}: {type(error).__name__}: {error}")
+                        print(failed[-1], file=sys.stderr, flush=True)
+            rows += rows_of(event, outcomes)
+        if "bulk" in wanted:
+            try:
+                rows += bulk(directory, arguments.runs, kinds, arguments.bulk_bytes)
+            except Exception as error:
+                failed.append(f"bulk: {type(error).__name__}: {error}")
+                print(failed[-1], file=sys.stderr, flush=True)
+    text = markdown(rows, described, arguments.runs)
+    if failed:
+        text += "\nCould not be run:\n\n" + "".join(f"- {line}\n" for line in failed)
+    out = arguments.out or RESULTS / f"moves-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}.md"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if seen:
+        picture = out.with_suffix(".png")
+        moves_plot.draw(seen, {event: EVENTS[event].name for event in seen}, picture)
+        text += f"\n![longest waits and losses]({picture.name})\n"
+    out.write_text(text, encoding="utf-8")
+    print(text)
+    print(f"written to {out}", file=sys.stderr)
+    if failed:
+        return 2
+    return 1 if any(row.is_reached is False for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

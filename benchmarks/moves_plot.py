@@ -63,7 +63,9 @@ def draw(seen: Mapping[str, Mapping[str, Sequence[Outcome]]], names: Mapping[str
         waits.set_ylabel("longest wait for an answer, ms")
         waits.legend()
         losses.set_yscale("symlog")
-        losses.set_xticks([mode + 0.2 for mode in range(len(MODES))], [mode.replace(" ", "\n", 1) for mode in MODES])
+        losses.set_xticks(
+            [mode + 0.2 for mode in range(len(MODES))], [mode.replace(" ", "\n", 1) for mode in MODES]
+        )
         losses.margins(y=0.15)
         losses.set_ylabel("messages lost, median")
         losses.legend()

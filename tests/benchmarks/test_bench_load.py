@@ -38,7 +38,9 @@ def test_the_ledger_counts_what_the_stream_really_holds(fleet: Fleet) -> None:
     store(url, plain + twice + by_id)
     ledger = audit([url], "F", load)
     assert ledger.lost == {PLAIN: 1, ACKNOWLEDGED: 0, REPEATED: 0}
-    assert ledger.repeated == 1, "a repeat under the same Nats-Msg-Id is stored once, one without is stored twice"
+    assert ledger.repeated == 1, (
+        "a repeat under the same Nats-Msg-Id is stored once, one without is stored twice"
+    )
     assert ledger.out_of_order == 1
 
 

@@ -10,7 +10,7 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, RetentionPolicy
 from nats.js.errors import NotFoundError
-from tests.broker.cluster.conftest import Fleet, until
+from tests.support.local_clusters import Fleet, until
 
 pytestmark = pytest.mark.e2e
 

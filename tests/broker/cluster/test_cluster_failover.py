@@ -12,7 +12,7 @@ import pytest
 from nats.aio.client import Client
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig
-from tests.broker.cluster.conftest import Broker, Fleet, until
+from tests.support.local_clusters import Broker, Fleet, until
 
 pytestmark = pytest.mark.e2e
 

@@ -6,7 +6,7 @@ import asyncio
 import signal
 
 import pytest
-from tests.broker.cluster.conftest import Broker, Fleet, until
+from tests.support.local_clusters import Broker, Fleet, until
 
 pytestmark = pytest.mark.e2e
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from nats.js import JetStreamContext, api
 from nats.js.errors import APIError, NotFoundError
-from tests.broker.cluster.conftest import Fleet
+from tests.support.local_clusters import Fleet
 
 pytestmark = pytest.mark.e2e
 

@@ -11,7 +11,7 @@ from nats.aio.client import Client
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, Placement, StorageType, StreamConfig
 from nats.js.errors import APIError, NoStreamResponseError
-from tests.broker.cluster.conftest import Broker, Fleet, until
+from tests.support.local_clusters import Broker, Fleet, until
 
 pytestmark = pytest.mark.e2e
 

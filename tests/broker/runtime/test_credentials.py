@@ -24,7 +24,7 @@ def test_without_files_nobody_is_asked(tmp_path: Path) -> None:
         credentials = Credentials(folder)
         credentials.load()
         assert credentials.users == ()
-        assert credentials.accepts_link("any", "thing")
+        assert credentials.links.accepts("any", "thing")
 
 
 @pytest.mark.covers("CL-5")
@@ -94,11 +94,11 @@ def test_links_have_credentials_of_their_own(tmp_path: Path) -> None:
     write(tmp_path, "cluster.json", {"accept": accept, "send": accept[1]})
     credentials = Credentials(tmp_path)
     credentials.load()
-    assert credentials.accepts_link("route", "a")
-    assert credentials.accepts_link("route", "b")
-    assert not credentials.accepts_link("route", "c")
-    assert not credentials.accepts_link("", "")
-    assert credentials.send.password == "b"
+    assert credentials.links.accepts("route", "a")
+    assert credentials.links.accepts("route", "b")
+    assert not credentials.links.accepts("route", "c")
+    assert not credentials.links.accepts("", "")
+    assert credentials.links.send.password == "b"
     assert credentials.users == ()
 
 

@@ -36,8 +36,9 @@ from supercluster.broker.raft.node import Raft
 META_GROUP = "meta"
 
 # A change is answered after this long even if a broker in contact has not said that it has the map: such a broker is
-# on its way out of contact, and reads the map before it captures again.
-MAP_WAIT_MS = 2000
+# on its way out of contact, and reads the map before it captures again. So it is longer than the silence after which a
+# link is given up (2 s between clusters, `net/mesh.py`), and shorter than clients wait (5 s).
+MAP_WAIT_MS = 3000
 # Requests that may wait for a turn; more are refused at once.
 REQUESTS_MAX = 1024
 # A broker that lost its copy says so every second; who has not said it for so long may have been given one again.

@@ -11,6 +11,7 @@ from supercluster.broker.version import NATS_VERSION, VERSION
 
 if TYPE_CHECKING:
     from supercluster.broker.net.client import ClientConnection
+    from supercluster.broker.net.link import Link
     from supercluster.broker.runtime.process import BrokerProcess
 
 View: TypeAlias = Callable[["BrokerProcess", dict[str, str]], Any]
@@ -42,7 +43,7 @@ def varz(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
     counts = server.counts
     clients = server.clients.values()
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    links = process.mesh.links if process.mesh is not None else {}
+    routes, gateways = _links(process, far=False), _links(process, far=True)
     return {
         "server_id": process.process_id,
         "server_name": process.place.name,
@@ -59,6 +60,7 @@ def varz(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
         "ping_interval": server.limits.ping_interval_ms * 1_000_000,
         "ping_max": server.limits.pings_out_max,
         "cluster": {"name": process.settings.cluster, "cluster_port": process.cluster_port},
+        "gateway": {"name": process.settings.cluster, "port": process.gateway_port},
         "super_cluster": {"name": process.settings.super_cluster, "identity": process.settings.identity},
         "start": _time(process.started_ns),
         "now": _time(process.clock.now_ns()),
@@ -67,8 +69,9 @@ def varz(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
         "cpu_seconds": usage.ru_utime + usage.ru_stime,
         "connections": len(server.clients),
         "total_connections": counts.connections_total,
-        "routes": len(links),
-        "remotes": len(links),
+        "routes": len(routes),
+        "gateways": len(gateways),
+        "remotes": len(routes) + len(gateways),
         "in_msgs": counts.in_messages + sum(client.in_messages for client in clients),
         "out_msgs": counts.out_messages + sum(client.out_messages for client in clients),
         "in_bytes": counts.in_bytes + sum(client.in_bytes for client in clients),
@@ -129,33 +132,82 @@ def _connection(process: BrokerProcess, client: ClientConnection) -> dict[str, A
 
 
 def routez(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
-    """The links."""
-    links = process.mesh.links.values() if process.mesh is not None else ()
+    """The links within the cluster."""
+    links = _links(process, far=False)
     return {
         "server_id": process.process_id,
         "server_name": process.place.name,
         "now": _time(process.clock.now_ns()),
         "num_routes": len(links),
-        "routes": [
-            {
-                "remote_id": link.peer.process,
-                "remote_name": link.peer.node,
-                "cluster": link.peer.cluster,
-                "incarnation": link.peer.incarnation,
-                "did_solicit": bool(link.control.expected),
-                "ip": link.control.address,
-                "client_url": link.peer.client_url,
-                "pending_size": link.control.pending_bytes(),
-                "bulk_pending_size": link.bulk.pending_bytes(),
-                "in_bytes": link.control.in_bytes + link.bulk.in_bytes,
-                "out_bytes": link.control.sent_bytes + link.bulk.sent_bytes,
-                "subscriptions": sum(len(entries) for entries in link.interest.values()),
-                "dropped_msgs": link.dropped_messages,
-                "dropped_frames": link.dropped_frames,
-                "lame_duck": link.leaving,
-            }
-            for link in links
+        "routes": [_link(link) for link in links],
+    }
+
+
+def gatewayz(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
+    """The links with brokers of other clusters, and how they are found: there is one with every broker, dialled here
+    (outbound) or there (inbound); messages cross it both ways."""
+    links = _links(process, far=True)
+    outbound: dict[str, list[dict[str, Any]]] = {}
+    inbound: dict[str, list[dict[str, Any]]] = {}
+    for link in links:
+        (outbound if link.control.dialled else inbound).setdefault(link.peer.cluster, []).append(_link(link))
+    gateways = process.mesh.gateways if process.mesh is not None else None
+    linked = {link.peer.node for link in links}
+    return {
+        "server_id": process.process_id,
+        "server_name": process.place.name,
+        "now": _time(process.clock.now_ns()),
+        "name": process.settings.cluster,
+        "host": process.place.host,
+        "port": process.gateway_port,
+        "tls_required": process.settings.gateway_tls is not None,
+        "num_gateways": len(links),
+        "outbound_gateways": outbound,
+        "inbound_gateways": inbound,
+        "seeds": [
+            {"cluster": seed.cluster, "address": seed.address, "answered_by": seed.node, "error": seed.error}
+            for seed in (gateways.seeds.values() if gateways is not None else ())
         ],
+        "known": [
+            {
+                "name": shown.node,
+                "cluster": shown.cluster,
+                "addresses": list(shown.addresses),
+                "linked": shown.node in linked,
+                "error": shown.error,
+            }
+            for shown in (gateways.book.shown() if gateways is not None else ())
+        ],
+        "name_conflicts": dict(gateways.book.conflicts) if gateways is not None else {},
+    }
+
+
+def _links(process: BrokerProcess, *, far: bool) -> list[Link]:
+    links = process.mesh.links.values() if process.mesh is not None else ()
+    return [link for link in links if (link.peer.cluster != process.settings.cluster) is far]
+
+
+def _link(link: Link) -> dict[str, Any]:
+    return {
+        "remote_id": link.peer.process,
+        "remote_name": link.peer.node,
+        "cluster": link.peer.cluster,
+        "incarnation": link.peer.incarnation,
+        "tags": list(link.peer.tags),
+        "did_solicit": link.control.dialled,
+        "ip": link.control.address,
+        "client_url": link.peer.client_url,
+        "gateway_url": link.peer.gateway_url,
+        "tls": link.control.is_encrypted,
+        "pending_size": link.control.pending_bytes(),
+        "bulk_pending_size": link.bulk.pending_bytes(),
+        "in_bytes": link.control.in_bytes + link.bulk.in_bytes,
+        "out_bytes": link.control.sent_bytes + link.bulk.sent_bytes,
+        "subscriptions": sum(len(entries) for entries in link.interest.values()),
+        "clients": link.clients,
+        "dropped_msgs": link.dropped_messages,
+        "dropped_frames": link.dropped_frames,
+        "lame_duck": link.leaving,
     }
 
 
@@ -171,9 +223,15 @@ def jsz(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
     return {**told, **process.core.jsz()}
 
 
-VIEWS: dict[str, View] = {"/varz": varz, "/connz": connz, "/routez": routez, "/jsz": jsz}
+VIEWS: dict[str, View] = {
+    "/varz": varz,
+    "/connz": connz,
+    "/routez": routez,
+    "/gatewayz": gatewayz,
+    "/jsz": jsz,
+}
 
-_GAUGES = ("connections", "routes", "subscriptions", "mem", "held_bytes")
+_GAUGES = ("connections", "routes", "gateways", "subscriptions", "mem", "held_bytes")
 _COUNTERS = (
     "total_connections",
     "in_msgs",

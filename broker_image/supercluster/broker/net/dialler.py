@@ -1,4 +1,7 @@
-"""Keeps links with the brokers whose names are greater than this one's: dials, waits for the loss, dials again.
+"""Dials: both connections of a link, and the short one by which brokers of different clusters get to know each other.
+
+`Dialler` keeps links with the brokers of the own cluster whose names are greater than this one's (those of other clusters
+are kept by `Gateways`): it dials, waits for the loss, dials again.
 
 Attempts are spaced by a bounded, jittered back-off; what is wrong is logged when it changes, not at every attempt.
 """
@@ -11,13 +14,16 @@ import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from supercluster.broker.net.facts import Door
 from supercluster.broker.net.link import Link, LinkConnection
 from supercluster.broker.ports import Channel
-from supercluster.broker.protocol.frames import FrameError
+from supercluster.broker.protocol.frames import FrameError, Hello
 from supercluster.broker.runtime.resolver import Resolver
 from supercluster.broker.runtime.settings import split_address
 
 if TYPE_CHECKING:
+    import ssl
+
     from supercluster.broker.net.mesh import Mesh
 
 log = logging.getLogger(__name__)
@@ -27,7 +33,7 @@ BACKOFF_MAX_S = 1.0
 
 
 class Dialler:
-    """One task per broker that has to be dialled."""
+    """One task per broker of the own cluster that has to be dialled."""
 
     def __init__(self, mesh: Mesh, resolver: Resolver) -> None:
         self._mesh = mesh
@@ -53,6 +59,11 @@ class Dialler:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def _dial(self, node: str) -> Link:
+        if self._mesh.faults.cuts(node, self._mesh.facts.cluster):
+            raise TimeoutError("a fault that is switched on cuts it off")
+        return await dial(self._mesh, self._resolver, Door.CLUSTER, node, self._peers[node])
+
     async def _keep_linked(self, node: str) -> None:
         wait_s = BACKOFF_FIRST_S
         said = ""
@@ -72,24 +83,65 @@ class Dialler:
             await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
             wait_s = min(2 * wait_s, BACKOFF_MAX_S)
 
-    async def _dial(self, node: str) -> Link:
-        mesh = self._mesh
-        host, port = split_address(f"peers.{node}", self._peers[node])
-        pair = f"{random.getrandbits(64):016x}"
-        opened: list[LinkConnection] = []
-        try:
-            async with asyncio.timeout(2 * mesh.handshake_s):
-                address = await self._resolver.resolve(host)
-                for channel in (Channel.CONTROL, Channel.BULK):
-                    connection = LinkConnection(mesh, channel, pair, node)
-                    opened.append(connection)
-                    await mesh.loop.create_connection(lambda made=connection: made, address, port)  # type: ignore[misc]
-                    await connection.greeted
-        except BaseException:
-            for connection in opened:
-                connection.close("the attempt to link was given up")
-            raise
-        control, bulk = opened
-        if control.closed or bulk.closed:
-            raise ConnectionError("connection lost while linking")
-        return mesh.up(control, bulk)
+
+async def dial(
+    mesh: Mesh, resolver: Resolver, door: Door, node: str, address: str, tls: ssl.SSLContext | None = None
+) -> Link:
+    """Open both connections to a broker and shake hands on them.
+
+    Raises:
+        OSError, TimeoutError, FrameError: there is no link; the text says why.
+    """
+    pair = f"{random.getrandbits(64):016x}"
+    opened: list[LinkConnection] = []
+    try:
+        async with asyncio.timeout(2 * mesh.handshake_s):
+            for channel in (Channel.CONTROL, Channel.BULK):
+                connection = LinkConnection(mesh, door, channel, pair, node)
+                opened.append(connection)
+                await _connect(connection, resolver, address, tls)
+                await connection.greeted
+    except BaseException:
+        for connection in opened:
+            connection.close("the attempt to link was given up")
+        raise
+    control, bulk = opened
+    if control.closed or bulk.closed:
+        raise ConnectionError("connection lost while linking")
+    return mesh.up(control, bulk)
+
+
+async def introduce(
+    mesh: Mesh, resolver: Resolver, address: str, tls: ssl.SSLContext | None = None, node: str = ""
+) -> Hello:
+    """Let a broker of another cluster (`node`, or whoever is there) know of this one, and be told whom it knows.
+
+    Raises:
+        OSError, TimeoutError, FrameError: nobody answered, or refused; the text says why.
+    """
+    pair = f"{random.getrandbits(64):016x}"
+    connection = LinkConnection(mesh, Door.GATEWAY, Channel.CONTROL, pair, node, introduces=True)
+    try:
+        async with asyncio.timeout(2 * mesh.handshake_s):
+            await _connect(connection, resolver, address, tls)
+            hello = await connection.greeted
+            await connection.told
+            return hello
+    finally:
+        connection.close("the introduction is over")
+
+
+async def _connect(
+    connection: LinkConnection, resolver: Resolver, address: str, tls: ssl.SSLContext | None
+) -> None:
+    mesh = connection.mesh
+    host, port = split_address("address", address)
+    resolved = await resolver.resolve(host)
+    await mesh.loop.create_connection(
+        lambda: connection,
+        resolved,
+        port,
+        ssl=tls,
+        server_hostname=mesh.gateways.tls_name or host if tls is not None else None,
+        ssl_handshake_timeout=mesh.handshake_s if tls is not None else None,
+    )

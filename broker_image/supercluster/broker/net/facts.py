@@ -1,9 +1,19 @@
-"""What a broker says of itself to others."""
+"""What a broker says of itself to others, and by which of its ports others come in."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
+
+
+class Door(Enum):
+    """The two ports for brokers; each has credentials of its own."""
+
+    CLUSTER = "cluster"
+    """For brokers of the own cluster."""
+    GATEWAY = "gateway"
+    """For brokers of other clusters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,3 +29,6 @@ class BrokerFacts:
     client_url: str
     meta_state: Callable[[], int]
     """0: no meta log on the volume; otherwise its last index. Asked at every handshake."""
+    tags: tuple[str, ...] = ()
+    gateway_url: Callable[[], str] = str
+    """host:port of the gateway port; empty when there is none."""

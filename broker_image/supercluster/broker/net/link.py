@@ -10,6 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, cast
 
+from supercluster.broker.net.facts import Door
 from supercluster.broker.ports import Channel, PeerInfo
 from supercluster.broker.protocol.frames import (
     FRAME_BYTES_MAX,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-HELLO_BYTES_MAX = 8192
+HELLO_BYTES_MAX = 16384
 """Whoever has not authenticated can't make us keep more than this."""
 
 CONGESTED_BYTES = 4 << 20
@@ -47,16 +48,33 @@ BATCH_BYTES_MAX = 1 << 20
 class LinkConnection(asyncio.Protocol):
     """One socket of a pair of brokers."""
 
-    def __init__(self, mesh: Mesh, channel: Channel | None, pair: str, expected: str) -> None:
+    def __init__(
+        self,
+        mesh: Mesh,
+        door: Door,
+        channel: Channel | None,
+        pair: str,
+        expected: str = "",
+        *,
+        introduces: bool = False,
+    ) -> None:
         self.mesh = mesh
+        self.door = door
+        self.dialled = channel is not None
+        self.introduces = introduces
+        """It never becomes a link: two brokers get to know each other (`Gateways`)."""
         self.channel = channel
         """None for one that was accepted and has not said HELLO yet."""
         self.pair = pair
         self.expected = expected
-        """The broker that was dialled; empty for an accepted connection."""
+        """The broker that was dialled; empty where whoever answers is right."""
         self.hello: Hello | None = None
         self.link: Link | None = None
         self.greeted: asyncio.Future[Hello] = mesh.loop.create_future()
+        self.told: asyncio.Future[None] = mesh.loop.create_future()
+        """Done when an introduction is; fails with the connection."""
+        self.is_cut = False
+        """A fault that is switched on (`faults.py`) lets nothing through."""
         self.out: list[Buffer] = []
         self.out_bytes = 0
         self.closed = False
@@ -80,7 +98,7 @@ class LinkConnection(asyncio.Protocol):
         self._timer = self.mesh.loop.call_later(self.mesh.handshake_s, self._too_slow)
         if self.channel is not None:
             self.greet(self.channel)
-        elif not self.mesh.accepted(self):
+        elif not self.mesh.handshakes.accepted(self):
             self.close("too many connections are shaking hands")
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -120,6 +138,8 @@ class LinkConnection(asyncio.Protocol):
                 return
             if self.hello is None:
                 self._greeting(frame_type, body)
+            elif self.introduces:
+                self.mesh.gateways.introduced(self, frame_type, body)
             elif self.link is None:
                 self._early.append((frame_type, body))
                 if self._transport is not None:
@@ -133,14 +153,17 @@ class LinkConnection(asyncio.Protocol):
         if frame_type != FrameType.HELLO:
             raise FrameError(f"first frame is of type {frame_type}; it has to be HELLO")
         hello = decode_hello(body)
-        refusal = self.mesh.judge(self, hello)
+        if self.mesh.faults.cuts(hello.node, hello.cluster):
+            self.cut_off()
+            return
+        refusal = self.mesh.handshakes.judge(self, hello)
         if refusal:
             log.warning("link with %s (%s) refused: %s", hello.node, self.address, refusal)
             self.refuse(refusal)
             return
         self.hello = hello
         self._reader.frame_bytes_max = FRAME_BYTES_MAX
-        self.mesh.greeted(self, hello)
+        self.mesh.handshakes.greeted(self, hello)
 
     # Link
 
@@ -161,7 +184,7 @@ class LinkConnection(asyncio.Protocol):
 
     def greet(self, channel: Channel) -> None:
         """Send HELLO."""
-        self.write_frame(FrameType.HELLO, [self.mesh.hello_body(channel, self.pair)])
+        self.write_frame(FrameType.HELLO, [self.mesh.handshakes.hello_body(self, channel)])
         self.flush()
 
     def refuse(self, text: str) -> None:
@@ -182,7 +205,7 @@ class LinkConnection(asyncio.Protocol):
         """Write what was collected."""
         if self.link is not None and self.channel is Channel.CONTROL:
             self.link.seal()
-        if not self.out:
+        if not self.out or self.is_cut:
             return
         data = b"".join(self.out)
         self.out.clear()
@@ -192,6 +215,11 @@ class LinkConnection(asyncio.Protocol):
         self.sent_ms = self.mesh.clock.monotonic_ms()
         self.sent_bytes += len(data)
         self._transport.write(data)
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Does it run over TLS?"""
+        return self._transport is not None and self._transport.get_extra_info("ssl_object") is not None
 
     def pending_bytes(self) -> int:
         """Bytes that are not yet with the kernel."""
@@ -207,12 +235,29 @@ class LinkConnection(asyncio.Protocol):
             self._timer.cancel()
             self._timer = None
         if self._transport is not None:
-            self._transport.close()
-            self.mesh.loop.call_later(1.0, self._transport.abort)
-        if not self.greeted.done():
-            self.greeted.set_exception(ConnectionError(reason))
-            self.greeted.exception()
+            if self.is_cut:
+                self.mesh.faults.park(self._transport)
+            else:
+                self._transport.close()
+                self.mesh.loop.call_later(1.0, self._transport.abort)
+        for future in (self.greeted, self.told):
+            if not future.done():
+                future.set_exception(ConnectionError(reason))
+                future.exception()
         self.mesh.connection_closed(self, reason)
+
+    def cut_off(self) -> None:
+        """Behave as if the network lost everything on this connection, both ways."""
+        self.is_cut = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def heal(self) -> None:
+        """The network is back; what was sent meanwhile comes late, as with TCP."""
+        self.is_cut = False
+        if self._transport is not None and not self.closed:
+            self._transport.resume_reading()
+            self.flush()
 
     def _too_slow(self) -> None:
         self._timer = None
@@ -229,6 +274,8 @@ class Link:
         self.down: asyncio.Future[str] = control.mesh.loop.create_future()
         self.leaving = False
         """The broker is a lame duck: clients are not sent there."""
+        self.clients = 0
+        """How many clients the broker said it has."""
         self.interest: dict[str, set[tuple[bytes, bytes]]] = {}
         """Account → (subject, queue) that the broker said it has subscribers for."""
         self.slow: set[tuple[str, bytes]] = set()

@@ -1,8 +1,9 @@
-"""The mesh of brokers: who dials whom, who is let in, what is told about subscriptions, and when a broker is lost.
+"""The mesh of brokers: the links, what is sent over them, what is told about subscriptions, and when a broker is lost.
 
-Of each pair the broker with the smaller name dials (CL-1). Both sides show credentials and the identity of their
-super-cluster within a time limit (CL-3). A silent link is given up after a second; on a new link both sides first tell
-all their subscriptions, so that nothing is routed by what an older link said.
+There is a link with every broker of every cluster, so a message needs one hop (CL-1, CL-6). Of each pair the broker with
+the smaller name dials (`dialler.py`, `gateways.py`); both sides show credentials and the identity of their super-cluster
+within a time limit (CL-3, `handshake.py`). A silent link is given up after a second, or two between clusters; on a new
+link both sides first tell all their subscriptions, so that nothing is routed by what an older link said.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from typing import ParamSpec
 from supercluster.broker.net.client import CONGESTED_BYTES, ClientConnection
 from supercluster.broker.net.dialler import Dialler
 from supercluster.broker.net.facts import BrokerFacts
+from supercluster.broker.net.faults import LinkFaults
+from supercluster.broker.net.gateways import Gateways
+from supercluster.broker.net.handshake import Handshakes
 from supercluster.broker.net.hooks import CoreHooks
 from supercluster.broker.net.link import Link, LinkConnection
 from supercluster.broker.net.router import Router
@@ -22,7 +26,7 @@ from supercluster.broker.net.server import ClientServer
 from supercluster.broker.net.turn import Turn
 from supercluster.broker.ports import Channel, Clock, PeerInfo
 from supercluster.broker.protocol import frames
-from supercluster.broker.protocol.frames import CORE_TYPES_FROM, FrameError, FrameType, Hello
+from supercluster.broker.protocol.frames import CORE_TYPES_FROM, FrameError, FrameType
 from supercluster.broker.runtime.credentials import Credentials
 from supercluster.broker.runtime.resolver import Resolver
 
@@ -35,6 +39,14 @@ CHECK_S = 0.1
 SILENCE_MAX_MS = {Channel.CONTROL: 1000, Channel.BULK: 5000}
 """The bulk connection may be slow for a while: its loss is judged more patiently."""
 
+FAR_SILENCE_MAX_MS = {Channel.CONTROL: 2000, Channel.BULK: 10_000}
+"""Between clusters: three packets lost in a row on a long way (repeated after 0.2, 0.4 and 0.8 s) lose no link. No more
+than that: a change of the map of streams waits for brokers in contact for less time than clients wait (SF-14,
+`jetstream/meta_group.py`)."""
+
+LOAD_MS = 1000
+"""How often brokers of a cluster tell each other how many clients they have, when it changed."""
+
 STOOD_STILL_MS = 500
 """A process that did nothing for so long asks for the map of streams anew: the others give a link up after twice that."""
 
@@ -42,7 +54,6 @@ STALL_MAX_MS = 2000
 """A link that stays congested for longer holds no publisher back any more: its messages are dropped, and counted, when
 its queue is full."""
 
-HANDSHAKES_MAX = 256
 INTEREST_ENTRIES_PER_FRAME = 8192
 
 
@@ -70,54 +81,50 @@ class Mesh:
         self.handshake_s = handshake_ms / 1000
         self.links: dict[str, Link] = {}
         self.refused_total = 0
-        self._credentials = credentials
+        self.handshakes = Handshakes(self, facts, credentials)
+        self.gateways = Gateways(self, resolver, facts)
+        self.faults = LinkFaults(self)
         self._core: CoreHooks | None = None
-        self._listener: asyncio.Server | None = None
         self._dialler = Dialler(self, resolver)
-        self._handshakes: set[LinkConnection] = set()
+        self._own_cluster: frozenset[str] = frozenset()
         self._changed: dict[str, dict[tuple[bytes, bytes], int]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._checked_ms = 0
         self._awake_ms = 0
-        self._stopping = False
+        self._load_told = 0
+        self._load_at_ms = 0
         router.mesh = self
-
-    async def listen(self, host: str, port: int) -> int:
-        """Bind without accepting anyone yet; returns the port.
-
-        Raises:
-            OSError: the address is in use or not ours.
-        """
-        self._listener = await self.loop.create_server(
-            lambda: LinkConnection(self, None, "", ""), host, port, start_serving=False
-        )
-        bound: int = self._listener.sockets[0].getsockname()[1]
-        return bound
 
     async def start(self, core: CoreHooks | None, peers: Mapping[str, str]) -> None:
         """Accept links and dial the others."""
         self._core = core
-        if self._listener is not None:
-            await self._listener.start_serving()
+        await self.handshakes.start()
         self.set_peers(peers)
 
     def set_peers(self, peers: Mapping[str, str]) -> None:
-        """The brokers of the super-cluster and their addresses; may change while running."""
-        if not self._stopping:
+        """The other brokers of the cluster and their addresses; may change while running."""
+        if not self.handshakes.is_closed:
+            self._own_cluster = frozenset(peers)
             self._dialler.set_peers(peers)
+
+    def cluster_of(self, node: str) -> str | None:
+        """The cluster that has a broker of that name, as far as this one knows for sure."""
+        if node in self._own_cluster:
+            return self.facts.cluster
+        link = self.links.get(node)
+        return link.peer.cluster if link is not None else None
 
     async def stop(self) -> None:
         """Close everything."""
-        self._stopping = True
-        if self._listener is not None:
-            self._listener.close()
+        self.handshakes.refuse_all()
         await self._dialler.stop()
+        await self.gateways.stop()
+        self.faults.release()
         for link in list(self.links.values()):
             link.control.flush()
             link.bulk.flush()
             link.control.close("this broker stops")
-        for connection in list(self._handshakes):
-            connection.close("this broker stops")
+        self.handshakes.abandon("this broker stops")
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -218,6 +225,11 @@ class Mesh:
         elif frame_type == FrameType.LEAVING:
             link.leaving = True
             self._tell_urls()
+        elif frame_type == FrameType.GATEWAYS:
+            self.gateways.told(link, body)
+        elif frame_type == FrameType.LOAD:
+            link.clients = frames.decode_load(body)
+            self.server.set_load(link.peer.client_url, link.clients)
         elif frame_type != FrameType.PING:
             raise FrameError(f"type {frame_type} is not known")
 
@@ -227,81 +239,13 @@ class Mesh:
         except Exception as error:
             self.turn.fail(error)
 
-    # Handshake
-
-    def hello_body(self, channel: Channel, pair: str) -> bytes:
-        """This broker's HELLO."""
-        facts = self.facts
-        login = self._credentials.send
-        return frames.encode_hello(
-            Hello(
-                version=frames.VERSION,
-                super_cluster=facts.super_cluster,
-                identity=facts.identity,
-                cluster=facts.cluster,
-                node=facts.node,
-                incarnation=facts.incarnation,
-                process=facts.process,
-                client_url=facts.client_url,
-                meta_state=facts.meta_state(),
-                channel=channel,
-                pair=pair,
-                user=login.user,
-                password=login.password,
-            )
-        )
-
-    def accepted(self, connection: LinkConnection) -> bool:
-        """Someone connected; False when too many are shaking hands already."""
-        self._handshakes.add(connection)
-        return len(self._handshakes) <= HANDSHAKES_MAX and not self._stopping
-
-    def judge(self, connection: LinkConnection, hello: Hello) -> str:
-        """Why a broker can't be linked to, or an empty text. Says nothing about secrets."""
-        facts = self.facts
-        if not self._credentials.accepts_link(hello.user, hello.password):
-            return "its credentials are not among the accepted ones"
-        if (hello.super_cluster, hello.identity) != (facts.super_cluster, facts.identity):
-            return (
-                f"it belongs to super-cluster {hello.super_cluster} ({hello.identity}), "
-                f"this broker to {facts.super_cluster} ({facts.identity})"
-            )
-        if hello.version < 1:
-            return f"its frame version is {hello.version}; 1 or more is needed"
-        if hello.node == facts.node:
-            return f"its name is {hello.node}, which is this broker's own"
-        if connection.expected and hello.node != connection.expected:
-            return f"its name is {hello.node}; {connection.expected} was dialled"
-        if not connection.expected and hello.node > facts.node:
-            return f"{facts.node} dials {hello.node}, not the other way round"
-        if hello.channel not in (Channel.CONTROL, Channel.BULK):
-            return f"channel {hello.channel} is not known"
-        return ""
-
-    def greeted(self, connection: LinkConnection, hello: Hello) -> None:
-        """HELLO was accepted."""
-        if not connection.greeted.done():
-            connection.greeted.set_result(hello)
-        if connection.expected:
-            return
-        connection.channel = Channel(hello.channel)
-        connection.pair = hello.pair
-        if connection.channel is Channel.CONTROL:
-            connection.greet(Channel.CONTROL)
-            return
-        for other in self._handshakes:
-            same = other.pair == hello.pair and other.channel is Channel.CONTROL and not other.closed
-            if same and other.hello is not None and other.hello.process == hello.process:
-                connection.greet(Channel.BULK)
-                self.up(other, connection)
-                return
-        connection.refuse("its control connection is not there")
+    # Links that come and go
 
     def up(self, control: LinkConnection, bulk: LinkConnection) -> Link:
         """Both connections of a pair have shaken hands."""
         hello = control.hello
         assert hello is not None
-        self._handshakes -= {control, bulk}
+        self.handshakes.done(control, bulk)
         older = self.links.get(hello.node)
         if older is not None:
             older.control.close("a newer link replaces it")
@@ -313,7 +257,10 @@ class Mesh:
             client_url=hello.client_url,
             meta_state=hello.meta_state,
             version=min(hello.version, frames.VERSION),
+            tags=hello.tags,
+            gateway_url=hello.gateway_url,
         )
+        self.router.set_far(peer.node, peer.cluster != self.facts.cluster)
         self._tell_interest()
         link = self.links[peer.node] = Link(peer, control, bulk)
         log.info("linked with %s (%s)", peer.node, control.address)
@@ -321,6 +268,8 @@ class Mesh:
             self._send_interest(link, account.name, account.interest)
         if self.server.lame_duck:
             link.frame(FrameType.LEAVING, [], Channel.CONTROL)
+        self._load_told = -1
+        self.gateways.link_up(link)
         if self._core is not None:
             self._tell_core(self._core.on_link_up, peer)
         self._tell_urls()
@@ -334,14 +283,15 @@ class Mesh:
 
     def connection_closed(self, connection: LinkConnection, reason: str) -> None:
         """A connection is gone, and its link with it."""
-        self._handshakes.discard(connection)
+        self.handshakes.done(connection)
         link = connection.link
         if link is None:
-            if not connection.expected:
+            if not connection.dialled and not connection.introduces:
                 self.refused_total += 1
                 log.info(
-                    "connection from %s to the cluster port ended before it was a link: %s",
+                    "connection from %s to the %s port ended before it was a link: %s",
                     connection.address,
+                    connection.door.value,
                     reason,
                 )
             return
@@ -355,6 +305,7 @@ class Mesh:
             gone = [(subject, queue, 0) for subject, queue in entries]
             self.router.remote_interest(link.peer.node, account, gone)
         link.release()
+        self.gateways.link_down(link)
         if self._core is not None:
             self._tell_core(self._core.on_link_down, link.peer.node)
         if not link.down.done():
@@ -383,7 +334,11 @@ class Mesh:
         now_ms = self.clock.monotonic_ms()
         late = now_ms - self._checked_ms > STOOD_STILL_MS
         self._checked_ms = self._awake_ms = now_ms
+        self.gateways.gossip()
+        self._tell_load(now_ms)
         for link in list(self.links.values()):
+            far = link.peer.cluster != self.facts.cluster
+            silence_max_ms = FAR_SILENCE_MAX_MS if far else SILENCE_MAX_MS
             if link.congested and now_ms - link.congested_ms > STALL_MAX_MS:
                 link.release()
             for connection in (link.control, link.bulk):
@@ -392,7 +347,7 @@ class Mesh:
                 if late:
                     # This process stood still: what the others said meanwhile has not been read yet.
                     connection.heard_ms = max(connection.heard_ms, now_ms - HEARTBEAT_MS)
-                elif now_ms - connection.heard_ms > SILENCE_MAX_MS[channel]:
+                elif now_ms - connection.heard_ms > silence_max_ms[channel]:
                     connection.close(f"silent for {now_ms - connection.heard_ms} ms")
                     break
                 if now_ms - connection.sent_ms >= HEARTBEAT_MS and not connection.pending_bytes():
@@ -400,6 +355,15 @@ class Mesh:
                     connection.flush()
         if self.links:
             self._timer = self.loop.call_later(CHECK_S, self._check)
+
+    def _tell_load(self, now_ms: int) -> None:
+        clients = len(self.server.clients)
+        if clients == self._load_told or now_ms - self._load_at_ms < LOAD_MS:
+            return
+        self._load_told, self._load_at_ms = clients, now_ms
+        for link in self.links.values():
+            if link.peer.cluster == self.facts.cluster and link.peer.version >= 2:
+                link.frame(FrameType.LOAD, [frames.encode_load(clients)], Channel.CONTROL)
 
     def _tell_urls(self) -> None:
         urls = [

@@ -2,7 +2,7 @@
 
 The route of a known subject is one dict hit. A message crosses a link at most once, carrying what is wanted there
 (plain subscribers, one member of each queue group), and what came over a link never crosses another (CL-1). Queue
-groups get one member across the cluster, local members first (CL-2). Output is only collected here; the turn of the
+groups get one member in the super-cluster: of this broker, else of its cluster, else of another (CL-2, CL-6). Output is only collected here; the turn of the
 loop writes it.
 """
 
@@ -54,6 +54,7 @@ class Router:
         self.accounts: dict[str, Account] = {}
         self.mesh: Mesh | None = None
         self.counts = RouterCounts()
+        self._far: set[str] = set()
         self._core: CoreHooks | None = None
 
     def attach(self, core: CoreHooks | None) -> None:
@@ -65,7 +66,7 @@ class Router:
         """The account of that name; made when first asked for."""
         found = self.accounts.get(name)
         if found is None:
-            found = self.accounts[name] = Account(name)
+            found = self.accounts[name] = Account(name, self._far)
         return found
 
     def invalidate_captures(self) -> None:
@@ -188,6 +189,10 @@ class Router:
         sublist = self.account(account_name).sublist
         for subject, queue, members in entries:
             sublist.set_remote(node, subject, queue, members)
+
+    def set_far(self, node: str, far: bool) -> None:
+        """Is the broker of another cluster? Said before anything is known of its subscriptions."""
+        (self._far.add if far else self._far.discard)(node)
 
     # ports.Network
 

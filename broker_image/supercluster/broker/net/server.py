@@ -69,6 +69,7 @@ class ClientServer:
         """Gone clients with messages that still wait for their streams."""
         self._listener: asyncio.Server | None = None
         self._peer_urls: list[str] = []
+        self._loads: dict[str, int] = {}
         self._last_id = 0
         self._held_timer: asyncio.TimerHandle | None = None
 
@@ -158,16 +159,28 @@ class ClientServer:
     def info_line(self, client: ClientConnection) -> bytes:
         """INFO for a client."""
         assert self.facts is not None
-        own = [] if self.lame_duck else [self.facts.client_url]
-        return info_line(
-            self.facts, client.id, client.peer[0], own + self._peer_urls, self.auth_required, self.lame_duck
-        )
+        urls = self._urls_to_leave_for() if self.lame_duck else [self.facts.client_url, *self._peer_urls]
+        return info_line(self.facts, client.id, client.peer[0], urls, self.auth_required, self.lame_duck)
+
+    def set_load(self, url: str, clients: int) -> None:
+        """How many clients another broker of the cluster says it has."""
+        if url in self._loads:
+            self._loads[url] = clients
+
+    def _urls_to_leave_for(self) -> list[str]:
+        """The others, least loaded first (CL-7); whoever was named first counts as having one client more, so that not
+        all go to the same."""
+        urls = sorted(self._peer_urls, key=lambda url: (self._loads.get(url, 0), url))
+        if urls:
+            self._loads[urls[0]] = self._loads.get(urls[0], 0) + 1
+        return urls
 
     def set_peer_urls(self, urls: list[str]) -> None:
         """The brokers of the cluster came or went: tell the clients (CL-4)."""
         if urls == self._peer_urls:
             return
         self._peer_urls = urls
+        self._loads = {url: self._loads.get(url, 0) for url in urls}
         self.push_info()
 
     def push_info(self) -> None:

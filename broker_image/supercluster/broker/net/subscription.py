@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from supercluster.broker.protocol.sublist import Sublist
@@ -31,9 +32,9 @@ class Account:
 
     __slots__ = ("interest", "name", "sublist")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, far: Collection[str] = frozenset()) -> None:
         self.name = name
-        self.sublist: Sublist[Subscription] = Sublist()
+        self.sublist: Sublist[Subscription] = Sublist(far)
         self.interest: dict[tuple[bytes, bytes], int] = {}
         """(subject, queue) → local subscriptions: what links are told."""
 

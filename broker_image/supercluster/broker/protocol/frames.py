@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import MISSING, asdict, dataclass, fields
 from enum import IntEnum
 from struct import Struct
 from typing import TypeAlias
 
 Buffer: TypeAlias = bytes | memoryview
 
-VERSION = 1
-"""Version of the frames this broker speaks; the smaller of a pair's is spoken."""
+VERSION = 2
+"""Version of the frames this broker speaks; the smaller of a pair's is spoken. 2 added GATEWAYS and LOAD."""
 
 FRAME_BYTES_MAX = 64 << 20
 CORE_TYPES_FROM = 32
@@ -44,6 +44,8 @@ class FrameType(IntEnum):
     MESSAGES = 5
     DELIVER = 6
     SLOW = 7
+    GATEWAYS = 8
+    LOAD = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,11 @@ class Hello:
     """Random name of this attempt to link up: it says which two connections belong together."""
     user: str
     password: str
+    tags: tuple[str, ...] = ()
+    gateway_url: str = ""
+    """host:port for brokers of other clusters; empty when this one takes none in."""
+    introduces: bool = False
+    """No link is wanted: only to be known, and to be told whom the other side knows."""
 
     def __repr__(self) -> str:
         return f"Hello(node={self.node!r}, process={self.process!r}, channel={self.channel})"
@@ -143,15 +150,69 @@ def decode_hello(body: Buffer) -> Hello:
         FrameError: it isn't one, or a field is missing or of the wrong type.
     """
     try:
-        fields = json.loads(bytes(body))
-        values = {name: fields[name] for name in Hello.__slots__}
+        told = json.loads(bytes(body))
+        values = {
+            item.name: told[item.name] if item.default is MISSING else told.get(item.name, item.default)
+            for item in fields(Hello)
+        }
+        tags = values["tags"] = tuple(values["tags"])
+        for text in (*values.values(), *tags):
+            if isinstance(text, str):
+                text.encode()  # Half of a surrogate pair is no text.
         hello = Hello(**values)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FrameError(f"HELLO can't be read: {type(error).__name__}") from None
     for name, kind in Hello.__annotations__.items():
-        if type(values[name]).__name__ != kind:
+        if type(values[name]).__name__ != kind.partition("[")[0]:
             raise FrameError(f"HELLO's {name} is no {kind}")
+    if not all(isinstance(tag, str) for tag in tags):
+        raise FrameError("HELLO's tags are no texts")
     return hello
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayAddress:
+    """Where a broker of another cluster takes links in."""
+
+    node: str
+    cluster: str
+    url: str
+
+
+def encode_gateways(addresses: Sequence[GatewayAddress]) -> bytes:
+    """GATEWAYS: the brokers that the sender is linked with now; replaces what it said before."""
+    return json.dumps([[found.node, found.cluster, found.url] for found in addresses]).encode()
+
+
+def decode_gateways(body: Buffer) -> list[GatewayAddress]:
+    """Read GATEWAYS.
+
+    Raises:
+        FrameError: it isn't a list of three texts each.
+    """
+    try:
+        rows = json.loads(bytes(body))
+    except ValueError:
+        raise FrameError("GATEWAYS is no JSON") from None
+    if not isinstance(rows, list):
+        raise FrameError("GATEWAYS is no list")
+    for row in rows:
+        if not isinstance(row, list) or len(row) != 3 or not all(isinstance(text, str) for text in row):
+            raise FrameError("GATEWAYS has an entry that is not broker, cluster and address")
+    return [GatewayAddress(*row) for row in rows]
+
+
+def encode_load(clients: int) -> bytes:
+    """LOAD: how many clients the sender has, for the order in which others name it to theirs (CL-7)."""
+    return _LONG.pack(clients)
+
+
+def decode_load(body: Buffer) -> int:
+    """Read LOAD."""
+    reader = _Reader(body)
+    clients = reader.long()
+    reader.finish()
+    return clients
 
 
 Interest: TypeAlias = tuple[bytes, bytes, int]

@@ -1,5 +1,8 @@
 """Who wants a subject: a trie of subscriptions of one account, local ones and the interest of other brokers.
 
+Of a queue group's members at other brokers those of other clusters (`far`) count only where there are none in the own
+one (CL-2, CL-6).
+
 A result is cached by subject, so that a known subject costs one dict hit. Subjects under `_INBOX.` are cached by all
 but their last token where no subscription names that last token: a client's unique reply subjects then share one
 entry. A new or ended subscription without wildcards drops what it touches; one with wildcards drops everything, or
@@ -8,7 +11,7 @@ only inbox results when it can match only those. Caches are bounded and dropped 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Generic, TypeVar
 
 from supercluster.broker.protocol.subjects import INBOX_PREFIX, has_wildcard
@@ -22,7 +25,7 @@ UNRESOLVED = object()
 
 
 class GroupMatch(Generic[S]):
-    """Members of one queue group: here, and brokers with a weight (members there)."""
+    """Members of one queue group: here, and brokers with a weight (members there), none far while one is near."""
 
     __slots__ = ("local", "name", "remote")
 
@@ -65,7 +68,9 @@ class _Node(Generic[S]):
 class Sublist(Generic[S]):
     """Subscriptions of one account."""
 
-    def __init__(self) -> None:
+    def __init__(self, far: Collection[str] = frozenset()) -> None:
+        self._far = far
+        """Brokers of other clusters; may change between calls, for brokers that have no subscriptions here."""
         self._root: _Node[S] = _Node()
         self.cache: dict[bytes, Match[S]] = {}
         """Results by subject; read it directly on the hot path, `match` on a miss."""
@@ -201,8 +206,7 @@ class Sublist(Generic[S]):
         yield from frontier[0]
         yield from frontier[1]
 
-    @staticmethod
-    def _collect(ends: Iterator[_Node[S]]) -> Match[S]:
+    def _collect(self, ends: Iterator[_Node[S]]) -> Match[S]:
         plain: list[S] = []
         nodes: set[str] = set()
         groups: dict[bytes, GroupMatch[S]] = {}
@@ -216,6 +220,11 @@ class Sublist(Generic[S]):
                     remote[broker] = remote.get(broker, 0) + count
                 else:
                     nodes.add(broker)
+        far = self._far
+        if far:
+            for group in groups.values():
+                near = {broker: count for broker, count in group.remote.items() if broker not in far}
+                group.remote = near or group.remote
         return Match(plain, nodes, list(groups.values()))
 
     def _node(self, subject: bytes) -> _Node[S]:

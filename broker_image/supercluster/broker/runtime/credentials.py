@@ -10,7 +10,7 @@ from __future__ import annotations
 import hmac
 import json
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +48,21 @@ class Login:
 
 
 @dataclass(frozen=True, slots=True)
-class _Links:
+class LinkCredentials:
+    """What brokers have to say on one of the ports for brokers, and what this one says there."""
+
     accept: tuple[Login, ...] = ()
     send: Login = Login()
+    is_open: bool = True
+    """With nothing to accept: may anyone link up (there is no secret to know), or no one?"""
+
+    def accepts(self, user: str, password: str) -> bool:
+        """May a broker with these link up? All are compared, whichever fits."""
+        fits = [_same(login.user, user) & _same(login.password, password) for login in self.accept]
+        return any(fits) or (not self.accept and self.is_open)
+
+
+FILES = ("users.json", "cluster.json", "gateway.json")
 
 
 class Credentials:
@@ -60,7 +72,8 @@ class Credentials:
         self._directory = directory
         self._stamps: dict[str, tuple[int, int, int] | None] = {}
         self._users: tuple[User, ...] = ()
-        self._links = _Links()
+        self._links = LinkCredentials()
+        self._gateways = LinkCredentials()
 
     @property
     def users(self) -> tuple[User, ...]:
@@ -68,9 +81,15 @@ class Credentials:
         return self._users
 
     @property
-    def send(self) -> Login:
-        """What this broker says to others."""
-        return self._links.send
+    def links(self) -> LinkCredentials:
+        """Those of the cluster port."""
+        return self._links
+
+    @property
+    def gateways(self) -> LinkCredentials:
+        """Those of the gateway port: with other credentials but none for it, nobody is let in there."""
+        others = bool(self._users or self._links.accept)
+        return replace(self._gateways, is_open=False) if others else self._gateways
 
     def load(self) -> None:
         """Read the files for the first time.
@@ -78,26 +97,36 @@ class Credentials:
         Raises:
             CredentialsError: a file is there but can't be used.
         """
-        self._users = self._read("users.json", _parse_users, ())
-        self._links = self._read("cluster.json", _parse_links, _Links())
+        self._users, self._links, self._gateways = self._read_all()
         self._note_stamps()
 
     def refresh(self) -> bool:
         """Read again what has changed; True when the users or links are others now."""
         if self._directory is None or not self._note_stamps():
             return False
-        before = (self._users, self._links)
+        before = (self._users, self._links, self._gateways)
         try:
-            users = self._read("users.json", _parse_users, ())
-            links = self._read("cluster.json", _parse_links, _Links())
+            found = self._read_all()
         except CredentialsError as error:
             log.error("credentials stay as they were: %s", error)
             return False
-        if self._users and not users:
-            log.error("credentials stay as they were: users.json is gone or empty, which would let anyone in")
-            users = self._users
-        self._users, self._links = users, links
-        return before != (users, links)
+        kept: list[Any] = list(found)
+        secrets = [(users, links.accept, gateways.accept) for users, links, gateways in (before, found)]
+        for index, (present, changed) in enumerate(zip(*secrets, strict=True)):
+            if present and not changed:
+                log.error(
+                    "credentials stay as they were: %s is gone or empty, which would let anyone in",
+                    FILES[index],
+                )
+                kept[index] = before[index]
+        self._users, self._links, self._gateways = kept
+        return before != tuple(kept)
+
+    def _read_all(self) -> tuple[tuple[User, ...], LinkCredentials, LinkCredentials]:
+        users: tuple[User, ...] = self._read("users.json", _parse_users, ())
+        links: LinkCredentials = self._read("cluster.json", _parse_links, LinkCredentials())
+        gateways: LinkCredentials = self._read("gateway.json", _parse_links, LinkCredentials())
+        return users, links, gateways
 
     def find(self, user: str, password: str, token: str) -> User | None:
         """The user these belong to. All are compared, whichever fits."""
@@ -111,15 +140,9 @@ class Credentials:
                 found = candidate
         return found
 
-    def accepts_link(self, user: str, password: str) -> bool:
-        """May a broker with these link up? With nothing configured anyone may (there is no secret to know)."""
-        accept = self._links.accept
-        fits = [_same(login.user, user) & _same(login.password, password) for login in accept]
-        return any(fits) or not accept
-
     def _note_stamps(self) -> bool:
         changed = False
-        for name in ("users.json", "cluster.json"):
+        for name in FILES:
             stamp = None
             if self._directory is not None:
                 try:
@@ -172,14 +195,14 @@ def _parse_users(document: object) -> tuple[User, ...]:
     return tuple(users)
 
 
-def _parse_links(document: object) -> _Links:
+def _parse_links(document: object) -> LinkCredentials:
     if not isinstance(document, dict) or not isinstance(document.get("accept", []), list):
         raise CredentialsError('has to be {"accept": [...], "send": {...}}')
     accept = tuple(
         _login(f"accept[{index}]", entry) for index, entry in enumerate(document.get("accept", []))
     )
     send = _login("send", document["send"]) if "send" in document else Login()
-    return _Links(accept, send)
+    return LinkCredentials(accept, send)
 
 
 def _login(where: str, entry: object) -> Login:

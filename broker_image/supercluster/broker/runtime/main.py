@@ -71,7 +71,7 @@ async def _run(settings: Settings, place: Place) -> int:
             if not process.failure.done():
                 asked_to_stop.clear()
                 await _unless(asked_to_stop, process.lame_duck())
-    except CredentialsError as error:
+    except (CredentialsError, SettingsError) as error:
         trouble = str(error), EXIT_CONFIGURATION
     except DiskError as error:
         trouble = f"the data directory {place.data_dir} can't be used: {error}", EXIT_DISK
@@ -147,7 +147,10 @@ def _parser() -> argparse.ArgumentParser:
         help="host that clients and brokers are told (the address to bind)",
     )
     parser.add_argument(
-        "--credentials", type=Path, metavar="DIR", help="directory with users.json and cluster.json"
+        "--credentials",
+        type=Path,
+        metavar="DIR",
+        help="directory with users.json, cluster.json, gateway.json",
     )
     hosts_file = environment.get("SUPERCLUSTER_HOSTS_FILE")
     parser.add_argument(

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supercluster.broker.monitor.app import Monitor
-from supercluster.broker.net.facts import BrokerFacts
+from supercluster.broker.net.facts import BrokerFacts, Door
 from supercluster.broker.net.hooks import Core
 from supercluster.broker.net.info import ServerFacts
 from supercluster.broker.net.mesh import Mesh
 from supercluster.broker.net.router import Router
 from supercluster.broker.net.server import ClientServer
+from supercluster.broker.net.tls import GatewayCertificates
 from supercluster.broker.net.turn import Turn
 from supercluster.broker.runtime import settings as settings_module
 from supercluster.broker.runtime.clock import SystemClock
@@ -31,7 +32,7 @@ from supercluster.broker.runtime.settings import Settings, SettingsError
 log = logging.getLogger(__name__)
 
 REFRESH_S = 1.0
-"""How often changed credentials and peers are looked for."""
+"""How often changed credentials, certificates, peers and seeds are looked for."""
 
 READY_CHECK_S = 0.01
 DRAIN_CHECK_S = 0.02
@@ -75,9 +76,12 @@ class BrokerProcess:
         self.failure: asyncio.Future[BaseException] = self.loop.create_future()
         self.client_port = 0
         self.cluster_port = 0
+        self.gateway_port = 0
+        """0: none is open."""
         self.monitor_port = 0
         self.accepting = False
         self.started_ns = self.clock.now_ns()
+        self._certificates: GatewayCertificates | None = None
         self._refresher: asyncio.Task[None] | None = None
         self._config_stamp = _stamp(place.config)
 
@@ -92,7 +96,10 @@ class BrokerProcess:
         Raises:
             OSError: an address can't be bound.
             CredentialsError: a credentials file can't be used.
+            SettingsError: the files of `gatewayTls` can't be used.
         """
+        if self.settings.gateway_tls is not None:
+            self._certificates = GatewayCertificates(self.settings.gateway_tls)
         ports = self.settings.ports
         host = self.place.host
         self.credentials.load()
@@ -101,37 +108,20 @@ class BrokerProcess:
         if self._make_core is not None:
             core = self.core = self._make_core(self)
             core.invalidate_captures = self.router.invalidate_captures
-        facts = BrokerFacts(
-            node=self.place.name,
-            cluster=self.settings.cluster,
-            super_cluster=self.settings.super_cluster,
-            identity=self.settings.identity,
-            incarnation=self.core.incarnation if self.core is not None else self.process_id,
-            process=self.process_id,
-            client_url=self.advertised_client_url,
-            meta_state=lambda: self.core.meta_state if self.core is not None else 0,
-        )
-        self.mesh = Mesh(
-            self.loop,
-            self.clock,
-            self.router,
-            self.server,
-            self.turn,
-            self.credentials,
-            self.resolver,
-            facts,
-            self.settings.limits.auth_timeout_ms,
-        )
-        self.cluster_port = await self.mesh.listen(host, ports.cluster)
+        await self._open_mesh(host)
         self.router.attach(self.core)
         self.turn.start(self.core, self._core_failed)
+        assert self.mesh is not None
         await self.mesh.start(self.core, self._other_peers(self.settings))
+        if self.settings.gateways is not None:
+            self.mesh.gateways.set_seeds(self.settings.gateways)
         self._refresher = self.loop.create_task(self._refresh())
         log.info(
-            "%s starts: brokers on %s:%d, monitoring on %d",
+            "%s starts: brokers on %s:%d, other clusters on %s, monitoring on %d",
             self.place.name,
             host,
             self.cluster_port,
+            self.gateway_port or "no port",
             self.monitor_port,
         )
         while self.core is not None and not self.core.accepts_clients and not self.failure.done():
@@ -151,6 +141,44 @@ class BrokerProcess:
         )
         self.accepting = True
         log.info("%s is ready: clients on %s:%d", self.place.name, host, self.client_port)
+
+    async def _open_mesh(self, host: str) -> None:
+        """Bind the ports for brokers."""
+        settings = self.settings
+        facts = BrokerFacts(
+            node=self.place.name,
+            cluster=settings.cluster,
+            super_cluster=settings.super_cluster,
+            identity=settings.identity,
+            incarnation=self.core.incarnation if self.core is not None else self.process_id,
+            process=self.process_id,
+            client_url=self.advertised_client_url,
+            meta_state=lambda: self.core.meta_state if self.core is not None else 0,
+            tags=settings.tags,
+            gateway_url=lambda: f"{self.place.advertise}:{self.gateway_port}" if self.gateway_port else "",
+        )
+        mesh = self.mesh = Mesh(
+            self.loop,
+            self.clock,
+            self.router,
+            self.server,
+            self.turn,
+            self.credentials,
+            self.resolver,
+            facts,
+            settings.limits.auth_timeout_ms,
+        )
+        if settings.link_faults:
+            for method in ("GET", "PUT"):
+                self.monitor.register_admin(method, "faults", mesh.faults.admin)
+        self.cluster_port = await mesh.handshakes.listen(Door.CLUSTER, host, settings.ports.cluster)
+        if settings.gateways is None:
+            return
+        tls = None
+        if self._certificates is not None:
+            tls = self._certificates.server
+            mesh.gateways.use_tls(self._certificates.client, self._certificates.server_name)
+        self.gateway_port = await mesh.handshakes.listen(Door.GATEWAY, host, settings.ports.gateway, tls)
 
     async def lame_duck(self) -> None:
         """Let the clients go without losing what they sent, within a bound (SF-16)."""
@@ -202,7 +230,15 @@ class BrokerProcess:
                 log.info("credentials were read again")
                 self.server.credentials_changed()
                 self.server.push_info()
+            self._refresh_certificates()
             self._refresh_peers()
+
+    def _refresh_certificates(self) -> None:
+        try:
+            if self._certificates is not None and self._certificates.refresh():
+                log.info("gatewayTls: the files were read again")
+        except SettingsError as error:
+            log.error("certificates stay as they were: %s", error)
 
     def _refresh_peers(self) -> None:
         stamp = _stamp(self.place.config)
@@ -216,6 +252,10 @@ class BrokerProcess:
             return
         if self.mesh is not None:
             self.mesh.set_peers(self._other_peers(changed))
+            if changed.gateways is not None and self.gateway_port:
+                self.mesh.gateways.set_seeds(changed.gateways)
+            elif changed.gateways is not None:
+                log.error("gateways is new in the settings: the gateway port is opened at the next start")
 
     def _other_peers(self, settings: Settings) -> dict[str, str]:
         return {node: address for node, address in settings.peers.items() if node != self.place.name}

@@ -13,6 +13,10 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 NAME_BYTES_MAX = 63
+TAGS_MAX = 32
+SEEDS_MAX = 256
+"""Addresses in `gateways` altogether: each is a task that asks who is there."""
+
 SUBJECT_FIELD_MAX = 65535
 """Frames between brokers give a subject two bytes of length."""
 
@@ -34,6 +38,8 @@ class Ports:
     client: int = _bounded(4222, 0, 65535)
     cluster: int = _bounded(6222, 0, 65535)
     monitor: int = _bounded(8222, 0, 65535)
+    gateway: int = _bounded(7222, 0, 65535)
+    """For brokers of other clusters; open only when the settings have `gateways`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +82,17 @@ class Raft:
 
 
 @dataclass(frozen=True, slots=True)
+class GatewayTls:
+    """Links to other clusters over TLS: both sides show a certificate, and both have to be signed by `ca_file`."""
+
+    cert_file: Path
+    key_file: Path
+    ca_file: Path
+    server_name: str = ""
+    """When set, the certificate of a broker that is dialled has to be for this name too."""
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """The whole file."""
 
@@ -90,6 +107,13 @@ class Settings:
     limits: Limits = Limits()
     storage: Storage = Storage()
     raft: Raft = Raft()
+    gateways: Mapping[str, tuple[str, ...]] | None = None
+    """Other cluster → host:port of some gateway ports there, to begin with; None: no gateway port is opened."""
+    gateway_tls: GatewayTls | None = None
+    tags: tuple[str, ...] = ()
+    """What placements may ask for, as in "ssd"."""
+    link_faults: bool = False
+    """Tests only: `/admin/faults` may cut this broker's links."""
 
 
 _SECTIONS: dict[str, type[Any]] = {"ports": Ports, "limits": Limits, "storage": Storage, "raft": Raft}
@@ -146,12 +170,19 @@ def parse(document: object) -> Settings:
             f"raft.electionTimeoutMs is {sections['raft'].election_timeout_ms}; "
             f"it has to be at least twice raft.heartbeatMs ({sections['raft'].heartbeat_ms})"
         )
+    link_faults = document.get("linkFaults", False)
+    if not isinstance(link_faults, bool):
+        raise SettingsError(f"linkFaults is {_shown(link_faults)}; it has to be true or false")
     return Settings(
-        super_cluster=_name("superCluster", document["superCluster"]),
-        identity=_name("identity", document["identity"]),
-        cluster=_name("cluster", document["cluster"]),
+        super_cluster=check_name("superCluster", document["superCluster"]),
+        identity=check_name("identity", document["identity"]),
+        cluster=check_name("cluster", document["cluster"]),
         peers=peers,
         meta_voters=tuple(voters),
+        gateways=_gateways(document["gateways"]) if "gateways" in document else None,
+        gateway_tls=_gateway_tls(document["gatewayTls"]) if "gatewayTls" in document else None,
+        tags=_tags(document.get("tags", [])),
+        link_faults=link_faults,
         **sections,
     )
 
@@ -172,9 +203,55 @@ def _peers(value: object) -> dict[str, str]:
     if not isinstance(value, dict):
         raise SettingsError(f"peers is {_shown(value)}; it has to be an object of broker names and addresses")
     for node, address in value.items():
-        _name(f"peers: name {node!r}", node)
+        check_name(f"peers: name {node!r}", node)
         split_address(f"peers.{node}", address)
     return dict(value)
+
+
+def _gateways(value: object) -> dict[str, tuple[str, ...]]:
+    if not isinstance(value, dict):
+        raise SettingsError(
+            f"gateways is {_shown(value)}; it has to be an object of cluster names and lists of addresses"
+        )
+    for cluster, addresses in value.items():
+        check_name(f"gateways: name {cluster!r}", cluster)
+        if not isinstance(addresses, list):
+            raise SettingsError(
+                f"gateways.{cluster} is {_shown(addresses)}; it has to be a list of host:port"
+            )
+        for index, address in enumerate(addresses):
+            split_address(f"gateways.{cluster}[{index}]", address)
+    if sum(map(len, value.values())) > SEEDS_MAX:
+        raise SettingsError(
+            f"gateways has {sum(map(len, value.values()))} addresses; at most {SEEDS_MAX} are allowed"
+        )
+    return {cluster: tuple(dict.fromkeys(addresses)) for cluster, addresses in value.items()}
+
+
+def _gateway_tls(value: object) -> GatewayTls:
+    if not isinstance(value, dict):
+        raise SettingsError(f"gatewayTls is {_shown(value)}; it has to be an object")
+    _refuse_unknown("gatewayTls.", value, {_camel(item.name) for item in fields(GatewayTls)})
+    for key in ("certFile", "keyFile", "caFile"):
+        if key not in value:
+            raise SettingsError(f"gatewayTls.{key} is missing; certFile, keyFile and caFile are required")
+    for key, text in value.items():
+        if not isinstance(text, str) or not text:
+            raise SettingsError(f"gatewayTls.{key} is {_shown(text)}; it has to be a text that is not empty")
+    return GatewayTls(
+        Path(value["certFile"]), Path(value["keyFile"]), Path(value["caFile"]), value.get("serverName", "")
+    )
+
+
+def _tags(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or len(value) > TAGS_MAX:
+        raise SettingsError(f"tags is {_shown(value)}; it has to be a list of at most {TAGS_MAX} texts")
+    for index, tag in enumerate(value):
+        if not isinstance(tag, str) or not 0 < len(tag.encode()) <= NAME_BYTES_MAX or not tag.isprintable():
+            raise SettingsError(
+                f"tags[{index}] is {_shown(tag)}; it has to be a text of 1 to {NAME_BYTES_MAX} bytes"
+            )
+    return tuple(dict.fromkeys(value))
 
 
 def _section(name: str, kind: type[T], value: object) -> T:
@@ -201,7 +278,8 @@ def _refuse_unknown(prefix: str, document: Mapping[str, object], allowed: set[st
             raise SettingsError(f"{prefix}{key} is no known field; known are {', '.join(sorted(allowed))}")
 
 
-def _name(field_name: str, value: object) -> str:
+def check_name(field_name: str, value: object) -> str:
+    """A broker's, cluster's or super-cluster's name, or an error that names the field."""
     if (
         not isinstance(value, str)
         or not value

@@ -1,0 +1,262 @@
+"""Links to brokers of other clusters: how they are found, who dials whom, what is gossiped (CL-6).
+
+Every broker is linked with every broker of every cluster. The settings name some gateway addresses to begin with
+(seeds, perhaps stale, perhaps of a service in front of many brokers): each is asked who is there, by a short connection
+that *introduces* this broker and brings back the addresses that the other one knows. From then on brokers are known by
+name, and of a pair the smaller name dials, as inside a cluster. Linked brokers tell each other whom they are linked with
+(GATEWAYS), so that a broker that knows one soon knows all. One that may not dial and is not dialled introduces itself
+again: it may be the only one of the two that knows an address.
+
+Attempts are spaced by a bounded, jittered back-off; what is wrong is logged when it changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from supercluster.broker.net.address_book import AddressBook
+from supercluster.broker.net.dialler import dial, introduce
+from supercluster.broker.net.facts import BrokerFacts, Door
+from supercluster.broker.net.link import Link, LinkConnection
+from supercluster.broker.ports import Channel
+from supercluster.broker.protocol import frames
+from supercluster.broker.protocol.frames import FrameError, FrameType, GatewayAddress, Hello
+from supercluster.broker.runtime.resolver import Resolver
+
+if TYPE_CHECKING:
+    import ssl
+
+    from supercluster.broker.net.mesh import Mesh
+
+log = logging.getLogger(__name__)
+
+BACKOFF_FIRST_S = 0.05
+BACKOFF_MAX_S = 2.0
+SEED_BACKOFF_MAX_S = 5.0
+PATIENCE_S = 1.0
+"""Who may not dial waits so long to be dialled before it introduces itself; twice as long each time."""
+PATIENCE_MAX_S = 10.0
+SEED_CHECK_S = 1.0
+"""How often it is looked whether the last link to a seed's cluster is gone."""
+
+
+@dataclass(slots=True)
+class Seed:
+    """An address of the settings, and what came of asking there."""
+
+    cluster: str
+    address: str
+    node: str = ""
+    error: str = ""
+
+
+class Gateways:
+    """See the module."""
+
+    def __init__(self, mesh: Mesh, resolver: Resolver, facts: BrokerFacts) -> None:
+        self.book = AddressBook(facts.node, facts.cluster)
+        self.seeds: dict[tuple[str, str], Seed] = {}
+        self.tls: ssl.SSLContext | None = None
+        """For dialling; None: links to other clusters are not encrypted."""
+        self.tls_name = ""
+        """What the certificate of a dialled broker has to be for; empty: only its authority counts."""
+        self._mesh = mesh
+        self._resolver = resolver
+        self._facts = facts
+        self._asking: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._keeping: dict[str, asyncio.Task[None]] = {}
+        self._gossip_due = False
+        self._is_on = False
+
+    @property
+    def links(self) -> list[Link]:
+        """Links with brokers of other clusters."""
+        own = self._facts.cluster
+        return [link for link in self._mesh.links.values() if link.peer.cluster != own]
+
+    def use_tls(self, tls: ssl.SSLContext, server_name: str) -> None:
+        """Encrypt, and insist on certificates."""
+        self.tls, self.tls_name = tls, server_name
+
+    def set_seeds(self, seeds: Mapping[str, tuple[str, ...]]) -> None:
+        """Ask at these addresses from now on; the own cluster's are passed over (one map serves all clusters)."""
+        self._is_on = True
+        wanted = {
+            (cluster, address)
+            for cluster, addresses in seeds.items()
+            if cluster != self._facts.cluster
+            for address in addresses
+        }
+        for key in set(self._asking) - wanted:
+            self._asking.pop(key).cancel()
+            del self.seeds[key]
+        for key in wanted - set(self._asking):
+            seed = self.seeds[key] = Seed(*key)
+            self._asking[key] = self._mesh.loop.create_task(self._ask(seed))
+
+    async def stop(self) -> None:
+        """Dial no one any more."""
+        self._is_on = False
+        tasks = [*self._asking.values(), *self._keeping.values()]
+        self._asking.clear()
+        self._keeping.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # What the mesh tells
+
+    def link_up(self, link: Link) -> None:
+        """Any link, also one of the own cluster: others are told of it."""
+        peer = link.peer
+        if peer.cluster != self._facts.cluster:
+            self.book.said_itself(peer.node, peer.cluster, peer.gateway_url)
+            self._keep_all()
+        self._gossip_due = True
+
+    def link_down(self, link: Link) -> None:
+        """Others are told that this broker vouches for that one no more."""
+        self.book.teller_lost(link.peer.node)
+        self._gossip_due = True
+
+    def met(self, connection: LinkConnection, hello: Hello) -> None:
+        """A broker introduced itself: remember it, and tell it whom this one knows."""
+        connection.introduces = True
+        self.book.said_itself(hello.node, hello.cluster, hello.gateway_url)
+        known = frames.encode_gateways(self._known_for(hello.cluster))
+        connection.write_frame(FrameType.GATEWAYS, [known])
+        connection.flush()
+        self._keep_all()
+
+    def introduced(self, connection: LinkConnection, frame_type: int, body: memoryview) -> None:
+        """A frame on a connection of introduction."""
+        hello = connection.hello
+        if frame_type != FrameType.GATEWAYS or hello is None or not connection.dialled:
+            raise FrameError(f"type {frame_type} has no place in an introduction")
+        if hello.node not in self._mesh.links:
+            self.book.told(hello.node, frames.decode_gateways(body))
+            self.book.teller_lost(hello.node)  # Without a link nobody hears when it is no longer true.
+            self._keep_all()
+        if not connection.told.done():
+            connection.told.set_result(None)
+
+    def told(self, link: Link, body: memoryview) -> None:
+        """GATEWAYS of a linked broker."""
+        self.book.told(link.peer.node, frames.decode_gateways(body))
+        self._keep_all()
+
+    def gossip(self) -> None:
+        """Tell every linked broker whom this one is linked with, when that has changed."""
+        if not self._gossip_due:
+            return
+        self._gossip_due = False
+        bodies: dict[str, bytes] = {}
+        for link in self._mesh.links.values():
+            cluster = link.peer.cluster
+            if link.peer.version < 2:
+                continue
+            if cluster not in bodies:
+                bodies[cluster] = frames.encode_gateways(self._known_for(cluster))
+            if not link.frame(FrameType.GATEWAYS, [bodies[cluster]], Channel.CONTROL):
+                self._gossip_due = True
+
+    def _known_for(self, cluster: str) -> list[GatewayAddress]:
+        """Linked brokers that are of another cluster than the one that is told."""
+        peers = [link.peer for link in self._mesh.links.values()]
+        return [
+            GatewayAddress(peer.node, peer.cluster, peer.gateway_url)
+            for peer in peers
+            if peer.gateway_url and peer.cluster != cluster
+        ]
+
+    # Dialling
+
+    def _keep_all(self) -> None:
+        if not self._is_on:
+            return
+        for node in self.book.nodes:
+            if node not in self._keeping:
+                self._keeping[node] = self._mesh.loop.create_task(self._keep_linked(node))
+
+    async def _keep_linked(self, node: str) -> None:
+        """Until every address of the broker is forgotten: be linked with it, or see to it that it dials."""
+        dials = self._facts.node < node
+        first_s, most_s = (BACKOFF_FIRST_S, BACKOFF_MAX_S) if dials else (PATIENCE_S, PATIENCE_MAX_S)
+        wait_s = 0.0 if dials else first_s
+        said = ""
+        while True:
+            await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
+            wait_s = min(max(2 * wait_s, first_s), most_s)
+            link = self._mesh.links.get(node)
+            if link is not None:
+                await asyncio.shield(link.down)
+                wait_s, said = first_s, ""
+                continue
+            address = self.book.next_address(node)
+            if address is None:
+                break
+            error = await self._reach(node, address, dials)
+            if error not in ("", said):
+                log.warning("no link with %s at %s yet: %s", node, address, error)
+                said = error
+        log.warning("%s is not to be found at any address that was known; it is looked for no more", node)
+        del self._keeping[node]
+
+    async def _reach(self, node: str, address: str, dials: bool) -> str:
+        """One attempt; returns what went wrong."""
+        mesh = self._mesh
+        cluster = self.book.cluster_of(node) or ""
+        try:
+            if mesh.faults.cuts(node, cluster):
+                raise TimeoutError("a fault that is switched on cuts it off")
+            if dials:
+                await dial(mesh, self._resolver, Door.GATEWAY, node, address, self.tls)
+            else:
+                await introduce(mesh, self._resolver, address, self.tls, node)
+            self.book.worked(node, address)
+        except (OSError, TimeoutError, FrameError) as error:
+            text = str(error) or type(error).__name__
+            self.book.failed(node, address, text, mesh.clock.monotonic_ms())
+            return text
+        except Exception:
+            log.exception("linking with %s failed in an unexpected way; it is tried again", node)
+            return "unexpected error"
+        return ""
+
+    async def _ask(self, seed: Seed) -> None:
+        """Ask who is at a seed's address: at the start, and whenever there is no link with its cluster."""
+        wait_s = 0.0
+        while True:
+            await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
+            if seed.node and any(link.peer.cluster == seed.cluster for link in self._mesh.links.values()):
+                wait_s = SEED_CHECK_S
+                continue
+            wait_s = min(max(2 * wait_s, BACKOFF_FIRST_S), SEED_BACKOFF_MAX_S)
+            error = await self._ask_once(seed)
+            if error not in ("", seed.error):
+                log.warning(
+                    "nobody to be linked with at gateways.%s: %s: %s", seed.cluster, seed.address, error
+                )
+            seed.error = error
+
+    async def _ask_once(self, seed: Seed) -> str:
+        try:
+            if self._mesh.faults.cuts("", seed.cluster):
+                raise TimeoutError("a fault that is switched on cuts it off")
+            hello = await introduce(self._mesh, self._resolver, seed.address, self.tls)
+        except (OSError, TimeoutError, FrameError) as error:
+            return str(error) or type(error).__name__
+        except Exception:
+            log.exception("asking at %s failed in an unexpected way; it is tried again", seed.address)
+            return "unexpected error"
+        if hello.cluster != seed.cluster:
+            return f"{hello.node} is there, which is of cluster {hello.cluster}, not {seed.cluster}"
+        seed.node = hello.node
+        self.book.said_itself(hello.node, hello.cluster, hello.gateway_url or seed.address)
+        self._keep_all()
+        return ""

@@ -25,8 +25,8 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             "jetstream/stream_group.py",
-            "    VerdictRun,\n    encode_messages,",
-            "    VerdictRun,\n    decode_messages,\n    encode_messages,",
+            "import Section, sections",
+            "import Section, decode_messages, sections",
         ),
     ),
     mutant(
@@ -124,7 +124,7 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
             "jetstream/life.py",
             "        for group_id in sorted(set(touched) |",
             (
-                "        if core.map_index == 0:\n"
+                "        if core.map.index == 0:\n"
                 "            self.map_was_read()\n"
                 "        for group_id in sorted(set(touched) |"
             ),
@@ -169,7 +169,7 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "window-freed-at-append",
         "SF-10",
         "A window forgets what the leader has appended, before it is committed.",
-        ("jetstream/stream_group.py", "            if early:\n", "            if taken:\n"),
+        ("jetstream/intake.py", "            if early:\n", "            if taken:\n"),
         (
             "jetstream/ingest.py",
             "            outcome = window.appended(run) if appended else window.verdicts(run, now_ms)\n",
@@ -186,8 +186,8 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "A broker takes clients before it has read the map of streams.",
         ("jetstream/ingest.py", "        self.held = True\n", "        self.held = False\n"),
         (
-            "jetstream/core.py",
-            "        return self.map_is_fresh or self.clock.monotonic_ms() >= self._map_deadline_ms\n",
+            "jetstream/map_reader.py",
+            "        return self.is_fresh or self._core.clock.monotonic_ms() >= self.deadline_unread_ms\n",
             "        return True\n",
         ),
     ),
@@ -226,11 +226,11 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "SF-2",
         "A consumer's acknowledgement is confirmed before it is committed.",
         (
-            "jetstream/stream_group.py",
+            "jetstream/consumer_leaders.py",
             "            proposal.replies += outbox.replies\n",
             (
                 "            for reply in outbox.replies:\n"
-                '                self.host.network.publish(self.assignment.account, reply, b"", b"", b"")\n'
+                '                self._host.network.publish(self._account, reply, b"", b"", b"")\n'
             ),
         ),
     ),

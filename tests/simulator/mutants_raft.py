@@ -187,7 +187,7 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         "By an old map on its disk a broker begins a stream again that was deleted, and votes a second time.",
         (
             "jetstream/life.py",
-            "        if mine and (core.map_is_fresh or found.group in core.store.registered()):\n",
+            "        if mine and (core.map.is_fresh or found.group in core.store.registered()):\n",
             "        if mine:\n",
         ),
     ),

@@ -165,7 +165,7 @@ class Publishers:
         core = self.world.nodes[node].core
         assert core is not None
         if stream in self.known_streams and (
-            core.map_is_fresh or core.clock.monotonic_ms() < core._map_deadline_ms
+            core.map.is_fresh or core.clock.monotonic_ms() < core.map.deadline_unread_ms
         ):
             raise self.world.ledger.broken(f"SF-14: {node} takes clients and does not know stream {stream}")
 

@@ -120,7 +120,7 @@ class Weather:
         if node.crash_with_power and node.store.disk.will_crash:
             return False  # The power failure that hit it already is still to come (`_crash_in_write`).
         core = node.core
-        if core is None or core.meta is None or not core.map_is_fresh:
+        if core is None or core.meta is None or not core.map.is_fresh:
             return False
         histories = self.world.ledger.groups
         wanted = [

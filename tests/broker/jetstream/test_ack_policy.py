@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from supercluster.broker.jetstream.sections import SessionKey, VerdictRun
-from supercluster.broker.jetstream.window import Window, WindowBlock
+from supercluster.broker.jetstream.settling import WindowBlock
+from supercluster.broker.jetstream.window import Window
 
 HEADER = b"NATS/1.0\r\nSupercluster-Ack: %s\r\n\r\n"
 

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supercluster.broker.jetstream.sections import Exceptional, SessionKey, Verdict, VerdictRun, decode_block
+from supercluster.broker.jetstream.settling import WindowBlock
 from supercluster.broker.jetstream.window import (
     BLOCK_BYTES_MAX,
     RETRY_MAX_MS,
     RETRY_MS,
     SessionPhase,
     Window,
-    WindowBlock,
 )
 
 KEY = SessionKey("n", "vol", 1)

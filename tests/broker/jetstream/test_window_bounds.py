@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from supercluster.broker.jetstream.sections import SessionKey, decode_block
-from supercluster.broker.jetstream.window import Window, WindowBlock
+from supercluster.broker.jetstream.settling import WindowBlock
+from supercluster.broker.jetstream.window import Window
 
 
 class Quiet:

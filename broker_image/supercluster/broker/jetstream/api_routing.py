@@ -287,7 +287,7 @@ def jsz(core: BrokerCore) -> dict[str, Any]:
             "term": meta.raft.term if meta is not None else 0,
             "applied_index": meta.applied_index if meta is not None else 0,
             "voters": list(meta.raft.membership.voters) if meta is not None else [],
-            "map_is_fresh": core.map_is_fresh,
+            "map_is_fresh": core.map.is_fresh,
         },
         "streams": streams,
         "windows": {

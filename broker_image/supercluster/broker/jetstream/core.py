@@ -13,30 +13,27 @@ from typing import Any, Protocol
 
 from supercluster.broker.jetstream import api_routing, frames
 from supercluster.broker.jetstream.answer_book import AnswerBook
+from supercluster.broker.jetstream.dispatch import dispatch
 from supercluster.broker.jetstream.frames import Body, Frame, Leadership
 from supercluster.broker.jetstream.group import Group
 from supercluster.broker.jetstream.ingest import HeldCapture, Ingest
 from supercluster.broker.jetstream.life import GroupLife
+from supercluster.broker.jetstream.map_reader import MapReader
 from supercluster.broker.jetstream.meta_group import META_GROUP, MetaGroup
 from supercluster.broker.jetstream.requests import Requests
 from supercluster.broker.jetstream.sections import SessionKey, VerdictRun
-from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.jetstream.window import Window
 from supercluster.broker.jetstream.wire import WireError
 from supercluster.broker.ports import Channel, ClientInfo, Clock, GroupStore, Network, PeerInfo
 from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.config import NEVER_MS, RaftConfig
 from supercluster.broker.raft.errors import DiskError, MessageError
-from supercluster.broker.raft.messages import Append, InstallSnapshot, Message, decode, encode
+from supercluster.broker.raft.messages import Append, InstallSnapshot, Message, encode
 
 # A turn ends after so many passes over its own effects; what is left is for the next.
 PASSES_MAX = 8
 # Frames that a broker sent to itself and that wait within a turn.
 LOCAL_FRAMES_MAX = 65536
-# Where the meta group has no majority, clients are accepted from the state on disk after this (SF-14).
-MAP_WAIT_MS = 5000
-# A map read that failed is repeated after this.
-MAP_RETRY_MS = 200
 # An append to a follower that is so far behind goes over the bulk link.
 BULK_APPEND_BYTES = 256 * 1024
 
@@ -83,19 +80,13 @@ class BrokerCore:
         self.meta: MetaGroup | None = None
         self.peers: dict[str, PeerInfo] = {}
         self.leaders: dict[str, tuple[int, str]] = {}
-        self.map_index = 0
         self._rng = rng
         self._on_event = on_event
-        self._map_index_of: dict[str, int] = {}
         self._outgoing: dict[str, list[tuple[str, list[bytes | memoryview]]]] = {}
         self._bulk: dict[str, list[tuple[str, list[bytes | memoryview]]]] = {}
         self._local: deque[tuple[int, memoryview]] = deque()
         self._dirty: dict[str, None] = {}
         self._acks: dict[str, list[tuple[bytes, bytes, bytes]]] = {}
-        self._map_read_from: str | None = None
-        self._map_deadline_ms = clock.monotonic_ms() + MAP_WAIT_MS
-        self.map_is_fresh = False
-        self._map_retry_ms = 0
         self.invalidate_captures: Callable[[], None] = lambda: None
         self.store = store
         session = SessionKey(settings.node, store.incarnation, store.process_count)
@@ -119,6 +110,7 @@ class BrokerCore:
             first_number=(store.process_count << 32) + 1,
         )
         self.answers = AnswerBook()
+        self.map = MapReader(self)
         self.life = GroupLife(self)
         self.life.open_registered()
 
@@ -138,7 +130,7 @@ class BrokerCore:
         news = Leadership(group.id, group.raft.term, self.node, group.raft.membership.encode())
         for node in self.peers:
             self.network.send(node, Frame.LEADER, frames.encode_leadership(news), Channel.CONTROL)
-        self._leader_news(news)
+        self.leader_news(news)
 
     def event(self, group: str, reason: str, text: str) -> None:
         self._on_event(group, reason, text)
@@ -151,25 +143,25 @@ class BrokerCore:
         contact[self.node] = (self.settings.cluster, self.store.incarnation)
         return contact
 
-    def map_index_of(self, node: str) -> int:
-        return self.map_index if node == self.node else self._map_index_of.get(node, 0)
-
     def map_changed(self, groups: list[str]) -> None:
-        """The meta group's state moved on: open and remove groups, take the new capture map, and say so."""
-        assert self.meta is not None
-        if groups or self.map_index == 0:
-            self.life.follow_map(groups)
-            self.ingest.set_map(list(self.meta.state.streams.values()), self.invalidate_captures)
-            present = {found.group for found in self.meta.state.streams.values()}
-            gone = [group for group in groups if group not in present]
-            if gone:
-                self.requests.groups_gone(
-                    gone, lambda request: api_routing.successor(self, request), api_routing.not_there
-                )
-        self.map_index = self.meta.applied_index
-        leader = self.leader_of(META_GROUP)
-        if leader is not None and leader != self.node:
-            self.post(leader, Frame.MAP_APPLIED, frames.encode_number(self.map_index))
+        """The meta group's state moved on."""
+        self.map.changed(groups)
+
+    def map_index_of(self, node: str) -> int:
+        """How far a broker has applied the map."""
+        return self.map.index_of(node)
+
+    def map_was_read(self) -> None:
+        """The read that `map` asked for is confirmed and applied."""
+        self.map.was_read()
+
+    def map_read_failed(self) -> None:
+        """Nobody confirmed the read that `map` asked for."""
+        self.map.read_failed()
+
+    def meta_leadership_lost(self) -> None:
+        """This broker led the meta group."""
+        self.map.leadership_lost()
 
     def verdicts(self, group: str, key: SessionKey, runs: list[VerdictRun], *, appended: bool) -> None:
         self.post(key.node, Frame.VERDICTS, frames.encode_verdicts(group, key, runs, appended=appended))
@@ -200,101 +192,9 @@ class BrokerCore:
     def on_frame(self, node: str, frame: int, body: memoryview) -> None:
         """A frame of a linked broker. Garbage is dropped whole, with an event."""
         try:
-            self._dispatch(node, frame, body)
+            dispatch(self, node, frame, body)
         except (WireError, MessageError, UnicodeDecodeError) as error:
             self.event("", "BadFrame", f"frame {frame} from {node}: {error}")
-
-    def _dispatch(self, node: str, frame: int, body: memoryview) -> None:
-        now_ms = self.clock.monotonic_ms()
-        if frame == Frame.RAFT:
-            for group_id, raw in frames.decode_raft(body):
-                self._raft_message(group_id, decode(raw), now_ms)
-        elif frame == Frame.FORWARD:
-            group_id, forward, early = frames.decode_forward(body)
-            if self._serving_stream(group_id, node, Frame.FORWARD) is not None:
-                self._stream(group_id).offer(forward, early=early)
-        elif frame == Frame.VERDICTS:
-            group_id, key, appended, runs = frames.decode_verdicts(body)
-            self.ingest.verdicts(group_id, key, runs, appended=appended, now_ms=now_ms)
-        elif frame == Frame.AGAIN:
-            self.ingest.again(*frames.decode_numbered(body), now_ms)
-        elif frame == Frame.OPEN:
-            group_id, key = frames.decode_open(body)
-            if self._serving_stream(group_id, node, Frame.OPEN) is not None:
-                self._stream(group_id).open_session(key)
-        elif frame == Frame.OPENED:
-            group_id, key, is_open = frames.decode_numbered(body)
-            self.ingest.opened(group_id, key, bool(is_open), now_ms)
-        elif frame == Frame.REQUEST:
-            self._answer_request(node, frames.decode_request(body), now_ms)
-        elif frame == Frame.RESPONSE:
-            origin, number, status, payload = frames.decode_response(body)
-            # An answer to the broker that ran here on a volume that is lost: its numbers began where these do.
-            if origin == self.store.incarnation:
-                self.requests.response(number, status, payload, now_ms)
-        elif frame == Frame.ACKS:
-            group_id, acks = frames.decode_acks(body)
-            if self._serving_stream(group_id, node, Frame.ACKS) is not None:
-                self._stream(group_id).acknowledge(acks)
-        else:
-            self._dispatch_rare(node, frame, body, now_ms)
-
-    def _dispatch_rare(self, node: str, frame: int, body: memoryview, now_ms: int) -> None:
-        if frame == Frame.LEADER:
-            self._leader_news(frames.decode_leadership(body))
-        elif frame == Frame.NOT_LEADER:
-            group_id, _ = frames.decode_texts(body, 2)
-            known = self.leaders.get(group_id)
-            if known is not None and known[1] == node:
-                del self.leaders[group_id]
-        elif frame == Frame.WHO_LEADS:
-            (group_id,) = frames.decode_texts(body, 1)
-            group = self.groups.get(group_id)
-            if group is not None and group.serves:
-                news = Leadership(group_id, group.raft.term, self.node, group.raft.membership.encode())
-                self.post(node, Frame.LEADER, frames.encode_leadership(news))
-        elif frame == Frame.MAP_APPLIED:
-            self._map_index_of[node] = max(self._map_index_of.get(node, 0), frames.decode_number(body))
-            self.touch(META_GROUP)
-        elif frame == Frame.JOIN:
-            group_id, member = frames.decode_texts(body, 2)
-            group = self.groups.get(group_id)
-            if group is not None:
-                group.join_requested(member)
-                self.touch(group_id)
-        elif frame == Frame.COPY_LOST:
-            group_id, _ = frames.decode_texts(body, 2)
-            if self.meta is not None and self.meta.serves:
-                self.meta.copy_lost(node, group_id, now_ms)
-                self.touch(META_GROUP)
-        elif frame == Frame.BOOTSTRAP:
-            self.life.bootstrap_received(bytes(body))
-        else:
-            raise WireError(f"type {frame} is unknown")
-
-    def _raft_message(self, group_id: str, message: Message, now_ms: int) -> None:
-        group = self.groups.get(group_id)
-        if group is None or message.to != group.member or group.failed is not None:
-            return  # For a member that this volume is not (any more): SF-4.
-        try:
-            group.raft.step(message, now_ms)
-        except DiskError as error:
-            group.fail(error)
-        self.touch(group_id)
-
-    def _serving_stream(self, group_id: str, node: str, frame: int) -> StreamGroup | None:
-        group = self.groups.get(group_id)
-        if isinstance(group, StreamGroup) and group.serves:
-            self.touch(group_id)
-            return group
-        hint = self.leader_of(group_id)
-        self.post(node, Frame.NOT_LEADER, frames.encode_texts(group_id, hint or ""))
-        return None
-
-    def _stream(self, group_id: str) -> StreamGroup:
-        group = self.groups[group_id]
-        assert isinstance(group, StreamGroup)
-        return group
 
     # ---- leaders --------------------------------------------------------------------------------------------------
 
@@ -303,7 +203,8 @@ class BrokerCore:
         known = self.leaders.get(group_id)
         return known[1] if known is not None else None
 
-    def _leader_news(self, news: Leadership) -> None:
+    def leader_news(self, news: Leadership) -> None:
+        """A broker says that it serves as a group's leader."""
         known = self.leaders.get(news.group)
         if known is not None and known[0] > news.term:
             return
@@ -313,66 +214,27 @@ class BrokerCore:
         self.requests.leader_serves(news.group, now_ms)
         self.life.leader_serves(news)
         if news.group == META_GROUP:
-            if news.node == self.node:
-                self.map_was_read()
-            else:
-                if self.map_index:
-                    self.post(news.node, Frame.MAP_APPLIED, frames.encode_number(self.map_index))
-                self._read_map(news.node)
+            self.map.leader_serves(news.node)
 
-    # ---- the map of streams (SF-14) -------------------------------------------------------------------------------
+    def forget_leader(self, group_id: str, node: str) -> None:
+        """The broker does not lead the group (any more)."""
+        known = self.leaders.get(group_id)
+        if known is not None and known[1] == node:
+            del self.leaders[group_id]
 
-    def _read_map(self, leader: str) -> None:
-        """In contact with the meta leader (again): read the map before capturing on."""
-        if self._map_read_from == leader and self.map_is_fresh:
-            return
-        self._map_read_from = leader
-        if not self.map_is_fresh:
-            self._hold_captures()
-        if self.meta is not None:
-            self.meta.raft.read_index(0)
-            self.touch(META_GROUP)
-
-    def _hold_captures(self) -> None:
-        if not self.ingest.held:
-            self.ingest.hold()
-            self.invalidate_captures()
-            self._map_deadline_ms = self.clock.monotonic_ms() + MAP_WAIT_MS
+    def tell_leadership(self, group: Group, node: str) -> None:
+        """Say to a broker that this one serves as the group's leader."""
+        news = Leadership(group.id, group.raft.term, self.node, group.raft.membership.encode())
+        self.network.send(node, Frame.LEADER, frames.encode_leadership(news), Channel.CONTROL)
 
     def stood_still(self) -> None:
-        """This process did nothing for long enough that the others may have given it up, and have answered changes of
-        the map without it: nothing is captured, nor passed on uncaptured, before the map was read again."""
-        if self.meta is not None:
-            self.map_is_doubtful()
-            self._hold_captures()
-
-    def map_is_doubtful(self) -> None:
-        """Streams may have been made without this broker: the next contact with a meta leader begins with a read."""
-        self.map_is_fresh = False
-        self._map_read_from = None
-
-    def map_was_read(self) -> None:
-        """The map is at least as new as the last contact with the meta leader."""
-        if not self.map_is_fresh:
-            self.map_is_fresh = True
-            self.life.map_was_read()
-            self.ingest.release(self.invalidate_captures)
-
-    def meta_leadership_lost(self) -> None:
-        """Another leader may be elected by brokers that this one is out of contact with."""
-        if self.leader_of(META_GROUP) == self.node:
-            del self.leaders[META_GROUP]
-        self.map_is_doubtful()
-
-    def map_read_failed(self) -> None:
-        """Nobody confirmed the read: ask again with the next tick."""
-        self._map_read_from = None
-        self._map_retry_ms = self.clock.monotonic_ms() + MAP_RETRY_MS
+        """This process did nothing for long enough that the others may have given it up."""
+        self.map.stood_still()
 
     @property
     def accepts_clients(self) -> bool:
-        """May clients be let in: the map was read, or its group has no majority and the wait is over (SF-14)."""
-        return self.map_is_fresh or self.clock.monotonic_ms() >= self._map_deadline_ms
+        """May clients be let in?"""
+        return self.map.accepts_clients
 
     # ---- links ----------------------------------------------------------------------------------------------------
 
@@ -383,27 +245,23 @@ class BrokerCore:
         now_ms = self.clock.monotonic_ms()
         for group in self.groups.values():
             if group.serves:
-                news = Leadership(group.id, group.raft.term, self.node, group.raft.membership.encode())
-                self.network.send(peer.node, Frame.LEADER, frames.encode_leadership(news), Channel.CONTROL)
+                self.tell_leadership(group, peer.node)
             if before is None or before.process != peer.process:
                 self._wake(group, peer.node, now_ms)
-        if self.meta is not None and self.map_index and self.leader_of(META_GROUP) == peer.node:
-            self.post(peer.node, Frame.MAP_APPLIED, frames.encode_number(self.map_index))
+        self.map.link_up(peer.node)
         self.life.peers_changed()
         self.touch(META_GROUP)
 
     def on_link_down(self, node: str) -> None:
         """A broker is lost: wake the groups shared with it (SF-7), and believe in none of its leaderships."""
         self.peers.pop(node, None)
-        self._map_index_of.pop(node, None)
         self.answers.forget_node(node)
         now_ms = self.clock.monotonic_ms()
         for group in self.groups.values():
             self._wake(group, node, now_ms)
         for group_id in [group_id for group_id, known in self.leaders.items() if known[1] == node]:
             del self.leaders[group_id]
-        if node == self._map_read_from:
-            self.map_is_doubtful()
+        self.map.link_down(node)
         self.touch(META_GROUP)
 
     def _wake(self, group: Group, node: str, now_ms: int) -> None:
@@ -434,10 +292,6 @@ class BrokerCore:
             return
         api_routing.route(self, info, subject, reply, header, payload)
 
-    def _answer_request(self, node: str, request: frames.Request, now_ms: int) -> None:
-        api_routing.answer(self, node, request, now_ms)
-        self.touch(request.group)
-
     # ---- turns ----------------------------------------------------------------------------------------------------
 
     def touch(self, group_id: str) -> None:
@@ -453,7 +307,7 @@ class BrokerCore:
             self._flush_acks()
             while self._local:
                 frame, body = self._local.popleft()
-                self._dispatch(self.node, frame, body)
+                dispatch(self, self.node, frame, body)
             if not self._dirty and not self._local and not self.ingest.dirty:
                 break
             dirty, self._dirty = self._dirty, {}
@@ -501,27 +355,14 @@ class BrokerCore:
         self.ingest.tick(now_ms)
         self.requests.tick(now_ms)
         self.life.tick(now_ms)
-        leader = self.leader_of(META_GROUP)
-        if (
-            not self.map_is_fresh
-            and self._map_read_from is None
-            and leader is not None
-            and now_ms >= self._map_retry_ms
-        ):
-            self._read_map(leader)
-        if not self.map_is_fresh and now_ms >= self._map_deadline_ms and self.ingest.held:
-            self.ingest.release(self.invalidate_captures)
+        self.map.tick(now_ms)
         self.turn()
 
     def next_deadline_ms(self) -> int:
         """When `tick` has something to do at the latest, on the monotonic clock."""
         found = [group.deadline_ms() for group in self.groups.values() if group.failed is None]
         found += [self.ingest.deadline_ms(), self.requests.deadline_ms(), self.life.deadline_ms()]
-        if not self.map_is_fresh:
-            if self._map_read_from is None and self.leader_of(META_GROUP) is not None:
-                found.append(self._map_retry_ms)
-            if self.ingest.held:
-                found.append(self._map_deadline_ms)
+        found.append(self.map.deadline_ms())
         return min((at for at in found if at is not None), default=NEVER_MS)
 
     def close(self, *, clean: bool) -> None:

@@ -19,7 +19,8 @@ from supercluster.broker.jetstream.frames import (
 from supercluster.broker.jetstream.judge import Forward
 from supercluster.broker.jetstream.meta import ACK_POLICY_KEY, Assignment
 from supercluster.broker.jetstream.sections import SessionKey, VerdictRun
-from supercluster.broker.jetstream.window import Outcome, Window, WindowBlock
+from supercluster.broker.jetstream.settling import Outcome, WindowBlock
+from supercluster.broker.jetstream.window import Window
 from supercluster.broker.ports import Network, Publisher
 from supercluster.broker.protocol.headers import NO_RESPONDERS
 from supercluster.broker.protocol.subjects import matches

@@ -110,7 +110,7 @@ class GroupLife:
         core.meta = group
         core.groups[META_GROUP] = group
         group.recover(opened.commit_index)
-        if not core.map_is_fresh:
+        if not core.map.is_fresh:
             core.ingest.hold()
         core.touch(META_GROUP)
 
@@ -182,7 +182,7 @@ class GroupLife:
         core = self._core
         assert core.meta is not None
         assigned = {found.group: found for found in core.meta.state.streams.values()}
-        for group_id in sorted(set(touched) | (assigned.keys() if core.map_index == 0 else set())):
+        for group_id in sorted(set(touched) | (assigned.keys() if core.map.index == 0 else set())):
             found = assigned.get(group_id)
             if found is None:
                 self._try(group_id, partial(self._remove, group_id))
@@ -200,7 +200,7 @@ class GroupLife:
         identity that has voted before (SF-4)."""
         core = self._core
         mine = any(node_of(member) == core.node for member in found.members)
-        if mine and (core.map_is_fresh or found.group in core.store.registered()):
+        if mine and (core.map.is_fresh or found.group in core.store.registered()):
             self._try(found.group, partial(self._open_stream, found))
 
     def map_was_read(self) -> None:

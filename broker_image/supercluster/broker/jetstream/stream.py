@@ -19,9 +19,7 @@ from supercluster.broker.jetstream.consumer_state import ConsumerState
 from supercluster.broker.jetstream.deleted import DeletedSeqs
 from supercluster.broker.jetstream.messages import (
     MESSAGE_OVERHEAD_BYTES,
-    DecodedEntry,
     Message,
-    MessageReader,
     logical_bytes,
 )
 from supercluster.broker.jetstream.sections import (
@@ -37,11 +35,11 @@ from supercluster.broker.jetstream.sections import (
     sections,
 )
 from supercluster.broker.jetstream.sessions import SessionTable
+from supercluster.broker.jetstream.stored import StoredMessages
 from supercluster.broker.jetstream.subject_index import SubjectIndex
 from supercluster.broker.jetstream.wire import Reader, blob, text, u32, u64
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.protocol.headers import get as header_value
-from supercluster.broker.protocol.subjects import matches
 from supercluster.broker.raft.entry import Entry, EntryKind
 
 MSG_ID = b"Nats-Msg-Id"
@@ -61,24 +59,15 @@ class Applied:
     consumers_changed: bool = False
 
 
-class StreamState:
+class StreamState(StoredMessages):
     """A stream's replicated state. `log` is read, never written."""
 
     def __init__(self, config: StreamConfig, created_ns: int, log: StreamLog) -> None:
-        self.config = config
+        super().__init__(config, log)
         self.created_ns = created_ns
-        self.reader = MessageReader(log)
-        self.first_seq = max(config.first_seq, 1)
-        self.last_seq = self.first_seq - 1
-        self.messages = 0
-        self.bytes = 0
-        self.first_time_ns = 0
-        self.last_time_ns = 0
         self.leader_time_ns = 0
         self.applied_index = 0
         self.config_version = 0
-        self.deleted = DeletedSeqs()
-        self.subjects = SubjectIndex()
         self.message_ids: dict[bytes, tuple[int, int]] = {}
         self.last_message_id = b""
         self.sessions = SessionTable()
@@ -134,20 +123,11 @@ class StreamState:
             self.bytes += sum(block.lengths) + stored * MESSAGE_OVERHEAD_BYTES
             self.subjects.add_many(block.subjects(), next_seq)
             self.last_message_id = b""
-            self._stored(next_seq, stored, time_ns)
+            self._add_stored(next_seq, stored, time_ns)
         if self.config.retention == "interest":
             self._remove_unwanted(next_seq, next_seq + stored - 1)
         self._enforce_limits()
         return next_seq + stored
-
-    def _stored(self, seq: int, count: int, time_ns: int) -> None:
-        """`count` messages are there from `seq` on."""
-        if self.messages == 0:
-            self.first_seq = seq
-            self.first_time_ns = time_ns
-        self.messages += count
-        self.last_seq = seq + count - 1
-        self.last_time_ns = time_ns
 
     def _store_with_headers(self, block: Block, run: VerdictRun, time_ns: int) -> None:
         parts = block.parts()
@@ -168,7 +148,7 @@ class StreamState:
                     self._roll_up(rollup, subject, seq)
             self.bytes += logical_bytes(subject, header, payload)
             self.subjects.add(subject, seq)
-            self._stored(seq, 1, time_ns)
+            self._add_stored(seq, 1, time_ns)
             seq += 1
 
     def _roll_up(self, how: bytes, subject: bytes, seq: int) -> None:
@@ -194,23 +174,6 @@ class StreamState:
         if found is None or found[1] <= now_ns - self.config.duplicate_window_ns:
             return None
         return found[0]
-
-    def _enforce_limits(self) -> None:
-        config = self.config
-        if config.max_msgs_per_subject > 0:
-            self._enforce_per_subject(config.max_msgs_per_subject)
-        while config.max_msgs > 0 and self.messages > config.max_msgs:
-            self._remove_first()
-        while config.max_bytes > 0 and self.bytes > config.max_bytes and self.messages > 0:
-            self._remove_first()
-
-    def _enforce_per_subject(self, limit: int) -> None:
-        for subject in self.subjects.over(limit):
-            while self.subjects.count(subject) > limit:
-                oldest = self._first_seq_of(subject)
-                if oldest is None:
-                    raise AssertionError(f"{self.config.name}: subject {subject!r} is counted but not found")
-                self.remove(oldest)
 
     def _apply_command(self, kind: int, body: memoryview, entry: Entry, done: Applied) -> None:
         reader = Reader(body)
@@ -297,151 +260,17 @@ class StreamState:
             if self.has(seq) and not self._wanted(seq):
                 self.remove(seq)
 
-    # ---- removing -------------------------------------------------------------------------------------------------
-
-    def remove(self, seq: int) -> bool:
-        """Remove one message. False when the stream does not have it."""
-        message = self.message(seq)
-        if message is None:
-            return False
-        self._uncount(message)
-        if seq == self.first_seq:
-            self._advance_first()
-        else:
-            self.deleted.add(seq)
-        return True
-
-    def _uncount(self, message: Message) -> None:
-        self.messages -= 1
-        self.bytes -= logical_bytes(message.subject, message.header, message.payload)
-        self.subjects.remove(message.subject, message.seq)
-        if not self.subjects.last_is_exact(message.subject):
-            self.subjects.fix_last(message.subject, self._last_seq_of(message.subject, message.seq - 1))
+    def _removed(self, message: Message) -> None:
         for consumer in self.consumers.values():
             consumer.drop(message.seq)
         if self.on_removed is not None:
             self.on_removed(message.seq, message.subject)
-
-    def _remove_first(self) -> None:
-        if not self.remove(self.first_seq):
-            self._advance_first()
-
-    def _advance_first(self) -> None:
-        self.first_seq += 1
-        while self.first_seq in self.deleted:
-            self.deleted.discard(self.first_seq)
-            self.first_seq += 1
-        if self.messages == 0:
-            self.first_seq = max(self.first_seq, self.last_seq + 1)
-            self.deleted.clear()
-            self.first_time_ns = 0
-        else:
-            decoded = self.reader.entry_of(self.first_seq)
-            self.first_time_ns = decoded.time_ns if decoded is not None else self.first_time_ns
-
-    def _remove_up_to(self, last: int) -> int:
-        """Remove every message up to `last`. Returns how many there were."""
-        before = self.messages
-        if last >= self.last_seq:
-            self._remove_all()
-            return before
-        while self.messages and self.first_seq <= last:
-            self._remove_first()
-        return before - self.messages
-
-    def _remove_all(self) -> None:
-        self.messages = 0
-        self.bytes = 0
-        self.first_seq = self.last_seq + 1
-        self.first_time_ns = 0
-        self.deleted.clear()
-        self.subjects = SubjectIndex()
 
     def empty(self) -> None:
         """Take out every message without touching what else the state knows (`Group.emptied_state`)."""
         self._remove_all()
         for consumer in self.consumers.values():
             consumer.drop_below(self.first_seq)
-
-    def _purge(self, request: dict[str, Any]) -> int:
-        """`filter`, `seq` (up to, exclusive) and `keep` as NATS has them. Returns the number of messages removed."""
-        subject, seq, keep = (
-            request.get("filter") or "",
-            int(request.get("seq") or 0),
-            int(request.get("keep") or 0),
-        )
-        if subject and subject != ">":
-            return self._remove_matching(subject, seq - 1 if seq else self.last_seq, keep)
-        before = self.messages
-        if keep:
-            while self.messages > keep:
-                self._remove_first()
-            return before - self.messages
-        if seq and seq <= self.last_seq:
-            return self._remove_up_to(seq - 1)
-        self._remove_all()
-        return before
-
-    def _remove_matching(self, pattern: str, last: int, keep: int) -> int:
-        """Remove messages whose subject matches, up to sequence `last`, but leave the newest `keep` of them."""
-        raw = pattern.encode()
-        return self._remove_where(
-            lambda subject: matches(subject, raw), self.subjects.total(pattern) - keep, last
-        )
-
-    def _remove_where(self, fits: Callable[[bytes], bool], wanted: int, last: int) -> int:
-        """Remove the oldest `wanted` messages whose subject fits, up to sequence `last`."""
-        removed = 0
-        seq = self.first_seq
-        while removed < wanted and seq <= min(last, self.last_seq):
-            decoded = self.reader.entry_of(seq)
-            if decoded is None:
-                seq += 1
-                continue
-            for message in _messages_of(decoded, seq):
-                if message.seq > last or removed >= wanted:
-                    break
-                if self.has(message.seq) and fits(message.subject):
-                    removed += self.remove(message.seq)
-            seq = decoded.first_seq + decoded.count
-        return removed
-
-    # ---- reading --------------------------------------------------------------------------------------------------
-
-    def has(self, seq: int) -> bool:
-        """Is there a message at `seq`?"""
-        return self.first_seq <= seq <= self.last_seq and seq not in self.deleted
-
-    def message(self, seq: int) -> Message | None:
-        """The message at `seq`, None when it was removed or never stored."""
-        return self.reader.get(seq) if self.has(seq) else None
-
-    def _first_seq_of(self, subject: bytes) -> int | None:
-        """The oldest message of a subject, found from a sequence that is never behind it."""
-        seq = max(self.subjects.first_seq_hint(subject), self.first_seq)
-        while seq <= self.last_seq:
-            decoded = self.reader.entry_of(seq)
-            if decoded is None:
-                seq += 1
-                continue
-            for message in _messages_of(decoded, seq):
-                if message.subject == subject and self.has(message.seq):
-                    return message.seq
-            seq = decoded.first_seq + decoded.count
-        return None
-
-    def _last_seq_of(self, subject: bytes, seq: int) -> int:
-        """The newest message of a subject at or below `seq`, which the index says is there."""
-        while seq >= self.first_seq:
-            decoded = self.reader.entry_of(seq)
-            if decoded is None:
-                seq -= 1
-                continue
-            for at in range(seq, decoded.first_seq - 1, -1):
-                if self.has(at) and decoded.message(at).subject == subject:
-                    return at
-            seq = decoded.first_seq - 1
-        raise AssertionError(f"{self.config.name}: subject {subject!r} is counted but not found")
 
     # ---- snapshots ------------------------------------------------------------------------------------------------
 
@@ -495,11 +324,6 @@ class StreamState:
             name = reader.text()
             state.consumers[name] = ConsumerState.restore(bytes(reader.blob()))
         return state
-
-
-def _messages_of(decoded: DecodedEntry, from_seq: int) -> list[Message]:
-    start = max(from_seq, decoded.first_seq)
-    return [decoded.message(seq) for seq in range(start, decoded.first_seq + decoded.count)]
 
 
 __all__ = ["MSG_ID", "ROLLUP", "Applied", "StreamState", "Verdict"]

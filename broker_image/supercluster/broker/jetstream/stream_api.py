@@ -82,7 +82,7 @@ class _Handler:
             case api.ConsumerInfoRequest():
                 self.respond(api_answers.consumer_info_answer(self._consumer_info(call.name)))
             case api.ConsumerNextRequest():
-                if not self.group.pull(call.name, self.request, call.payload):
+                if not self.group.consumers.pull(call.name, self.request, call.payload):
                     raise errors.error(10014)
                 self.respond(None)
             case api.ConsumerListRequest():
@@ -271,7 +271,7 @@ class _Handler:
         self._command(Section.CONSUMER_DELETE, [text(call.name)], answer)
 
     def _consumer_info(self, name: str) -> dict[str, Any]:
-        state, leader = self.state.consumers.get(name), self.group.leaders.get(name)
+        state, leader = self.state.consumers.get(name), self.group.consumers.get(name)
         if state is None or leader is None:
             raise errors.error(10014)
         return api_answers.consumer_info(

@@ -15,18 +15,11 @@ States of the session::
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Protocol
 
-from supercluster.broker.jetstream.sections import (
-    Exceptional,
-    SessionKey,
-    Verdict,
-    VerdictRun,
-    decode_block,
-    encode_block,
-)
+from supercluster.broker.jetstream.sections import SessionKey, VerdictRun, decode_block, encode_block
+from supercluster.broker.jetstream.settling import Outcome, WindowBlock, settle
 from supercluster.broker.ports import Publisher
 from supercluster.broker.protocol.headers import get as header_value
 
@@ -48,38 +41,6 @@ class SessionPhase(Enum):
     CLOSED = auto()
     OPENING = auto()
     OPEN = auto()
-
-
-@dataclass(slots=True)
-class WindowBlock:
-    """Numbers first_number … of one forward. The lists run in parallel, one item per message."""
-
-    first_number: int
-    count: int
-    data: bytes
-    replies: list[bytes]
-    publishers: list[Publisher]
-    size_bytes: int
-    taken_ms: int
-    early: frozenset[int] = frozenset()
-    """Offsets of those that want an answer when the leader has appended them (RP-5)."""
-
-    @property
-    def last_number(self) -> int:
-        return self.first_number + self.count - 1
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What verdicts mean to clients: `acks` are (reply, sequence); the others are for the caller to word."""
-
-    acks: list[tuple[bytes, int]] = field(default_factory=list)
-    duplicates: list[tuple[bytes, int]] = field(default_factory=list)
-    refused: list[tuple[bytes, Publisher, int, int]] = field(default_factory=list)
-    """(reply, publisher, err_code, detail)"""
-    rerouted: list[tuple[Publisher, bytes, bytes, bytes, bytes]] = field(default_factory=list)
-    """(publisher, subject, reply, header, payload), in order"""
-    ask_again: bool = False
 
 
 class Sender(Protocol):
@@ -286,7 +247,12 @@ class Window:
             outcome.ask_again = True
             return outcome
         run = run.tail(self.confirmed + 1)
-        self._settle(run, outcome)
+        if not self._blocks or run.last_number > self._blocks[-1].last_number:
+            raise AssertionError(
+                f"{self.stream}: a verdict on number {run.last_number}, which was never sent"
+            )
+        self._size_bytes -= settle(self._blocks, run, self._early_acked, outcome)
+        self.refused_total += len(outcome.refused)
         self.confirmed = run.last_number
         self._progress_ms = now_ms
         self._retry_ms = RETRY_MS
@@ -296,74 +262,6 @@ class Window:
             for publisher in paused.values():
                 publisher.resume(self.stream)
         return outcome
-
-    def _settle(self, run: VerdictRun, outcome: Outcome) -> None:
-        exceptions = {run.first_number + item.offset: item for item in run.exceptions}
-        number, seq = run.first_number, run.first_seq
-        blocks = self._blocks
-        while number <= run.last_number:
-            if not blocks or blocks[0].first_number > number:
-                raise AssertionError(f"{self.stream}: a verdict on number {number}, which was never sent")
-            block = blocks[0]
-            start = number - block.first_number
-            end = min(block.count, run.last_number - block.first_number + 1)
-            if not exceptions:
-                self._settle_stored(block, start, end, number, seq, outcome)
-                seq += end - start
-            else:
-                seq = self._settle_each(block, start, end, seq, exceptions, outcome)
-            number = block.first_number + end
-            if end == block.count:
-                blocks.popleft()
-                self._size_bytes -= block.size_bytes
-
-    def _settle_stored(
-        self, block: WindowBlock, start: int, end: int, number: int, seq: int, outcome: Outcome
-    ) -> None:
-        if number <= self._early_acked:
-            skipped = min(end - start, self._early_acked - number + 1)
-            late = [
-                (block.replies[at], seq + at - start)
-                for at in range(start, start + skipped)
-                if block.replies[at] and at not in block.early
-            ]
-            outcome.acks += late
-            start, seq = start + skipped, seq + skipped
-        replies = block.replies if (start == 0 and end == block.count) else block.replies[start:end]
-        outcome.acks += [(reply, at) for at, reply in enumerate(replies, seq) if reply]
-
-    def _settle_each(
-        self,
-        block: WindowBlock,
-        start: int,
-        end: int,
-        seq: int,
-        exceptions: dict[int, Exceptional],
-        outcome: Outcome,
-    ) -> int:
-        parts: list[bytes] | None = None
-        for at in range(start, end):
-            number = block.first_number + at
-            item = exceptions.get(number)
-            if not block.publishers:
-                seq += item is None
-                continue  # Given up: nobody waits for it any more.
-            reply, publisher = block.replies[at], block.publishers[at]
-            if item is None:
-                if reply and not (number <= self._early_acked and at in block.early):
-                    outcome.acks.append((reply, seq))
-                seq += 1
-            elif item.verdict == Verdict.DUPLICATE:
-                if reply:
-                    outcome.duplicates.append((reply, item.seq))
-            elif item.verdict == Verdict.REROUTE:
-                parts = parts or decode_block(block.data).parts()
-                subject, header, payload = parts[3 * at : 3 * at + 3]
-                outcome.rerouted.append((publisher, subject, reply, header, payload))
-            elif item.verdict == Verdict.REFUSED:
-                self.refused_total += 1
-                outcome.refused.append((reply, publisher, item.code, item.seq))
-        return seq
 
     def appended(self, run: VerdictRun) -> Outcome:
         """The leader has appended these numbers: answers for those that asked for no more (RP-5)."""

@@ -109,7 +109,7 @@ class ProcessCore(BrokerCore):
             for group in self.groups.values()
             if group.failed
         ]
-        if not self.map_is_fresh:
+        if not self.map.is_fresh:
             found.append(
                 "no majority of the meta group confirms the map of streams: it is used as it is on the disk"
             )

@@ -1,0 +1,190 @@
+"""The consumers of one stream on its leader: who waits, whom to pump, and what goes out.
+
+All of it is volatile (see `consumer`): it begins when a leader serves and ends when it is deposed. A consumer is pumped
+when something happened to it; one whose clients take too little is held back for a while instead of asked in each turn
+(MV-11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from supercluster.broker.jetstream.acks import parse_ack_subject
+from supercluster.broker.jetstream.consumer import ConsumerLeader, Delivery
+from supercluster.broker.jetstream.frames import Request
+from supercluster.broker.jetstream.proposal import Proposal
+from supercluster.broker.jetstream.sections import Section
+from supercluster.broker.jetstream.source import StreamSource
+from supercluster.broker.jetstream.stream import StreamState
+from supercluster.broker.jetstream.stream_host import StreamHost
+from supercluster.broker.jetstream.wire import text
+
+# A client with so many unsent bytes is delivered nothing more to its pull requests, and asked about again after this.
+UNSENT_BYTES_MAX = 4 * 1024 * 1024
+UNSENT_CHECK_MS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class DueConsumers:
+    """What a tick found."""
+
+    any_due: bool
+    inactive: tuple[str, ...]
+    """Ephemeral consumers whose time without a request is over: they are to be deleted."""
+
+
+class ConsumerLeaders:
+    """See the module."""
+
+    def __init__(self, account: str, stream: str, host: StreamHost) -> None:
+        self._account = account
+        self._stream = stream
+        self._host = host
+        self._leaders: dict[str, ConsumerLeader] = {}
+        self._pump: dict[str, None] = {}
+        self._held_back: dict[str, None] = {}
+        self._held_back_until_ms = 0
+
+    def get(self, name: str) -> ConsumerLeader | None:
+        """The named consumer's leader, while this broker leads the stream."""
+        return self._leaders.get(name)
+
+    # ---- beginning and end ----------------------------------------------------------------------------------------
+
+    def open(self, state: StreamState, now_ns: int) -> None:
+        """This replica serves."""
+        self._leaders = {
+            name: ConsumerLeader(self._stream, consumer, now_ns) for name, consumer in state.consumers.items()
+        }
+
+    def close(self, reason: str) -> None:
+        """End every waiting request with a 409."""
+        for leader in self._leaders.values():
+            self._deliver(leader.close(409, reason))
+        self._leaders = {}
+        self._pump.clear()
+        self._held_back.clear()
+
+    def follow(self, state: StreamState, now_ns: int) -> None:
+        """Consumers came, changed or went by the entry that was just applied."""
+        for name, consumer in state.consumers.items():
+            leader = self._leaders.get(name)
+            if leader is None:
+                self._leaders[name] = ConsumerLeader(self._stream, consumer, now_ns)
+            elif leader.state.config != consumer.config:
+                leader.update_config(consumer)
+            self._pump[name] = None
+        for name in [name for name in self._leaders if name not in state.consumers]:
+            self._deliver(self._leaders.pop(name).close(409, "Consumer Deleted"))
+
+    def rewind(self, state: StreamState, uncommitted: Mapping[str, Sequence[bytes]]) -> None:
+        """A proposal was not appended: back to what the log holds."""
+        for name, leader in self._leaders.items():
+            leader.rewind(state.consumers[name], uncommitted.get(name, ()), last_seq=state.last_seq)
+
+    def removed(self, seq: int, subject: bytes) -> None:
+        """The stream lost one message."""
+        for name, leader in self._leaders.items():
+            leader.on_removed(seq, subject)
+            self._pump[name] = None
+
+    # ---- what comes in --------------------------------------------------------------------------------------------
+
+    def acknowledge(self, acks: list[tuple[bytes, bytes, bytes]]) -> None:
+        """Acknowledgements: (subject, reply, payload)."""
+        now_ns = self._host.clock.now_ns()
+        for subject, reply, payload in acks:
+            found = parse_ack_subject(subject)
+            leader = self._leaders.get(found.consumer) if found is not None else None
+            if found is None or leader is None:
+                continue
+            self._deliver(leader.on_ack(found.stream_seq, payload, reply, now_ns, self._has_interest))
+            self._pump[found.consumer] = None
+
+    def pull(self, name: str, request: Request, payload: bytes) -> bool:
+        """A pull request; False when there is no such consumer."""
+        leader = self._leaders.get(name)
+        if leader is None:
+            return False
+        now_ns = self._host.clock.now_ns()
+        self._deliver(leader.on_pull(payload, request.reply, now_ns, self._has_interest))
+        self._pump[name] = None
+        return True
+
+    # ---- what goes out --------------------------------------------------------------------------------------------
+
+    def put_ops(self, proposal: Proposal) -> None:
+        """What changed for consumers in this turn, one batch each."""
+        for name in self._pump:
+            leader = self._leaders.get(name)
+            outbox = leader.take_ops() if leader is not None else None
+            if outbox is None:
+                continue
+            proposal.replies += outbox.replies
+            if outbox.ops:
+                proposal.add(Section.CONSUMER_OPS, [text(name), outbox.ops])
+
+    def pump(self, source: StreamSource, *, all_waiting: bool) -> bool:
+        """Hand out messages to those that something happened to, or to all that wait. False when there are none."""
+        if all_waiting:
+            for name, leader in self._leaders.items():
+                if leader.num_waiting:
+                    self._pump[name] = None
+        if not self._pump:
+            return False
+        now_ns = self._host.clock.now_ns()
+        for name in list(self._pump):
+            waiting = self._leaders.get(name)
+            if waiting is not None and waiting.is_held_back(self._has_room):
+                self._held_back[name] = None
+                self._held_back_until_ms = self._host.clock.monotonic_ms() + UNSENT_CHECK_MS
+            elif waiting is not None:
+                self._deliver(waiting.pump(source, now_ns, self._has_interest))
+        return True
+
+    def pumped(self) -> bool:
+        """The pump's operations were taken. True: some consumers have more, and are to be pumped in the next turn."""
+        self._pump = {
+            name: None
+            for name in self._pump
+            if name in self._leaders and self._leaders[name].has_more and name not in self._held_back
+        }
+        return bool(self._pump)
+
+    def _deliver(self, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            self._host.network.deliver(self._account, delivery.inbox, delivery.items)
+
+    def _has_room(self, inbox: bytes) -> bool:
+        return self._host.network.pending_bytes(self._account, inbox) <= UNSENT_BYTES_MAX
+
+    def _has_interest(self, inbox: bytes) -> bool:
+        return self._host.network.has_interest(self._account, inbox)
+
+    # ---- time -----------------------------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int, now_ns: int) -> DueConsumers:
+        """Whom time has something for."""
+        any_due, inactive = False, []
+        if self._held_back and now_ms >= self._held_back_until_ms:
+            any_due = True
+            self._pump.update(self._held_back)
+            self._held_back.clear()
+        for name, leader in self._leaders.items():
+            deadline_ns = leader.next_deadline_ns()
+            if deadline_ns is not None and deadline_ns <= now_ns:
+                any_due = True
+                self._pump[name] = None
+                if leader.is_inactive(now_ns, self._has_interest):
+                    inactive.append(name)
+        return DueConsumers(any_due, tuple(inactive))
+
+    def deadlines_ms(self, now_ms: int, now_ns: int) -> list[int]:
+        """When `tick` has something to do, per cause."""
+        deadlines = [self._held_back_until_ms] if self._held_back else []
+        for leader in self._leaders.values():
+            at_ns = leader.next_deadline_ns()
+            if at_ns is not None:
+                deadlines.append(now_ms + max(0, -(-(at_ns - now_ns) // 1_000_000)))
+        return deadlines

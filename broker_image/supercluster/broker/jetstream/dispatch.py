@@ -1,0 +1,115 @@
+"""What each frame between brokers does to the core that receives it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from supercluster.broker.jetstream import api_routing, frames
+from supercluster.broker.jetstream.frames import Frame
+from supercluster.broker.jetstream.meta_group import META_GROUP
+from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.jetstream.wire import WireError
+from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.raft.messages import Message, decode
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.core import BrokerCore
+
+
+def dispatch(core: BrokerCore, node: str, frame: int, body: memoryview) -> None:
+    """Do what a frame from `node` asks for.
+
+    Raises:
+        WireError, MessageError, UnicodeDecodeError: it is not what a broker sends.
+    """
+    now_ms = core.clock.monotonic_ms()
+    if frame == Frame.RAFT:
+        for group_id, raw in frames.decode_raft(body):
+            _raft_message(core, group_id, decode(raw), now_ms)
+    elif frame == Frame.FORWARD:
+        group_id, forward, early = frames.decode_forward(body)
+        group = _serving_stream(core, group_id, node)
+        if group is not None:
+            group.intake.offer(forward, early=early)
+    elif frame == Frame.VERDICTS:
+        group_id, key, appended, runs = frames.decode_verdicts(body)
+        core.ingest.verdicts(group_id, key, runs, appended=appended, now_ms=now_ms)
+    elif frame == Frame.AGAIN:
+        core.ingest.again(*frames.decode_numbered(body), now_ms)
+    elif frame == Frame.OPEN:
+        group_id, key = frames.decode_open(body)
+        group = _serving_stream(core, group_id, node)
+        if group is not None:
+            group.intake.open_session(key)
+    elif frame == Frame.OPENED:
+        group_id, key, is_open = frames.decode_numbered(body)
+        core.ingest.opened(group_id, key, bool(is_open), now_ms)
+    elif frame == Frame.REQUEST:
+        request = frames.decode_request(body)
+        api_routing.answer(core, node, request, now_ms)
+        core.touch(request.group)
+    elif frame == Frame.RESPONSE:
+        origin, number, status, payload = frames.decode_response(body)
+        # An answer to the broker that ran here on a volume that is lost: its numbers began where these do.
+        if origin == core.store.incarnation:
+            core.requests.response(number, status, payload, now_ms)
+    elif frame == Frame.ACKS:
+        group_id, acks = frames.decode_acks(body)
+        group = _serving_stream(core, group_id, node)
+        if group is not None:
+            group.consumers.acknowledge(acks)
+    else:
+        _dispatch_rare(core, node, frame, body, now_ms)
+
+
+def _dispatch_rare(core: BrokerCore, node: str, frame: int, body: memoryview, now_ms: int) -> None:
+    if frame == Frame.LEADER:
+        core.leader_news(frames.decode_leadership(body))
+    elif frame == Frame.NOT_LEADER:
+        group_id, _ = frames.decode_texts(body, 2)
+        core.forget_leader(group_id, node)
+    elif frame == Frame.WHO_LEADS:
+        (group_id,) = frames.decode_texts(body, 1)
+        group = core.groups.get(group_id)
+        if group is not None and group.serves:
+            core.tell_leadership(group, node)
+    elif frame == Frame.MAP_APPLIED:
+        core.map.told(node, frames.decode_number(body))
+        core.touch(META_GROUP)
+    elif frame == Frame.JOIN:
+        group_id, member = frames.decode_texts(body, 2)
+        group = core.groups.get(group_id)
+        if group is not None:
+            group.join_requested(member)
+            core.touch(group_id)
+    elif frame == Frame.COPY_LOST:
+        group_id, _ = frames.decode_texts(body, 2)
+        if core.meta is not None and core.meta.serves:
+            core.meta.copy_lost(node, group_id, now_ms)
+            core.touch(META_GROUP)
+    elif frame == Frame.BOOTSTRAP:
+        core.life.bootstrap_received(bytes(body))
+    else:
+        raise WireError(f"type {frame} is unknown")
+
+
+def _raft_message(core: BrokerCore, group_id: str, message: Message, now_ms: int) -> None:
+    group = core.groups.get(group_id)
+    if group is None or message.to != group.member or group.failed is not None:
+        return  # For a member that this volume is not (any more): SF-4.
+    try:
+        group.raft.step(message, now_ms)
+    except DiskError as error:
+        group.fail(error)
+    core.touch(group_id)
+
+
+def _serving_stream(core: BrokerCore, group_id: str, node: str) -> StreamGroup | None:
+    """The stream that this broker leads; where it does not, the sender is told who may."""
+    group = core.groups.get(group_id)
+    if isinstance(group, StreamGroup) and group.serves:
+        core.touch(group_id)
+        return group
+    hint = core.leader_of(group_id)
+    core.post(node, Frame.NOT_LEADER, frames.encode_texts(group_id, hint or ""))
+    return None

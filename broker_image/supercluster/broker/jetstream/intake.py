@@ -1,0 +1,134 @@
+"""A stream leader's door for publishes: what other brokers' windows send waits here for the judge (SF-10, SF-11).
+
+Blocks are judged in the order of their arrival and become sections of the turn's entry. Every sender is answered: with
+its verdicts once they are committed, with the number that the leader waits for, or with what became of its session.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from supercluster.broker.jetstream.frames import Frame, encode_numbered
+from supercluster.broker.jetstream.judge import Answer, Forward, Judge
+from supercluster.broker.jetstream.proposal import Proposal
+from supercluster.broker.jetstream.sections import (
+    Section,
+    SessionKey,
+    VerdictRun,
+    encode_messages,
+    encode_session,
+)
+from supercluster.broker.jetstream.stream import Applied, StreamState
+from supercluster.broker.jetstream.stream_host import StreamHost
+from supercluster.broker.jetstream.wire import WireError
+from supercluster.broker.ports import StreamLog
+
+# Forwards that wait for a turn. A window resends what was dropped here.
+FORWARDS_MAX = 8192
+# Appended and not committed bytes at which the leader takes no more: its followers are too slow, and windows hold.
+UNCOMMITTED_BYTES_MAX = 64 * 1024 * 1024
+
+
+class Intake:
+    """See the module."""
+
+    def __init__(self, group: str, host: StreamHost) -> None:
+        self._group = group
+        self._host = host
+        self._forwards: deque[tuple[Forward, bool]] = deque()
+        self._opens: list[SessionKey] = []
+        self._verdicts: dict[SessionKey, list[VerdictRun]] = {}
+
+    def clear(self) -> None:
+        """This replica ceased to lead: the windows ask the next leader."""
+        self._forwards.clear()
+        self._opens.clear()
+        self._verdicts.clear()
+
+    def offer(self, forward: Forward, *, early: bool) -> None:
+        """A block from a broker's window. Dropped when too much waits: the window repeats it."""
+        if len(self._forwards) < FORWARDS_MAX:
+            self._forwards.append((forward, early))
+
+    def open_session(self, key: SessionKey) -> None:
+        """A broker's process wants to send."""
+        if len(self._opens) < FORWARDS_MAX:
+            self._opens.append(key)
+
+    # ---- proposing ------------------------------------------------------------------------------------------------
+
+    def put_sessions(self, judge: Judge, state: StreamState, proposal: Proposal) -> None:
+        """Openings of sessions."""
+        opens, self._opens = self._opens, []
+        for key in opens:
+            if not judge.may_open(key):
+                self._tell_opened(key, is_open=False)
+            elif state.sessions.current(key) is not None:
+                self._tell_opened(key, is_open=True)
+            elif not judge.is_open(key):
+                judge.opened(key)
+                proposal.add(Section.SESSION_OPEN, [encode_session(key)])
+
+    def put_messages(
+        self, judge: Judge, state: StreamState, proposal: Proposal, log: StreamLog, now_ns: int
+    ) -> bool:
+        """Blocks of messages. True: the entry is full, and there may be more for another one."""
+        while self._forwards:
+            if judge.unapplied_bytes > UNCOMMITTED_BYTES_MAX:
+                break  # What waits stays in line; the windows behind it fill up and publishers slow down (MV-11).
+            forward, early = self._forwards.popleft()
+            room = log.has_room(len(forward.block) + proposal.size, reserved=False)
+            try:
+                taken = judge.take(forward, now_ns, room=room)
+            except WireError as error:
+                self._host.event(self._group, "BadFrame", f"forward of {forward.session.node}: {error}")
+                continue
+            if taken.answer is not Answer.TAKEN:
+                self._answer(forward, taken.answer, taken.next_number, state)
+                continue
+            assert taken.section is not None
+            if proposal.count == 0:
+                proposal.first_seq = taken.section.run.first_seq
+            proposal.add(Section.MESSAGES, encode_messages(taken.section))
+            proposal.count += taken.section.run.stored
+            if early:
+                proposal.early.append((forward.session, taken.section.run))
+            if proposal.is_full:
+                return True
+        return False
+
+    # ---- answering ------------------------------------------------------------------------------------------------
+
+    def _answer(self, forward: Forward, answer: Answer, next_number: int, state: StreamState) -> None:
+        key = forward.session
+        if answer is Answer.KNOWN:
+            session = state.sessions.current(key)
+            known = session.verdicts_from(forward.first_number) if session is not None else []
+            if known:
+                self._host.verdicts(self._group, key, known, appended=False)
+        elif answer is Answer.AGAIN_FROM:
+            self._tell_again(key, next_number)
+        elif answer is Answer.OPEN_FIRST:
+            self._tell_again(key, 0)
+        else:
+            self._tell_opened(key, is_open=False)
+
+    def _tell_opened(self, key: SessionKey, *, is_open: bool) -> None:
+        self._host.post(key.node, Frame.OPENED, encode_numbered(self._group, key, int(is_open)))
+
+    def _tell_again(self, key: SessionKey, number: int) -> None:
+        self._host.post(key.node, Frame.AGAIN, encode_numbered(self._group, key, number))
+
+    def applied(self, done: Applied) -> None:
+        """A committed entry was applied: its verdicts and openings are in force."""
+        for key, run in done.verdicts:
+            self._verdicts.setdefault(key, []).append(run)
+        for key in done.opened:
+            self._tell_opened(key, is_open=True)
+
+    def send_verdicts(self) -> bool:
+        """The turn's verdicts, one frame per sender. False when there are none."""
+        found, self._verdicts = self._verdicts, {}
+        for key, runs in found.items():
+            self._host.verdicts(self._group, key, runs, appended=False)
+        return bool(found)

@@ -1,0 +1,169 @@
+"""How fresh a broker's map of streams is, and what it may do by it (SF-14).
+
+The map is the meta group's state as far as it was applied here. Streams may have been made or changed without a broker
+that was out of contact: it reads the map (read index) before it captures on, takes no clients before its first read,
+and tells the meta leader how far it has applied the map, since changes are answered only after the brokers in contact
+have them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from supercluster.broker.jetstream import api_routing, frames
+from supercluster.broker.jetstream.frames import Frame
+from supercluster.broker.jetstream.meta_group import META_GROUP
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.core import BrokerCore
+
+# Where the meta group has no majority, clients are accepted from the state on disk after this.
+MAP_WAIT_MS = 5000
+# A map read that failed is repeated after this.
+MAP_RETRY_MS = 200
+
+
+class MapReader:
+    """See the module."""
+
+    def __init__(self, core: BrokerCore) -> None:
+        self.index = 0
+        """The meta group's entry up to which the map was applied here."""
+        self.is_fresh = False
+        """Was the map read since the last time that it may have changed without this broker?"""
+        self._core = core
+        self._index_of: dict[str, int] = {}
+        self._read_from: str | None = None
+        self._retry_ms = 0
+        self.deadline_unread_ms = core.clock.monotonic_ms() + MAP_WAIT_MS
+        """Until then nothing is done by a map that was not read."""
+
+    # ---- what was applied where -----------------------------------------------------------------------------------
+
+    def changed(self, groups: list[str]) -> None:
+        """The meta group's state moved on: open and remove groups, take the new capture map, and say so."""
+        core = self._core
+        assert core.meta is not None
+        if groups or self.index == 0:
+            core.life.follow_map(groups)
+            core.ingest.set_map(list(core.meta.state.streams.values()), core.invalidate_captures)
+            present = {found.group for found in core.meta.state.streams.values()}
+            gone = [group for group in groups if group not in present]
+            if gone:
+                core.requests.groups_gone(
+                    gone, lambda request: api_routing.successor(core, request), api_routing.not_there
+                )
+        self.index = core.meta.applied_index
+        leader = core.leader_of(META_GROUP)
+        if leader is not None and leader != core.node:
+            self._tell_index(leader)
+
+    def _tell_index(self, leader: str) -> None:
+        self._core.post(leader, Frame.MAP_APPLIED, frames.encode_number(self.index))
+
+    def told(self, node: str, index: int) -> None:
+        """A broker has applied the map up to there."""
+        self._index_of[node] = max(self._index_of.get(node, 0), index)
+
+    def index_of(self, node: str) -> int:
+        """How far a broker in contact has applied the map, as far as this one knows."""
+        return self.index if node == self._core.node else self._index_of.get(node, 0)
+
+    # ---- contact --------------------------------------------------------------------------------------------------
+
+    def leader_serves(self, node: str) -> None:
+        """A broker leads the meta group."""
+        if node == self._core.node:
+            self.was_read()
+            return
+        if self.index:
+            self._tell_index(node)
+        self._read(node)
+
+    def link_up(self, node: str) -> None:
+        """A broker is linked (again)."""
+        core = self._core
+        if core.meta is not None and self.index and core.leader_of(META_GROUP) == node:
+            self._tell_index(node)
+
+    def link_down(self, node: str) -> None:
+        """Contact with a broker is lost."""
+        self._index_of.pop(node, None)
+        if node == self._read_from:
+            self._is_doubtful()
+
+    def stood_still(self) -> None:
+        """This process did nothing for long enough that the others may have given it up, and have answered changes of
+        the map without it: nothing is captured, nor passed on uncaptured, before the map was read again."""
+        if self._core.meta is not None:
+            self._is_doubtful()
+            self._hold_captures()
+
+    def leadership_lost(self) -> None:
+        """This broker led the meta group: another leader may be elected by brokers that it is out of contact with."""
+        self._core.forget_leader(META_GROUP, self._core.node)
+        self._is_doubtful()
+
+    def _is_doubtful(self) -> None:
+        """Streams may have been made without this broker: the next contact with a meta leader begins with a read."""
+        self.is_fresh = False
+        self._read_from = None
+
+    # ---- reading --------------------------------------------------------------------------------------------------
+
+    def _read(self, leader: str) -> None:
+        """In contact with the meta leader (again): read the map before capturing on."""
+        if self._read_from == leader and self.is_fresh:
+            return
+        self._read_from = leader
+        if not self.is_fresh:
+            self._hold_captures()
+        core = self._core
+        if core.meta is not None:
+            core.meta.raft.read_index(0)
+            core.touch(META_GROUP)
+
+    def _hold_captures(self) -> None:
+        core = self._core
+        if not core.ingest.held:
+            core.ingest.hold()
+            core.invalidate_captures()
+            self.deadline_unread_ms = core.clock.monotonic_ms() + MAP_WAIT_MS
+
+    def was_read(self) -> None:
+        """The map is at least as new as the last contact with the meta leader."""
+        if not self.is_fresh:
+            self.is_fresh = True
+            self._core.life.map_was_read()
+            self._core.ingest.release(self._core.invalidate_captures)
+
+    def read_failed(self) -> None:
+        """Nobody confirmed the read: ask again with the next tick."""
+        self._read_from = None
+        self._retry_ms = self._core.clock.monotonic_ms() + MAP_RETRY_MS
+
+    @property
+    def accepts_clients(self) -> bool:
+        """May clients be let in: the map was read, or its group has no majority and the wait is over."""
+        return self.is_fresh or self._core.clock.monotonic_ms() >= self.deadline_unread_ms
+
+    # ---- time -----------------------------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> None:
+        """Read again what could not be read; after the wait, capture by the map that there is."""
+        leader = self._core.leader_of(META_GROUP)
+        if not self.is_fresh and self._read_from is None and leader is not None and now_ms >= self._retry_ms:
+            self._read(leader)
+        if not self.is_fresh and now_ms >= self.deadline_unread_ms and self._core.ingest.held:
+            self._core.ingest.release(self._core.invalidate_captures)
+
+    def deadline_ms(self) -> int | None:
+        """When `tick` has something to do."""
+        if self.is_fresh:
+            return None
+        due = []
+        if self._read_from is None and self._core.leader_of(META_GROUP) is not None:
+            due.append(self._retry_ms)
+        if self._core.ingest.held:
+            due.append(self.deadline_unread_ms)
+        return min(due, default=None)

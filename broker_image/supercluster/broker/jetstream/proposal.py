@@ -1,0 +1,44 @@
+"""The entry that a stream's leader puts together in a turn, and the commands that wait to become a part of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from supercluster.broker.jetstream.sections import SessionKey, VerdictRun, section
+
+# An entry is closed when its payload has grown past this; the turn goes on with another one.
+ENTRY_BYTES_MAX = 2 * 1024 * 1024
+
+Done = Callable[[int | None], None]
+"""Called with a command's result when its entry is applied; None when this replica ceased to lead before."""
+
+
+@dataclass(slots=True)
+class Command:
+    kind: int
+    body: list[bytes | memoryview]
+    done: Done
+
+
+@dataclass(slots=True)
+class Proposal:
+    """The entry that is being put together."""
+
+    payload: list[bytes | memoryview] = field(default_factory=list)
+    size: int = 0
+    first_seq: int = 0
+    count: int = 0
+    commands: list[Done] = field(default_factory=list)
+    replies: list[bytes] = field(default_factory=list)
+    early: list[tuple[SessionKey, VerdictRun]] = field(default_factory=list)
+
+    @property
+    def is_full(self) -> bool:
+        """Has the entry grown past what one should carry?"""
+        return self.size > ENTRY_BYTES_MAX
+
+    def add(self, kind: int, body: list[bytes | memoryview]) -> None:
+        found = section(kind, body)
+        self.payload += found
+        self.size += sum(map(len, found))

@@ -1,0 +1,206 @@
+"""Which messages a stream has: bounds, counts and subjects of what is in the log and was not removed from the stream.
+
+Messages stay in the log (RP-4); removing one moves the stream's beginning or notes a hole behind it. Everything here is
+part of the replicated state: each replica does the same with the same committed entries (SF-13).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from supercluster.broker.jetstream.config import StreamConfig
+from supercluster.broker.jetstream.deleted import DeletedSeqs
+from supercluster.broker.jetstream.messages import DecodedEntry, Message, MessageReader, logical_bytes
+from supercluster.broker.jetstream.subject_index import SubjectIndex
+from supercluster.broker.ports import StreamLog
+from supercluster.broker.protocol.subjects import matches
+
+
+class StoredMessages(ABC):
+    """The messages of one stream. `log` is read, never written."""
+
+    def __init__(self, config: StreamConfig, log: StreamLog) -> None:
+        self.config = config
+        self.reader = MessageReader(log)
+        self.first_seq = max(config.first_seq, 1)
+        self.last_seq = self.first_seq - 1
+        self.messages = 0
+        self.bytes = 0
+        self.first_time_ns = 0
+        self.last_time_ns = 0
+        self.deleted = DeletedSeqs()
+        self.subjects = SubjectIndex()
+
+    @abstractmethod
+    def _removed(self, message: Message) -> None:
+        """A message is gone that others may still count on."""
+
+    def _add_stored(self, seq: int, count: int, time_ns: int) -> None:
+        """`count` messages are there from `seq` on."""
+        if self.messages == 0:
+            self.first_seq = seq
+            self.first_time_ns = time_ns
+        self.messages += count
+        self.last_seq = seq + count - 1
+        self.last_time_ns = time_ns
+
+    def _enforce_limits(self) -> None:
+        config = self.config
+        if config.max_msgs_per_subject > 0:
+            self._enforce_per_subject(config.max_msgs_per_subject)
+        while config.max_msgs > 0 and self.messages > config.max_msgs:
+            self._remove_first()
+        while config.max_bytes > 0 and self.bytes > config.max_bytes and self.messages > 0:
+            self._remove_first()
+
+    def _enforce_per_subject(self, limit: int) -> None:
+        for subject in self.subjects.over(limit):
+            while self.subjects.count(subject) > limit:
+                oldest = self._first_seq_of(subject)
+                if oldest is None:
+                    raise AssertionError(f"{self.config.name}: subject {subject!r} is counted but not found")
+                self.remove(oldest)
+
+    # ---- removing -------------------------------------------------------------------------------------------------
+
+    def remove(self, seq: int) -> bool:
+        """Remove one message. False when the stream does not have it."""
+        message = self.message(seq)
+        if message is None:
+            return False
+        self._uncount(message)
+        if seq == self.first_seq:
+            self._advance_first()
+        else:
+            self.deleted.add(seq)
+        return True
+
+    def _uncount(self, message: Message) -> None:
+        self.messages -= 1
+        self.bytes -= logical_bytes(message.subject, message.header, message.payload)
+        self.subjects.remove(message.subject, message.seq)
+        if not self.subjects.last_is_exact(message.subject):
+            self.subjects.fix_last(message.subject, self._last_seq_of(message.subject, message.seq - 1))
+        self._removed(message)
+
+    def _remove_first(self) -> None:
+        if not self.remove(self.first_seq):
+            self._advance_first()
+
+    def _advance_first(self) -> None:
+        self.first_seq += 1
+        while self.first_seq in self.deleted:
+            self.deleted.discard(self.first_seq)
+            self.first_seq += 1
+        if self.messages == 0:
+            self.first_seq = max(self.first_seq, self.last_seq + 1)
+            self.deleted.clear()
+            self.first_time_ns = 0
+        else:
+            decoded = self.reader.entry_of(self.first_seq)
+            self.first_time_ns = decoded.time_ns if decoded is not None else self.first_time_ns
+
+    def _remove_up_to(self, last: int) -> int:
+        """Remove every message up to `last`. Returns how many there were."""
+        before = self.messages
+        if last >= self.last_seq:
+            self._remove_all()
+            return before
+        while self.messages and self.first_seq <= last:
+            self._remove_first()
+        return before - self.messages
+
+    def _remove_all(self) -> None:
+        self.messages = 0
+        self.bytes = 0
+        self.first_seq = self.last_seq + 1
+        self.first_time_ns = 0
+        self.deleted.clear()
+        self.subjects = SubjectIndex()
+
+    def _purge(self, request: dict[str, Any]) -> int:
+        """`filter`, `seq` (up to, exclusive) and `keep` as NATS has them. Returns the number of messages removed."""
+        subject, seq, keep = (
+            request.get("filter") or "",
+            int(request.get("seq") or 0),
+            int(request.get("keep") or 0),
+        )
+        if subject and subject != ">":
+            return self._remove_matching(subject, seq - 1 if seq else self.last_seq, keep)
+        before = self.messages
+        if keep:
+            while self.messages > keep:
+                self._remove_first()
+            return before - self.messages
+        if seq and seq <= self.last_seq:
+            return self._remove_up_to(seq - 1)
+        self._remove_all()
+        return before
+
+    def _remove_matching(self, pattern: str, last: int, keep: int) -> int:
+        """Remove messages whose subject matches, up to sequence `last`, but leave the newest `keep` of them."""
+        raw = pattern.encode()
+        return self._remove_where(
+            lambda subject: matches(subject, raw), self.subjects.total(pattern) - keep, last
+        )
+
+    def _remove_where(self, fits: Callable[[bytes], bool], wanted: int, last: int) -> int:
+        """Remove the oldest `wanted` messages whose subject fits, up to sequence `last`."""
+        removed = 0
+        seq = self.first_seq
+        while removed < wanted and seq <= min(last, self.last_seq):
+            decoded = self.reader.entry_of(seq)
+            if decoded is None:
+                seq += 1
+                continue
+            for message in _messages_of(decoded, seq):
+                if message.seq > last or removed >= wanted:
+                    break
+                if self.has(message.seq) and fits(message.subject):
+                    removed += self.remove(message.seq)
+            seq = decoded.first_seq + decoded.count
+        return removed
+
+    # ---- reading --------------------------------------------------------------------------------------------------
+
+    def has(self, seq: int) -> bool:
+        """Is there a message at `seq`?"""
+        return self.first_seq <= seq <= self.last_seq and seq not in self.deleted
+
+    def message(self, seq: int) -> Message | None:
+        """The message at `seq`, None when it was removed or never stored."""
+        return self.reader.get(seq) if self.has(seq) else None
+
+    def _first_seq_of(self, subject: bytes) -> int | None:
+        """The oldest message of a subject, found from a sequence that is never behind it."""
+        seq = max(self.subjects.first_seq_hint(subject), self.first_seq)
+        while seq <= self.last_seq:
+            decoded = self.reader.entry_of(seq)
+            if decoded is None:
+                seq += 1
+                continue
+            for message in _messages_of(decoded, seq):
+                if message.subject == subject and self.has(message.seq):
+                    return message.seq
+            seq = decoded.first_seq + decoded.count
+        return None
+
+    def _last_seq_of(self, subject: bytes, seq: int) -> int:
+        """The newest message of a subject at or below `seq`, which the index says is there."""
+        while seq >= self.first_seq:
+            decoded = self.reader.entry_of(seq)
+            if decoded is None:
+                seq -= 1
+                continue
+            for at in range(seq, decoded.first_seq - 1, -1):
+                if self.has(at) and decoded.message(at).subject == subject:
+                    return at
+            seq = decoded.first_seq - 1
+        raise AssertionError(f"{self.config.name}: subject {subject!r} is counted but not found")
+
+
+def _messages_of(decoded: DecodedEntry, from_seq: int) -> list[Message]:
+    start = max(from_seq, decoded.first_seq)
+    return [decoded.message(seq) for seq in range(start, decoded.first_seq + decoded.count)]

@@ -1,0 +1,24 @@
+"""What a stream's replica and its parts need from the broker that holds them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from supercluster.broker.jetstream.group import GroupHost
+from supercluster.broker.jetstream.sections import SessionKey, VerdictRun
+from supercluster.broker.ports import Network
+
+
+class StreamHost(GroupHost, Protocol):
+    """Besides what every group needs."""
+
+    @property
+    def network(self) -> Network: ...
+
+    def new_token(self) -> str: ...
+
+    def brokers_in_contact(self) -> dict[str, tuple[str, str]]: ...
+
+    def post(self, node: str, frame: int, body: list[bytes | memoryview]) -> bool: ...
+
+    def verdicts(self, group: str, key: SessionKey, runs: list[VerdictRun], *, appended: bool) -> None: ...

@@ -159,7 +159,7 @@ def test_naming_a_stream_as_its_resource_is_no_change_of_name() -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"ports": {"client": 6222}}, "three different numbers"),
+        ({"ports": {"client": 6222}}, "four different numbers"),
         ({"raft": {"heartbeat": "300ms"}}, "three times raft.heartbeat"),
         ({"raft": {"heartbeat": "1ms"}}, "at least 10ms"),
         ({"fsyncInterval": "2h"}, "between 10ms and 60s"),

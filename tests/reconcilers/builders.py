@@ -10,8 +10,8 @@ from typing import Any
 from supercluster.api import Cluster, Stream, SuperCluster
 from supercluster.api.stream import ReplicaStatus
 from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners.broker_config import choose_meta_voters
 from supercluster.reconcilers.planners.cluster import ClusterObserved
+from supercluster.reconcilers.planners.founding import choose_meta_voters
 from supercluster.reconcilers.planners.manifests import OperatorDefaults
 from supercluster.reconcilers.planners.plan import FINALIZER, Plan
 from supercluster.reconcilers.planners.rollout import PodView
@@ -22,6 +22,7 @@ from supercluster.reconcilers.planners.super_cluster import CredentialsView
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 DEFAULTS = OperatorDefaults(broker_image="supercluster/broker:test")
 NAMESPACE = "demo-ns"
+EAST = {"cluster": "east", "uid": "uid-east", "brokers": ["east-0", "east-1", "east-2"]}
 
 
 def metadata(name: str, *, finalizer: bool = True, age: int = 0, **extra: Any) -> dict[str, Any]:
@@ -37,8 +38,15 @@ def metadata(name: str, *, finalizer: bool = True, age: int = 0, **extra: Any) -
     }
 
 
-def super_cluster(name: str = "demo", /, meta: Mapping[str, Any] | None = None, **spec: Any) -> SuperCluster:
-    return SuperCluster.model_validate({"metadata": metadata(name, **(meta or {})), "spec": spec})
+def super_cluster(
+    name: str = "demo",
+    /,
+    meta: Mapping[str, Any] | None = None,
+    status: Mapping[str, Any] | None = None,
+    **spec: Any,
+) -> SuperCluster:
+    body = {"metadata": metadata(name, **(meta or {})), "spec": spec, "status": status or {"founder": EAST}}
+    return SuperCluster.model_validate(body)
 
 
 def cluster(
@@ -74,7 +82,9 @@ def stream(
 
 
 def credentials(user: str = "app") -> CredentialsView:
-    return CredentialsView({user: "one", "operator": "two"}, frozenset({"operator"}), has_route=True)
+    return CredentialsView(
+        {user: "one", "operator": "two"}, frozenset({"operator"}), has_route=True, has_gateway=True
+    )
 
 
 def pods(cluster_name: str = "east", count: int = 3, **changes: Any) -> tuple[PodView, ...]:

@@ -147,13 +147,14 @@ class FakeBrokers:
         if name not in self.streams:
             return None
         config = self.streams[name]
-        others = [f"east-{n}" for n in range(1, config["num_replicas"])]
+        home = config.get("placement", {}).get("cluster", "east")
+        others = [f"{home}-{n}" for n in range(1, config["num_replicas"])]
         return {
             "config": copy.deepcopy(config),
             "state": {"messages": 4, "bytes": 40, "first_seq": 1, "last_seq": 4, "consumer_count": 0},
             "cluster": {
-                "name": "east",
-                "leader": "east-0",
+                "name": home,
+                "leader": f"{home}-0",
                 "replicas": [{"name": other, "current": True, "lag": 0} for other in others],
             },
         }

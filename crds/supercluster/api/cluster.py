@@ -65,13 +65,15 @@ class Ports(ApiModel):
     """Ports of a broker."""
 
     client: Port = Field(default=4222, description="NATS clients.")
-    cluster: Port = Field(default=6222, description="Other brokers.")
+    cluster: Port = Field(default=6222, description="Other brokers of the cluster.")
+    gateway: Port = Field(default=7222, description="Brokers of the super-cluster's other clusters.")
     monitor: Port = Field(default=8222, description="Health, metrics, administration.")
 
     cel_rules: ClassVar[tuple[CelRule, ...]] = (
         CelRule(
-            rule="self.client != self.cluster && self.client != self.monitor && self.cluster != self.monitor",
-            message="ports.client, ports.cluster and ports.monitor must be three different numbers",
+            rule="[self.client, self.cluster, self.gateway, self.monitor].all(port, "
+            "[self.client, self.cluster, self.gateway, self.monitor].exists_one(other, other == port))",
+            message="ports.client, ports.cluster, ports.gateway and ports.monitor must be four different numbers",
         ),
     )
 
@@ -237,7 +239,8 @@ class ClusterStatus(ApiModel):
     replicas: int = Field(default=0, description="Brokers that the StatefulSet was told to run.")
     ready_replicas: int = Field(default=0, description="Brokers that are ready.")
     meta_voters: tuple[str, ...] = Field(
-        default=(), description="Brokers that started the map of streams; chosen once."
+        default=(),
+        description="Brokers that start the super-cluster's map of streams, as this cluster's brokers are told; chosen once.",
     )
     url: str | None = Field(default=None, description="Address for clients inside Kubernetes.")
     brokers: tuple[BrokerStatus, ...] = Field(
@@ -259,5 +262,9 @@ class Cluster(ApiModel):
         CelRule(
             rule="size(self.metadata.name) <= 40 && !self.metadata.name.contains('.')",
             message="metadata.name must be a DNS label of at most 40 characters: names of pods and Services are made from it",
+        ),
+        CelRule(
+            rule="!self.metadata.name.endsWith('-brokers')",
+            message="metadata.name must not end in -brokers: a Cluster without that ending has a Service of this name",
         ),
     )

@@ -51,10 +51,11 @@ class Reason(StrEnum):
     PLACEMENT_UNMATCHED = "PlacementUnmatched"
     TOO_MANY_REPLICAS = "TooManyReplicas"
     LIMITS_CONTRADICT = "LimitsContradict"
+    NO_SUITABLE_BROKERS = "NoSuitableBrokers"
     NAME_CLAIMED = "NameClaimed"
     NOT_ADOPTED = "NotAdopted"
     REFUSED_BY_BROKERS = "RefusedByBrokers"
-    ONE_CLUSTER_ONLY = "OneClusterOnly"
+    FOUNDER_MISSING = "FounderMissing"
     INVALID_OBJECT = "InvalidObject"
 
     EVEN_REPLICAS = "EvenReplicas"
@@ -134,6 +135,9 @@ REASONS: dict[Reason, Entry] = {
     ),
     Reason.TOO_MANY_REPLICAS: Entry("Accepted", "The cluster has fewer brokers than spec.replicas asks for."),
     Reason.LIMITS_CONTRADICT: Entry("Accepted", "Two limits can't both hold; the message names them."),
+    Reason.NO_SUITABLE_BROKERS: Entry(
+        "Accepted", "Too few brokers can take a replica now; status.rejected names each with its reason."
+    ),
     Reason.NAME_CLAIMED: Entry("Accepted", "An older Stream resource declares the same stream."),
     Reason.NOT_ADOPTED: Entry(
         "Accepted",
@@ -142,9 +146,9 @@ REASONS: dict[Reason, Entry] = {
     Reason.REFUSED_BY_BROKERS: Entry(
         "Accepted", "The brokers refused the configuration; the message has their words."
     ),
-    Reason.ONE_CLUSTER_ONLY: Entry(
+    Reason.FOUNDER_MISSING: Entry(
         "Accepted",
-        "The super-cluster has an older Cluster; joining clusters through gateways is not there yet.",
+        "The Cluster that began the super-cluster is gone, its volumes are kept, and there is no other to join.",
     ),
     Reason.INVALID_OBJECT: Entry(
         "Accepted", "The stored object does not fit the schema that the operator knows."

@@ -58,7 +58,7 @@ class Placement(ApiModel):
 
     cluster: LabelName | None = Field(
         default=None,
-        description="Name of the Cluster; unset is the one of the super-cluster that has the tags.",
+        description="Name of the Cluster; unset is one of the super-cluster that has the tags. Changing it moves the stream.",
     )
     tags: tuple[Tag, ...] = Field(
         default=(),
@@ -175,6 +175,13 @@ class ReplicaStatus(ApiModel):
     lag: int = Field(default=0, description="Log entries that it lacks.")
 
 
+class NodeFinding(ApiModel):
+    """What was found of one broker when a place was looked for."""
+
+    name: str = Field(description="The broker.")
+    reason: str = Field(default="", description="Why it was chosen, or why it was no use.")
+
+
 class StreamStatus(ApiModel):
     """What was observed of a stream."""
 
@@ -195,6 +202,11 @@ class StreamStatus(ApiModel):
     first_sequence: int = Field(default=0, description="Sequence of the oldest message held.")
     last_sequence: int = Field(default=0, description="Sequence of the newest message.")
     consumers: int = Field(default=0, description="Consumers of the stream.")
+    rejected: tuple[NodeFinding, ...] = Field(
+        default=(),
+        description="Of a stream that can't be placed: every broker of the super-cluster, and why it is no use.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
     conditions: Conditions = ()
 
 

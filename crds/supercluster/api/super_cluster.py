@@ -53,6 +53,14 @@ class MemberStatus(ApiModel):
     ready: int = Field(default=0, description="Brokers that are ready.")
 
 
+class FounderStatus(ApiModel):
+    """The cluster whose brokers start the map of streams; every later one joins it and never starts one of its own."""
+
+    cluster: str = Field(description="Name of the Cluster.")
+    uid: str = Field(default="", description="Its uid: another Cluster of that name is not the founder.")
+    brokers: tuple[str, ...] = Field(default=(), description="The brokers that start the map of streams.")
+
+
 class SuperClusterStatus(ApiModel):
     """What was observed of a super-cluster."""
 
@@ -64,6 +72,11 @@ class SuperClusterStatus(ApiModel):
         default=(),
         description="Its clusters.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
+    founder: FounderStatus | None = Field(
+        default=None,
+        description="Who starts the map of streams. Recorded once, before any broker is made; it changes only when nothing "
+        "is left of what it began.",
     )
     streams: int = Field(default=0, description="Streams that are declared in it.")
     client_secret: str | None = Field(

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import nats
@@ -30,18 +31,29 @@ WRITE_TIMEOUT_S = 5.0
 RECONNECT_WAIT_S = 0.1
 STREAM_NOT_FOUND = 10059
 PAGES_MAX = 1_000
+# Calls in a row without an answer, of whatever stream, until another broker is asked: this one may be cut off.
+MISSES_MAX = 3
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A connection, for whom, and how many calls in a row it has not answered."""
+
+    target: BrokerTarget
+    client: Client
+    misses: int = 0
 
 
 class NatsBrokers:
     """Connections to brokers, made when they are needed and kept."""
 
     def __init__(self) -> None:
-        self._clients: dict[tuple[str, str], tuple[BrokerTarget, Client]] = {}
+        self._clients: dict[tuple[str, str], _Kept] = {}
         self._locks: dict[tuple[str, str], asyncio.Lock] = {}
 
     async def close(self) -> None:
-        for _, client in self._clients.values():
-            await _close(client)
+        for kept in self._clients.values():
+            await _close(kept.client)
         self._clients.clear()
 
     async def stream_info(self, target: BrokerTarget, name: str) -> Json | None:
@@ -82,30 +94,31 @@ class NatsBrokers:
         body: Mapping[str, Any] | None = None,
         timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> Json:
-        client = await self._client(target)
+        kept = await self._client(target)
         payload = json.dumps(body).encode() if body is not None else b""
         try:
-            message = await client.request(f"$JS.API.{call}", payload, timeout=timeout_s)
+            message = await kept.client.request(f"$JS.API.{call}", payload, timeout=timeout_s)
         except (NatsError, TimeoutError, OSError) as error:
+            kept.misses += 1
             words = str(error) or type(error).__name__
             raise BrokersUnreachableError(f"{call}: {words}") from error
+        kept.misses = 0
         return read_answer(call, message.data)
 
-    async def _client(self, target: BrokerTarget) -> Client:
+    async def _client(self, target: BrokerTarget) -> _Kept:
         key = (target.namespace, target.super_cluster)
         async with self._locks.setdefault(key, asyncio.Lock()):
             kept = self._clients.get(key)
             if kept is not None:
-                known, client = kept
+                known = kept.target
                 same_user = (known.user, known.password) == (target.user, target.password)
                 reachable = set(known.servers) & set(target.servers)
-                if same_user and reachable and client.is_connected:
-                    return client
+                if same_user and reachable and kept.client.is_connected and kept.misses < MISSES_MAX:
+                    return kept
                 del self._clients[key]
-                await _close(client)
-            client = await _connect(target)
-            self._clients[key] = (target, client)
-            return client
+                await _close(kept.client)
+            kept = self._clients[key] = _Kept(target, await _connect(target))
+            return kept
 
 
 async def _connect(target: BrokerTarget) -> Client:

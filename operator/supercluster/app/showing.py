@@ -60,7 +60,8 @@ def row(kind: str, body: Mapping[str, Any]) -> Row:
     elif kind == "Cluster":
         what = f"{status.get('readyReplicas', 0)}/{spec.get('replicas')} brokers, {status.get('url') or '-'}"
     else:
-        what = f"{len(status.get('members') or ())} clusters, {status.get('streams', 0)} streams"
+        what = f"{_counted(len(status.get('members') or ()), 'cluster')}, "
+        what += _counted(int(status.get("streams", 0)), "stream")
     return Row(
         kind,
         str(metadata.get("namespace", "")),
@@ -69,6 +70,10 @@ def row(kind: str, body: Mapping[str, Any]) -> Row:
         what,
         _note(body),
     )
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def _note(body: Mapping[str, Any]) -> str:

@@ -59,6 +59,8 @@ class BrokerTarget:
     servers: tuple[str, ...]
     user: str
     password: str = field(repr=False)
+    monitors: tuple[str, ...] = ()
+    """URLs of the brokers' monitoring ports, for calls that JetStream does not have."""
 
 
 class Kube(Protocol):

@@ -14,7 +14,7 @@ from tests.reconcilers.fakes import FakeBrokers, FakeKube, VirtualClock
 
 from supercluster.reconcilers.execute.executor import Executor
 from supercluster.reconcilers.handlers.rounds import Rounds
-from supercluster.reconcilers.observe.cache import ObjectCache
+from supercluster.reconcilers.observe.cache import MODELS, ObjectCache
 from supercluster.reconcilers.planners.stream_config import META_RESOURCE
 from supercluster.reconcilers.ports import (
     BrokersRefusedError,
@@ -82,17 +82,21 @@ class World:
         """Rounds of everything, pods started by hand, until nothing is written any more."""
         for _ in range(10):
             calls = len(self.kube.calls)
-            for key in (SC, CLUSTER, STREAM):
-                await self.round(key)
+            for kind, _, name in list(self.kube.objects):
+                if kind in MODELS:
+                    await self.round(Key(kind, NS, name))
             self.start_pods()
             if not [call for call in self.kube.calls[calls:] if not call.startswith("get")]:
                 return
         raise AssertionError(f"does not converge: {self.kube.calls[-20:]}")
 
     def start_pods(self) -> None:
-        stateful_set = self.kube.objects.get(("StatefulSet", NS, "east"))
-        if stateful_set is None:
-            return
+        for cluster in ("east", "west"):
+            stateful_set = self.kube.objects.get(("StatefulSet", NS, cluster))
+            if stateful_set is not None:
+                self._start_pods_of(cluster, stateful_set)
+
+    def _start_pods_of(self, cluster: str, stateful_set: Mapping[str, Any]) -> None:
         self.kube.put({**stateful_set, "status": {"updateRevision": "r1", "observedGeneration": 1}})
         for number in range(stateful_set["spec"]["replicas"]):
             self.kube.put(
@@ -100,7 +104,7 @@ class World:
                     "apiVersion": "v1",
                     "kind": "Pod",
                     "metadata": {
-                        "name": f"east-{number}",
+                        "name": f"{cluster}-{number}",
                         "namespace": NS,
                         "labels": {
                             **stateful_set["spec"]["template"]["metadata"]["labels"],
@@ -145,7 +149,10 @@ async def test_from_manifests_to_ready(world: World) -> None:
         ("operator", "operator", "$G"),
     ]
     route = json.loads(world.secret("demo-credentials")["cluster.json"])
-    assert route["accept"] == [route["send"]]
+    gateway = json.loads(world.secret("demo-credentials")["gateway.json"])
+    for link in (route, gateway):
+        assert link["accept"] == [link["send"]]
+    assert route["send"] != gateway["send"]
     client = world.secret("demo-client")
     assert client["password"] == users[0]["password"]
     assert client["url"] == "nats://east.demo-ns.svc:4222"
@@ -160,6 +167,39 @@ async def test_a_converged_world_is_only_read(world: World) -> None:
         await world.round(key)
     assert [call for call in world.kube.calls if not call.startswith("get")] == writes
     assert world.brokers.calls[asked:] == ["info"]
+
+
+@pytest.mark.covers("CL-6", "OP-1")
+async def test_a_second_cluster_joins_and_streams_are_placed_in_either(world: World) -> None:
+    await world.converge()
+    world.declare("Cluster", "west", superCluster="demo")
+    world.declare("Stream", "trains", superCluster="demo", subjects=["t"], placement={"cluster": "west"})
+    await world.converge()
+    told = {
+        name: json.loads(world.kube.objects[("ConfigMap", NS, f"{name}-config")]["data"]["broker.json"])
+        for name in ("east", "west")
+    }
+    assert told["east"]["metaVoters"] == told["west"]["metaVoters"] == ["east-0", "east-1", "east-2"]
+    assert list(told["east"]["gateways"]) == ["west"]
+    assert list(told["west"]["gateways"]) == ["east"]
+    assert world.brokers.streams["trains"]["placement"] == {"cluster": "west"}
+    assert {member["name"] for member in world.status(SC)["members"]} == {"east", "west"}
+    assert condition(world.status(SC), "Ready")["status"] == "True"
+    assert not [call for call in world.kube.calls if call.startswith("delete Pod")]
+
+
+@pytest.mark.covers("OP-4")
+async def test_a_status_that_was_lost_is_found_again_from_what_runs(world: World) -> None:
+    await world.converge()
+    world.change("SuperCluster", "demo", lambda body: body.pop("status"))
+    world.change("Cluster", "east", lambda body: body.pop("status"))
+    world.declare("Cluster", "alpha", superCluster="demo")
+    world.change(
+        "Cluster", "alpha", lambda body: body["metadata"].update(creationTimestamp="2025-01-01T00:00:00Z")
+    )
+    await world.converge()
+    assert world.status(SC)["founder"]["brokers"] == ["east-0", "east-1", "east-2"]
+    assert world.status(Key("Cluster", NS, "alpha"))["metaVoters"] == ["east-0", "east-1", "east-2"]
 
 
 @pytest.mark.covers("OP-2")
@@ -383,6 +423,11 @@ async def test_an_object_that_does_not_fit_the_schema_says_so(world: World) -> N
 async def test_a_password_that_is_there_is_never_made_anew(world: World) -> None:
     await world.converge()
     before = json.loads(world.secret("demo-credentials")["users.json"])["users"]
+    route = world.secret("demo-credentials")["cluster.json"]
+    world.change("Secret", "demo-credentials", lambda body: body["data"].pop("gateway.json"))
+    await world.converge()
+    assert "gateway.json" in world.secret("demo-credentials")
+    assert world.secret("demo-credentials")["cluster.json"] == route
     world.change("Secret", "demo-credentials", lambda body: body["data"].pop("cluster.json"))
     await world.converge()
     assert json.loads(world.secret("demo-credentials")["users.json"])["users"] == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +25,6 @@ from tests.reconcilers.builders import (
 from supercluster.api import Cluster, SuperCluster
 from supercluster.api.conditions import EventReason
 from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners.broker_config import choose_meta_voters
 from supercluster.reconcilers.planners.cluster import ClaimView, ClusterObserved, plan_cluster
 from supercluster.reconcilers.planners.plan import (
     FINALIZER,
@@ -165,23 +165,11 @@ def test_the_stateful_set_waits_for_the_credentials() -> None:
     assert "ConfigMap/east-config" in waiting
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"super_cluster": None}, "SuperClusterNotFound"),
-        ({"siblings": (cluster("older", meta={"age": 9}),)}, "OneClusterOnly"),
-    ],
-)
-def test_a_cluster_that_can_not_be_is_not_started(changes: dict[str, Any], reason: str) -> None:
-    planned = plan(cluster(), cluster_observed(cluster(), **changes))
+def test_a_cluster_without_its_super_cluster_is_not_started() -> None:
+    planned = plan(cluster(), cluster_observed(cluster(), super_cluster=None))
     assert planned.steps == ()
-    assert condition(planned.status_patch, "Accepted")["reason"] == reason
+    assert condition(planned.status_patch, "Accepted")["reason"] == "SuperClusterNotFound"
     assert planned.notes[0].warning
-
-
-@pytest.mark.parametrize(("count", "voters"), [(1, 1), (2, 1), (3, 3), (4, 3), (5, 5), (9, 5)])
-def test_the_meta_group_starts_with_an_odd_bounded_number(count: int, voters: int) -> None:
-    assert len(choose_meta_voters("east", count)) == voters
 
 
 def test_the_voters_are_chosen_once_and_brokers_are_never_taken_away() -> None:
@@ -209,15 +197,6 @@ def test_the_voters_are_recorded_before_anything_is_made() -> None:
     assert (first.status_patch or {})["metaVoters"] == ["east-0", "east-1", "east-2"]
     recorded = with_status(fresh, first)
     assert plan(recorded, cluster_observed(recorded, pods=())).steps != ()
-
-
-def test_a_cluster_that_has_begun_stays_the_one_whoever_looks_older() -> None:
-    begun, rival = cluster("zeta"), cluster("alpha", status={"metaVoters": []})
-    assert begun.metadata.creation_timestamp == rival.metadata.creation_timestamp
-    siblings = (rival, begun)
-    refused = plan(rival, cluster_observed(rival, siblings=siblings, pods=()))
-    assert condition(refused.status_patch, "Accepted")["reason"] == "OneClusterOnly"
-    assert plan(begun, cluster_observed(begun, siblings=siblings, pods=())).steps != ()
 
 
 GROUPS = (
@@ -266,6 +245,30 @@ def test_a_restart_waits_while_it_could_cost_a_majority(there: Any, groups: Any,
     assert planned.steps == ()
     assert why in condition(planned.status_patch, "Synced")["message"]
     assert planned.recheck_after_ms == 1_000
+
+
+@pytest.mark.covers("OP-3")
+def test_clusters_of_one_super_cluster_are_restarted_one_after_the_other() -> None:
+    resource, observed = running(cluster())
+    stateful_set: Any = observed.objects[("StatefulSet", "east")]
+    stateful_set["status"]["updateRevision"] = "r2"
+    found: dict[str, Any] = {"objects": observed.objects, "groups": GROUPS, "rolling": ("central",)}
+    waiting = plan(resource, cluster_observed(resource, **found))
+    assert waiting.steps == ()
+    assert "Cluster central restarts" in condition(waiting.status_patch, "Synced")["message"]
+    assert waiting.recheck_after_ms == 1_000
+    stuck = pods(ready=False, running=False)
+    assert plan(resource, cluster_observed(resource, **found, pods=stuck)).steps != ()
+
+
+@pytest.mark.covers("OP-3")
+def test_another_cluster_that_comes_restarts_nobody() -> None:
+    resource, observed = running(cluster())
+    siblings = (resource, cluster("west"))
+    (step,) = plan(resource, cluster_observed(resource, objects=observed.objects, siblings=siblings)).steps
+    assert isinstance(step, Apply)
+    assert step.manifest["kind"] == "ConfigMap"
+    assert "west-0.west-brokers" in step.manifest["data"]["broker.json"]
 
 
 def test_a_broker_that_can_not_run_is_restarted_at_once() -> None:
@@ -319,9 +322,9 @@ def look(resource: SuperCluster, **changes: Any) -> Plan:
 def test_credentials_are_made_once_and_repaired_when_a_user_is_missing() -> None:
     (step,) = look(super_cluster(), credentials=None).steps
     assert isinstance(step, MakeCredentials)
-    assert step.missing == ("application", "operator", "route")
+    assert step.missing == ("application", "operator", "route", "gateway")
     assert step.manifest["metadata"]["name"] == naming.credentials_secret("demo")
-    half = CredentialsView({"app": "one"}, frozenset(), has_route=True)
+    half = CredentialsView({"app": "one"}, frozenset(), has_route=True, has_gateway=True)
     (repair,) = look(super_cluster(), credentials=half).steps
     assert isinstance(repair, MakeCredentials)
     assert repair.missing == ("operator",)
@@ -329,11 +332,35 @@ def test_credentials_are_made_once_and_repaired_when_a_user_is_missing() -> None
     assert repair.note.reason == EventReason.DRIFT_REPAIRED
 
 
+@pytest.mark.covers("CL-3")
+def test_the_credentials_of_gateways_are_added_to_a_secret_of_an_older_operator() -> None:
+    older = CredentialsView({"app": "one", "operator": "two"}, frozenset({"operator"}), has_route=True)
+    (step,) = look(super_cluster(), credentials=older).steps
+    assert isinstance(step, MakeCredentials)
+    assert step.missing == ("gateway",)
+
+
+def test_a_super_cluster_is_ready_when_all_its_clusters_are() -> None:
+    ready: Any = {"readyReplicas": 3, "conditions": [{"type": "Ready", "status": "True", "reason": "x"}]}
+    east, west = cluster(status=ready), cluster("west", status={"readyReplicas": 1})
+    half = look(super_cluster(), clusters=(east, west))
+    told = condition(half.status_patch, "Ready")
+    assert (told["status"], told["reason"]) == ("False", "MembersStarting")
+    assert told["message"] == "Cluster west has 1 of 3 brokers ready"
+    whole = look(super_cluster(), clusters=(east, cluster("west", status=ready)))
+    assert condition(whole.status_patch, "Ready")["message"] == "Clusters east, west are ready"
+    (step,) = whole.steps
+    assert isinstance(step, Apply)
+    urls = b64decode(step.manifest["data"]["urls"])
+    assert urls == b"nats://east.demo-ns.svc:4222,nats://west.demo-ns.svc:4222"
+    assert b64decode(step.manifest["data"]["url"]) == b"nats://east.demo-ns.svc:4222"
+
+
 def test_applications_get_a_secret_with_user_password_and_url() -> None:
     (step,) = look(super_cluster()).steps
     assert isinstance(step, Apply)
     assert step.manifest["metadata"]["name"] == "demo-client"
-    assert sorted(step.manifest["data"]) == ["password", "url", "user"]
+    assert sorted(step.manifest["data"]) == ["password", "url", "urls", "user"]
 
 
 def test_passwords_are_in_no_text_that_could_be_logged() -> None:

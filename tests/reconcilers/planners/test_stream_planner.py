@@ -264,10 +264,72 @@ def test_another_number_of_replicas_is_deferred_and_other_changes_are_carried_ou
     assert step.config["num_replicas"] == there
 
 
+TWO = (
+    cluster("east", meta={"age": 9}, status={"replicas": 3}),
+    cluster("west", status={"replicas": 3, "brokers": [{"name": "west-0", "ready": True}]}, tags=["ssd"]),
+)
+
+
+@pytest.mark.covers("MV-1", "CL-6")
+@pytest.mark.parametrize(
+    ("placement", "expected"),
+    [({}, "east"), ({"cluster": "west"}, "west"), ({"tags": ["ssd"]}, "west"), ({"cluster": "east"}, "east")],
+)
+def test_a_stream_is_created_in_the_cluster_that_its_placement_asks_for(
+    placement: dict[str, Any], expected: str
+) -> None:
+    planned = plan(stream(placement=placement), stream_observed(clusters=TWO))
+    (step,) = planned.steps
+    assert isinstance(step, CreateStream)
+    assert step.config["placement"] == {"cluster": expected}
+    assert (planned.status_patch or {})["cluster"] == expected
+
+
+def test_a_stream_without_a_wish_goes_where_there_are_brokers_enough() -> None:
+    small = cluster("east", meta={"age": 9}, replicas=1)
+    (step,) = plan(stream(), stream_observed(clusters=(small, TWO[1]))).steps
+    assert isinstance(step, CreateStream)
+    assert step.config["placement"] == {"cluster": "west"}
+
+
+@pytest.mark.covers("MV-2")
+@pytest.mark.parametrize(
+    ("placement", "count", "expected"),
+    [
+        ({"cluster": "south"}, 3, {"east-0": "is in Cluster east", "west-0": "is in Cluster west"}),
+        ({"cluster": "east", "tags": ["ssd"]}, 3, {"east-1": "no tag ssd", "west-1": "is in Cluster west"}),
+        ({"tags": ["tape"]}, 3, {"east-2": "no tag tape", "west-2": "no tag tape"}),
+        ({"cluster": "west"}, 4, {"east-0": "is in", "west-0": "is one of 1", "west-1": "is not ready"}),
+    ],
+)
+def test_a_stream_that_can_not_be_placed_names_every_broker_and_its_reason(
+    placement: dict[str, Any], count: int, expected: dict[str, str]
+) -> None:
+    refused = plan(stream(placement=placement, replicas=count), stream_observed(clusters=TWO))
+    assert refused.steps == ()
+    found = {entry["name"]: entry["reason"] for entry in (refused.status_patch or {})["rejected"]}
+    assert sorted(found) == [f"{name}-{n}" for name in ("east", "west") for n in range(3)]
+    assert all(words in found[name] for name, words in expected.items())
+    placed = with_status(stream(), plan(stream(), stream_observed(clusters=TWO)))
+    assert placed.status.rejected == ()
+
+
+def test_brokers_that_find_no_room_make_every_broker_be_named() -> None:
+    observed = stream_observed(clusters=TWO, refusal="no suitable peers (10005)", refusal_code=10005)
+    refused = plan(stream(), observed)
+    assert condition(refused.status_patch, "Accepted")["reason"] == "NoSuitableBrokers"
+    assert len((refused.status_patch or {})["rejected"]) == 6
+
+
+def test_silent_brokers_do_not_make_a_stream_seem_to_live_elsewhere() -> None:
+    resource = stream(status={"cluster": "west"})
+    planned = plan(resource, stream_observed(clusters=TWO, brokers=BrokersView(error="time-out")))
+    assert "cluster" not in (planned.status_patch or {})
+
+
 def test_a_changed_placement_is_deferred_and_the_stream_stays() -> None:
     resource = converged(stream())
-    west = cluster("west", meta={"age": 0})
-    east = cluster("east", meta={"age": 9}, status={"replicas": 3})
+    east, west = TWO
     body = resource.to_object()
     body["spec"]["placement"] = {"cluster": "west"}
     edited = Stream.model_validate(body)

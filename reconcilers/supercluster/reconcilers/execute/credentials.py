@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from supercluster.reconcilers.observe.views import secret_json
-from supercluster.reconcilers.planners.naming import OPERATOR_USER, ROUTE_USER
-from supercluster.reconcilers.planners.super_cluster import APPLICATION, OPERATOR, ROUTE
+from supercluster.reconcilers.planners.naming import GATEWAY_USER, OPERATOR_USER, ROUTE_USER
+from supercluster.reconcilers.planners.super_cluster import APPLICATION, GATEWAY, OPERATOR, ROUTE
 from supercluster.reconcilers.ports import mapping
 
 ACCOUNT = "$G"
@@ -21,18 +21,19 @@ def completed(
     """The Secret's data with the missing users made."""
     data = {str(key): str(value) for key, value in mapping(secret.get("data")).items()}
     users = [dict(mapping(user)) for user in secret_json(secret, "users.json").get("users") or ()]
-    route = dict(secret_json(secret, "cluster.json"))
+    links = {ROUTE: ("cluster.json", ROUTE_USER), GATEWAY: ("gateway.json", GATEWAY_USER)}
     wanted = {APPLICATION: (application_user, "client"), OPERATOR: (OPERATOR_USER, "operator")}
     for part in missing:
-        if part == ROUTE:
-            entry = {"user": ROUTE_USER, "password": password()}
-            route = {"accept": [*(route.get("accept") or ()), entry], "send": entry}
+        if part in links:
+            file, name = links[part]
+            entry = {"user": name, "password": password()}
+            accepted = secret_json(secret, file).get("accept") or ()
+            data[file] = _encoded({"accept": [*accepted, entry], "send": entry})
             continue
         name, role = wanted[part]
         users = [user for user in users if user.get("user") != name]
         users.append({"user": name, "password": password(), "account": ACCOUNT, "role": role})
     data["users.json"] = _encoded({"users": users})
-    data["cluster.json"] = _encoded(route)
     return data
 
 

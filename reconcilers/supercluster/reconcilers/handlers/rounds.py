@@ -75,7 +75,7 @@ class Rounds:
     async def reconcile(self, key: Key) -> Outcome:
         """One round of one resource."""
         self.counters.add(self.counters.rounds, key.kind)
-        refusal: str | None = None
+        refusal, refusal_code = None, 0
         for _ in range(STEPS_PER_ROUND_MAX):
             body = self.cache.get(key.kind, key.namespace, key.name)
             if body is None:
@@ -84,7 +84,7 @@ class Rounds:
                 resource = self._resource(key)
             except ValidationError as error:
                 return await self._tell_invalid(key, body, error)
-            plan = await self._plan(resource, refusal)
+            plan = await self._plan(resource, refusal, refusal_code)
             if not plan.steps or refusal is not None:
                 await self._tell(key, body, plan)
                 return Outcome(plan.recheck_after_ms, failed=refusal is not None)
@@ -96,7 +96,7 @@ class Rounds:
             except BrokersRefusedError as error:
                 if error.is_passing:
                     return await self._fail(key, body, plan, step, error)
-                refusal = f"{step}: {error}"
+                refusal, refusal_code = f"{step}: {error}", error.err_code
             except KubeError as error:
                 if not error.is_invalid:
                     return await self._fail(key, body, plan, step, error)
@@ -117,7 +117,7 @@ class Rounds:
         assert isinstance(resource, SuperCluster | Cluster | Stream)
         return resource
 
-    async def _plan(self, resource: Resource, refusal: str | None) -> Plan:
+    async def _plan(self, resource: Resource, refusal: str | None, refusal_code: int) -> Plan:
         now = self.clock.now()
         if isinstance(resource, SuperCluster):
             return plan_super_cluster(resource, look_at_super_cluster(self.cache, resource), now)
@@ -125,7 +125,7 @@ class Rounds:
             observed = await look_at_cluster(self.cache, self.brokers, resource)
             return plan_cluster(resource, replace(observed, refusal=refusal), self.defaults, now)
         seen = await look_at_stream(self.cache, self.brokers, resource)
-        return plan_stream(resource, replace(seen, refusal=refusal), now)
+        return plan_stream(resource, replace(seen, refusal=refusal, refusal_code=refusal_code), now)
 
     async def _carry_out(self, key: Key, body: Mapping[str, Any], resource: Resource, step: Step) -> None:
         super_cluster = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -59,5 +60,7 @@ def matters(body: Mapping[str, Any]) -> tuple[Any, ...]:
         tuple(metadata.get("finalizers") or ()),
         status.get("replicas") if body.get("kind") == "Cluster" else None,
         status.get("readyReplicas") if body.get("kind") == "Cluster" else None,
+        json.dumps(status.get("founder")) if body.get("kind") == "SuperCluster" else None,
+        bool(status.get("metaVoters")) if body.get("kind") == "Cluster" else None,
         tuple(ready),
     )

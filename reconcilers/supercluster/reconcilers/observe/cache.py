@@ -117,6 +117,11 @@ class ObjectCache:
         for key in sorted(self._by_owner.get(("", namespace, "cluster", cluster), set()), key=str):
             yield self._objects[key]
 
+    def claims_of(self, namespace: str, super_cluster: str) -> Iterator[Mapping[str, Any]]:
+        """Volume claims of a super-cluster's brokers; those of a Cluster that is gone too, if it kept them."""
+        for key in sorted(self._by_owner.get(("", namespace, "claims", super_cluster), set()), key=str):
+            yield self._objects[key]
+
     def all_keys(self) -> tuple[Key, ...]:
         return tuple(self._objects)
 
@@ -140,6 +145,9 @@ def _owners(body: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
         if key.kind == "Stream":
             yield "Stream", key.namespace, f"stream-of-{super_cluster}", str(spec.get("name") or key.name)
         return
-    cluster = mapping(metadata.get("labels")).get(LABEL_CLUSTER)
+    labels = mapping(metadata.get("labels"))
+    cluster = labels.get(LABEL_CLUSTER)
+    if key.kind == "PersistentVolumeClaim" and LABEL_SUPER_CLUSTER in labels:
+        yield "", key.namespace, "claims", str(labels[LABEL_SUPER_CLUSTER])
     if key.kind not in MODELS and cluster is not None:
         yield "", key.namespace, "cluster", str(cluster)

@@ -14,9 +14,13 @@ from supercluster.reconcilers.observe.views import (
     stream_info,
 )
 from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners.cluster import ClusterObserved, needs_group_states
+from supercluster.reconcilers.planners.broker_config import voters_in
+from supercluster.reconcilers.planners.cluster import ClusterObserved, is_rolling, needs_group_states
+from supercluster.reconcilers.planners.founding import Traces
+from supercluster.reconcilers.planners.plan import LABEL_CLUSTER
+from supercluster.reconcilers.planners.rollout import PodView
 from supercluster.reconcilers.planners.stream import BrokersView, StreamObserved
-from supercluster.reconcilers.planners.super_cluster import SuperClusterObserved, active_cluster
+from supercluster.reconcilers.planners.super_cluster import SuperClusterObserved
 from supercluster.reconcilers.ports import (
     Brokers,
     BrokersRefusedError,
@@ -28,24 +32,35 @@ from supercluster.reconcilers.ports import (
 
 def broker_target(cache: ObjectCache, namespace: str, super_cluster: str) -> BrokerTarget | str:
     """The brokers that can be asked now, or why there are none."""
-    cluster = active_cluster(cache.of_super_cluster(Cluster, namespace, super_cluster))
-    if cluster is None:
+    clusters = cache.of_super_cluster(Cluster, namespace, super_cluster)
+    if not clusters:
         return f"SuperCluster {super_cluster} has no Cluster"
     secret = cache.get("Secret", namespace, naming.credentials_secret(super_cluster))
     credentials = credentials_view(secret)
     password = credentials.passwords.get(naming.OPERATOR_USER) if credentials else None
     if password is None:
         return f"Secret {naming.credentials_secret(super_cluster)} has no user {naming.OPERATOR_USER} yet"
-    pods = [
-        pod_view(body)
-        for body in cache.of_cluster(namespace, cluster.metadata.name)
-        if body.get("kind") == "Pod"
+    ready = [
+        (cluster, pod)
+        for cluster in clusters
+        for pod in pods_of(cache, namespace, cluster.metadata.name)
+        if pod.ready and pod.ip and not pod.terminating
     ]
-    port = cluster.spec.ports.client
-    servers = tuple(f"nats://{pod.ip}:{port}" for pod in pods if pod.ready and pod.ip and not pod.terminating)
-    if not servers:
-        return f"no broker of Cluster {cluster.metadata.name} is ready"
-    return BrokerTarget(namespace, super_cluster, servers, naming.OPERATOR_USER, password)
+    if not ready:
+        names = ", ".join(cluster.metadata.name for cluster in clusters)
+        return f"no broker of Cluster {names} is ready"
+    return BrokerTarget(
+        namespace,
+        super_cluster,
+        tuple(f"nats://{pod.ip}:{cluster.spec.ports.client}" for cluster, pod in ready),
+        naming.OPERATOR_USER,
+        password,
+        tuple(f"http://{pod.ip}:{cluster.spec.ports.monitor}" for cluster, pod in ready),
+    )
+
+
+def pods_of(cache: ObjectCache, namespace: str, cluster: str) -> tuple[PodView, ...]:
+    return tuple(pod_view(body) for body in cache.of_cluster(namespace, cluster) if body.get("kind") == "Pod")
 
 
 def look_at_super_cluster(cache: ObjectCache, desired: SuperCluster) -> SuperClusterObserved:
@@ -55,7 +70,30 @@ def look_at_super_cluster(cache: ObjectCache, desired: SuperCluster) -> SuperClu
         streams=cache.of_super_cluster(Stream, namespace, name),
         credentials=credentials_view(cache.get("Secret", namespace, naming.credentials_secret(name))),
         client_secret=cache.get("Secret", namespace, naming.client_secret(name)),
+        traces=_traces(cache, namespace, name),
     )
+
+
+def _traces(cache: ObjectCache, namespace: str, name: str) -> Traces:
+    told = {}
+    for cluster in cache.of_super_cluster(Cluster, namespace, name):
+        config_map = cache.get("ConfigMap", namespace, naming.config_map(cluster.metadata.name))
+        told[cluster.metadata.name] = voters_in(config_map)
+    claims = cache.claims_of(namespace, name)
+    labels = (mapping(mapping(claim.get("metadata")).get("labels")) for claim in claims)
+    return Traces(told, frozenset(str(each.get(LABEL_CLUSTER)) for each in labels))
+
+
+def _rolling(cache: ObjectCache, desired: Cluster, siblings: tuple[Cluster, ...]) -> tuple[str, ...]:
+    """Siblings that restart brokers and come first: by name, or because one of theirs is going already."""
+    namespace, own = desired.metadata.namespace, desired.metadata.name
+    found = []
+    for name in sorted(each.metadata.name for each in siblings if each.metadata.name != own):
+        pods = pods_of(cache, namespace, name)
+        running = cache.get("StatefulSet", namespace, naming.stateful_set(name))
+        if any(pod.terminating for pod in pods) or (name < own and is_rolling(running, pods)):
+            found.append(name)
+    return tuple(found)
 
 
 async def look_at_cluster(cache: ObjectCache, brokers: Brokers, desired: Cluster) -> ClusterObserved:
@@ -66,16 +104,22 @@ async def look_at_cluster(cache: ObjectCache, brokers: Brokers, desired: Cluster
         cache.get("Secret", namespace, naming.credentials_secret(desired.spec.super_cluster))
     )
     user = super_cluster.spec.application_user if super_cluster else ""
+    siblings = cache.of_super_cluster(Cluster, namespace, desired.spec.super_cluster)
     observed = ClusterObserved(
         super_cluster=super_cluster,
-        siblings=cache.of_super_cluster(Cluster, namespace, desired.spec.super_cluster),
-        streams=cache.of_super_cluster(Stream, namespace, desired.spec.super_cluster),
+        siblings=siblings,
+        streams=tuple(
+            each
+            for each in cache.of_super_cluster(Stream, namespace, desired.spec.super_cluster)
+            if each.status.cluster in (None, name)
+        ),
         objects={
             (str(body.get("kind")), str(mapping(body.get("metadata")).get("name"))): body
             for body in bodies
             if body.get("kind") not in ("Pod", "PersistentVolumeClaim")
         },
         pods=tuple(pod_view(body) for body in bodies if body.get("kind") == "Pod"),
+        rolling=_rolling(cache, desired, siblings),
         claims=tuple(claim_view(body) for body in bodies if body.get("kind") == "PersistentVolumeClaim"),
         credentials_ready=credentials is not None and not credentials.missing(user),
     )

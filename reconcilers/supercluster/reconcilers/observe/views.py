@@ -78,14 +78,18 @@ def credentials_view(secret: Mapping[str, Any] | None) -> CredentialsView | None
         return None
     users = [mapping(user) for user in secret_json(secret, "users.json").get("users") or ()]
     named = [user for user in users if user.get("user") and user.get("password")]
-    route = secret_json(secret, "cluster.json")
-    send = mapping(route.get("send"))
     return CredentialsView(
         passwords={str(user["user"]): str(user["password"]) for user in named},
         operator_users=frozenset(str(user["user"]) for user in named if user.get("role") == "operator"),
-        has_route=bool(send.get("password"))
-        and dict(send) in [dict(mapping(a)) for a in route.get("accept") or ()],
+        has_route=_has_link(secret_json(secret, "cluster.json")),
+        has_gateway=_has_link(secret_json(secret, "gateway.json")),
     )
+
+
+def _has_link(link: Mapping[str, Any]) -> bool:
+    """Would a broker that sends these credentials be let in by one that has them too?"""
+    send = mapping(link.get("send"))
+    return bool(send.get("password")) and dict(send) in [dict(mapping(a)) for a in link.get("accept") or ()]
 
 
 def stream_info(answer: Mapping[str, Any]) -> StreamInfo:

@@ -9,21 +9,20 @@ from supercluster.api import Cluster
 from supercluster.api.units import duration_ms, size_bytes
 from supercluster.reconcilers.planners import naming
 
-VOTERS_MAX = 5
-
-
-def choose_meta_voters(cluster: str, replicas: int) -> tuple[str, ...]:
-    """Brokers that start the meta group: an odd number, at most five. Chosen once; see ClusterStatus.meta_voters."""
-    count = min(replicas, VOTERS_MAX)
-    return naming.brokers(cluster, count if count % 2 else count - 1)
+# One that answers is enough: brokers tell each other the addresses of all (gossip).
+GATEWAY_SEEDS_MAX = 3
 
 
 def broker_config(
-    cluster: Cluster, identity: str, replicas: int, meta_voters: tuple[str, ...]
+    cluster: Cluster,
+    identity: str,
+    replicas: int,
+    meta_voters: tuple[str, ...],
+    siblings: tuple[Cluster, ...] = (),
 ) -> dict[str, Any]:
     """The file's content. It is the same for all brokers, so that one ConfigMap serves them."""
     spec, name = cluster.spec, cluster.metadata.name
-    domain = f"{naming.headless_service(name)}.{cluster.metadata.namespace}.svc"
+    domain = _domain(cluster)
     return {
         "superCluster": spec.super_cluster,
         "identity": identity,
@@ -31,10 +30,17 @@ def broker_config(
         "peers": {
             broker: f"{broker}.{domain}:{spec.ports.cluster}" for broker in naming.brokers(name, replicas)
         },
+        "gateways": {
+            each.metadata.name: _seeds(each)
+            for each in sorted(siblings, key=lambda each: each.metadata.name)
+            if each.metadata.name != name
+        },
+        "tags": list(spec.tags),
         "metaVoters": list(meta_voters),
         "ports": {
             "client": spec.ports.client,
             "cluster": spec.ports.cluster,
+            "gateway": spec.ports.gateway,
             "monitor": spec.ports.monitor,
         },
         "limits": {
@@ -57,6 +63,22 @@ def broker_config(
             "electionTimeoutMs": duration_ms(spec.raft.election_timeout),
         },
     }
+
+
+def _domain(cluster: Cluster) -> str:
+    return f"{naming.headless_service(cluster.metadata.name)}.{cluster.metadata.namespace}.svc"
+
+
+def _seeds(cluster: Cluster) -> list[str]:
+    count = min(cluster.spec.replicas, GATEWAY_SEEDS_MAX)
+    domain, port = _domain(cluster), cluster.spec.ports.gateway
+    return [f"{broker}.{domain}:{port}" for broker in naming.brokers(cluster.metadata.name, count)]
+
+
+def restart_worthy(config: dict[str, Any]) -> dict[str, Any]:
+    """What brokers must be restarted to take over. Seeds of other clusters are not: a cluster that comes later knows
+    those that are there and introduces itself, and whoever is restarted for another reason reads them then."""
+    return {key: value for key, value in config.items() if key != "gateways"}
 
 
 def config_text(config: dict[str, Any]) -> str:

@@ -11,8 +11,10 @@ from supercluster.api import Cluster, ClusterStatus, Stream, SuperCluster
 from supercluster.api.cluster import BrokerStatus
 from supercluster.api.conditions import ConditionType, EventReason, Reason
 from supercluster.reconcilers.planners import manifests, naming
-from supercluster.reconcilers.planners.broker_config import broker_config, choose_meta_voters, voters_in
+from supercluster.reconcilers.planners.broker_config import broker_config, voters_in
+from supercluster.reconcilers.planners.cluster_advice import advise
 from supercluster.reconcilers.planners.drift import DIGEST_ANNOTATION, differences, is_current
+from supercluster.reconcilers.planners.founding import Missing, voters_for
 from supercluster.reconcilers.planners.manifests import OperatorDefaults
 from supercluster.reconcilers.planners.plan import (
     FINALIZER,
@@ -26,7 +28,6 @@ from supercluster.reconcilers.planners.plan import (
 )
 from supercluster.reconcilers.planners.rollout import GroupView, PodView, Restart, Wait, next_restart
 from supercluster.reconcilers.planners.status import Conditions, status_patch
-from supercluster.reconcilers.planners.super_cluster import active_cluster
 
 # While a roll-out waits for replicas to catch up, nothing in Kubernetes changes: look at the brokers again.
 ROLL_OUT_RECHECK_MS = 1_000
@@ -54,6 +55,8 @@ class ClusterObserved:
     objects: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)
     """Objects of ours by (kind, name)."""
     pods: tuple[PodView, ...] = ()
+    rolling: tuple[str, ...] = ()
+    """Siblings whose turn to restart brokers comes before this cluster's, and that have some to restart."""
     claims: tuple[ClaimView, ...] = ()
     credentials_ready: bool = False
     groups: tuple[GroupView, ...] | None = None
@@ -76,14 +79,15 @@ def plan_cluster(
         return Plan((), _patch(desired, observed, conditions, None), conditions.notes())
     assert observed.super_cluster is not None
     conditions.put(ConditionType.ACCEPTED, True, Reason.AS_DECLARED)
-    _advise(desired, observed, conditions)
-    wanted = _wanted(desired, observed, observed.super_cluster, defaults)
+    advise(desired, _replicas_in_force(desired, observed), conditions)
+    voters = _meta_voters(desired, observed, observed.super_cluster)
+    if not voters or isinstance(voters, Missing):
+        message = f"waiting until SuperCluster {desired.spec.super_cluster} has recorded who starts it"
+        return _not_begun(desired, observed, conditions, None, message)
+    wanted = _wanted(desired, observed, observed.super_cluster, voters, defaults)
     if not desired.status.meta_voters:
-        # Recorded before anything is made: another Cluster of the same second then sees who has begun.
-        conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, "next: record the first voters")
-        conditions.put(ConditionType.READY, False, Reason.BROKERS_STARTING, "nothing is made yet")
-        patch = _patch(desired, observed, conditions, wanted)
-        return Plan((), patch, conditions.notes(), recheck_after_ms=RECORDED_RECHECK_MS)
+        # Recorded before anything is made: they must not be chosen again from another state of things.
+        return _not_begun(desired, observed, conditions, wanted, "next: record the first voters")
     steps = _apply_steps(desired, observed, wanted)
     restart = None if steps else _next_restart(observed, wanted)
     _describe(desired, observed, conditions, steps, restart)
@@ -99,6 +103,27 @@ def plan_cluster(
     )
 
 
+def _not_begun(
+    desired: Cluster,
+    observed: ClusterObserved,
+    conditions: Conditions,
+    wanted: _Wanted | None,
+    message: str,
+) -> Plan:
+    conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, message)
+    conditions.put(ConditionType.READY, False, Reason.BROKERS_STARTING, "nothing is made yet")
+    patch = _patch(desired, observed, conditions, wanted)
+    return Plan((), patch, conditions.notes(), recheck_after_ms=RECORDED_RECHECK_MS if wanted else None)
+
+
+def _meta_voters(
+    desired: Cluster, observed: ClusterObserved, super_cluster: SuperCluster
+) -> tuple[str, ...] | Missing | None:
+    told = voters_in(observed.objects.get(("ConfigMap", naming.config_map(desired.metadata.name))))
+    known = desired.status.meta_voters or told
+    return known or voters_for(desired, super_cluster.status.founder, observed.siblings)
+
+
 def _refusal(desired: Cluster, observed: ClusterObserved) -> tuple[Reason, str] | None:
     """Why the spec can't be carried out beside the other resources."""
     spec, namespace = desired.spec, desired.metadata.namespace
@@ -111,13 +136,14 @@ def _refusal(desired: Cluster, observed: ClusterObserved) -> tuple[Reason, str] 
                 f"{namespace}; create it first"
             ),
         )
-    oldest = active_cluster(observed.siblings)
-    if oldest is not None and oldest.metadata.uid != desired.metadata.uid:
+    voters = _meta_voters(desired, observed, observed.super_cluster)
+    if isinstance(voters, Missing):
+        founder = voters.founder.cluster
         return (
-            Reason.ONE_CLUSTER_ONLY,
+            Reason.FOUNDER_MISSING,
             (
-                f"SuperCluster {spec.super_cluster} has Cluster {oldest.metadata.name}, which is older; joining clusters "
-                "through gateways is not there yet: use a SuperCluster of its own"
+                f"SuperCluster {spec.super_cluster} was begun by Cluster {founder}, which is not there, and its volume claims "
+                f"are kept: create Cluster {founder} again to go on from them, or use a new SuperCluster"
             ),
         )
     if observed.refusal is not None:
@@ -144,16 +170,14 @@ def _replicas_in_force(desired: Cluster, observed: ClusterObserved) -> int:
 
 
 def _wanted(
-    desired: Cluster, observed: ClusterObserved, super_cluster: SuperCluster, defaults: OperatorDefaults
+    desired: Cluster,
+    observed: ClusterObserved,
+    super_cluster: SuperCluster,
+    voters: tuple[str, ...],
+    defaults: OperatorDefaults,
 ) -> _Wanted:
-    name = desired.metadata.name
     replicas = _replicas_in_force(desired, observed)
-    voters = (
-        desired.status.meta_voters
-        or voters_in(observed.objects.get(("ConfigMap", naming.config_map(name))))
-        or choose_meta_voters(name, replicas)
-    )
-    config = broker_config(desired, super_cluster.identity, replicas, voters)
+    config = broker_config(desired, super_cluster.identity, replicas, voters, observed.siblings)
     objects = (
         manifests.config_map(desired, config),
         manifests.headless_service(desired),
@@ -216,14 +240,22 @@ def _revision(observed: ClusterObserved, wanted: _Wanted) -> str:
 
 
 def _next_restart(observed: ClusterObserved, wanted: _Wanted) -> Restart | Wait | None:
-    return next_restart(observed.pods, wanted.replicas, _revision(observed, wanted), observed.groups)
+    """One cluster after the other: the map of streams has voters in each, and moves have replicas in two."""
+    chosen = next_restart(observed.pods, wanted.replicas, _revision(observed, wanted), observed.groups)
+    if isinstance(chosen, Restart) and chosen.pod.running and observed.rolling:
+        return Wait(f"Cluster {observed.rolling[0]} restarts its brokers first")
+    return chosen
 
 
 def needs_group_states(observed: ClusterObserved, cluster: str) -> bool:
     """Does a plan depend on the brokers' answer? Only while some pod has another revision."""
-    there = observed.objects.get(("StatefulSet", naming.stateful_set(cluster)), {})
-    revision = there.get("status", {}).get("updateRevision", "")
-    return bool(revision) and any(pod.revision != revision for pod in observed.pods)
+    return is_rolling(observed.objects.get(("StatefulSet", naming.stateful_set(cluster))), observed.pods)
+
+
+def is_rolling(stateful_set: Manifest | None, pods: tuple[PodView, ...]) -> bool:
+    """Is some pod of another revision than the StatefulSet's?"""
+    revision = (stateful_set or {}).get("status", {}).get("updateRevision", "")
+    return bool(revision) and any(pod.revision != revision or pod.terminating for pod in pods)
 
 
 def _restart_step(desired: Cluster, pod: PodView) -> DeleteObject:
@@ -231,53 +263,6 @@ def _restart_step(desired: Cluster, pod: PodView) -> DeleteObject:
         EventReason.RESTARTING_BROKER, f"restarting {pod.name} to take over a changed configuration"
     )
     return DeleteObject("v1", "Pod", desired.metadata.namespace, pod.name, pod.uid, note)
-
-
-def _advise(desired: Cluster, observed: ClusterObserved, conditions: Conditions) -> None:
-    spec = desired.spec
-    unwise = []
-    if spec.replicas % 2 == 0:
-        unwise.append(
-            (
-                Reason.EVEN_REPLICAS,
-                (
-                    f"spec.replicas is {spec.replicas}: an even count tolerates no more failures than {spec.replicas - 1}; "
-                    f"use {spec.replicas - 1} or {spec.replicas + 1}"
-                ),
-            )
-        )
-    if spec.storage.type == "EmptyDir":
-        unwise.append(
-            (
-                Reason.VOLATILE_STORAGE,
-                (
-                    "spec.storage.type is EmptyDir: a broker's data is lost with its pod, and all data when a majority of "
-                    "pods is; use PersistentVolumeClaim"
-                ),
-            )
-        )
-    put_findings(conditions, ConditionType.UNWISE, unwise)
-    deferred = []
-    in_force = _replicas_in_force(desired, observed)
-    if spec.replicas < in_force:
-        deferred.append(
-            (
-                Reason.SCALE_IN_NOT_AVAILABLE,
-                (
-                    f"spec.replicas is {spec.replicas}, and {in_force} brokers run; taking brokers away is not there yet, "
-                    f"because streams live on them: set it back to {in_force}"
-                ),
-            )
-        )
-    put_findings(conditions, ConditionType.DEFERRED, deferred)
-
-
-def put_findings(conditions: Conditions, type_: ConditionType, findings: list[tuple[Reason, str]]) -> None:
-    """One condition for several findings: the first gives the reason, all of them the message."""
-    if findings:
-        conditions.put(type_, True, findings[0][0], "; ".join(message for _, message in findings))
-    else:
-        conditions.put(type_, False, Reason.NOTHING_TO_SAY)
 
 
 def _describe(

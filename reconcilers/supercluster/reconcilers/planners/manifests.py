@@ -8,7 +8,7 @@ from typing import Any
 
 from supercluster.api import API_VERSION, Cluster, SuperCluster
 from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners.broker_config import config_text
+from supercluster.reconcilers.planners.broker_config import config_text, restart_worthy
 from supercluster.reconcilers.planners.drift import digest, signed
 
 # The images have this user; its number is repeated here because runAsNonRoot wants one that Kubernetes can check.
@@ -59,14 +59,17 @@ def credentials_secret(super_cluster: SuperCluster) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"}
 
 
-def client_secret(super_cluster: SuperCluster, user: str, password: str, url: str) -> dict[str, Any]:
-    """What an application needs to connect."""
+def client_secret(
+    super_cluster: SuperCluster, user: str, password: str, url: str, urls: str
+) -> dict[str, Any]:
+    """What an application needs to connect: to one cluster, or to any of all of them."""
+    data = (("user", user), ("password", password), ("url", url), ("urls", urls))
     return {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": _metadata(super_cluster, naming.client_secret(super_cluster.metadata.name)),
         "type": "Opaque",
-        "data": {key: _base64(text) for key, text in (("user", user), ("password", password), ("url", url))},
+        "data": {key: _base64(text) for key, text in data},
     }
 
 
@@ -89,6 +92,7 @@ def _ports(cluster: Cluster, *names: str) -> list[dict[str, Any]]:
     numbers = {
         "client": cluster.spec.ports.client,
         "cluster": cluster.spec.ports.cluster,
+        "gateway": cluster.spec.ports.gateway,
         "monitor": cluster.spec.ports.monitor,
     }
     return [
@@ -163,7 +167,7 @@ def stateful_set(
                     **naming.labels(cluster.spec.super_cluster, name),
                 },
                 # Another configuration is another revision, so that brokers are restarted to read it.
-                "annotations": {"supercluster.dev/config-digest": digest(config)},
+                "annotations": {"supercluster.dev/config-digest": digest(restart_worthy(config))},
             },
             "spec": _pod(cluster, defaults),
         },

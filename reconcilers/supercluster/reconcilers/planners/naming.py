@@ -7,15 +7,16 @@ from supercluster.reconcilers.planners.plan import LABEL_CLUSTER, LABEL_SUPER_CL
 
 OPERATOR_USER = "operator"
 ROUTE_USER = "route"
+GATEWAY_USER = "gateway"
 
 
 def credentials_secret(super_cluster: str) -> str:
-    """Secret that the brokers mount: users.json and cluster.json."""
+    """Secret that the brokers mount: users.json, cluster.json and gateway.json."""
     return f"{super_cluster}-credentials"
 
 
 def client_secret(super_cluster: str) -> str:
-    """Secret for applications: user, password, url."""
+    """Secret for applications: user, password, url, urls."""
     return f"{super_cluster}-client"
 
 
@@ -41,6 +42,11 @@ def broker(cluster: str, ordinal: int) -> str:
 
 def brokers(cluster: str, count: int) -> tuple[str, ...]:
     return tuple(broker(cluster, ordinal) for ordinal in range(count))
+
+
+def cluster_of(broker: str) -> str:
+    """The cluster that a broker belongs to."""
+    return broker.rpartition("-")[0]
 
 
 def client_url(cluster: Cluster) -> str:

@@ -2,33 +2,70 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
 from supercluster.api import Cluster, Stream
 from supercluster.api.conditions import Reason
+from supercluster.api.stream import NodeFinding
 from supercluster.api.units import size_bytes
 from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners.super_cluster import active_cluster
 
 Finding = tuple[Reason, str]
 # NATS keeps the size of a message in 32 bits.
 MESSAGE_BYTES_MAX = 2**31 - 1
 
 
-def current_home(stream: Stream, clusters: tuple[Cluster, ...]) -> Cluster | None:
-    """The Cluster in which the stream is, or would be looked for: the only one that is active."""
-    return active_cluster(clusters)
+def cluster_there(replicas: Iterable[str], clusters: tuple[Cluster, ...]) -> Cluster | None:
+    """The Cluster in which a stream lives: the one with most of its replicas."""
+    counts = Counter(naming.cluster_of(replica) for replica in replicas)
+    known = {cluster.metadata.name: cluster for cluster in clusters}
+    found = [(count, name) for name, count in counts.items() if name in known]
+    return known[max(found)[1]] if found else None
 
 
-def placement_problem(stream: Stream, clusters: tuple[Cluster, ...], home: Cluster | None) -> Finding | None:
+def wanted_cluster(
+    stream: Stream, clusters: tuple[Cluster, ...], first: Cluster | None, there: Cluster | None
+) -> Cluster | None:
+    """The Cluster that the spec asks for; where it leaves a choice, the one in which the stream is, then the super-cluster's
+    first, then the oldest. None when there is none."""
+    fitting = [cluster for cluster in clusters if fits(stream, cluster)]
+    if there is not None and there in fitting:
+        return there
+
+    def rank(cluster: Cluster) -> tuple[bool, bool, bool, tuple[str, str]]:
+        metadata = cluster.metadata
+        going, small = metadata.deletion_timestamp is not None, brokers_of(cluster) < stream.spec.replicas
+        return (going, small, cluster is not first, metadata.age_key)
+
+    return min(fitting, key=rank, default=None)
+
+
+def fits(stream: Stream, cluster: Cluster) -> bool:
+    """Does the placement allow this Cluster?"""
+    name = stream.spec.placement.cluster
+    return name in (None, cluster.metadata.name) and has_tags(stream, cluster)
+
+
+def has_tags(stream: Stream, cluster: Cluster) -> bool:
+    return set(stream.spec.placement.tags) <= set(cluster.spec.tags)
+
+
+def brokers_of(cluster: Cluster) -> int:
+    return max(cluster.spec.replicas, cluster.status.replicas)
+
+
+def placement_problem(stream: Stream, clusters: tuple[Cluster, ...]) -> Finding | None:
     """Why the placement can't be followed by any Cluster of the super-cluster."""
-    spec = stream.spec
-    names = ", ".join(sorted(cluster.metadata.name for cluster in clusters)) or "none"
-    if home is None:
+    spec, wanted = stream.spec, stream.spec.placement.cluster
+    named = {cluster.metadata.name: cluster for cluster in clusters}
+    names = ", ".join(sorted(named)) or "none"
+    if not named:
         return (
             Reason.CLUSTER_NOT_FOUND,
             f"SuperCluster {spec.super_cluster} has no Cluster in namespace {stream.metadata.namespace}; create one",
         )
-    wanted = spec.placement.cluster
-    if wanted is not None and wanted not in {cluster.metadata.name for cluster in clusters}:
+    if wanted is not None and wanted not in named:
         return (
             Reason.CLUSTER_NOT_FOUND,
             (
@@ -36,34 +73,48 @@ def placement_problem(stream: Stream, clusters: tuple[Cluster, ...], home: Clust
                 f"its Clusters are: {names}"
             ),
         )
-    if spec.placement.tags and not any(has_tags(stream, cluster) for cluster in clusters):
+    tags = ", ".join(spec.placement.tags)
+    if wanted is not None and not has_tags(stream, named[wanted]):
+        return (
+            Reason.PLACEMENT_UNMATCHED,
+            f"spec.placement.tags is [{tags}], and Cluster {wanted} does not have all of them in spec.tags",
+        )
+    if not any(has_tags(stream, cluster) for cluster in clusters):
         return (
             Reason.PLACEMENT_UNMATCHED,
             (
-                f"spec.placement.tags is [{', '.join(spec.placement.tags)}], and no Cluster of SuperCluster "
+                f"spec.placement.tags is [{tags}], and no Cluster of SuperCluster "
                 f"{spec.super_cluster} has all of them in spec.tags; its Clusters are: {names}"
             ),
         )
     return None
 
 
-def has_tags(stream: Stream, cluster: Cluster) -> bool:
-    return set(stream.spec.placement.tags) <= set(cluster.spec.tags)
+def explain(stream: Stream, clusters: tuple[Cluster, ...]) -> tuple[NodeFinding, ...]:
+    """Every broker of the super-cluster, and why it is no use to a stream that can't be placed."""
+    return tuple(
+        NodeFinding(name=broker, reason=_why_not(stream, cluster, broker))
+        for cluster in sorted(clusters, key=lambda cluster: cluster.metadata.name)
+        for broker in naming.brokers(cluster.metadata.name, brokers_of(cluster))
+    )
 
 
-def wants_elsewhere(stream: Stream, home: Cluster) -> str | None:
-    """What of the placement asks for another Cluster than `home`; None when `home` will do."""
-    placement = stream.spec.placement
-    if placement.cluster is not None and placement.cluster != home.metadata.name:
-        return f"spec.placement.cluster is {placement.cluster}"
-    if not has_tags(stream, home):
-        return f"spec.placement.tags is [{', '.join(placement.tags)}]"
-    return None
+def _why_not(stream: Stream, cluster: Cluster, broker: str) -> str:
+    placement, name = stream.spec.placement, cluster.metadata.name
+    if placement.cluster not in (None, name):
+        return f"is in Cluster {name}, and spec.placement.cluster is {placement.cluster}"
+    wanting = sorted(set(placement.tags) - set(cluster.spec.tags))
+    if wanting:
+        return f"Cluster {name} has no tag {', '.join(wanting)}"
+    ready = {entry.name for entry in cluster.status.brokers if entry.ready}
+    if broker not in ready:
+        return "is not ready"
+    return f"would do, and is one of {len(ready)} in Cluster {name}; {stream.spec.replicas} are needed"
 
 
 def size_problem(stream: Stream, home: Cluster) -> Finding | None:
     """More replicas than brokers, or limits that can't both hold."""
-    spec, brokers = stream.spec, max(home.spec.replicas, home.status.replicas)
+    spec, brokers = stream.spec, brokers_of(home)
     if spec.replicas > brokers:
         return (
             Reason.TOO_MANY_REPLICAS,
@@ -105,7 +156,7 @@ def unwise(stream: Stream, home: Cluster) -> list[Finding]:
             )
         )
     leader = spec.placement.preferred_leader
-    brokers = naming.brokers(home.metadata.name, max(home.spec.replicas, home.status.replicas))
+    brokers = naming.brokers(home.metadata.name, brokers_of(home))
     if leader is not None and leader not in brokers:
         found.append(
             (
@@ -119,7 +170,9 @@ def unwise(stream: Stream, home: Cluster) -> list[Finding]:
     return found
 
 
-def deferred(stream: Stream, home: Cluster, replicas_there: int | None) -> list[Finding]:
+def deferred(
+    stream: Stream, there: Cluster | None, wanted: Cluster, replicas_there: int | None
+) -> list[Finding]:
     """What the spec asks for whose mechanism is not there yet; `replicas_there` is what an existing stream has."""
     found = []
     if replicas_there is not None and replicas_there != stream.spec.replicas:
@@ -132,14 +185,13 @@ def deferred(stream: Stream, home: Cluster, replicas_there: int | None) -> list[
                 ),
             )
         )
-    elsewhere = wants_elsewhere(stream, home)
-    if elsewhere is not None:
+    if there is not None and there is not wanted:
         found.append(
             (
                 Reason.MOVE_NOT_AVAILABLE,
                 (
-                    f"{elsewhere}, and the stream lives in Cluster {home.metadata.name}; moving streams is not there yet: "
-                    "it stays where it is"
+                    f"spec.placement asks for Cluster {wanted.metadata.name}, and the stream lives in Cluster "
+                    f"{there.metadata.name}; moving streams is not there yet: it stays where it is"
                 ),
             )
         )

@@ -106,3 +106,11 @@ def status_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, An
         else:
             patch[key] = value
     return patch or None
+
+
+def put_findings(conditions: Conditions, type_: ConditionType, findings: list[tuple[Reason, str]]) -> None:
+    """One condition for several findings: the first gives the reason, all of them the message."""
+    if findings:
+        conditions.put(type_, True, findings[0][0], "; ".join(message for _, message in findings))
+    else:
+        conditions.put(type_, False, Reason.NOTHING_TO_SAY)

@@ -9,9 +9,8 @@ from typing import Any
 
 from supercluster.api import Cluster, Stream, StreamStatus, SuperCluster
 from supercluster.api.conditions import ConditionType, EventReason, Reason
-from supercluster.api.stream import ReplicaStatus
-from supercluster.reconcilers.planners import placement
-from supercluster.reconcilers.planners.cluster import put_findings
+from supercluster.api.stream import NodeFinding, ReplicaStatus
+from supercluster.reconcilers.planners import founding, placement
 from supercluster.reconcilers.planners.plan import (
     FINALIZER,
     CreateStream,
@@ -22,7 +21,7 @@ from supercluster.reconcilers.planners.plan import (
     Step,
     UpdateStream,
 )
-from supercluster.reconcilers.planners.status import Conditions, status_patch
+from supercluster.reconcilers.planners.status import Conditions, put_findings, status_patch
 from supercluster.reconcilers.planners.stream_config import (
     META_RESOURCE,
     changed_fields,
@@ -38,6 +37,17 @@ from supercluster.reconcilers.planners.stream_config import (
 HASTE = timedelta(seconds=10)
 HASTY_RECHECK_MS = 100
 UNREADY_RECHECK_MS = 1_000
+# Reasons that are about brokers: every one of them is told with why it is no use.
+_UNPLACED = frozenset(
+    {
+        Reason.CLUSTER_NOT_FOUND,
+        Reason.PLACEMENT_UNMATCHED,
+        Reason.TOO_MANY_REPLICAS,
+        Reason.NO_SUITABLE_BROKERS,
+    }
+)
+# JetStream's "no suitable peers for placement".
+NO_SUITABLE_PEERS = 10005
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +63,11 @@ class StreamInfo:
     first_sequence: int = 0
     last_sequence: int = 0
     consumers: int = 0
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Brokers that hold a replica."""
+        return tuple(replica.name for replica in self.replicas)
 
     @property
     def replicas_configured(self) -> int:
@@ -79,30 +94,44 @@ class StreamObserved:
     brokers: BrokersView = field(default_factory=BrokersView)
     refusal: str | None = None
     """What the brokers refused the last step of this round with."""
+    refusal_code: int = 0
+    """JetStream's number for it."""
 
 
 def plan_stream(desired: Stream, observed: StreamObserved, now: datetime) -> Plan:
     conditions = Conditions(desired.status.conditions, desired.metadata.generation, now)
-    home = placement.current_home(desired, observed.clusters)
-    if desired.metadata.deletion_timestamp is not None:
-        return _deletion(desired, observed, home, conditions)
     info = observed.brokers.info
+    there = _there(desired, observed)
+    if desired.metadata.deletion_timestamp is not None:
+        return _deletion(desired, observed, there, conditions)
     ours = info is not None and mark_of(info.config) == resource_mark(desired)
-    problem = _problem(desired, observed, home)
+    first = founding.first_of(observed.super_cluster, observed.clusters)
+    wanted = placement.wanted_cluster(desired, observed.clusters, first, there)
+    problem = _problem(desired, observed, wanted)
     if problem is not None:
-        return _refused(desired, observed, home, conditions, problem, ours)
-    assert home is not None
+        return _refused(desired, observed, there, conditions, problem, ours)
+    assert wanted is not None
     conditions.put(ConditionType.ACCEPTED, True, Reason.AS_DECLARED)
-    put_findings(conditions, ConditionType.UNWISE, placement.unwise(desired, home))
+    put_findings(conditions, ConditionType.UNWISE, placement.unwise(desired, wanted))
     replicas_there = info.replicas_configured if info is not None else None
-    put_findings(conditions, ConditionType.DEFERRED, placement.deferred(desired, home, replicas_there))
-    steps = _steps(desired, observed, home, conditions)
+    put_findings(
+        conditions, ConditionType.DEFERRED, placement.deferred(desired, there, wanted, replicas_there)
+    )
+    steps = _steps(desired, observed, wanted, conditions)
     _describe(desired, observed, conditions, steps)
-    patch = _patch(desired, home, info if ours else None, conditions)
+    patch = _patch(desired, there or wanted, info if ours else None, conditions)
     return Plan(steps, patch, conditions.notes(), recheck_after_ms=_recheck_ms(conditions, now))
 
 
-def _problem(desired: Stream, observed: StreamObserved, home: Cluster | None) -> placement.Finding | None:
+def _there(desired: Stream, observed: StreamObserved) -> Cluster | None:
+    """The Cluster in which the stream lives; while the brokers are silent, the one in which it was last seen."""
+    info, clusters = observed.brokers.info, observed.clusters
+    if observed.brokers.reachable:
+        return placement.cluster_there(info.members if info else (), clusters)
+    return next((each for each in clusters if each.metadata.name == desired.status.cluster), None)
+
+
+def _problem(desired: Stream, observed: StreamObserved, wanted: Cluster | None) -> placement.Finding | None:
     """Why the spec can't be carried out now."""
     spec = desired.spec
     if observed.super_cluster is None:
@@ -122,26 +151,18 @@ def _problem(desired: Stream, observed: StreamObserved, home: Cluster | None) ->
                 "another name in a new resource, or delete one of the two"
             ),
         )
-    problem = placement.placement_problem(desired, observed.clusters, home)
-    if problem is not None or home is None:
+    problem = placement.placement_problem(desired, observed.clusters)
+    if problem is not None or wanted is None:
         return problem
-    problem = placement.size_problem(desired, home)
+    problem = placement.size_problem(desired, wanted)
     if problem is not None:
         return problem
     info = observed.brokers.info
-    elsewhere = placement.wants_elsewhere(desired, home)
-    if observed.brokers.reachable and info is None and elsewhere is not None:
-        return (
-            Reason.PLACEMENT_UNMATCHED,
-            (
-                f"{elsewhere}, and only Cluster {home.metadata.name} of SuperCluster {spec.super_cluster} runs: joining "
-                f"clusters is not there yet; use {home.metadata.name}"
-            ),
-        )
     if info is not None and mark_of(info.config) != resource_mark(desired) and not spec.adopt:
         return Reason.NOT_ADOPTED, _not_adopted(desired, mark_of(info.config))
     if observed.refusal is not None:
-        return Reason.REFUSED_BY_BROKERS, observed.refusal
+        unplaced = observed.refusal_code == NO_SUITABLE_PEERS
+        return Reason.NO_SUITABLE_BROKERS if unplaced else Reason.REFUSED_BY_BROKERS, observed.refusal
     return None
 
 
@@ -181,7 +202,8 @@ def _refused(
         _describe_ready(desired, observed, conditions)
     else:
         conditions.put(ConditionType.READY, False, Reason.NOT_ACCEPTED, message)
-    patch = _patch(desired, home, observed.brokers.info if ours else None, conditions)
+    rejected = placement.explain(desired, observed.clusters) if reason in _UNPLACED else ()
+    patch = _patch(desired, home, observed.brokers.info if ours else None, conditions, rejected)
     return Plan((), patch, conditions.notes())
 
 
@@ -275,7 +297,11 @@ def _recheck_ms(conditions: Conditions, now: datetime) -> int | None:
 
 
 def _patch(
-    desired: Stream, home: Cluster | None, info: StreamInfo | None, conditions: Conditions
+    desired: Stream,
+    home: Cluster | None,
+    info: StreamInfo | None,
+    conditions: Conditions,
+    rejected: tuple[NodeFinding, ...] = (),
 ) -> Mapping[str, Any] | None:
     """Figures that can't be had now stay as they were last seen."""
     figures: dict[str, Any] = {}
@@ -294,7 +320,8 @@ def _patch(
         update={
             "observed_generation": desired.metadata.generation,
             "stream_name": desired.stream_name,
-            "cluster": home.metadata.name if home else None,
+            "cluster": home.metadata.name if home else desired.status.cluster,
+            "rejected": rejected,
             "conditions": conditions.result(),
             **figures,
         }
@@ -314,7 +341,7 @@ def _deletion(
     def let_go(note: Note | None = None) -> Plan:
         return Plan((SetFinalizers(rest, metadata.resource_version, note),))
 
-    if home is None or observed.super_cluster is None:
+    if not observed.clusters or observed.super_cluster is None:
         return let_go(Note.done(EventReason.RELEASED, f"no Cluster is left; stream {name} was not touched"))
     brokers = observed.brokers
     if not brokers.reachable:

@@ -12,6 +12,7 @@ from supercluster.api.conditions import ConditionType, EventReason, Reason
 from supercluster.api.super_cluster import MemberStatus
 from supercluster.reconcilers.planners import manifests, naming
 from supercluster.reconcilers.planners.drift import differences
+from supercluster.reconcilers.planners.founding import Traces, first_of, founder
 from supercluster.reconcilers.planners.plan import (
     FINALIZER,
     Apply,
@@ -26,6 +27,7 @@ from supercluster.reconcilers.planners.status import Conditions, status_patch
 APPLICATION = "application"
 OPERATOR = "operator"
 ROUTE = "route"
+GATEWAY = "gateway"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class CredentialsView:
     operator_users: frozenset[str] = frozenset()
     """Those with the operator's role."""
     has_route: bool = False
+    has_gateway: bool = False
 
     def missing(self, application_user: str) -> tuple[str, ...]:
         wanting = []
@@ -46,6 +49,8 @@ class CredentialsView:
             wanting.append(OPERATOR)
         if not self.has_route:
             wanting.append(ROUTE)
+        if not self.has_gateway:
+            wanting.append(GATEWAY)
         return tuple(wanting)
 
 
@@ -57,16 +62,7 @@ class SuperClusterObserved:
     streams: tuple[Stream, ...] = ()
     credentials: CredentialsView | None = None
     client_secret: Mapping[str, Any] | None = field(default=None, repr=False)
-
-
-def active_cluster(clusters: tuple[Cluster, ...]) -> Cluster | None:
-    """The one Cluster that a super-cluster has until gateways join more: the one that has begun the map of streams (its
-    voters are recorded), and before that the oldest. Times of creation are whole seconds, so age alone can't tell."""
-
-    def rank(cluster: Cluster) -> tuple[bool, tuple[str, str]]:
-        return (not cluster.status.meta_voters, cluster.metadata.age_key)
-
-    return min(clusters, key=rank, default=None)
+    traces: Traces = field(default_factory=Traces)
 
 
 def plan_super_cluster(desired: SuperCluster, observed: SuperClusterObserved, now: datetime) -> Plan:
@@ -98,9 +94,10 @@ def _steps(desired: SuperCluster, observed: SuperClusterObserved) -> tuple[Step,
         note = Note.done(reason, f"made credentials in Secret {name} for: {', '.join(missing)}")
         steps.append(MakeCredentials(manifest, user, missing, note))
         return tuple(steps)
-    cluster = active_cluster(observed.clusters)
-    url = naming.client_url(cluster) if cluster else ""
-    secret = manifests.client_secret(desired, user, credentials.passwords[user], url)
+    first = first_of(desired, observed.clusters)
+    url = naming.client_url(first) if first else ""
+    urls = ",".join(sorted(naming.client_url(cluster) for cluster in observed.clusters))
+    secret = manifests.client_secret(desired, user, credentials.passwords[user], url, urls)
     if observed.client_secret is None or differences(secret, observed.client_secret):
         steps.append(Apply(secret))
     return tuple(steps)
@@ -114,17 +111,21 @@ def _describe(
         conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, f"next: {steps[0]}")
     else:
         conditions.put(ConditionType.SYNCED, True, Reason.AS_DECLARED)
-    cluster = active_cluster(observed.clusters)
-    if cluster is None:
+    if not observed.clusters:
         message = f"no Cluster in namespace {desired.metadata.namespace} has spec.superCluster {desired.metadata.name}"
         conditions.put(ConditionType.READY, False, Reason.NO_CLUSTER, message)
-    elif not _is_ready(cluster):
-        message = f"Cluster {cluster.metadata.name} has {cluster.status.ready_replicas} of {cluster.spec.replicas} brokers ready"
-        conditions.put(ConditionType.READY, False, Reason.MEMBERS_STARTING, message)
-    else:
-        conditions.put(
-            ConditionType.READY, True, Reason.MEMBERS_READY, f"Cluster {cluster.metadata.name} is ready"
-        )
+        return
+    starting = [
+        f"Cluster {cluster.metadata.name} has {cluster.status.ready_replicas} of {cluster.spec.replicas} brokers ready"
+        for cluster in sorted(observed.clusters, key=lambda cluster: cluster.metadata.name)
+        if not _is_ready(cluster)
+    ]
+    if starting:
+        conditions.put(ConditionType.READY, False, Reason.MEMBERS_STARTING, "; ".join(starting))
+        return
+    names = ", ".join(sorted(cluster.metadata.name for cluster in observed.clusters))
+    message = f"Cluster {names} is ready" if len(observed.clusters) == 1 else f"Clusters {names} are ready"
+    conditions.put(ConditionType.READY, True, Reason.MEMBERS_READY, message)
 
 
 def _is_ready(cluster: Cluster) -> bool:
@@ -145,6 +146,7 @@ def _patch(
             )
             for cluster in sorted(observed.clusters, key=lambda cluster: cluster.metadata.age_key)
         ),
+        founder=founder(desired.status.founder, observed.clusters, observed.traces),
         streams=len(observed.streams),
         client_secret=naming.client_secret(desired.metadata.name),
         conditions=conditions.result(),

@@ -1,0 +1,117 @@
+"""Who starts a super-cluster's map of streams, and what each cluster's brokers are told of it.
+
+The map is one Raft group over all clusters, and it must be started exactly once: two beginnings are two maps that
+claim the same streams. So one Cluster, the founder, is recorded in the SuperCluster's status before anything is made
+(one worker writes it, so two Clusters of the same second can't both be it), and the names of its first brokers never
+change afterwards: brokers of every other cluster are told those names and therefore join. The record is dropped only
+when nothing is left of what the founder began: it is gone, its volume claims are gone, and no other cluster has begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from supercluster.api import Cluster, SuperCluster
+from supercluster.api.cluster import BROKERS_MAX
+from supercluster.api.super_cluster import FounderStatus
+from supercluster.reconcilers.planners import naming
+
+VOTERS_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """What is left in Kubernetes of clusters that began, besides their statuses."""
+
+    told: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By Cluster: the voters that its ConfigMap was written with. The second source, should a status be lost."""
+    claimed: frozenset[str] = frozenset()
+    """Names of clusters, present or past, of which there are volume claims."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """The cluster can't be told anybody to join: the founder has gone and left its volumes."""
+
+    founder: FounderStatus
+
+
+def choose_meta_voters(cluster: str, replicas: int) -> tuple[str, ...]:
+    """Brokers that start the meta group: an odd number, at most five."""
+    count = min(replicas, VOTERS_MAX)
+    return naming.brokers(cluster, count if count % 2 else count - 1)
+
+
+def oldest(clusters: tuple[Cluster, ...]) -> Cluster | None:
+    """The oldest Cluster that is not about to go; of those that are, if there is no other."""
+    return min(
+        clusters,
+        key=lambda each: (each.metadata.deletion_timestamp is not None, each.metadata.age_key),
+        default=None,
+    )
+
+
+def first_of(super_cluster: SuperCluster | None, clusters: tuple[Cluster, ...]) -> Cluster | None:
+    """The cluster that is named first to applications and takes streams that ask for none: the founder while it is there."""
+    record = super_cluster.status.founder if super_cluster is not None else None
+    if record is not None:
+        for each in clusters:
+            if each.metadata.name == record.cluster and each.metadata.deletion_timestamp is None:
+                return each
+    return oldest(clusters)
+
+
+def founder(
+    recorded: FounderStatus | None, clusters: tuple[Cluster, ...], traces: Traces
+) -> FounderStatus | None:
+    """Who the founder is, by the record or, the first time, by what there is to see."""
+    if recorded is not None and _holds(recorded, clusters, traces):
+        return recorded
+    begun = [
+        (each, each.status.meta_voters or traces.told.get(each.metadata.name, ()))
+        for each in sorted(clusters, key=lambda each: each.metadata.age_key)
+    ]
+    for each, voters in begun:
+        if voters and set(voters) <= set(naming.brokers(each.metadata.name, BROKERS_MAX)):
+            return FounderStatus(cluster=each.metadata.name, uid=each.metadata.uid, brokers=voters)
+    for _, voters in begun:
+        if voters:
+            # The record was lost and the founder is gone: what those who joined it were told still names it.
+            return FounderStatus(cluster=naming.cluster_of(voters[0]), brokers=voters)
+    first = oldest(clusters)
+    if first is None or first.metadata.deletion_timestamp is not None:
+        return None
+    name = first.metadata.name
+    brokers = choose_meta_voters(name, first.spec.replicas)
+    return FounderStatus(cluster=name, uid=first.metadata.uid, brokers=brokers)
+
+
+def _holds(recorded: FounderStatus, clusters: tuple[Cluster, ...], traces: Traces) -> bool:
+    """Is anything left of what the founder began?"""
+    return recorded.cluster in traces.claimed or any(
+        each.metadata.uid == recorded.uid or each.status.meta_voters for each in clusters
+    )
+
+
+def voters_for(
+    cluster: Cluster, recorded: FounderStatus | None, siblings: tuple[Cluster, ...]
+) -> tuple[str, ...] | Missing | None:
+    """What a cluster's brokers are told, the first time; None while the record is awaited.
+
+    A cluster of the founder's name that is not the founder must not be told its own brokers while others live: with
+    empty volumes they would begin a second map. It is told brokers of a cluster that has begun, and joins.
+    """
+    if recorded is None:
+        return None
+    if recorded.uid == cluster.metadata.uid:
+        return recorded.brokers
+    others = tuple(each for each in siblings if each.metadata.uid != cluster.metadata.uid)
+    begun = tuple(each for each in others if each.status.meta_voters)
+    if recorded.cluster != cluster.metadata.name:
+        present = begun or any(each.metadata.uid == recorded.uid for each in others)
+        return recorded.brokers if present else Missing(recorded)
+    joined = oldest(begun)
+    if joined is None:
+        return recorded.brokers
+    return choose_meta_voters(joined.metadata.name, max(joined.spec.replicas, joined.status.replicas))

@@ -53,16 +53,38 @@ class Brokers:
             await until(lambda: all(self.links(process) == count - 1 for process in processes), "links")
         return processes
 
+    async def start_clusters(self, sizes: dict[str, int], **options: Any) -> dict[str, list[BrokerProcess]]:
+        """Start clusters that know of each other, and wait until every pair of brokers is linked."""
+        hosts = {
+            cluster: {f"{cluster}-{index}": fresh_address() for index in range(size)}
+            for cluster, size in sizes.items()
+        }
+        seeds = {cluster: [f"{host}:7222" for host in found.values()] for cluster, found in hosts.items()}
+        options = {"gateways": seeds, **options}
+        clusters = {
+            cluster: [await self.start_one(name, found, cluster=cluster, **options) for name in found]
+            for cluster, found in hosts.items()
+        }
+        await self.all_linked()
+        return clusters
+
+    async def all_linked(self) -> None:
+        """Wait until every pair of running brokers is linked."""
+        others = len(self.running) - 1
+        await until(lambda: all(self.links(broker) == others for broker in self.running), "all links")
+
     async def start_one(self, name: str, hosts: dict[str, str], **options: Any) -> BrokerProcess:
         """Start one broker of a cluster at known addresses."""
         document: dict[str, Any] = {
             "superCluster": "demo",
             "identity": options.get("identity", "id-1"),
-            "cluster": "east",
+            "cluster": options.get("cluster", "east"),
             "peers": {node: f"{host}:6222" for node, host in hosts.items()},
             "metaVoters": list(hosts),
             "limits": options.get("limits", {}),
+            "linkFaults": True,
         }
+        document |= {key: options[key] for key in ("gateways", "gatewayTls", "tags") if key in options}
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
         (folder / "broker.json").write_text(json.dumps(document))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from supercluster.broker.protocol import frames
-from supercluster.broker.protocol.frames import FrameError, FrameReader, Hello
+from supercluster.broker.protocol.frames import FrameError, FrameReader, GatewayAddress, Hello
 
 HELLO = Hello(
     1, "demo", "id", "east", "east-0", "inc", "proc", "127.0.0.1:4222", 0, 1, "pair", "route", "secret"
@@ -61,6 +65,48 @@ def test_hello_survives_and_later_versions_may_add_to_it() -> None:
     assert frames.decode_hello(body[:-1] + b', "later": 1}') == HELLO
 
 
+def test_hello_of_the_first_version_is_read() -> None:
+    told = json.loads(frames.encode_hello(HELLO))
+    for added in ("tags", "gateway_url", "introduces"):
+        del told[added]
+    found = frames.decode_hello(json.dumps({**told, "version": 1}).encode())
+    assert (found.tags, found.gateway_url, found.introduces) == ((), "", False)
+
+
+def test_tags_and_the_gateway_survive() -> None:
+    hello = replace(HELLO, tags=("ssd", "zone:ä"), gateway_url="127.0.0.1:7222", introduces=True)
+    assert frames.decode_hello(frames.encode_hello(hello)) == hello
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tags": 7},
+        {"tags": [7]},
+        {"tags": [[]]},
+        {"gateway_url": None},
+        {"introduces": 1},
+        {"node": "\ud800"},
+    ],
+)
+def test_a_hello_with_a_field_of_the_wrong_type_is_refused(change: dict[str, Any]) -> None:
+    told = json.loads(frames.encode_hello(HELLO))
+    with pytest.raises(FrameError):
+        frames.decode_hello(json.dumps({**told, **change}).encode())
+
+
+def test_gossip_and_load_survive() -> None:
+    told = [GatewayAddress("west-0", "west", "10.0.0.1:7222"), GatewayAddress("n", "north", "host:1")]
+    assert frames.decode_gateways(frames.encode_gateways(told)) == told
+    assert frames.decode_load(memoryview(frames.encode_load(65536))) == 65536
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"[1]", b'[["a", "b"]]', b'[["a", "b", 3]]', b"\xff"])
+def test_broken_gossip_is_a_frame_error(body: bytes) -> None:
+    with pytest.raises(FrameError):
+        frames.decode_gateways(body)
+
+
 def test_hello_shows_no_secret() -> None:
     assert "secret" not in repr(HELLO)
 
@@ -79,6 +125,8 @@ def test_garbage_is_never_anything_but_a_frame_error(body: bytes) -> None:
         frames.decode_hello,
         frames.decode_interest,
         frames.decode_deliver,
+        frames.decode_gateways,
+        frames.decode_load,
         lambda found: list(frames.decode_messages(found)[1]),
     ):
         try:

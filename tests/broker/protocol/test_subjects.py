@@ -144,3 +144,23 @@ def test_an_emptied_trie_keeps_nothing() -> None:
     for pattern in (b"a.b.c", b"a.*.c", b"a.>"):
         trie.remove(pattern, b"q", 1)
     assert not trie.first_token_is_wanted(b"a")
+
+
+@pytest.mark.covers("CL-2", "CL-6")
+def test_members_of_other_clusters_count_only_where_the_own_one_has_none() -> None:
+    far: set[str] = set()
+    trie: Sublist[int] = Sublist(far)
+    far.add("west-0")
+    for node in ("east-1", "west-0"):
+        trie.set_remote(node, b"work.*", b"crew", 2)
+        trie.set_remote(node, b"work.*", b"", 1)
+    trie.set_remote("west-0", b"work.>", b"others", 3)
+    match = trie.match(b"work.x")
+    assert {group.name: group.remote for group in match.groups} == {
+        b"crew": {"east-1": 2},
+        b"others": {"west-0": 3},
+    }
+    assert match.nodes == ["east-1", "west-0"], "plain subscribers get it wherever they are"
+    trie.set_remote("east-1", b"work.*", b"crew", 0)
+    groups = {group.name: group.remote for group in trie.match(b"work.x").groups}
+    assert groups[b"crew"] == {"west-0": 2}

@@ -102,6 +102,38 @@ def test_links_have_credentials_of_their_own(tmp_path: Path) -> None:
     assert credentials.users == ()
 
 
+@pytest.mark.covers("CL-3", "CL-6")
+def test_the_gateway_port_has_its_own_and_is_no_way_around_the_others(tmp_path: Path) -> None:
+    credentials = Credentials(tmp_path)
+    credentials.load()
+    assert credentials.gateways.accepts("", ""), "without any credentials there is no secret to know"
+    write(tmp_path, "cluster.json", {"accept": [{"user": "route", "password": "a"}]})
+    assert credentials.refresh()
+    assert not credentials.gateways.accepts("", "")
+    assert not credentials.gateways.accepts("route", "a")
+    gateway = {"user": "gateway", "password": "g"}
+    write(tmp_path, "gateway.json", {"accept": [gateway], "send": gateway})
+    assert credentials.refresh()
+    assert credentials.gateways.accepts("gateway", "g")
+    assert not credentials.gateways.accepts("route", "a")
+    assert not credentials.links.accepts("gateway", "g")
+    assert credentials.gateways.send.password == "g"
+    assert "'g'" not in repr(credentials.gateways)
+
+
+@pytest.mark.parametrize("name", ["cluster.json", "gateway.json"])
+def test_files_of_links_that_vanish_open_no_door(tmp_path: Path, name: str, caplog: Any) -> None:
+    write(tmp_path, name, {"accept": [{"user": "route", "password": "a"}]})
+    credentials = Credentials(tmp_path)
+    credentials.load()
+    (tmp_path / name).unlink()
+    assert not credentials.refresh()
+    door = credentials.links if name == "cluster.json" else credentials.gateways
+    assert door.accepts("route", "a")
+    assert not door.accepts("", "")
+    assert f"{name} is gone or empty" in caplog.text
+
+
 def test_the_hosts_file_has_the_first_word_and_is_read_again(tmp_path: Path) -> None:
     assert parse_hosts("# c\n127.77.0.1 a b # x\nnonsense d\n::1 e\n127.77.0.2 a\n\n") == {
         "a": "127.77.0.1",

@@ -22,9 +22,10 @@ MINIMAL: dict[str, Any] = {
 
 def test_the_required_fields_are_enough() -> None:
     found = settings.parse(MINIMAL)
-    assert found.ports == settings.Ports(4222, 6222, 8222)
+    assert found.ports == settings.Ports(client=4222, cluster=6222, monitor=8222, gateway=7222)
     assert found.limits.window_wait_ms == 10_000
     assert found.meta_voters == ("east-0",)
+    assert (found.gateways, found.gateway_tls, found.tags, found.link_faults) == (None, None, (), False)
 
 
 def test_every_documented_field_is_taken() -> None:
@@ -45,10 +46,17 @@ def test_every_documented_field_is_taken() -> None:
             },
             "storage": {"maxFileBytes": 1, "maxMemoryBytes": 2, "syncIntervalMs": 3, "segmentBytes": 70000},
             "raft": {"heartbeatMs": 50, "electionTimeoutMs": 100},
+            "gateways": {"west": ["w-0:7222", "w-0:7222", "[::1]:1"], "north": []},
+            "gatewayTls": {"certFile": "/c", "keyFile": "/k", "caFile": "/a", "serverName": "gateways"},
+            "tags": ["ssd", "zone:a", "ssd"],
+            "linkFaults": True,
         }
     )
     assert (found.ports.client, found.limits.max_connections, found.storage.segment_bytes) == (0, 5, 70000)
     assert found.raft == settings.Raft(50, 100)
+    assert found.gateways == {"west": ("w-0:7222", "[::1]:1"), "north": ()}
+    assert found.gateway_tls == settings.GatewayTls(Path("/c"), Path("/k"), Path("/a"), "gateways")
+    assert (found.tags, found.link_faults) == (("ssd", "zone:a"), True)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +76,21 @@ def test_every_documented_field_is_taken() -> None:
         ({"limits": {"pingsOutMax": True}}, ["limits.pingsOutMax is true"]),
         ({"limits": {"pingIntervalMs": 1}}, ["limits.pingIntervalMs is 1", "from 100 to"]),
         ({"ports": {"client": 70000}}, ["ports.client is 70000", "0 to 65535"]),
+        ({"gateways": []}, ["gateways is []", "object"]),
+        ({"gateways": {"a b": []}}, ["gateways", "a b", "not allowed"]),
+        ({"gateways": {"west": "w:7222"}}, ['gateways.west is "w:7222"', "list of host:port"]),
+        ({"gateways": {"west": ["w:7222", "w"]}}, ["gateways.west[1]", '"w"', "host:port"]),
+        ({"gateways": {"west": [f"w:{n}" for n in range(1, 258)]}}, ["257 addresses", "at most 256"]),
+        ({"gatewayTls": 1}, ["gatewayTls is 1", "object"]),
+        ({"gatewayTls": {"certFile": "a"}}, ["gatewayTls.keyFile is missing"]),
+        ({"gatewayTls": {"cert": "a"}}, ["gatewayTls.cert is no known field", "certFile"]),
+        (
+            {"gatewayTls": {"certFile": "", "keyFile": "k", "caFile": "a"}},
+            ['gatewayTls.certFile is ""', "not empty"],
+        ),
+        ({"tags": "ssd"}, ['tags is "ssd"', "list"]),
+        ({"tags": ["ssd", 1]}, ["tags[1] is 1", "1 to 63 bytes"]),
+        ({"linkFaults": 1}, ["linkFaults is 1", "true or false"]),
         ({"raft": {"heartbeatMs": 400}}, ["raft.electionTimeoutMs is 500", "raft.heartbeatMs (400)"]),
     ],
 )

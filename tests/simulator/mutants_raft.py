@@ -187,8 +187,8 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         "By an old map on its disk a broker begins a stream again that was deleted, and votes a second time.",
         (
             "jetstream/life.py",
-            "        if mine and (core.map.is_fresh or found.group in core.store.registered()):\n",
-            "        if mine:\n",
+            "            if registered is not None or core.map.is_fresh:\n                self._open(found, partial(self._open_member",
+            "            if True:\n                self._open(found, partial(self._open_member",
         ),
     ),
 )

@@ -63,8 +63,16 @@ class World:
     """See the module."""
 
     def __init__(
-        self, seed: int, nodes: int = 3, *, rng: random.Random | None = None, meta_voters: int = 0
+        self,
+        seed: int,
+        nodes: int = 3,
+        *,
+        rng: random.Random | None = None,
+        meta_voters: int = 0,
+        clusters: dict[str, str] | None = None,
+        founders: tuple[str, ...] = (),
     ) -> None:
+        """`clusters` is node → cluster, where there are several; `founders` then begin the meta group."""
         self.seed = seed
         self.rng = rng or random.Random(seed)
         self.now_us = 0
@@ -84,9 +92,10 @@ class World:
         self._turns: set[str] = set()
         self.log: deque[str] = deque(maxlen=400)
         self.verbose = False
-        names = [f"n{number}" for number in range(nodes)]
+        names = list(clusters or [f"n{number}" for number in range(nodes)])
+        self.cluster_of = clusters or dict.fromkeys(names, CLUSTER)
         self.names = names
-        self.meta_voters = tuple(names[: meta_voters or nodes])
+        self.meta_voters = founders or tuple(names[: meta_voters or nodes])
         self.nodes: dict[str, Node] = {}
         for name in names:
             clock = SimClock(
@@ -173,7 +182,7 @@ class World:
     def _new_core(self, node: Node) -> BrokerCore:
         name = node.name
         opened = node.store.start()
-        settings = CoreSettings(name, CLUSTER, self.meta_voters)
+        settings = CoreSettings(name, self.cluster_of[name], self.meta_voters)
         rng = random.Random(self.rng.getrandbits(64))
         self.note(f"{name} starts as process {node.process}, volume {node.store.incarnation}")
         return BrokerCore(
@@ -271,7 +280,7 @@ class World:
         meta = peer.core.meta
         info = PeerInfo(
             node=there,
-            cluster=CLUSTER,
+            cluster=self.cluster_of[there],
             incarnation=peer.store.incarnation,
             process=f"{there}-{peer.process}",
             client_url="",

@@ -58,6 +58,8 @@ class CoreSettings:
     heartbeat_ms: int = 100
     election_timeout_ms: int = 500
     quiesce_after_ms: int = 2000
+    retired_grace_ms: int = 600_000
+    """How long the copy of a former member is kept after a move (SF-5)."""
 
 
 class BrokerCore:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from supercluster.broker.jetstream import api_routing, frames
+from supercluster.broker.jetstream import api_routing, frames, move_frames
 from supercluster.broker.jetstream.frames import Frame
 from supercluster.broker.jetstream.meta_group import META_GROUP
 from supercluster.broker.jetstream.stream_group import StreamGroup
@@ -87,10 +88,30 @@ def _dispatch_rare(core: BrokerCore, node: str, frame: int, body: memoryview, no
         if core.meta is not None and core.meta.serves:
             core.meta.copy_lost(node, group_id, now_ms)
             core.touch(META_GROUP)
+    elif frame == Frame.MOVE_END:
+        if core.meta is not None:
+            core.meta.move_ended(frames.decode_move_end(body))
+            core.touch(META_GROUP)
+    elif frame == Frame.MOVE_HASHES:
+        ask = move_frames.decode_ask(body)
+        group = core.groups.get(ask.group)
+        if isinstance(group, StreamGroup) and group.member == ask.member and group.failed is None:
+            group.auditor.ask(ask, partial(_tell_hashes, core, node), now_ms)
+            core.touch(ask.group)
+    elif frame == Frame.MOVE_HASHED:
+        told = move_frames.decode_told(body)
+        group = core.groups.get(told.group)
+        if isinstance(group, StreamGroup) and group.mover is not None:
+            group.mover.told(told)
+            core.touch(told.group)
     elif frame == Frame.BOOTSTRAP:
         core.life.bootstrap_received(bytes(body))
     else:
         raise WireError(f"type {frame} is unknown")
+
+
+def _tell_hashes(core: BrokerCore, node: str, told: move_frames.HashesTold) -> None:
+    core.post(node, Frame.MOVE_HASHED, move_frames.encode_told(told))
 
 
 def _raft_message(core: BrokerCore, group_id: str, message: Message, now_ms: int) -> None:

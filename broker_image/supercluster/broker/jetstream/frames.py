@@ -47,6 +47,9 @@ class Frame(IntEnum):
     COPY_LOST = 47
     MOVE_END = 48
     """A stream's leader → the meta group's: the move is over, until the map shows it."""
+    MOVE_HASHES = 56
+    """A stream's leader → a copy: the hashes of its ranges (`move_frames`)."""
+    MOVE_HASHED = 57
 
 
 # ---- Raft: messages of all groups that share a pair of brokers travel in one frame (RP-3) ---------------------------

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream import frames
+from supercluster.broker.jetstream.copies import Copy, Hold, copy_of
 from supercluster.broker.jetstream.frames import Frame, Leadership
 from supercluster.broker.jetstream.group import APPLY_BYTES_MAX, Group
 from supercluster.broker.jetstream.meta import FSYNC_KEY, Assignment
@@ -35,6 +36,8 @@ BOOTSTRAP_RETRY_MS = 200
 LEADER_SEARCH_MS = 500
 # A member that waits to be taken in repeats its request at this pace.
 JOIN_RETRY_MS = 1000
+# Whether a retired copy's grace time is over is looked at this often at least: clocks jump.
+RETIRED_CHECK_MS = 60_000
 
 
 def committed_entries(log: StreamLog, first: int, last: int) -> Iterator[Entry]:
@@ -53,6 +56,11 @@ class GroupLife:
     def __init__(self, core: BrokerCore) -> None:
         self._core = core
         self._joining: dict[str, int] = {}
+        self._retired: dict[str, int] = {}
+        """Copies that are kept for a while, and when to look whether that is over."""
+        self._lost_targets: dict[str, str] = {}
+        """Copies that were to join and lost their data: the meta group is told until it names others."""
+        self._lost_ms = 0
         self._retry_ms = 0
         self._search_ms = 0
 
@@ -178,53 +186,115 @@ class GroupLife:
     # ---- streams --------------------------------------------------------------------------------------------------
 
     def follow_map(self, touched: list[str]) -> None:
-        """Open what was assigned to this broker, remove what was deleted."""
+        """Hold what the map says, and remove what was deleted."""
         core = self._core
         assert core.meta is not None
         assigned = {found.group: found for found in core.meta.state.streams.values()}
         for group_id in sorted(set(touched) | (assigned.keys() if core.map.index == 0 else set())):
             found = assigned.get(group_id)
             if found is None:
-                self._try(group_id, partial(self._remove, group_id))
-            elif group_id in core.groups:
-                group = core.groups[group_id]
-                if isinstance(group, StreamGroup):
-                    group.set_assignment(found)
-                    core.touch(group_id)
+                self._try(group_id, partial(self._deleted, group_id))
             else:
-                self._open_assigned(found)
-
-    def _open_assigned(self, found: Assignment) -> None:
-        """Open a copy that this broker should hold. One that the volume does not know is begun only on a map that was
-        read: by one from the disk, a stream that was deleted since would come to life again, empty, and vote with an
-        identity that has voted before (SF-4)."""
-        core = self._core
-        mine = any(node_of(member) == core.node for member in found.members)
-        if mine and (core.map.is_fresh or found.group in core.store.registered()):
-            self._try(found.group, partial(self._open_stream, found))
+                self._follow(found)
 
     def map_was_read(self) -> None:
-        """Remove what was deleted while this broker was away, and begin what was assigned. Only on a map that was read:
+        """Remove what was deleted while this broker was away, and hold what was assigned. Only on a map that was read:
         one from the disk may be older than an assignment that this volume has already taken part in."""
         core = self._core
         assert core.meta is not None
         assigned = {found.group: found for found in core.meta.state.streams.values()}
         for group_id in core.store.registered():
             if group_id != META_GROUP and group_id not in assigned:
-                self._try(group_id, partial(self._remove, group_id))
-        for group_id, found in sorted(assigned.items()):
-            if group_id not in core.groups:
-                self._open_assigned(found)
+                self._try(group_id, partial(self._deleted, group_id))
+        for _, found in sorted(assigned.items()):
+            self._follow(found)
 
-    def _open_stream(self, assignment: Assignment) -> None:
+    def _follow(self, found: Assignment) -> None:
+        """Hold the copy that this broker should hold of a stream, and no other. A copy that the volume does not know is
+        begun, and one is put away, only on a map that was read: by one from the disk, a stream that was deleted since
+        would come to life again, empty, and vote with an identity that has voted before (SF-4)."""
+        core = self._core
+        registered = core.store.registered().get(found.group)
+        copy = copy_of(found, self._member(), registered, core.settings.retired_grace_ms * 1_000_000)
+        if copy.hold is Hold.MEMBER:
+            if registered is not None or core.map.is_fresh:
+                self._open(found, partial(self._open_member, found))
+        elif copy.hold is Hold.TARGET:
+            if self._lost_targets.get(found.group) == copy.member:
+                return
+            self._lost_targets.pop(found.group, None)
+            if registered is not None or core.map.is_fresh:
+                self._open(found, partial(self._open_target, found, copy.member))
+        elif registered is not None and core.map.is_fresh:
+            self._try(found.group, partial(self._put_away, found, copy))
+
+    def _open(self, found: Assignment, act: Callable[[], None]) -> None:
+        group = self._core.groups.get(found.group)
+        if isinstance(group, StreamGroup):
+            group.set_assignment(found)
+            self._core.touch(found.group)
+        elif group is None:
+            self._try(found.group, act)
+
+    def _put_away(self, found: Assignment, copy: Copy) -> None:
+        """The map does not name the copy that is here: close it, and drop it when its time has come (SF-5)."""
+        core = self._core
+        group_id = found.group
+        if copy.hold is Hold.UNDECIDED:
+            self._open(found, partial(self._open_member, found))
+            group = core.groups.get(group_id)
+            if group is None or group.failed is not None or group.raft.membership.is_voter(group.member):
+                return  # Its own log has the last word while the move runs.
+            self._drop(found, "the move does not name it")
+            if copy.member:
+                self._open_target(found, copy.member)
+            return
+        left_ms = (copy.until_ns - core.clock.now_ns()) // 1_000_000
+        if copy.hold is Hold.DROPPED or left_ms <= 0:
+            self._drop(found, "its grace time is over" if copy.hold is Hold.RETIRED else "it only learned")
+            return
+        self._retired[group_id] = core.clock.monotonic_ms() + min(left_ms, RETIRED_CHECK_MS)
+        group = core.groups.pop(group_id, None)
+        if group is not None:
+            group.stop()
+            group.log.close(clean=True)
+            core.event(
+                group_id, "CopyRetired", f"{group.member} is kept, closed, for {left_ms // 1000} s more"
+            )
+
+    def _drop(self, found: Assignment, why: str) -> None:
+        registered = self._core.store.registered().get(found.group)
+        self._core.event(found.group, "CopyDropped", f"{registered} is dropped: {why}")
+        self._remove(found.group)
+
+    def _open_target(self, found: Assignment, member: str) -> None:
+        """A move names a copy on this broker: it begins empty, and learns."""
+        core = self._core
+        registered = core.store.registered().get(found.group)
+        opened = self._open_log(found, create=registered is None)
+        if opened.lost:
+            # It may have voted: it never does again. The meta group names another copy.
+            core.event(found.group, "RecordLost", f"{member} lost its data while it was to join {found.name}")
+            opened.log.close(clean=False)
+            self._lost_targets[found.group] = member
+            return
+        if registered is None:
+            core.store.register(found.group, member)
+        self._begin(found, member, opened, Membership())
+
+    def _open_log(self, found: Assignment, *, create: bool) -> OpenedGroup:
+        fsync = dict(found.config.metadata).get(FSYNC_KEY, "interval")
+        memory = found.config.storage == "memory"
+        return self._core.store.open(found.group, memory=memory, fsync=fsync, create=create)
+
+    def _open_member(self, assignment: Assignment) -> None:
         core = self._core
         group_id = assignment.group
         registered = core.store.registered().get(group_id)
-        memory = assignment.config.storage == "memory"
-        fsync = dict(assignment.config.metadata).get(FSYNC_KEY, "interval")
-        mine = next(member for member in assignment.members if node_of(member) == core.node)
-        opened = core.store.open(group_id, memory=memory, fsync=fsync, create=registered is None)
-        first = registered is None and mine.startswith(self._member())
+        mine = next((member for member in assignment.members if node_of(member) == core.node), "")
+        opened = self._open_log(assignment, create=registered is None)
+        # Only the first members begin a stream: behind a move everybody else comes to a group that exists.
+        first = registered is None and mine.startswith(self._member()) and assignment.last_move is None
         if first:
             member = mine
         elif registered is not None and not opened.lost:
@@ -239,6 +309,13 @@ class GroupLife:
             if first:
                 opened.log.save_checkpoint(0, blob(membership.encode()) + StreamGroup.blank_state(assignment))
             core.store.register(group_id, member)
+        self._begin(assignment, member, opened, membership)
+
+    def _begin(
+        self, assignment: Assignment, member: str, opened: OpenedGroup, membership: Membership
+    ) -> None:
+        core = self._core
+        group_id = assignment.group
         raft = self._raft(opened, member, membership)
         group = StreamGroup(assignment, member, opened.log, raft, core)
         core.groups[group_id] = group
@@ -251,9 +328,15 @@ class GroupLife:
             self._joining[group_id] = core.clock.monotonic_ms() - JOIN_RETRY_MS
         core.touch(group_id)
 
-    def _remove(self, group_id: str) -> None:
+    def _deleted(self, group_id: str) -> None:
         """The stream was deleted: by a person, through the meta group; its copy goes at once."""
+        self._remove(group_id)
+        self._core.leaders.pop(group_id, None)
+
+    def _remove(self, group_id: str) -> None:
         core = self._core
+        self._retired.pop(group_id, None)
+        self._joining.pop(group_id, None)
         group = core.groups.pop(group_id, None)
         try:
             if group is not None:
@@ -262,9 +345,8 @@ class GroupLife:
             elif group_id in core.store.registered():
                 core.store.open(group_id, memory=False, fsync="never", create=False).log.destroy()
         except DiskError as error:
-            core.event(group_id, "DiskFailed", f"files of a deleted stream stay behind: {error}")
+            core.event(group_id, "DiskFailed", f"files of a copy that was to go stay behind: {error}")
         core.store.forget(group_id)
-        core.leaders.pop(group_id, None)
 
     # ---- joining under a new identity -----------------------------------------------------------------------------
 
@@ -297,6 +379,8 @@ class GroupLife:
             return True
         core = self._core
         may_vote = group.id != META_GROUP or core.node in core.settings.meta_voters
+        if isinstance(group, StreamGroup) and group.assignment.move is not None:
+            may_vote = group.member not in group.assignment.move.targets
         return not may_vote and group.member in membership.learners
 
     def _join_meta(self) -> None:
@@ -316,10 +400,16 @@ class GroupLife:
     def _tell_of_lost_copy(self, group: Group) -> None:
         """A copy in memory went with its process. Where that was true of all copies, nobody leads: the meta group
         has to begin the stream anew."""
+        if isinstance(group, StreamGroup) and group.assignment.config.storage == "memory":
+            move = group.assignment.move
+            named = move is not None and group.member in move.targets
+            if not group.raft.membership.voters and not named:
+                self._tell_lost(group.id, group.member)
+
+    def _tell_lost(self, group_id: str, member: str) -> None:
         leader = self._core.leader_of(META_GROUP)
-        in_memory = isinstance(group, StreamGroup) and group.assignment.config.storage == "memory"
-        if in_memory and leader is not None and not group.raft.membership.voters:
-            self._core.post(leader, Frame.COPY_LOST, frames.encode_texts(group.id, group.member))
+        if leader is not None:
+            self._core.post(leader, Frame.COPY_LOST, frames.encode_texts(group_id, member))
 
     def _who_leads(self, group_id: str) -> None:
         for node in self._core.peers:
@@ -337,6 +427,10 @@ class GroupLife:
         elif self._is_starting and now_ms >= self._retry_ms:
             self._retry_ms = now_ms + BOOTSTRAP_RETRY_MS
             self._tell_first_members()
+        self._look_at_retired(now_ms)
+        for group_id, member in self._lost_targets.items() if now_ms >= self._lost_ms else ():
+            self._lost_ms = now_ms + JOIN_RETRY_MS
+            self._tell_lost(group_id, member)
         for group_id, asked_ms in list(self._joining.items()):
             group = self._core.groups.get(group_id)
             if group is None or self._is_in(group, group.raft.membership):
@@ -346,6 +440,15 @@ class GroupLife:
                 self._ask_to_join(group)
                 self._tell_of_lost_copy(group)
 
+    def _look_at_retired(self, now_ms: int) -> None:
+        meta = self._core.meta
+        for group_id, at_ms in list(self._retired.items()):
+            if now_ms >= at_ms and meta is not None and self._core.map.is_fresh:
+                del self._retired[group_id]
+                found = meta.state.by_group(group_id)
+                if found is not None:
+                    self._follow(found)
+
     @property
     def _is_searching(self) -> bool:
         core = self._core
@@ -354,6 +457,10 @@ class GroupLife:
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do."""
         due = [asked + JOIN_RETRY_MS for asked in self._joining.values()]
+        if self._core.map.is_fresh:
+            due += self._retired.values()
+        if self._lost_targets:
+            due.append(self._lost_ms)
         if self._is_searching:
             due.append(self._search_ms)
         if self._core.meta is None or self._is_starting:

@@ -22,10 +22,12 @@ from supercluster.broker.jetstream.meta import (
     Assignment,
     MetaState,
     delete_stream,
+    end_move,
     put_broker,
     put_stream,
     renew_stream,
 )
+from supercluster.broker.jetstream.move_record import MoveEnd
 from supercluster.broker.jetstream.sections import Section, section
 from supercluster.broker.ports import ClientInfo, StreamLog
 from supercluster.broker.raft.confchange import node_of
@@ -131,6 +133,7 @@ class MetaGroup(Group):
         self._changed = False
         self._read_target: int | None = None
         self._lost: dict[str, dict[str, int]] = {}
+        self._ends: dict[str, MoveEnd] = {}
 
     # ---- state machine --------------------------------------------------------------------------------------------
 
@@ -185,6 +188,11 @@ class MetaGroup(Group):
             return
         self._requests.append(request)
 
+    def move_ended(self, end: MoveEnd) -> None:
+        """A stream's leader says, again and again until the map shows it, how a move ended."""
+        if self.serves and (len(self._ends) < REQUESTS_MAX or end.group in self._ends):
+            self._ends[end.group] = end
+
     def copy_lost(self, node: str, group: str, now_ms: int) -> None:
         """A broker says, again and again, that its copy of a stream in memory is gone."""
         if len(self._lost) < REQUESTS_MAX or group in self._lost:
@@ -210,7 +218,7 @@ class MetaGroup(Group):
             token = self.host.new_token()
             members = tuple(f"{r.node}@{r.incarnation}.{self.host.new_token()}" for r in records)
             try:
-                self._propose(renew_stream(found, f"S.{found.account}.{found.name}.{token}", members))
+                self.propose(renew_stream(found, f"S.{found.account}.{found.name}.{token}", members))
             except _NotAppendedError:
                 return
             del self._lost[group]
@@ -223,11 +231,16 @@ class MetaGroup(Group):
     def propose_turn(self, now_ms: int) -> None:
         assert self._end is not None
         self._renew_lost(now_ms)
+        for group, end in list(self._ends.items()):
+            found = self._end.by_group(group)
+            if found is not None and found.move is not None and found.move.id == end.report.id:
+                self.propose(end_move(found, end))
+            del self._ends[group]
         for node, (cluster, incarnation) in sorted(self.host.brokers_in_contact().items()):
             record = self._end.brokers.get(node)
             if record is None or record.incarnation != incarnation or record.cluster != cluster:
                 try:
-                    self._propose(put_broker(node, cluster, incarnation))
+                    self.propose(put_broker(node, cluster, incarnation))
                 except _NotAppendedError:
                     break
         while self._requests:
@@ -240,7 +253,7 @@ class MetaGroup(Group):
                 request.respond(None)
         self.check_members(now_ms)
 
-    def _propose(self, body: bytes) -> Entry:
+    def propose(self, body: bytes) -> Entry:
         entry = self.raft.propose(b"".join(section(Section.META, [body])), time_ns=self.leader_time_ns())
         if entry is None:
             raise _NotAppendedError
@@ -279,7 +292,7 @@ class MetaGroup(Group):
             body = put_stream(account, request.name, present.group, request.config, present.members)
         else:
             body = delete_stream(present)
-        entry = self._propose(body)
+        entry = self.propose(body)
         found = self._end.streams.get((account, request.name)) or present
         assert found is not None
         self._wait(found, entry.index, request, now_ms)

@@ -125,6 +125,11 @@ class MoveReport:
     ended_ns: int = 0
     """Targets, origin and times are filled in from the move's record when the end is applied."""
 
+    @property
+    def joining(self) -> tuple[str, ...]:
+        """The targets that were no members before."""
+        return tuple(member for member in self.targets if member not in self.origin)
+
     def of_move(self, move: Move, ended_ns: int) -> MoveReport:
         """The report with what the record knows."""
         return replace(

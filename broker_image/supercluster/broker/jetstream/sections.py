@@ -35,6 +35,7 @@ class Section(IntEnum):
     EXPIRE = 8
     CONFIG_PUT = 9
     SESSION_DROP = 10
+    MOVE_NOTE = 11
     META = 32
 
 

@@ -57,6 +57,8 @@ class Applied:
     results: list[int] = field(default_factory=list)
     """One number per command section, in order: messages purged, 1 or 0 for deleted."""
     consumers_changed: bool = False
+    marked: bool = False
+    """The entry sets a mark: the state as of it is to be compared (`moves`)."""
 
 
 class StreamState(StoredMessages):
@@ -71,6 +73,8 @@ class StreamState(StoredMessages):
         self.message_ids: dict[bytes, tuple[int, int]] = {}
         self.last_message_id = b""
         self.sessions = SessionTable()
+        self.move_note = b""
+        """What a moving stream's leaders leave for one another (`moves.note`)."""
         self.consumers: dict[str, ConsumerState] = {}
         self.on_removed: Callable[[int, bytes], None] | None = None
         """For the leader's volatile side: one message was removed (sequence, subject)."""
@@ -185,6 +189,9 @@ class StreamState(StoredMessages):
             done.opened.append(key)
         elif kind == Section.SESSION_DROP:
             self.sessions.drop(reader.text())
+        elif kind == Section.MOVE_NOTE:
+            done.marked = bool(reader.u8())
+            self.move_note = bytes(reader.rest())
         elif kind == Section.CONSUMER_PUT:
             self._put_consumer(json.loads(bytes(reader.rest())), entry.time_ns)
             done.consumers_changed = True
@@ -294,6 +301,7 @@ class StreamState(StoredMessages):
                 blob(self.last_message_id),
                 self.sessions.encode(),
                 u32(len(self.consumers)) + consumers,
+                blob(self.move_note),
             )
         )
         return bytes((_SNAPSHOT_VERSION,)) + zlib.compress(body, 1)
@@ -323,6 +331,8 @@ class StreamState(StoredMessages):
         for _ in range(reader.u32()):
             name = reader.text()
             state.consumers[name] = ConsumerState.restore(bytes(reader.blob()))
+        if reader.left:  # A volume written before streams could move has no note.
+            state.move_note = bytes(reader.blob())
         return state
 
 

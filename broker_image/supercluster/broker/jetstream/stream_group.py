@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from supercluster.broker.jetstream import stream_api
+from supercluster.broker.jetstream.auditor import Auditor
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.consumer_leaders import ConsumerLeaders
 from supercluster.broker.jetstream.expiry import Expiry
@@ -25,7 +26,9 @@ from supercluster.broker.jetstream.sections import Section, sections
 from supercluster.broker.jetstream.source import StreamSource
 from supercluster.broker.jetstream.stream import Applied, StreamState
 from supercluster.broker.jetstream.stream_host import StreamHost
-from supercluster.broker.jetstream.wire import Reader, text, u64
+from supercluster.broker.jetstream.stream_move import StreamMove
+from supercluster.broker.jetstream.wire import Reader, text, u8, u64
+from supercluster.broker.moves.note import Note
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.entry import Entry, EntryKind
@@ -54,6 +57,9 @@ class StreamGroup(Group):
         self.consumers = ConsumerLeaders(assignment.account, assignment.name, host)
         self.source = StreamSource(self.state)
         self.intake = Intake(assignment.group, host)
+        self.auditor = Auditor(log)
+        self.mover: StreamMove | None = None
+        """The stream's move, while this replica leads it."""
         self._commands: deque[Command] = deque()
         self._waiting: deque[tuple[int, list[Done], list[bytes]]] = deque()
         self._version_waits: list[tuple[int, Callable[[], None], Callable[[], None]]] = []
@@ -73,6 +79,11 @@ class StreamGroup(Group):
 
     def apply_entry(self, entry: Entry) -> None:
         done = self.state.apply(entry)
+        if done.marked:
+            self.auditor.marked(entry.index, self.state)
+        if self.mover is not None and (done.marked or entry.kind == EntryKind.CONFIG):
+            self.mover.stir()
+            self.host.touch(self.id)
         if self.serves:
             self._applied_as_leader(done)
 
@@ -87,10 +98,13 @@ class StreamGroup(Group):
         return self.state.leader_time_ns
 
     def keep_from_index(self) -> int:
-        """The entry of the oldest message; all applied ones may go when the stream is empty."""
+        """The entry of the oldest message, or of the oldest that is still to be compared; all applied ones may go when the
+        stream is empty."""
+        audited = self.auditor.keep_from_index(self.host.clock.monotonic_ms())
         if not self.state.messages:
-            return self.applied_index + 1
-        return self.log.index_of_seq(self.state.first_seq) or 0
+            return min(self.applied_index + 1, audited or self.applied_index + 1)
+        kept = self.log.index_of_seq(self.state.first_seq) or 0
+        return min(kept, audited or kept)
 
     def holds_its_head(self) -> bool:
         return not self.state.messages or self.log.index_of_seq(self.state.first_seq) is not None
@@ -103,6 +117,38 @@ class StreamGroup(Group):
     def set_assignment(self, assignment: Assignment) -> None:
         """The meta group has a new configuration: the leader writes it into the stream's log."""
         self.assignment = assignment
+        self._follow_move(self.host.clock.monotonic_ms())
+
+    # ---- moving -----------------------------------------------------------------------------------------------------
+
+    def _follow_move(self, now_ms: int) -> None:
+        """The map shows a move, another one, or none."""
+        move = self.assignment.move if self.serves else None
+        if self.mover is not None and (move is None or move.id != self.mover.move.id):
+            self.mover.close()
+            self.mover = None
+        if move is None:
+            return
+        if self.mover is None:
+            self.mover = StreamMove(self, move, now_ms)
+        else:
+            self.mover.set_move(move)
+        self.host.touch(self.id)
+
+    def put_note(self, note: Note) -> int:
+        """Append what a move's leader leaves for the next one. Returns the entry's index; 0: it was not taken."""
+        proposal = Proposal()
+        proposal.add(Section.MOVE_NOTE, [u8(note.mark), note.encode()])
+        before = self.log.last_index
+        self._propose(proposal)
+        return self.log.last_index if self.log.last_index > before else 0
+
+    def join_requested(self, member: str) -> None:
+        """A target's copy is open; or a member came back as somebody else (SF-4)."""
+        if self.mover is not None and self.mover.names_node(node_of(member)):
+            self.mover.asked_to_join(member)
+        else:
+            super().join_requested(member)
 
     # ---- leading --------------------------------------------------------------------------------------------------
 
@@ -115,8 +161,12 @@ class StreamGroup(Group):
         self._config_sent = self.state.config_version
         self.consumers.open(self.state, self.host.clock.now_ns())
         self.state.on_removed = self.consumers.removed
+        self._follow_move(now_ms)
 
     def stop_serving(self) -> None:
+        if self.mover is not None:
+            self.mover.close()
+            self.mover = None
         self.judge = None
         self.state.on_removed = None
         self.consumers.close("Leadership Change")
@@ -168,8 +218,8 @@ class StreamGroup(Group):
 
     def propose_turn(self, now_ms: int) -> None:
         judge = self.judge
-        if judge is None:
-            return
+        if judge is None or self.raft.hands_over:
+            return  # Nothing is taken while leadership is on its way: what came waits here, and in the windows.
         proposal = Proposal()
         if self.assignment.version > self._config_sent:
             self._config_sent = self.assignment.version
@@ -192,6 +242,8 @@ class StreamGroup(Group):
                 proposal.commands.append(lambda result: None)
         self.consumers.put_ops(proposal)
         self._propose(proposal)
+        if self.mover is not None:
+            self.mover.look(now_ms)
         self.check_members(now_ms)
 
     def _put_messages(self, judge: Judge, proposal: Proposal) -> Proposal:
@@ -300,8 +352,11 @@ class StreamGroup(Group):
         if (self.state.first_seq != self._head_seq or self._head_waits) and now_ms >= self._head_check_ms:
             self._head_seq, self._head_check_ms = self.state.first_seq, now_ms + HEAD_CHECK_MS
             self._head_is_due = due = True
+        self.auditor.advance(self.state, self.applied_index, now_ms)
         if not self.serves:
             return due
+        if self.mover is not None and now_ms >= self.mover.deadline_ms():
+            due = True
         if now_ms >= self._preferred_check_ms:
             self._preferred_check_ms = now_ms + PREFERRED_CHECK_MS
             due |= self._prefer_leader(now_ms)
@@ -327,10 +382,13 @@ class StreamGroup(Group):
 
     def deadline_ms(self) -> int | None:
         found = super().deadline_ms()
+        audit_ms = self.auditor.deadline_ms(self.applied_index)
+        deadlines = [at for at in (found, audit_ms) if at is not None]
         if not self.serves:
-            return found
+            return min(deadlines, default=None)
         now_ms, now_ns = self.host.clock.monotonic_ms(), self.host.clock.now_ns()
-        deadlines = [found] if found is not None else []
+        if self.mover is not None:
+            deadlines.append(self.mover.deadline_ms())
         deadlines += self.consumers.deadlines_ms(now_ms, now_ns)
         expiry_ms = self.expiry.deadline_ms(self.state, now_ms, now_ns)
         if expiry_ms is not None:

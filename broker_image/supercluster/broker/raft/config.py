@@ -20,6 +20,18 @@ class Rng(Protocol):
     def randrange(self, start: int, /) -> int: ...
 
 
+class SendPace(Protocol):
+    """How fast learners may be fed (a move's bandwidth). Voters are never held back: they make the commits."""
+
+    def may_send(self, now_ms: int) -> bool: ...
+
+    def sent(self, size_bytes: int, now_ms: int) -> None: ...
+
+    def next_ms(self, now_ms: int) -> int:
+        """When something may be sent again."""
+        ...
+
+
 class Role(IntEnum):
     """What a member is in its current term."""
 

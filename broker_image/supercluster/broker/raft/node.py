@@ -145,6 +145,8 @@ class Raft(Election):
                 due_ms = min(due_ms, self._heartbeat_due_ms)
             if self._transfer is not None:
                 due_ms = min(due_ms, self._transfer[1])
+            if self._learners_due_ms is not None:
+                due_ms = min(due_ms, self._learners_due_ms)
         elif not self.quiesced:
             due_ms = min(due_ms, self._election_due_ms)
         return due_ms
@@ -233,17 +235,23 @@ class Raft(Election):
         return None
 
     def transfer_leadership(self, to: str, now_ms: int) -> bool:
-        """Hand leadership to a voter, within an election time-out; meanwhile nothing is proposed."""
+        """Hand leadership to a voter, within an election time-out; meanwhile nothing is proposed. In a joint membership
+        to a voter of either half: a change that is taken back is led by an old one."""
         self._now_ms = max(self._now_ms, now_ms)
         progress = self.progress.get(to)
         if self.role is not Role.LEADER or self._transfer is not None or progress is None:
             return False
-        if to not in self.membership.voters or progress.doubtful:
+        if not self.membership.is_voter(to) or progress.doubtful:
             return False
         self._stir()
         self._transfer = (to, self._now_ms + self.config.election_timeout_ms)
         self._hand_over_if_equal(progress)
         return True
+
+    @property
+    def hands_over(self) -> bool:
+        """Leadership is on its way to another member: what is proposed meanwhile is not taken."""
+        return self._transfer is not None
 
     def read_index(self, context: int) -> None:
         """Ask for an index that reads may be served at; it comes out of `Ready.reads` or `Ready.failed_reads`."""

@@ -67,6 +67,7 @@ class Progress:
 
     __slots__ = (
         "append_round",
+        "bulk_ms",
         "doubtful",
         "heard_ms",
         "inflight",
@@ -81,6 +82,7 @@ class Progress:
         "sent_commit",
         "snapshot",
         "state",
+        "total_bytes",
     )
 
     def __init__(self, member: str, next_index: int, now_ms: int) -> None:
@@ -104,6 +106,10 @@ class Progress:
         self.leaving_until_ms: int | None = None
         """Set for a removed member: it is fed until then, so that it learns of its removal. It counts for nothing."""
         self.snapshot: OutgoingSnapshot | None = None
+        self.total_bytes = 0
+        """Bytes of entries and snapshots sent to it by this leader, repeated ones too."""
+        self.bulk_ms = -1
+        """When it was last sent a large append as a learner."""
 
     def sent(self, last_index: int, size_bytes: int, round_: int) -> None:
         """An append ending at `last_index` was sent."""

@@ -5,10 +5,17 @@ Per turn and follower there is at most one append; it carries all that is new. A
 
 from __future__ import annotations
 
+from supercluster.broker.raft.config import SendPace
 from supercluster.broker.raft.entry import Entry
 from supercluster.broker.raft.messages import Append, Heartbeat, InstallSnapshot, SnapshotResponse
 from supercluster.broker.raft.progress import OutgoingSnapshot, Progress, SendState
 from supercluster.broker.raft.state import RaftState
+
+# An append to a learner is large from here on. Large ones leave once a millisecond at most: a copy of gigabytes is made of
+# many turns, between which everybody else is served.
+_LARGE_BYTES = 128 * 1024
+# However small the pace, so much goes at once: smaller appends would only be more work.
+_PACED_BYTES_MIN = 64 * 1024
 
 
 class Sending(RaftState):
@@ -21,6 +28,10 @@ class Sending(RaftState):
     _active_ms = 0
     _unsent = False
     """A follower could take more at once than the last turn gave it."""
+    learner_pace: SendPace | None = None
+    """Bounds what learners are sent, all together."""
+    _learners_due_ms: int | None = None
+    """A learner waits until then for its next append."""
 
     def _send_all(self) -> None:
         if self._reads.wants_round(self._round):
@@ -30,6 +41,7 @@ class Sending(RaftState):
             self._round += 1
             self._confirm_alone()
         self._unsent = False
+        self._learners_due_ms = None
         batches: dict[int, tuple[Entry, ...]] = {}
         last_index = self.log.last_index
         for progress in self.progress.values():
@@ -61,6 +73,9 @@ class Sending(RaftState):
         self, progress: Progress, last_index: int, batches: dict[int, tuple[Entry, ...]]
     ) -> bool:
         """Send one append, if the follower may get one. `batches` shares slices between followers."""
+        learns = bool(self.membership.learners) and not self.membership.is_voter(progress.member)
+        if learns and not self._learner_may_get(progress, last_index):
+            return False
         if progress.state is SendState.SNAPSHOT:
             return self._send_chunk(progress)
         probing = progress.state is SendState.PROBE
@@ -77,7 +92,7 @@ class Sending(RaftState):
         entries = batches.get(progress.next)
         if entries is None:
             held = (
-                self.log.entries(progress.next, last_index, self.config.append_bytes_max)
+                self.log.entries(progress.next, last_index, self._append_bytes_max(learns=learns))
                 if progress.next <= last_index
                 else ()
             )
@@ -100,10 +115,39 @@ class Sending(RaftState):
             )
         )
         progress.sent(end, size_bytes, self._round)
+        progress.total_bytes += size_bytes
+        if learns:
+            self._learner_got(progress, size_bytes)
         progress.sent_commit = max(progress.sent_commit, min(end, self.commit_index))
         if not probing and end < last_index and not self._window_full(progress):
             self._unsent = True
         return True
+
+    # Learners.
+
+    def _append_bytes_max(self, *, learns: bool) -> int:
+        most = self.config.append_bytes_max
+        return most if not learns or self.learner_pace is None else min(most, _PACED_BYTES_MIN)
+
+    def _learner_may_get(self, progress: Progress, last_index: int) -> bool:
+        """Is it this learner's turn? If not, `_learners_due_ms` says when to look again."""
+        if progress.state is not SendState.SNAPSHOT and progress.next > last_index:
+            return True  # Nothing large is on its way out.
+        due_ms = self._now_ms
+        if self.learner_pace is not None and not self.learner_pace.may_send(self._now_ms):
+            due_ms = max(self.learner_pace.next_ms(self._now_ms), self._now_ms + 1)
+        elif progress.bulk_ms == self._now_ms:
+            due_ms = self._now_ms + 1
+        if due_ms == self._now_ms:
+            return True
+        self._learners_due_ms = min(due_ms, self._learners_due_ms or due_ms)
+        return False
+
+    def _learner_got(self, progress: Progress, size_bytes: int) -> None:
+        if self.learner_pace is not None:
+            self.learner_pace.sent(size_bytes, self._now_ms)
+        if size_bytes >= _LARGE_BYTES:
+            progress.bulk_ms = self._now_ms
 
     def _window_full(self, progress: Progress) -> bool:
         return (
@@ -158,6 +202,10 @@ class Sending(RaftState):
                 memoryview(snapshot.state)[offset : offset + snapshot.chunk_bytes],
             )
         )
+        size_bytes = min(snapshot.chunk_bytes, len(snapshot.state) - offset)
+        progress.total_bytes += size_bytes
+        if not self.membership.is_voter(progress.member):
+            self._learner_got(progress, size_bytes)
         snapshot.next += 1
         snapshot.chunk_round = self._round
         more = snapshot.next < snapshot.chunks

@@ -1,0 +1,72 @@
+"""Which copy of a stream a broker is to hold: decided from the map, and from what its volume has joined.
+
+Pure, and the same for a broker that was there all the time and for one that comes back. The caller acts on it only with
+a map that was read, except for opening what the volume holds already.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from supercluster.broker.jetstream.meta import Assignment
+from supercluster.broker.jetstream.move_record import Outcome
+from supercluster.broker.raft.confchange import node_of
+
+
+class Hold(Enum):
+    """What is to be held."""
+
+    NOTHING = auto()
+    MEMBER = auto()
+    """The copy of a member, under whatever identity it has (SF-4)."""
+    TARGET = auto()
+    """The copy that a move names: it learns."""
+    UNDECIDED = auto()
+    """A move runs that does not name the copy which is here. If the copy's own log says that it votes, it stays."""
+    RETIRED = auto()
+    """The copy of a former member: closed, until its grace time is over."""
+    DROPPED = auto()
+    """Nothing of it is needed any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """See `copy_of`."""
+
+    hold: Hold
+    member: str = ""
+    """With TARGET: the identity."""
+    until_ns: int = 0
+    """With RETIRED: when it may go."""
+
+
+def incarnation_of(member: str) -> str:
+    """`<node>@<incarnation>` of a member that may carry a token of its own."""
+    node, _, rest = member.partition("@")
+    return f"{node}@{rest.partition('.')[0]}"
+
+
+def copy_of(assignment: Assignment, volume_member: str, registered: str | None, grace_ns: int) -> Copy:
+    """What a broker holds of a stream. `volume_member` is `<node>@<incarnation>` of its volume, `registered` the member
+    that the volume has joined the group as."""
+    node = node_of(volume_member)
+    if any(node_of(member) == node for member in assignment.members):
+        return Copy(Hold.MEMBER)
+    move = assignment.move
+    for target in move.targets if move is not None else ():
+        if incarnation_of(target) == volume_member:
+            if registered in (None, target):
+                return Copy(Hold.TARGET, target)
+            return Copy(Hold.UNDECIDED, target)
+    if registered is None:
+        return Copy(Hold.NOTHING)
+    if move is not None:
+        return Copy(Hold.UNDECIDED)
+    last = assignment.last_move
+    only_learned = last is not None and last.outcome is Outcome.CANCELLED and registered in last.joining
+    if assignment.config.storage == "memory" or only_learned:
+        return Copy(Hold.DROPPED)
+    return Copy(
+        Hold.RETIRED, until_ns=(last.ended_ns if last is not None else assignment.created_ns) + grace_ns
+    )

@@ -1,0 +1,313 @@
+"""The move of one stream, on its leader: sees what there is, asks `moves.plan` what comes next, and does it.
+
+What is kept here is volatile: a leader that comes new begins with the membership, the record of the move and the note
+(docs/adr/moves.md). Whatever changes who is a member goes through Raft's own checks as well; a refusal only means that
+the next look decides anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from supercluster.broker.jetstream.frames import Frame, encode_move_end
+from supercluster.broker.jetstream.meta import PREFERRED_LEADER_KEY
+from supercluster.broker.jetstream.meta_group import META_GROUP
+from supercluster.broker.jetstream.move_compare import MoveCompare
+from supercluster.broker.jetstream.move_frames import HashesTold
+from supercluster.broker.jetstream.move_record import Audit, Move, MoveEnd, MoveReport, Outcome
+from supercluster.broker.moves.note import Note, StageClock, note_of
+from supercluster.broker.moves.pace import Pace
+from supercluster.broker.moves.plan import Do, Replica, Stage, Step, View, next_step, resolve_targets
+from supercluster.broker.raft.confchange import Membership, MembershipChange, node_of
+from supercluster.broker.raft.config import NEVER_MS
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.stream_group import StreamGroup
+
+# While a move runs, its leader looks this often; what it waits for makes it look at once.
+LOOK_MS = 25
+# The end of a move is told again after this, until the map shows it.
+END_AGAIN_MS = 500
+# A member that did not take the leadership is asked again after this.
+LEAD_AGAIN_MS = 3000
+# The rate of copying is an average over about this time.
+RATE_MS = 5000
+
+
+class StreamMove:
+    """See the module. Made when a leader serves and the map shows a move, dropped when either ends."""
+
+    def __init__(self, group: StreamGroup, move: Move, now_ms: int) -> None:
+        self._group = group
+        self.move = move
+        self._note = note_of(group.state.move_note, move.id)
+        self._clock = StageClock(self._note.stage_ms, now_ms)
+        self._compare = MoveCompare(group, now_ms)
+        self._waiting: set[str] = set()
+        self._led_in_vain: dict[str, int] = {}
+        self._handed_ms: int | None = None
+        self._handed_to = ""
+        self._end_told_ms: int | None = None
+        self._refusal = ""
+        self._look_ms = 0
+        self._rate = 0.0
+        self._rate_seen = (now_ms, 0)
+        self.step = Step(Stage.PLANNED, Do.WAIT, "the leader has not looked yet")
+        self.set_move(move)
+
+    def set_move(self, move: Move) -> None:
+        """The record may have another target, or be cancelled."""
+        self.move = move
+        raft = self._group.raft
+        pace = raft.learner_pace
+        if move.bytes_per_s != (pace.bytes_per_s if isinstance(pace, Pace) else 0):
+            now_ms = self._group.host.clock.monotonic_ms()
+            raft.learner_pace = Pace(move.bytes_per_s, now_ms) if move.bytes_per_s else None
+        self._look_ms = 0
+
+    def close(self) -> None:
+        """The move is over, or this leader is."""
+        self._group.raft.learner_pace = None
+
+    # ---- what comes in --------------------------------------------------------------------------------------------
+
+    def names_node(self, node: str) -> bool:
+        """Is a copy on that node to join? Then nobody but the target itself is taken in from there."""
+        return any(node_of(target) == node for target in self.move.joining)
+
+    def asked_to_join(self, member: str) -> None:
+        """A target's copy is open."""
+        if member in self.move.targets and member not in self._waiting:
+            self._waiting.add(member)
+            self._look_ms = 0
+
+    def told(self, told: HashesTold) -> None:
+        """A copy's hashes."""
+        self._compare.told(told)
+        self._look_ms = 0
+
+    def stir(self) -> None:
+        """The membership, or what is applied, changed."""
+        self._look_ms = 0
+
+    # ---- looking --------------------------------------------------------------------------------------------------
+
+    def _targets(self) -> tuple[str, ...]:
+        return resolve_targets(
+            self.move.targets, self.move.origin, self._group.raft.membership, self._is_heard
+        )
+
+    def _is_heard(self, member: str) -> bool:
+        """Is the member in contact? A silent group was in contact when it fell silent, and a lost link wakes it."""
+        group = self._group
+        if member == group.member:
+            return True
+        progress = group.raft.progress.get(member)
+        if progress is None or node_of(member) not in group.host.brokers_in_contact():
+            return False
+        silence_ms = group.host.clock.monotonic_ms() - progress.heard_ms
+        return group.raft.quiesced or silence_ms < group.raft.config.election_timeout_ms
+
+    def _replicas(self) -> dict[str, Replica]:
+        group = self._group
+        log, raft = group.log, group.raft
+        mean = log.bytes_on_disk() / max(1, log.last_index - log.base_index)
+        found: dict[str, Replica] = {}
+        for member, progress in raft.progress.items():
+            lag = log.last_index - progress.match
+            # What is before the log's base is sent as a state, not as entries.
+            left = log.last_index - max(progress.match, log.base_index)
+            sure = not progress.doubtful
+            found[member] = Replica(lag, int(left * mean), self._is_heard(member), sure)
+        return found
+
+    def _view(self, now_ms: int) -> View:
+        group = self._group
+        raft, membership = group.raft, group.raft.membership
+        settled = (
+            raft.ready_to_serve
+            and not raft.hands_over
+            and membership.index <= raft.commit_index
+            and group.applied_index >= raft.commit_index
+            and not (membership.is_joint and membership.auto_leave)
+        )
+        config = group.assignment.config
+        preferred = dict(config.metadata).get(PREFERRED_LEADER_KEY) or config.placement.preferred
+        for member, until_ms in list(self._led_in_vain.items()):
+            if now_ms >= until_ms:
+                del self._led_in_vain[member]
+        return View(
+            me=group.member,
+            membership=membership,
+            settled=settled,
+            targets=self._targets(),
+            origin=self.move.origin,
+            cancelled=self.move.cancelled,
+            difference=self._note.difference,
+            waiting=frozenset(self._waiting),
+            replicas=self._replicas(),
+            compared=self._compare.equal(joint=membership.is_joint),
+            refused_lead=frozenset(self._led_in_vain),
+            preferred=preferred,
+        )
+
+    def look(self, now_ms: int) -> None:
+        """Take the next step, if it is time to look for one."""
+        if now_ms < self._look_ms:
+            return
+        self._look_ms = now_ms + LOOK_MS
+        self._watch_hand_over(now_ms)
+        self._measure(now_ms)
+        step = next_step(self._view(now_ms))
+        if self._clock.enter(step.stage, now_ms):
+            self._group.host.event(
+                self._group.id, "MoveStage", f"move {self.move.id}: {step.stage}: {step.why}"
+            )
+        self.step = step
+        self._do(step, now_ms)
+
+    def _watch_hand_over(self, now_ms: int) -> None:
+        if self._handed_ms is not None and not self._group.raft.hands_over:
+            # This replica still leads: the other one did not take over in time.
+            self._led_in_vain[self._handed_to] = now_ms + LEAD_AGAIN_MS
+            self._handed_ms = None
+
+    def _measure(self, now_ms: int) -> None:
+        since_ms, before = self._rate_seen
+        copied = self._copied()
+        if now_ms - since_ms >= RATE_MS // 5:
+            rate = max(0, copied - before) * 1000 / (now_ms - since_ms)
+            weight = min(1.0, (now_ms - since_ms) / RATE_MS)
+            self._rate = rate if not self._rate else self._rate + weight * (rate - self._rate)
+            self._rate_seen = (now_ms, copied)
+
+    def _copied(self) -> int:
+        """Bytes that this leader has sent to copies that join."""
+        progress = self._group.raft.progress
+        return sum(
+            progress[member].total_bytes
+            for member in self.move.targets
+            if member in progress and member not in self.move.origin
+        )
+
+    # ---- doing ----------------------------------------------------------------------------------------------------
+
+    def _do(self, step: Step, now_ms: int) -> None:
+        membership = self._group.raft.membership
+        if step.do is Do.ADD:
+            self._change(membership, membership.voters, (*membership.learners, *step.members))
+        elif step.do is Do.DROP:
+            kept = tuple(member for member in membership.learners if member not in step.members)
+            self._change(membership, membership.voters, kept)
+        elif step.do is Do.COMPARE:
+            self._compare_with(step.members, now_ms)
+        elif step.do is Do.JOIN:
+            if self._keep(self._compare.noted(self._note), now_ms):
+                self._change(membership, self._targets(), (), joint=True)
+        elif step.do is Do.HAND_OVER:
+            self._hand_over(step.members[0], now_ms)
+        elif step.do is Do.LEAVE:
+            if self._keep(self._compare.noted(self._note), now_ms):
+                self._change(membership, membership.voters, ())
+        elif step.do is Do.GO_BACK:
+            self._change(membership, membership.voters_outgoing, ())
+        elif step.do in (Do.END, Do.END_CANCELLED):
+            self._tell_end(Outcome.DONE if step.do is Do.END else Outcome.CANCELLED, now_ms)
+
+    def _change(
+        self,
+        membership: Membership,
+        voters: tuple[str, ...],
+        learners: tuple[str, ...],
+        *,
+        joint: bool = False,
+    ) -> None:
+        group = self._group
+        change = MembershipChange(membership.index, voters, learners, joint=joint, auto_leave=False)
+        refusal = group.raft.propose_membership(change, group.leader_time_ns())
+        if refusal is not None and refusal.message != self._refusal:
+            group.host.event(group.id, "MoveWaits", f"move {self.move.id}: {refusal.message}")
+        self._refusal = refusal.message if refusal is not None else ""
+
+    def _keep(self, note: Note, now_ms: int) -> bool:
+        """Put a note into the log. False when it was not taken."""
+        copied = self._note_bytes() if not self._group.raft.membership.is_joint else self._note.bytes_copied
+        self._note = replace(note, bytes_copied=copied, stage_ms=self._clock.spent_ms(now_ms))
+        return self._group.put_note(self._note) > 0
+
+    def _note_bytes(self) -> int:
+        return self._note.bytes_copied + self._copied()
+
+    def _compare_with(self, members: tuple[str, ...], now_ms: int) -> None:
+        compare = self._compare
+        if not compare.is_for(joint=self._group.raft.membership.is_joint) or compare.is_stale:
+            mark = self._group.put_note(replace(self._note.plain(), mark=True))
+            if mark:
+                compare.start(mark, self._note, now_ms, joint=self._group.raft.membership.is_joint)
+        compare.go_on(tuple(member for member in members if member != self._group.member), now_ms)
+        if compare.difference and not self._note.difference:
+            group = self._group
+            group.host.event(
+                group.id, "CopiesDiffer", f"move {self.move.id} is taken back: {compare.difference}"
+            )
+            self._keep(compare.noted(self._note), now_ms)
+
+    def _hand_over(self, member: str, now_ms: int) -> None:
+        if self._group.raft.transfer_leadership(member, now_ms):
+            self._handed_ms, self._handed_to = now_ms, member
+        else:
+            self._led_in_vain[member] = now_ms + LEAD_AGAIN_MS
+
+    def _tell_end(self, outcome: Outcome, now_ms: int) -> None:
+        if self._end_told_ms is not None and now_ms - self._end_told_ms < END_AGAIN_MS:
+            return
+        group = self._group
+        leader = group.host.leader_of(META_GROUP)
+        if leader is None:
+            return
+        self._end_told_ms = now_ms
+        note, membership = self._note, group.raft.membership
+        reason = ""
+        if outcome is Outcome.CANCELLED:
+            reason = note.difference or "cancelled by request"
+        audit = Audit(
+            note.ranges, note.messages, note.first_seq, note.last_seq, note.chain, dict(note.results)
+        )
+        report = MoveReport(
+            self.move.id,
+            outcome,
+            reason=reason,
+            bytes_copied=note.bytes_copied,
+            audit=audit,
+            config_index=membership.index,
+        )
+        end = MoveEnd(group.id, membership.voters, report)
+        group.host.post(leader, Frame.MOVE_END, encode_move_end(end))
+
+    # ---- what people see ------------------------------------------------------------------------------------------
+
+    def info(self) -> dict[str, Any]:
+        """The `move` of STREAM.INFO."""
+        found = self._replicas()
+        behind = [found[member] for member in self._targets() if member in found]
+        bytes_left = sum(replica.lag_bytes for replica in behind)
+        if self._group.raft.membership.is_joint:
+            bytes_left = 0
+        eta_ns = int(bytes_left / self._rate * 1_000_000_000) if self._rate and bytes_left else 0
+        return {
+            "id": self.move.id,
+            "stage": str(self.step.stage),
+            "why": self.step.why,
+            "targets": list(self._targets()),
+            "bytes_left": bytes_left,
+            "bytes_copied": self._note_bytes(),
+            "lag": max((replica.lag_entries for replica in behind), default=0),
+            "eta_ns": eta_ns,
+            "cancelled": self.move.cancelled,
+        }
+
+    # ---- time -----------------------------------------------------------------------------------------------------
+
+    def deadline_ms(self) -> int:
+        return min(self._look_ms, NEVER_MS)

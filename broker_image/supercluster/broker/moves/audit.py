@@ -1,0 +1,273 @@
+"""Whether copies of a stream are equal: hashes over ranges of 10,000 sequences, and their comparison.
+
+A range has the entries whose first message lies in it. Entries are hashed as they stand in the log, without size and
+checksum, since replicas hold the same bytes: index, term, time, sequences and payload. So nothing is decoded, and two
+copies with the same hashes would give every reader the same messages.
+
+`RangeHasher` makes the hashes of one copy from entries in order. `Comparison` is the asker's side: it asks each member
+for pages of hashes, and goes on with its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from supercluster.broker.raft.entry import Entry
+
+RANGE_SEQS = 10_000
+# So many ranges go with one answer: some 100 bytes each.
+PAGE_RANGES = 64
+# An ask that is not answered is repeated after this.
+ASK_AGAIN_MS = 1000
+_DIGEST_BYTES = 16
+# Where in a record that begins which is hashed: behind size and checksum.
+_HASHED_FROM = 8
+
+
+def range_of(seq: int) -> int:
+    """The number of the range that has a sequence."""
+    return (seq - 1) // RANGE_SEQS
+
+
+def first_seq_of(number: int) -> int:
+    return number * RANGE_SEQS + 1
+
+
+@dataclass(frozen=True, slots=True)
+class RangeHash:
+    """What a copy holds of a range, from the floor on and up to the mark."""
+
+    number: int
+    first_seq: int
+    count: int
+    """Sequences, removed ones included."""
+    size_bytes: int
+    digest: bytes
+
+    def differs_from(self, other: RangeHash) -> str:
+        """What is different, as the end of a sentence; empty when nothing is."""
+        for name, mine, theirs in (
+            ("first sequence", self.first_seq, other.first_seq),
+            ("sequences", self.count, other.count),
+            ("bytes", self.size_bytes, other.size_bytes),
+            ("hash", self.digest.hex(), other.digest.hex()),
+        ):
+            if mine != theirs:
+                return f"range {self.number} ({name}: {mine} here, {theirs} there)"
+        return ""
+
+
+class RangeHasher:
+    """Hashes entries that are handed in, in order."""
+
+    def __init__(self, floor_seq: int, first_range: int) -> None:
+        self.floor_seq = floor_seq
+        self._from_seq = max(floor_seq, first_seq_of(first_range))
+        self._first_range = first_range
+        self._number = -1
+        self._first_seq = self._count = self._size = 0
+        self._hash = blake2b(digest_size=_DIGEST_BYTES)
+
+    def take(self, entries: Iterable[Entry]) -> list[RangeHash]:
+        """Go on with the next entries; the ranges that ended before the last of them."""
+        ended: list[RangeHash] = []
+        for entry in entries:
+            if not entry.count or entry.last_seq < self._from_seq:
+                continue
+            number = range_of(entry.first_seq)
+            if number < self._first_range and first_seq_of(self._first_range) > self.floor_seq:
+                continue  # It began in a range before those that were asked for, and belongs there.
+            if number != self._number:
+                if self._number >= 0:
+                    ended.append(self._end())
+                self._number, self._first_seq, self._count, self._size = number, entry.first_seq, 0, 0
+                self._hash = blake2b(digest_size=_DIGEST_BYTES)
+            self._count += entry.count
+            self._size += len(entry.record)
+            self._hash.update(memoryview(entry.record)[_HASHED_FROM:])
+        return ended
+
+    def _end(self) -> RangeHash:
+        return RangeHash(self._number, self._first_seq, self._count, self._size, self._hash.digest())
+
+    def finish(self) -> list[RangeHash]:
+        """Nothing comes any more: the last range, which may go on behind the mark."""
+        return [self._end()] if self._number >= 0 else []
+
+
+@dataclass(slots=True)
+class _Member:
+    """One copy that is compared."""
+
+    ranges: int = 0
+    """How many of the ranges were compared."""
+    held: list[RangeHash] = field(default_factory=list)
+    """Of the page that was answered last: what has no own hash yet to be compared with."""
+    page_from: int = 0
+    asked_ms: int | None = None
+    told_all: bool = False
+    state: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Send me the hashes of your ranges from this one on."""
+
+    member: str
+    from_range: int
+
+
+class Comparison:
+    """The comparison of one leader's copy with others', up to one mark. It knows no time but what it is told."""
+
+    def __init__(
+        self, number: int, mark: int, floor_seq: int, first_range: int, *, chain: bytes = b"", ranges: int = 0
+    ) -> None:
+        """`chain` and `ranges` are of what an earlier comparison settled before `first_range`."""
+        self.number = number
+        """Tells this comparison's answers from those of others."""
+        self.mark = mark
+        """Index of the entry up to which ranges, and at which states, are compared."""
+        self.floor_seq = floor_seq
+        self.first_range = first_range
+        self.difference = ""
+        self.differs = ""
+        """Who differs."""
+        self.floor_moved = 0
+        """Not 0: somebody has nothing before this sequence any more; the comparison has to start anew from it."""
+        self.mark_lost = False
+        """Somebody does not know its state at the mark any more: a new mark is needed."""
+        self._chain_before = chain
+        self._ranges_before = ranges
+        self._mine: list[RangeHash] = []
+        self._all_mine = False
+        self._state = b""
+        self._members: dict[str, _Member] = {}
+
+    # ---- own side -------------------------------------------------------------------------------------------------
+
+    def own(self, ranges: Sequence[RangeHash]) -> None:
+        self._mine += ranges
+        for name in self._members:
+            self._compare(name)
+
+    def own_end(self, state: bytes) -> None:
+        """All own ranges were told; `state` is the hash of the own state at the mark."""
+        self._all_mine = True
+        self._state = state
+        for name in self._members:
+            self._compare(name)
+
+    # ---- the others -----------------------------------------------------------------------------------------------
+
+    def with_members(self, members: Iterable[str]) -> None:
+        """Compare with these; what is known of others is forgotten."""
+        wanted = frozenset(members)
+        for name in wanted - self._members.keys():
+            self._members[name] = _Member(page_from=self.first_range)
+        for name in self._members.keys() - wanted:
+            del self._members[name]
+
+    def asks(self, now_ms: int) -> list[Ask]:
+        """Who is to be asked now, for which page."""
+        due: list[Ask] = []
+        for name, member in self._members.items():
+            if member.told_all or member.held or self.difference:
+                continue
+            if member.asked_ms is None or now_ms - member.asked_ms >= ASK_AGAIN_MS:
+                member.asked_ms = now_ms
+                due.append(Ask(name, member.page_from))
+        return due
+
+    def next_ask_ms(self) -> int | None:
+        """When `asks` has something to say, if nothing happens until then."""
+        due = [
+            member.asked_ms + ASK_AGAIN_MS if member.asked_ms is not None else 0
+            for member in self._members.values()
+            if not member.told_all and not member.held
+        ]
+        return min(due, default=None)
+
+    def answered(
+        self, name: str, from_range: int, ranges: Sequence[RangeHash], *, is_end: bool, state: bytes
+    ) -> None:
+        """A page of a member's hashes; with the last one, the hash of its state at the mark (empty: it does not know)."""
+        member = self._members.get(name)
+        if member is None or member.told_all or member.held or from_range != member.page_from:
+            return  # A repeated or late answer.
+        member.asked_ms = None
+        member.held = list(ranges)
+        if ranges:
+            member.page_from = ranges[-1].number + 1
+        if is_end:
+            member.told_all = True
+            member.state = state
+            self.mark_lost |= not state
+        self._compare(name)
+
+    def lacks_head(self, name: str, first_seq: int) -> None:
+        """A member has nothing before `first_seq` any more."""
+        if name in self._members:
+            self.floor_moved = max(self.floor_moved, first_seq, self.floor_seq + 1)
+
+    def _compare(self, name: str) -> None:
+        member = self._members[name]
+        while member.held and member.ranges < len(self._mine) and not self.difference:
+            found = self._mine[member.ranges].differs_from(member.held[0])
+            if found:
+                self._differ(name, f"differs in {found}")
+            member.ranges += 1
+            del member.held[0]
+        if self.difference or not self._all_mine:
+            return
+        if member.held or (member.told_all and member.ranges < len(self._mine)):
+            self._differ(name, f"has another number of ranges than the {len(self._mine)} here")
+        elif member.told_all and member.state and member.state != self._state:
+            mine, theirs = self._state.hex(), member.state.hex()
+            self._differ(name, f"differs in its state at entry {self.mark} ({mine} here, {theirs} there)")
+
+    def _differ(self, name: str, how: str) -> None:
+        self.differs, self.difference = name, f"{name} {how}"
+
+    # ---- what came of it ------------------------------------------------------------------------------------------
+
+    @property
+    def equal(self) -> frozenset[str]:
+        """Members that have the same ranges, and the same state at the mark."""
+        if not self._all_mine or self.difference:
+            return frozenset()
+        return frozenset(
+            name
+            for name, member in self._members.items()
+            if member.told_all
+            and not member.held
+            and member.ranges == len(self._mine)
+            and member.state == self._state
+        )
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Who is compared."""
+        return tuple(self._members)
+
+    @property
+    def own_ranges(self) -> Sequence[RangeHash]:
+        return self._mine
+
+    def complete_ranges(self) -> tuple[int, bytes, int, int]:
+        """(how many, their chained hash, their sequences, number of the first range that may still grow): the part that
+        a later comparison need not repeat."""
+        complete = self._mine[:-1]
+        chain = self._chain_before
+        for found in complete:
+            chain = chained(chain, found)
+        growing = self._mine[-1].number if self._mine else self.first_range
+        return self._ranges_before + len(complete), chain, sum(found.count for found in complete), growing
+
+
+def chained(chain: bytes, found: RangeHash) -> bytes:
+    """The hash over all ranges up to this one: it can go on from where an earlier leader was."""
+    head = f"{found.number} {found.first_seq} {found.count} {found.size_bytes} ".encode()
+    return blake2b(chain + head + found.digest, digest_size=_DIGEST_BYTES).digest()

@@ -85,6 +85,9 @@ def test_two_claims_on_a_name_are_shown_and_the_broker_itself_has_the_last_word(
     found.told("north-0", [entry("b-0", "n:7222", "north")])
     assert "north-0 says that b-0 is of cluster north" in found.conflicts["b-0"]
     assert addresses(found, "b-0") == ("w:7222",)
+    found.told("north-0", [])
+    assert found.conflicts == {}, "it does not say so any more"
+    found.told("north-0", [entry("b-0", "n:7222", "north")])
     found.said_itself("b-0", "north", "n:7222")
     assert (found.cluster_of("b-0"), addresses(found, "b-0"), found.conflicts) == ("north", ("n:7222",), {})
 

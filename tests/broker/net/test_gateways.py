@@ -12,9 +12,11 @@ from nats.aio.msg import Msg
 from tests.broker.net.test_links import Listener
 
 from supercluster.broker.monitor import views
-from supercluster.broker.net import gateways
+from supercluster.broker.net import address_book, gateways
 from supercluster.broker.protocol import frames
 from supercluster.broker.protocol.frames import FrameType, Hello
+from supercluster.broker.runtime import settings
+from supercluster.broker.runtime.process import BrokerProcess
 
 GATEWAY = {"user": "gateway", "password": "g4te"}
 ROUTE = {"user": "route", "password": "r0ute"}
@@ -129,6 +131,26 @@ async def test_a_broker_that_comes_back_elsewhere_is_found_again(brokers: Any) -
     started[2].mesh.set_peers({"west-1": f"{elsewhere['west-1']}:6222"})
     await brokers.all_linked()
     assert started[0].mesh.links["west-1"].peer.process == back.process_id
+
+
+@pytest.mark.covers("CL-6")
+@pytest.mark.parametrize("away", ["west-0", "a-west-0"])
+async def test_seeds_bring_back_what_was_forgotten(
+    brokers: Any, monkeypatch: pytest.MonkeyPatch, away: str
+) -> None:
+    """Whether east-0 dials it or is dialled by it: a cluster that was away for too long is asked for again."""
+    monkeypatch.setattr(address_book, "FORGET_MS", 0)
+    monkeypatch.setattr(gateways, "PATIENCE_S", 0.05)
+    host = brokers.address()
+    seeds = {"west": [f"{host}:7222"]}
+    east = await brokers.start_one("east-0", {"east-0": brokers.address()}, gateways=seeds)
+    west = await brokers.start_one(away, {away: host}, cluster="west", gateways={})
+    await brokers.all_linked()
+    await brokers.stop_one(west)
+    book = east.mesh.gateways.book
+    await brokers.until(lambda: book.nodes == [] and not east.mesh.gateways._keeping, "east to forget it")
+    await brokers.start_one(away, {away: host}, cluster="west", gateways={})
+    await brokers.all_linked()
 
 
 @pytest.mark.covers("CL-6")
@@ -247,6 +269,7 @@ async def test_a_gateway_port_without_credentials_of_its_own_lets_nobody_in(
     east = await brokers.start_one(
         "east-0", {"east-0": brokers.address()}, gateways={}, credentials=only_routes
     )
+    assert "there is no gateway.json" in caplog.text
     said = await answer(east, east.gateway_port, hello(east, user="", password=""))
     assert b"its credentials are not among the accepted ones" in said
 
@@ -394,3 +417,62 @@ async def test_clients_that_have_to_leave_are_sent_to_the_least_loaded_first(bro
     assert told[:2] == [[2, 3, 1], [2, 3, 1]]
     assert sorted(first for first, *_ in told) == [2, 2, 2, 3], "each one that is sent there counts"
     await drain
+
+
+# Faults and what is said of them
+
+
+async def test_faults_are_there_only_where_the_settings_say_so_and_are_checked(brokers: Any) -> None:
+    (east,) = await brokers.start()
+    faults = east.mesh.faults
+    assert await faults.admin({}, {"brokers": ["west-0"]}) == (200, {"brokers": ["west-0"], "clusters": []})
+    assert await faults.admin({}, None) == (200, {"brokers": ["west-0"], "clusters": []})
+    wrongs: list[Any] = [[], {"nodes": []}, {"brokers": "west-0"}, {"clusters": [1]}]
+    for wrong in wrongs:
+        assert (await faults.admin({}, wrong))[0] == 400
+    assert faults.cuts("west-0", "west")
+    assert await faults.admin({}, {}) == (200, {"brokers": [], "clusters": []})
+    assert ("PUT", "faults") in east.monitor._admin
+    await brokers.stop_one(east)
+    document = json.loads(east.place.config.read_text())
+    del document["linkFaults"]
+    quiet = BrokerProcess(settings.parse(document), east.place)
+    await quiet.start()
+    brokers.running.append(quiet)
+    assert quiet.monitor._admin == {}
+
+
+@pytest.mark.covers("CL-6")
+async def test_a_cluster_that_is_cut_off_is_named_and_found_again(brokers: Any) -> None:
+    clusters = await brokers.start_clusters({"east": 2, "west": 1, "north": 1})
+    for broker in clusters["east"]:
+        broker.mesh.faults.set(frozenset(), frozenset({"west"}))
+    (west,) = clusters["west"]
+    await brokers.until(lambda: remotes(west) == ["north-0"], "the loss in west, which has no fault itself")
+    for broker in clusters["east"]:
+        await brokers.until(lambda broker=broker: remotes(broker) == ["north-0"], "the loss in east")
+        assert views.health(broker, "ready")[1]["warnings"] == [
+            "there is no link with any broker of cluster west"
+        ]
+    for broker in clusters["east"]:
+        broker.mesh.faults.set(frozenset(), frozenset())
+    await brokers.all_linked()
+    assert "warnings" not in views.health(west, "ready")[1]
+
+
+async def test_a_short_cut_delays_what_is_sent_and_loses_nothing(brokers: Any) -> None:
+    clusters = await brokers.start_clusters({"east": 1, "west": 1})
+    (east,), (west,) = clusters.values()
+    subscriber, publisher = await brokers.client(west), await brokers.client(east)
+    subscription = await subscriber.subscribe("news")
+    await subscriber.flush()
+    await brokers.until(lambda: interest(east, "news"), "interest in east")
+    for round_number in range(3):
+        east.mesh.faults.set(frozenset({"west-0"}), frozenset())
+        for number in range(100):
+            await publisher.publish("news", b"%d.%d" % (round_number, number))
+        await publisher.flush()
+        assert east.mesh.links["west-0"].control.pending_bytes() > 0
+        east.mesh.faults.set(frozenset(), frozenset())
+        for number in range(100):
+            assert (await subscription.next_msg(timeout=5)).data == b"%d.%d" % (round_number, number)

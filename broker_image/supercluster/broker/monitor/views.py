@@ -33,7 +33,9 @@ def health(process: BrokerProcess, probe: str) -> tuple[int, dict[str, Any]]:
     if not process.accepting:
         text = "the broker is leaving" if process.server.lame_duck else "the broker is starting"
         return 503, {"status": "unavailable", "error": text}
-    troubles = process.core.troubles if process.core is not None else []
+    troubles = process.mesh.gateways.troubles if process.mesh is not None else []
+    if process.core is not None:
+        troubles += process.core.troubles
     return 200, {"status": "ok", **({"warnings": troubles} if troubles else {})}
 
 
@@ -72,6 +74,7 @@ def varz(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
         "routes": len(routes),
         "gateways": len(gateways),
         "remotes": len(routes) + len(gateways),
+        "links_refused": process.mesh.refused_total if process.mesh is not None else 0,
         "in_msgs": counts.in_messages + sum(client.in_messages for client in clients),
         "out_msgs": counts.out_messages + sum(client.out_messages for client in clients),
         "in_bytes": counts.in_bytes + sum(client.in_bytes for client in clients),
@@ -241,6 +244,7 @@ _COUNTERS = (
     "slow_consumers",
     "stale_connections",
     "auth_failures",
+    "links_refused",
     "protocol_errors",
     "publish_errors_sent",
     "reading_paused",

@@ -59,13 +59,18 @@ class AddressBook:
         self._told = 0
         self.ignored = 0
         """Entries that were no addresses, or too many."""
-        self.conflicts: dict[str, str] = {}
-        """Broker → what two clusters claim about its name."""
+        self._conflicts: dict[tuple[str, str], str] = {}
+        """(broker, teller) → what two clusters claim about its name."""
 
     @property
     def nodes(self) -> list[str]:
         """All brokers that an address is known of."""
         return list(self._known)
+
+    @property
+    def conflicts(self) -> dict[str, str]:
+        """Broker → what two clusters claim about its name."""
+        return {node: text for (node, _), text in sorted(self._conflicts.items())}
 
     def cluster_of(self, node: str) -> str | None:
         """The cluster of a known broker."""
@@ -74,10 +79,9 @@ class AddressBook:
 
     def said_itself(self, node: str, cluster: str, url: str) -> None:
         """A broker told its own address in a handshake: the best word there is."""
-        self.conflicts.pop(node, None)
         known = self._known.get(node)
         if known is not None and known.cluster != cluster:
-            del self._known[node]
+            self._forget(node)
         address = self._add(GatewayAddress(node, cluster, url)) if url else None
         if address is not None:
             address.failures, address.failing_since_ms, address.error = 0, None, ""
@@ -90,10 +94,11 @@ class AddressBook:
                 continue
             known = self._known.get(entry.node)
             if known is not None and known.cluster != entry.cluster:
-                self.conflicts[entry.node] = (
-                    f"{teller} says that {entry.node} is of cluster {entry.cluster}, "
-                    f"and a broker of that name is known in {known.cluster}"
-                )
+                if len(self._conflicts) < BROKERS_MAX:
+                    self._conflicts[entry.node, teller] = (
+                        f"{teller} says that {entry.node} is of cluster {entry.cluster}, "
+                        f"and a broker of that name is known in {known.cluster}"
+                    )
                 continue
             address = self._add(entry)
             if address is not None:
@@ -104,6 +109,7 @@ class AddressBook:
         for known in self._known.values():
             for address in known.addresses.values():
                 address.tellers.discard(teller)
+        self._conflicts = {key: text for key, text in self._conflicts.items() if key[1] != teller}
 
     def next_address(self, node: str) -> str | None:
         """The address to try now: the one that failed least, the newest of those."""
@@ -133,8 +139,7 @@ class AddressBook:
             known = self._known[node]
             del known.addresses[url]
             if not known.addresses:
-                del self._known[node]
-                self.conflicts.pop(node, None)
+                self._forget(node)
 
     def shown(self) -> list[Shown]:
         """For /gatewayz."""
@@ -147,6 +152,10 @@ class AddressBook:
             )
             for node, known in sorted(self._known.items())
         ]
+
+    def _forget(self, node: str) -> None:
+        del self._known[node]
+        self._conflicts = {key: text for key, text in self._conflicts.items() if key[0] != node}
 
     def _address(self, node: str, url: str) -> _Address | None:
         known = self._known.get(node)

@@ -79,6 +79,16 @@ class Gateways:
         own = self._facts.cluster
         return [link for link in self._mesh.links.values() if link.peer.cluster != own]
 
+    @property
+    def troubles(self) -> list[str]:
+        """For /healthz: clusters that can't be reached, and names that two clusters claim."""
+        linked = {link.peer.cluster for link in self.links}
+        apart = sorted({seed.cluster for seed in self.seeds.values()} - linked)
+        return [
+            *(f"there is no link with any broker of cluster {cluster}" for cluster in apart),
+            *self.book.conflicts.values(),
+        ]
+
     def use_tls(self, tls: ssl.SSLContext, server_name: str) -> None:
         """Encrypt, and insist on certificates."""
         self.tls, self.tls_name = tls, server_name

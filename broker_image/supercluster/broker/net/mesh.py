@@ -337,24 +337,28 @@ class Mesh:
         self.gateways.gossip()
         self._tell_load(now_ms)
         for link in list(self.links.values()):
-            far = link.peer.cluster != self.facts.cluster
-            silence_max_ms = FAR_SILENCE_MAX_MS if far else SILENCE_MAX_MS
             if link.congested and now_ms - link.congested_ms > STALL_MAX_MS:
                 link.release()
-            for connection in (link.control, link.bulk):
-                channel = connection.channel
-                assert channel is not None
-                if late:
-                    # This process stood still: what the others said meanwhile has not been read yet.
-                    connection.heard_ms = max(connection.heard_ms, now_ms - HEARTBEAT_MS)
-                elif now_ms - connection.heard_ms > silence_max_ms[channel]:
-                    connection.close(f"silent for {now_ms - connection.heard_ms} ms")
-                    break
-                if now_ms - connection.sent_ms >= HEARTBEAT_MS and not connection.pending_bytes():
-                    connection.write_frame(FrameType.PING, [])
-                    connection.flush()
+            self._check_link(link, now_ms, late)
         if self.links:
             self._timer = self.loop.call_later(CHECK_S, self._check)
+
+    def _check_link(self, link: Link, now_ms: int, late: bool) -> None:
+        far = link.peer.cluster != self.facts.cluster
+        silence_max_ms = FAR_SILENCE_MAX_MS if far else SILENCE_MAX_MS
+        for connection in (link.control, link.bulk):
+            channel = connection.channel
+            assert channel is not None
+            silent_ms = now_ms - connection.heard_ms
+            if late:
+                # This process stood still: what the others said meanwhile has not been read yet.
+                connection.heard_ms = max(connection.heard_ms, now_ms - HEARTBEAT_MS)
+            elif silent_ms > silence_max_ms[channel]:
+                connection.close(f"silent for {silent_ms} ms")
+                return
+            if now_ms - connection.sent_ms >= HEARTBEAT_MS and not connection.pending_bytes():
+                connection.write_frame(FrameType.PING, [])
+                connection.flush()
 
     def _tell_load(self, now_ms: int) -> None:
         clients = len(self.server.clients)

@@ -174,6 +174,8 @@ class BrokerProcess:
         self.cluster_port = await mesh.handshakes.listen(Door.CLUSTER, host, settings.ports.cluster)
         if settings.gateways is None:
             return
+        if not self.credentials.gateways.accept and not self.credentials.gateways.is_open:
+            log.warning("there is no gateway.json, so no broker of another cluster is let in")
         tls = None
         if self._certificates is not None:
             tls = self._certificates.server

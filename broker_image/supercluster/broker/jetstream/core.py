@@ -92,7 +92,9 @@ class BrokerCore:
         self._local: deque[tuple[int, memoryview]] = deque()
         self._dirty: dict[str, None] = {}
         self._acks: dict[str, list[tuple[bytes, bytes, bytes]]] = {}
-        self._map_read_from: str | None = None
+        self._map_read_from: tuple[int, str] | None = None
+        """Term and broker of the meta leader that the map was read from, or is being read from."""
+        self._map_reads = store.process_count << 32
         self._map_deadline_ms = clock.monotonic_ms() + MAP_WAIT_MS
         self.map_is_fresh = False
         self._map_retry_ms = 0
@@ -318,19 +320,25 @@ class BrokerCore:
             else:
                 if self.map_index:
                     self.post(news.node, Frame.MAP_APPLIED, frames.encode_number(self.map_index))
-                self._read_map(news.node)
+                self._read_map()
 
     # ---- the map of streams (SF-14) -------------------------------------------------------------------------------
 
-    def _read_map(self, leader: str) -> None:
-        """In contact with the meta leader (again): read the map before capturing on."""
-        if self._map_read_from == leader and self.map_is_fresh:
+    def _read_map(self) -> None:
+        """In contact with the meta leader (again, or with another one): read the map before capturing on. Nobody may
+        have told that leader that this broker is there, and then it did not wait for it with what it changed."""
+        leader = self.leaders.get(META_GROUP)
+        if leader is None or (self.map_is_fresh and self._map_read_from == leader):
             return
+        self.map_is_doubtful()
+        self._hold_captures()
+        self._ask_for_map(leader)
+
+    def _ask_for_map(self, leader: tuple[int, str]) -> None:
         self._map_read_from = leader
-        if not self.map_is_fresh:
-            self._hold_captures()
         if self.meta is not None:
-            self.meta.raft.read_index(0)
+            self._map_reads += 1
+            self.meta.read_map(self._map_reads)
             self.touch(META_GROUP)
 
     def _hold_captures(self) -> None:
@@ -350,13 +358,22 @@ class BrokerCore:
         """Streams may have been made without this broker: the next contact with a meta leader begins with a read."""
         self.map_is_fresh = False
         self._map_read_from = None
+        if self.meta is not None:
+            self.meta.forget_read()
 
     def map_was_read(self) -> None:
-        """The map is at least as new as the last contact with the meta leader."""
+        """The map is at least as new as the beginning of the contact with the meta leader."""
         if not self.map_is_fresh:
             self.map_is_fresh = True
             self.life.map_was_read()
             self.ingest.release(self.invalidate_captures)
+
+    def meta_leader_heard(self, *, heard: bool) -> None:
+        """The meta group's replica here hears a leader (again, or another one), or none any more, whatever links say."""
+        if heard:
+            self._read_map()
+        else:
+            self.map_is_doubtful()
 
     def meta_leadership_lost(self) -> None:
         """Another leader may be elected by brokers that this one is out of contact with."""
@@ -400,10 +417,10 @@ class BrokerCore:
         now_ms = self.clock.monotonic_ms()
         for group in self.groups.values():
             self._wake(group, node, now_ms)
+        if self.leader_of(META_GROUP) == node:
+            self.map_is_doubtful()
         for group_id in [group_id for group_id, known in self.leaders.items() if known[1] == node]:
             del self.leaders[group_id]
-        if node == self._map_read_from:
-            self.map_is_doubtful()
         self.touch(META_GROUP)
 
     def _wake(self, group: Group, node: str, now_ms: int) -> None:
@@ -501,14 +518,14 @@ class BrokerCore:
         self.ingest.tick(now_ms)
         self.requests.tick(now_ms)
         self.life.tick(now_ms)
-        leader = self.leader_of(META_GROUP)
+        leader = self.leaders.get(META_GROUP)
         if (
             not self.map_is_fresh
             and self._map_read_from is None
             and leader is not None
             and now_ms >= self._map_retry_ms
         ):
-            self._read_map(leader)
+            self._ask_for_map(leader)
         if not self.map_is_fresh and now_ms >= self._map_deadline_ms and self.ingest.held:
             self.ingest.release(self.invalidate_captures)
         self.turn()

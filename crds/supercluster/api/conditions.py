@@ -51,6 +51,7 @@ class Reason(StrEnum):
     PLACEMENT_UNMATCHED = "PlacementUnmatched"
     TOO_MANY_REPLICAS = "TooManyReplicas"
     LIMITS_CONTRADICT = "LimitsContradict"
+    SUBJECTS_OVERLAP = "SubjectsOverlap"
     NAME_CLAIMED = "NameClaimed"
     NOT_ADOPTED = "NotAdopted"
     REFUSED_BY_BROKERS = "RefusedByBrokers"
@@ -134,6 +135,10 @@ REASONS: dict[Reason, Entry] = {
     ),
     Reason.TOO_MANY_REPLICAS: Entry("Accepted", "The cluster has fewer brokers than spec.replicas asks for."),
     Reason.LIMITS_CONTRADICT: Entry("Accepted", "Two limits can't both hold; the message names them."),
+    Reason.SUBJECTS_OVERLAP: Entry(
+        "Accepted",
+        "Two of spec.subjects overlap, or one overlaps with the brokers' own; the message names them.",
+    ),
     Reason.NAME_CLAIMED: Entry("Accepted", "An older Stream resource declares the same stream."),
     Reason.NOT_ADOPTED: Entry(
         "Accepted",

@@ -108,7 +108,7 @@ def test_an_expectation_may_be_about_another_subject_than_the_message_has() -> N
 
     def expects(subject: str, sequence: str) -> list[tuple[int, ...]]:
         return story.publish(
-            message(b"s.new", Nats_Expected_Last_Subject_Sequence=sequence, **{about: subject})
+            message(b"s.new", b"", **{"Nats_Expected_Last_Subject_Sequence": sequence, about: subject})
         )
 
     assert expects("s.k.1", "0") == [(REFUSED, 10071, 1)]
@@ -124,7 +124,7 @@ def test_an_expectation_may_be_about_another_subject_than_the_message_has() -> N
     story.commit()
     assert expects("s.*.*", "5") == [(7,)]
     assert expects("s..x", "0") == [(REFUSED, 10003, 0)]
-    assert story.publish(message(b"s.new", **{about: "s.k.1"})) == [(REFUSED, 10193, 0)]
+    assert story.publish(message(b"s.new", b"", **{about: "s.k.1"})) == [(REFUSED, 10193, 0)]
 
 
 def test_what_no_stream_allows_is_refused_and_not_stored_in_silence() -> None:
@@ -135,7 +135,7 @@ def test_what_no_stream_allows_is_refused_and_not_stored_in_silence() -> None:
         ("Nats_Batch_Id", 10174),
         ("Nats_Schedule", 10188),
     ):
-        assert story.publish(message(**{header: "1"})) == [(REFUSED, code, 0)]
+        assert story.publish(message(b"s.a", b"", **{header: "1"})) == [(REFUSED, code, 0)]
     assert story.publish(message(My_Nats_TTL="1")) == [(1,)]
 
 

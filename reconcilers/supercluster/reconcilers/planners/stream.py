@@ -79,6 +79,8 @@ class StreamObserved:
     brokers: BrokersView = field(default_factory=BrokersView)
     refusal: str | None = None
     """What the brokers refused the last step of this round with."""
+    failure: str | None = None
+    """Why the last step of this round failed, when it may succeed later."""
 
 
 def plan_stream(desired: Stream, observed: StreamObserved, now: datetime) -> Plan:
@@ -125,7 +127,7 @@ def _problem(desired: Stream, observed: StreamObserved, home: Cluster | None) ->
     problem = placement.placement_problem(desired, observed.clusters, home)
     if problem is not None or home is None:
         return problem
-    problem = placement.size_problem(desired, home)
+    problem = placement.size_problem(desired, home) or placement.subjects_problem(desired)
     if problem is not None:
         return problem
     info = observed.brokers.info
@@ -233,7 +235,8 @@ def _describe(
     desired: Stream, observed: StreamObserved, conditions: Conditions, steps: tuple[Step, ...]
 ) -> None:
     if steps:
-        conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, f"next: {steps[0]}")
+        failed = f"; the last try failed: {observed.failure}" if observed.failure else ""
+        conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, f"next: {steps[0]}{failed}")
     elif not observed.brokers.reachable:
         conditions.put(ConditionType.SYNCED, None, Reason.BROKERS_UNREACHABLE, observed.brokers.error)
     else:

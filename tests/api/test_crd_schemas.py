@@ -97,6 +97,7 @@ def test_the_shortest_manifest_of_each_kind_is_taken(kind: str, spec: dict[str, 
         ({"storage": "Tape"}, "is not one of"),
         ({"duplicateWindow": "2 minutes"}, "does not match"),
         ({"limits": {"maxBytes": "1 GB"}}, "does not match"),
+        ({"limits": {"maxBytes": -4}}, "minimum of 0"),
         (
             {"limits": {"maxMessages": 5, "maxMessagesPerSubject": 6}},
             "must not be more than limits.maxMessages",

@@ -42,6 +42,8 @@ class Oracle:
         self._broken = broken
         self._logs: dict[tuple[str, str], list[StreamLog]] = {}
         """(group, member) → its log in every process that had it."""
+        self._destroyed: dict[tuple[str, str], list[tuple[int, dict[int, int | None]]]] = {}
+        """(group, member) → base and terms of its logs in memory whose stream was deleted."""
         self._seen: dict[tuple[str, str], _Seen] = {}
         self._votes: dict[tuple[str, str, int], str] = {}
         """(group, member, term) → for whom."""
@@ -62,6 +64,8 @@ class Oracle:
 
     def watch_group(self, group: Group) -> None:
         self._logs.setdefault((group.id, group.member), []).append(group.log)
+        if isinstance(group.log, MemoryLog):
+            self._remember(group.id, group.member, group.log)
         voters = group.raft.membership.voters
         if voters and group.log.last_index == 0:
             known = self._founders.setdefault(group.id, voters)
@@ -69,6 +73,18 @@ class Oracle:
                 raise self._broken(
                     f"SF-4: {group.id} was begun by {known}, {group.member} begins one of {voters}"
                 )
+
+    def _remember(self, group: str, member: str, log: MemoryLog) -> None:
+        """A log in memory is empty when its stream was deleted here, and what it had confirmed still counts where the
+        deletion is not known yet. (One of a file remembers.)"""
+        destroy = log.destroy
+
+        def destroyed() -> None:
+            held = {index: log.term(index) for index in range(log.base_index + 1, log.persisted_index + 1)}
+            self._destroyed.setdefault((group, member), []).append((log.base_index, held))
+            destroy()
+
+        log.destroy = destroyed  # type: ignore[method-assign]
 
     # ---- votes ----------------------------------------------------------------------------------------------------
 
@@ -160,7 +176,10 @@ class Oracle:
         for log in self._logs.get((group, member), ()):
             if log.base_index >= index or (log.persisted_index >= index and log.term(index) == term):
                 return True
-        return False
+        return any(
+            base_index >= index or held.get(index) == term
+            for base_index, held in self._destroyed.get((group, member), ())
+        )
 
     def _silent(self, group: Group) -> None:
         """SF-7: a follower falls silent only with the leader's log and commit index."""

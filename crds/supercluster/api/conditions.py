@@ -52,6 +52,7 @@ class Reason(StrEnum):
     TOO_MANY_REPLICAS = "TooManyReplicas"
     LIMITS_CONTRADICT = "LimitsContradict"
     NO_SUITABLE_BROKERS = "NoSuitableBrokers"
+    SUBJECTS_OVERLAP = "SubjectsOverlap"
     NAME_CLAIMED = "NameClaimed"
     NOT_ADOPTED = "NotAdopted"
     REFUSED_BY_BROKERS = "RefusedByBrokers"
@@ -137,6 +138,10 @@ REASONS: dict[Reason, Entry] = {
     Reason.LIMITS_CONTRADICT: Entry("Accepted", "Two limits can't both hold; the message names them."),
     Reason.NO_SUITABLE_BROKERS: Entry(
         "Accepted", "Too few brokers can take a replica now; status.rejected names each with its reason."
+    ),
+    Reason.SUBJECTS_OVERLAP: Entry(
+        "Accepted",
+        "Two of spec.subjects overlap, or one overlaps with the brokers' own; the message names them.",
     ),
     Reason.NAME_CLAIMED: Entry("Accepted", "An older Stream resource declares the same stream."),
     Reason.NOT_ADOPTED: Entry(

@@ -61,7 +61,7 @@ def _node(
         name = node["$ref"].rsplit("/", 1)[1]
         return _node({**defs[name], **{k: v for k, v in node.items() if k != "$ref"}}, defs, models, name)
     if node.get("x-kubernetes-int-or-string"):
-        kept = ("anyOf", "pattern", "description", "default", "x-kubernetes-int-or-string")
+        kept = ("anyOf", "pattern", "minimum", "description", "default", "x-kubernetes-int-or-string")
         return {key: node[key] for key in kept if key in node}
     result: dict[str, Any] = {key: node[key] for key in _KEPT if key in node}
     if result.get("default") == "" and "format" in result:

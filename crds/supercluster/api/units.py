@@ -46,7 +46,9 @@ Size = Annotated[
     WithJsonSchema(
         {
             "anyOf": [{"type": "integer"}, {"type": "string"}],
+            # The pattern is for the text, the minimum for the number.
             "pattern": SIZE_PATTERN,
+            "minimum": 0,
             "x-kubernetes-int-or-string": True,
         }
     ),

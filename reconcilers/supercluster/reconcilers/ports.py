@@ -35,6 +35,10 @@ class BrokersUnreachableError(Exception):
     """No broker answered in time; asking again may help."""
 
 
+# NATS has code 500 for them too, and yet asking again is no use: the configuration is none that can be.
+_FINAL_ERR_CODES = frozenset({10052, 10074})
+
+
 class BrokersRefusedError(Exception):
     """The brokers answered with an error of the JetStream API."""
 
@@ -47,7 +51,7 @@ class BrokersRefusedError(Exception):
     @property
     def is_passing(self) -> bool:
         """The brokers can't answer just now (no leader, no room to work); asking again may help."""
-        return self.code >= 500
+        return self.code >= 500 and self.err_code not in _FINAL_ERR_CODES
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,16 @@ async def test_what_a_stream_does_not_permit_is_refused_in_the_words_of_nats(fle
         assert (wrong.err_code, wrong.description) == (err_code, words)
 
 
+async def test_a_stream_begins_at_the_sequence_that_it_was_given(fleet: Fleet) -> None:
+    await fleet.start(1)
+    js = await fleet.js()
+    created = await js.add_stream(name="LATER", subjects=["later"], first_seq=100)
+    assert (created.state.first_seq, created.state.last_seq) == (100, 99)
+    assert [(await js.publish("later", b"x")).seq for _ in range(2)] == [100, 101]
+    state = (await js.stream_info("LATER")).state
+    assert (state.messages, state.first_seq, state.last_seq) == (2, 100, 101)
+
+
 @pytest.mark.covers("SF-1", "SF-12")
 async def test_publishes_are_acknowledged_judged_and_told_apart(fleet: Fleet) -> None:
     await fleet.start(1)

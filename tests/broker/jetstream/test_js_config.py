@@ -97,6 +97,7 @@ def test_the_duplicate_window_is_capped_by_the_age_when_it_is_not_set() -> None:
         ({"max_msgs": "many"}, 10025, "'max_msgs' is \"many\""),
         ({"max_msgs": True}, 10025, "whole number"),
         ({"first_seq": -1}, 10025, "at least 0"),
+        ({"first_seq": 2**63}, 10052, "first_seq 9223372036854775808 is over the limit"),
         ({"max_age": 5}, 10052, "max age needs to be >= 100ms"),
         ({"max_age": -5}, 10052, "max age can not be negative"),
         ({"duplicate_window": -1}, 10052, "duplicates window can not be negative"),

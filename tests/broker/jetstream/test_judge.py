@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from tests.broker.jetstream.stream_story import ORIGIN, SECOND, StreamStory, block, config, message
 
 from supercluster.broker.jetstream.judge import FULL_BYTES, FULL_MESSAGES, FULL_SUBJECT, Answer, Forward
 from supercluster.broker.jetstream.messages import logical_bytes
-from supercluster.broker.jetstream.sections import SessionKey, Verdict
-from supercluster.broker.jetstream.wire import WireError
+from supercluster.broker.jetstream.sections import Section, SessionKey, Verdict
+from supercluster.broker.jetstream.wire import WireError, u64
 
 REFUSED, DUPLICATE, REROUTE, VOID = Verdict.REFUSED, Verdict.DUPLICATE, Verdict.REROUTE, Verdict.VOID
 
@@ -96,6 +98,72 @@ def test_expectations_are_held_against_the_end_of_the_log() -> None:
     for bad in ("x", "-1", "1.0", "9" * 5000):
         assert story.publish(message(Nats_Expected_Last_Sequence=bad)) == [(REFUSED, 10003, 0)]
     assert story.publish(message(Nats_Expected_Last_Sequence="9" * 20)) == [(REFUSED, 10071, 3)]
+
+
+@pytest.mark.covers("SF-12")
+def test_an_expectation_may_be_about_another_subject_than_the_message_has() -> None:
+    about = "Nats_Expected_Last_Subject_Sequence_Subject"
+    story = StreamStory()
+    assert story.store(message(b"s.k.1"), message(b"s.other")) == [1, 2]
+
+    def expects(subject: str, sequence: str) -> list[tuple[int, ...]]:
+        return story.publish(
+            message(b"s.new", b"", **{"Nats_Expected_Last_Subject_Sequence": sequence, about: subject})
+        )
+
+    assert expects("s.k.1", "0") == [(REFUSED, 10071, 1)]
+    assert expects("s.k.1", "1") == [(3,)]
+    assert expects("s.new", "0") == [(REFUSED, 10071, 3)]
+    assert expects("s.k.*", "1") == [(4,)]
+    # What is in flight counts, blocks that were taken as a whole too, for whoever leads.
+    assert story.publish(message(b"s.k.2")) == [(5,)]
+    assert expects("s.k.>", "1") == [(REFUSED, 10071, 5)]
+    story.new_leader()
+    assert expects("s.k.>", "1") == [(REFUSED, 10071, 5)]
+    assert expects("s.k.>", "5") == [(6,)]
+    story.commit()
+    assert expects("s.*.*", "5") == [(7,)]
+    assert expects("s..x", "0") == [(REFUSED, 10003, 0)]
+    assert story.publish(message(b"s.new", b"", **{about: "s.k.1"})) == [(REFUSED, 10193, 0)]
+
+
+def test_what_no_stream_allows_is_refused_and_not_stored_in_silence() -> None:
+    story = StreamStory()
+    for header, code in (
+        ("Nats_TTL", 10166),
+        ("Nats_Incr", 10168),
+        ("Nats_Batch_Id", 10174),
+        ("Nats_Schedule", 10188),
+    ):
+        assert story.publish(message(b"s.a", b"", **{header: "1"})) == [(REFUSED, code, 0)]
+    assert story.publish(message(My_Nats_TTL="1")) == [(1,)]
+
+
+def test_sequences_begin_where_the_first_configuration_says() -> None:
+    story = StreamStory(config(subjects=["s.>"]))
+    wanted = config(first_seq=100)
+    body = u64(1) + u64(7) + json.dumps(wanted.to_json()).encode()
+    story.append((Section.CONFIG_PUT, [body]))
+    story.judge.configured(wanted)
+    # Messages may follow before it is applied, under this leader and under the next.
+    assert story.publish(message()) == [(100,)]
+    story.new_leader()
+    assert story.publish(message(Nats_Expected_Last_Sequence="100")) == [(101,)]
+    story.commit()
+    assert (story.state.first_seq, story.state.last_seq, story.held()) == (100, 101, [100, 101])
+    story.judge.configured(wanted)
+    assert story.publish(message()) == [(102,)]
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_leader_without_messages_finds_where_the_sequences_begin(committed: bool) -> None:
+    story = StreamStory(config(subjects=["s.>"]))
+    wanted = config(first_seq=100)
+    story.append((Section.CONFIG_PUT, [u64(1) + u64(7) + json.dumps(wanted.to_json()).encode()]))
+    if committed:
+        story.commit()
+    story.new_leader()
+    assert story.publish(message()) == [(100,)]
 
 
 def test_sizes_roll_ups_and_sealed_streams() -> None:

@@ -343,6 +343,35 @@ async def test_words_of_the_brokers_become_a_condition(world: World) -> None:
     assert condition(world.status(STREAM), "Accepted")["status"] == "True"
 
 
+async def test_a_configuration_that_cannot_be_is_not_tried_again_and_again(world: World) -> None:
+    """NATS answers with code 500 for a configuration that is none, as it does for a broker that is ill."""
+    await world.converge()
+    del world.brokers.streams["flights"]
+    refusal = BrokersRefusedError(500, 10052, "duplicates window needs to be >= 100ms")
+    world.brokers.fail = lambda call: refusal if call == "create" else None
+    await world.round(STREAM)
+    accepted = condition(world.status(STREAM), "Accepted")
+    assert (accepted["status"], accepted["reason"]) == ("False", "RefusedByBrokers")
+    assert "duplicates window" in accepted["message"]
+    assert "RefusedByBrokers" in world.told()
+
+
+async def test_a_refusal_that_may_pass_is_told_with_the_words_of_the_brokers(world: World) -> None:
+    await world.converge()
+    del world.brokers.streams["flights"]
+    refusal = BrokersRefusedError(500, 10047, "insufficient storage resources available")
+    world.brokers.fail = lambda call: refusal if call == "create" else None
+    outcome = await world.round(STREAM)
+    assert outcome.failed
+    synced = condition(world.status(STREAM), "Synced")
+    assert (synced["status"], synced["reason"]) == ("False", "Applying")
+    assert "create stream flights" in synced["message"]
+    assert "insufficient storage resources available" in synced["message"]
+    world.brokers.fail = lambda _: None
+    await world.converge()
+    assert condition(world.status(STREAM), "Synced")["message"] == ""
+
+
 async def test_overlapping_subjects_are_told_with_both_streams(world: World) -> None:
     await world.converge()
     world.declare("Stream", "newark", superCluster="demo", subjects=["a", "flights.EWR.*"])
@@ -417,7 +446,7 @@ async def test_an_object_that_does_not_fit_the_schema_says_so(world: World) -> N
     await world.round(Key("Stream", NS, "odd"))
     accepted = condition(world.status(Key("Stream", NS, "odd")), "Accepted")
     assert accepted["reason"] == "InvalidObject"
-    assert "spec.replicas" in accepted["message"]
+    assert accepted["message"].startswith("spec.replicas is many: ")
 
 
 async def test_a_password_that_is_there_is_never_made_anew(world: World) -> None:

@@ -209,6 +209,12 @@ def test_of_two_made_in_the_same_second_one_creates_the_stream() -> None:
         ({"placement": {"cluster": "west"}}, "ClusterNotFound", ("placement.cluster is west", "east")),
         ({"placement": {"tags": ["ssd"]}}, "PlacementUnmatched", ("[ssd]", "east")),
         ({"limits": {"maxMessageSize": "2Mi", "maxBytes": "1Mi"}}, "LimitsContradict", ("2Mi", "1Mi")),
+        ({"subjects": ["a", "b.x", "b.*"]}, "SubjectsOverlap", ("spec.subjects has b.x and b.*", "narrower")),
+        (
+            {"subjects": ["a", "*.x"]},
+            "SubjectsOverlap",
+            ("spec.subjects has *.x", "$JS.>", "begin with a word"),
+        ),
         ({"limits": {"maxMessageSize": "4Gi"}}, "LimitsContradict", ("4Gi", "2147483647")),
     ],
 )

@@ -23,6 +23,8 @@ DESCRIPTION_BYTES_MAX = 4096
 METADATA_BYTES_MAX = 128 * 1024
 # NATS's lower bound for max_age and duplicate_window: below it expiry would be busier than publishing.
 _SHORTEST_NS = 100_000_000
+# Sequences have 64 bits, and a stream has to have some left.
+FIRST_SEQ_MAX = 2**63 - 1
 _NAME_FORBIDDEN = frozenset(" .*>/\\")
 
 RETENTIONS = ("limits", "interest", "workqueue")
@@ -274,6 +276,8 @@ def _check_values(config: StreamConfig) -> None:
         raise invalid_config("discard new per subject requires max msgs per subject > 0")
     if config.deny_purge and config.allow_rollup_hdrs:
         raise invalid_config("roll-ups require the purge permission")
+    if config.first_seq > FIRST_SEQ_MAX:
+        raise invalid_config(f"first_seq {config.first_seq} is over the limit of {FIRST_SEQ_MAX}")
     if config.max_msg_size > 2**31 - 1:
         raise invalid_config(f"max_msg_size {config.max_msg_size} is over the limit of 2147483647")
 

@@ -161,6 +161,10 @@ class BrokerCore:
         """Nobody confirmed the read that `map` asked for."""
         self.map.read_failed()
 
+    def meta_leader_heard(self, *, heard: bool) -> None:
+        """The meta group's replica here hears a leader, or none any more."""
+        self.map.leader_heard(heard=heard)
+
     def meta_leadership_lost(self) -> None:
         """This broker led the meta group."""
         self.map.leadership_lost()
@@ -216,7 +220,7 @@ class BrokerCore:
         self.requests.leader_serves(news.group, now_ms)
         self.life.leader_serves(news)
         if news.group == META_GROUP:
-            self.map.leader_serves(news.node)
+            self.map.leader_serves()
 
     def forget_leader(self, group_id: str, node: str) -> None:
         """The broker does not lead the group (any more)."""
@@ -261,9 +265,9 @@ class BrokerCore:
         now_ms = self.clock.monotonic_ms()
         for group in self.groups.values():
             self._wake(group, node, now_ms)
+        self.map.link_down(node)
         for group_id in [group_id for group_id, known in self.leaders.items() if known[1] == node]:
             del self.leaders[group_id]
-        self.map.link_down(node)
         self.touch(META_GROUP)
 
     def _wake(self, group: Group, node: str, now_ms: int) -> None:

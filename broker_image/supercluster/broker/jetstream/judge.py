@@ -11,11 +11,13 @@ refuse when full, is taken as a whole: no work per message.
 
 from __future__ import annotations
 
+import json
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
+from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.messages import decode_stored, logical_bytes
 from supercluster.broker.jetstream.sections import (
     Block,
@@ -34,7 +36,7 @@ from supercluster.broker.jetstream.sections import (
 from supercluster.broker.jetstream.stream import MSG_ID, ROLLUP, StreamState
 from supercluster.broker.jetstream.wire import Reader
 from supercluster.broker.protocol.headers import get as header_value
-from supercluster.broker.protocol.subjects import matches
+from supercluster.broker.protocol.subjects import has_wildcard, is_valid_filter, matches
 from supercluster.broker.raft.entry import Entry, EntryKind
 
 # NATS's err_codes of refused publishes.
@@ -47,6 +49,16 @@ NO_RESOURCES = 10047
 STREAM_SEALED = 10109
 ROLLUP_REFUSED = 10111
 BAD_EXPECTATION = 10003
+EXPECTATION_WITHOUT_SEQUENCE = 10193
+
+# Headers that ask for what a stream has to allow in its configuration. No stream here can (the configuration is refused),
+# and storing the message as if it had not asked would promise it in silence.
+NOT_ALLOWED_HEADERS = (
+    (b"Nats-TTL", 10166),
+    (b"Nats-Incr", 10168),
+    (b"Nats-Batch-Id", 10174),
+    (b"Nats-Schedule", 10188),
+)
 
 # Sequences have 64 bits; a longer number in a header is none.
 SEQUENCE_DIGITS_MAX = 20
@@ -134,6 +146,10 @@ class Judge:
                     self.opened(decode_session(Reader(body)))
                 elif kind == Section.SESSION_DROP:
                     self._sessions.pop(Reader(body).text(), None)
+                elif kind == Section.CONFIG_PUT:
+                    reader = Reader(body)
+                    reader.u64(), reader.u64()
+                    self.configured(StreamConfig.from_json(json.loads(bytes(reader.rest()))))
         if entry.count:
             decoded = decode_stored(entry)
             for seq in range(entry.first_seq, entry.first_seq + entry.count):
@@ -142,6 +158,12 @@ class Judge:
                 self._note_size(message.subject, message.header, message.payload, seq)
             self.next_seq = entry.first_seq + entry.count
         self.appended(entry, len(entry.record))
+
+    def configured(self, config: StreamConfig) -> None:
+        """An entry with that configuration is at the end of the log. The first one says where the sequences begin, and
+        messages may follow it before it is applied."""
+        if self._state.config_version == 0 and self.next_seq == 1:
+            self.next_seq = max(config.first_seq, 1)
 
     def appended(self, entry: Entry, size_bytes: int) -> None:
         """An entry was appended: what it adds is pending until `applied`."""
@@ -317,19 +339,12 @@ class Judge:
         expected = header_value(header, b"Nats-Expected-Last-Msg-Id")
         if expected and expected != self._last_id:
             return Exceptional(0, Verdict.REFUSED, EXPECTED_LAST_MSG_ID)
-        for name, actual in (
-            (b"Nats-Expected-Last-Sequence", seq - 1),
-            (b"Nats-Expected-Last-Subject-Sequence", -1),
-        ):
-            expected = header_value(header, name)
-            if expected is None:
-                continue
-            if not expected.isdigit() or len(expected) > SEQUENCE_DIGITS_MAX:
-                return Exceptional(0, Verdict.REFUSED, BAD_EXPECTATION)
-            if actual < 0:
-                actual = self._last_of_subject(subject)
-            if int(expected) != actual:
-                return Exceptional(0, Verdict.REFUSED, EXPECTED_LAST_SEQUENCE, actual)
+        refused = self._judge_expected_sequences(subject, header, seq)
+        if refused is not None:
+            return refused
+        for name, code in NOT_ALLOWED_HEADERS:
+            if name in header and header_value(header, name) is not None:
+                return Exceptional(0, Verdict.REFUSED, code)
         rollup = header_value(header, ROLLUP)
         if rollup and not self._config.allow_rollup_hdrs:
             return Exceptional(0, Verdict.REFUSED, ROLLUP_REFUSED)
@@ -337,14 +352,43 @@ class Judge:
             return Exceptional(0, Verdict.REFUSED, ROLLUP_REFUSED, 1)
         return None
 
+    def _judge_expected_sequences(self, subject: bytes, header: bytes, seq: int) -> Exceptional | None:
+        """Last sequence of the stream, and of a subject: the message's own, or one that it names."""
+        about = header_value(header, b"Nats-Expected-Last-Subject-Sequence-Subject")
+        if about and not _is_pattern(about):
+            return Exceptional(0, Verdict.REFUSED, BAD_EXPECTATION)
+        for name, of_stream in (
+            (b"Nats-Expected-Last-Sequence", True),
+            (b"Nats-Expected-Last-Subject-Sequence", False),
+        ):
+            expected = header_value(header, name)
+            if expected is None:
+                continue
+            if not expected.isdigit() or len(expected) > SEQUENCE_DIGITS_MAX:
+                return Exceptional(0, Verdict.REFUSED, BAD_EXPECTATION)
+            actual = seq - 1 if of_stream else self._last_of_subject(about or subject)
+            if int(expected) != actual:
+                return Exceptional(0, Verdict.REFUSED, EXPECTED_LAST_SEQUENCE, actual)
+        if about and header_value(header, b"Nats-Expected-Last-Subject-Sequence") is None:
+            return Exceptional(0, Verdict.REFUSED, EXPECTATION_WITHOUT_SEQUENCE)
+        return None
+
     def _last_of_subject(self, subject: bytes) -> int:
+        """The last sequence of a subject, or of those that a pattern matches, at the end of the log."""
         while self._pending_blocks:
             first_seq, block = self._pending_blocks.popleft()
             for seq, found in enumerate(block.subjects(), first_seq):
                 if self._pending_subjects.get(found, 0) < seq:
                     self._pending_subjects[found] = seq
-        pending = self._pending_subjects.get(subject, 0)
-        return pending if pending > self._state.last_seq else self._state.subjects.last_seq(subject) or 0
+        if not has_wildcard(subject):
+            pending = self._pending_subjects.get(subject, 0)
+            return pending if pending > self._state.last_seq else self._state.subjects.last_seq(subject)
+        pending = max(
+            (seq for other, seq in self._pending_subjects.items() if matches(other, subject)), default=0
+        )
+        if pending > self._state.last_seq:
+            return pending
+        return self._state.subjects.last_for_filters(subject.decode())
 
     def _judge_fullness(self, subject: bytes, header: bytes, payload: bytes, seq: int) -> Exceptional | None:
         config, state = self._config, self._state
@@ -359,3 +403,12 @@ class Judge:
             if held >= config.max_msgs_per_subject:
                 return Exceptional(0, Verdict.REFUSED, STREAM_FULL, FULL_SUBJECT)
         return None
+
+
+def _is_pattern(subject: bytes) -> bool:
+    """Can this stand for subjects, as text too?"""
+    try:
+        subject.decode()
+    except UnicodeDecodeError:
+        return False
+    return is_valid_filter(subject)

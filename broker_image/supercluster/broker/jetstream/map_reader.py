@@ -33,7 +33,9 @@ class MapReader:
         """Was the map read since the last time that it may have changed without this broker?"""
         self._core = core
         self._index_of: dict[str, int] = {}
-        self._read_from: str | None = None
+        self._read_from: tuple[int, str] | None = None
+        """Term and broker of the meta leader that the map was read from, or is being read from."""
+        self._reads = core.store.process_count << 32
         self._retry_ms = 0
         self.deadline_unread_ms = core.clock.monotonic_ms() + MAP_WAIT_MS
         """Until then nothing is done by a map that was not read."""
@@ -71,14 +73,22 @@ class MapReader:
 
     # ---- contact --------------------------------------------------------------------------------------------------
 
-    def leader_serves(self, node: str) -> None:
-        """A broker leads the meta group."""
-        if node == self._core.node:
+    def leader_serves(self) -> None:
+        """A broker leads the meta group, as the core's table of leaders says by now."""
+        leader = self._core.leader_of(META_GROUP)
+        if leader == self._core.node:
             self.was_read()
             return
-        if self.index:
-            self._tell_index(node)
-        self._read(node)
+        if leader is not None and self.index:
+            self._tell_index(leader)
+        self._read()
+
+    def leader_heard(self, *, heard: bool) -> None:
+        """The meta group's replica here hears a leader (again, or another one), or none any more, whatever links say."""
+        if heard:
+            self._read()
+        else:
+            self.is_doubtful()
 
     def link_up(self, node: str) -> None:
         """A broker is linked (again)."""
@@ -87,40 +97,48 @@ class MapReader:
             self._tell_index(node)
 
     def link_down(self, node: str) -> None:
-        """Contact with a broker is lost."""
+        """Contact with a broker is lost; the core still knows what it led."""
         self._index_of.pop(node, None)
-        if node == self._read_from:
-            self._is_doubtful()
+        if self._core.leader_of(META_GROUP) == node:
+            self.is_doubtful()
 
     def stood_still(self) -> None:
         """This process did nothing for long enough that the others may have given it up, and have answered changes of
         the map without it: nothing is captured, nor passed on uncaptured, before the map was read again."""
         if self._core.meta is not None:
-            self._is_doubtful()
+            self.is_doubtful()
             self._hold_captures()
 
     def leadership_lost(self) -> None:
         """This broker led the meta group: another leader may be elected by brokers that it is out of contact with."""
         self._core.forget_leader(META_GROUP, self._core.node)
-        self._is_doubtful()
+        self.is_doubtful()
 
-    def _is_doubtful(self) -> None:
+    def is_doubtful(self) -> None:
         """Streams may have been made without this broker: the next contact with a meta leader begins with a read."""
         self.is_fresh = False
         self._read_from = None
+        if self._core.meta is not None:
+            self._core.meta.forget_read()
 
     # ---- reading --------------------------------------------------------------------------------------------------
 
-    def _read(self, leader: str) -> None:
-        """In contact with the meta leader (again): read the map before capturing on."""
-        if self._read_from == leader and self.is_fresh:
+    def _read(self) -> None:
+        """In contact with the meta leader (again, or with another one): read the map before capturing on. Nobody may
+        have told that leader that this broker is there, and then it did not wait for it with what it changed."""
+        leader = self._core.leaders.get(META_GROUP)
+        if leader is None or (self.is_fresh and self._read_from == leader):
             return
+        self.is_doubtful()
+        self._hold_captures()
+        self._ask(leader)
+
+    def _ask(self, leader: tuple[int, str]) -> None:
         self._read_from = leader
-        if not self.is_fresh:
-            self._hold_captures()
         core = self._core
         if core.meta is not None:
-            core.meta.raft.read_index(0)
+            self._reads += 1
+            core.meta.read_map(self._reads)
             core.touch(META_GROUP)
 
     def _hold_captures(self) -> None:
@@ -131,7 +149,7 @@ class MapReader:
             self.deadline_unread_ms = core.clock.monotonic_ms() + MAP_WAIT_MS
 
     def was_read(self) -> None:
-        """The map is at least as new as the last contact with the meta leader."""
+        """The map is at least as new as the beginning of the contact with the meta leader."""
         if not self.is_fresh:
             self.is_fresh = True
             self._core.life.map_was_read()
@@ -151,9 +169,9 @@ class MapReader:
 
     def tick(self, now_ms: int) -> None:
         """Read again what could not be read; after the wait, capture by the map that there is."""
-        leader = self._core.leader_of(META_GROUP)
+        leader = self._core.leaders.get(META_GROUP)
         if not self.is_fresh and self._read_from is None and leader is not None and now_ms >= self._retry_ms:
-            self._read(leader)
+            self._ask(leader)
         if not self.is_fresh and now_ms >= self.deadline_unread_ms and self._core.ingest.held:
             self._core.ingest.release(self._core.invalidate_captures)
 

@@ -70,6 +70,10 @@ class MetaHost(GroupHost, Protocol):
         """Nobody could confirm the read: ask again later."""
         ...
 
+    def meta_leader_heard(self, *, heard: bool) -> None:
+        """This replica hears a leader, again or another one; or none any more."""
+        ...
+
     def meta_leadership_lost(self) -> None:
         """This replica does not lead any more: its map may not be the newest one."""
         ...
@@ -131,7 +135,10 @@ class MetaGroup(Group):
         self._waiting: list[_Waiting] = []
         self._touched: list[str] = []
         self._changed = False
+        self._read: int | None = None
+        """The read that counts: what was asked before says nothing about a later contact."""
         self._read_target: int | None = None
+        self._heard_leader: str | None = None
         self._lost: dict[str, dict[str, int]] = {}
         self._ends: dict[str, MoveEnd] = {}
 
@@ -356,6 +363,9 @@ class MetaGroup(Group):
             touched, self._touched, self._changed = self._touched, [], False
             self.host.map_changed(touched)
         self._finish_read()
+        if self._heard_leader != self.raft.leader:
+            self._heard_leader = self.raft.leader
+            self.host.meta_leader_heard(heard=self._heard_leader is not None)
         if not self._waiting:
             return
         still: list[_Waiting] = []
@@ -371,17 +381,29 @@ class MetaGroup(Group):
                 still.append(found)
         self._waiting = still
 
+    def read_map(self, number: int) -> None:
+        """Ask for what is committed now, under a number that was not used before (by former processes neither, whose
+        answers may still come)."""
+        self._read, self._read_target = number, None
+        self.raft.read_index(number)
+
+    def forget_read(self) -> None:
+        """Contact was lost: what a read under way will say may be older than the next contact."""
+        self._read = self._read_target = None
+
     def reads_ready(self, reads: list[ReadState], failed: list[int]) -> None:
         """The map is read when everything up to the confirmed index is applied (SF-14)."""
-        if reads:
-            self._read_target = max(read.index for read in reads)
-        elif failed:
+        for read in reads:
+            if read.context == self._read:
+                self._read_target = read.index
+        if self._read is not None and self._read in failed:
+            self.forget_read()
             self.host.map_read_failed()
         self._finish_read()
 
     def _finish_read(self) -> None:
         if self._read_target is not None and self.applied_index >= self._read_target:
-            self._read_target = None
+            self.forget_read()
             self.host.map_was_read()
 
     def tick(self, now_ms: int) -> bool:

@@ -228,6 +228,7 @@ class StreamGroup(Group):
                 Section.CONFIG_PUT, [u64(self.assignment.version) + u64(self.assignment.created_ns), config]
             )
             proposal.commands.append(lambda result: None)
+            judge.configured(self.assignment.config)
         if self.state.config_version or self._config_sent:
             self.intake.put_sessions(judge, self.state, proposal)
             proposal = self._put_messages(judge, proposal)

@@ -45,6 +45,8 @@ log = logging.getLogger(__name__)
 
 # A cluster takes seven steps from nothing. A round that goes on beyond this many is going in circles.
 STEPS_PER_ROUND_MAX = 24
+# As much of a value that does not fit is repeated to its author.
+VALUE_CHARS_MAX = 100
 
 
 @dataclass(slots=True)
@@ -95,7 +97,8 @@ class Rounds:
                 refusal = str(error)
             except BrokersRefusedError as error:
                 if error.is_passing:
-                    return await self._fail(key, body, plan, step, error)
+                    told = await self._plan(resource, None, 0, failure=str(error))
+                    return await self._fail(key, body, told, step, error)
                 refusal, refusal_code = f"{step}: {error}", error.err_code
             except KubeError as error:
                 if not error.is_invalid:
@@ -117,7 +120,9 @@ class Rounds:
         assert isinstance(resource, SuperCluster | Cluster | Stream)
         return resource
 
-    async def _plan(self, resource: Resource, refusal: str | None, refusal_code: int) -> Plan:
+    async def _plan(
+        self, resource: Resource, refusal: str | None, refusal_code: int, failure: str | None = None
+    ) -> Plan:
         now = self.clock.now()
         if isinstance(resource, SuperCluster):
             return plan_super_cluster(resource, look_at_super_cluster(self.cache, resource), now)
@@ -125,7 +130,8 @@ class Rounds:
             observed = await look_at_cluster(self.cache, self.brokers, resource)
             return plan_cluster(resource, replace(observed, refusal=refusal), self.defaults, now)
         seen = await look_at_stream(self.cache, self.brokers, resource)
-        return plan_stream(resource, replace(seen, refusal=refusal, refusal_code=refusal_code), now)
+        told = replace(seen, refusal=refusal, refusal_code=refusal_code, failure=failure)
+        return plan_stream(resource, told, now)
 
     async def _carry_out(self, key: Key, body: Mapping[str, Any], resource: Resource, step: Step) -> None:
         super_cluster = (
@@ -170,7 +176,7 @@ class Rounds:
 
     async def _tell_invalid(self, key: Key, body: Mapping[str, Any], error: ValidationError) -> Outcome:
         problems = "; ".join(
-            f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"
+            f"{'.'.join(str(part) for part in problem['loc'])} is {str(problem['input'])[:VALUE_CHARS_MAX]}: {problem['msg']}"
             for problem in error.errors()[:5]
         )
         old = [

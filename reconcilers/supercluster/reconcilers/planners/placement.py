@@ -10,10 +10,12 @@ from supercluster.api.conditions import Reason
 from supercluster.api.stream import NodeFinding
 from supercluster.api.units import size_bytes
 from supercluster.reconcilers.planners import naming
+from supercluster.reconcilers.planners.subjects import first_overlap
 
 Finding = tuple[Reason, str]
 # NATS keeps the size of a message in 32 bits.
 MESSAGE_BYTES_MAX = 2**31 - 1
+BROKER_SUBJECTS = ("$JS.>", "$JSC.>", "$SYS.>")
 
 
 def cluster_there(replicas: Iterable[str], clusters: tuple[Cluster, ...]) -> Cluster | None:
@@ -139,6 +141,28 @@ def size_problem(stream: Stream, home: Cluster) -> Finding | None:
             Reason.LIMITS_CONTRADICT,
             f"spec.limits.maxMessageSize is {limits.max_message_size}; at most {MESSAGE_BYTES_MAX} bytes are possible",
         )
+    return None
+
+
+def subjects_problem(stream: Stream) -> Finding | None:
+    """Subjects that no stream can have together, or beside the brokers' own."""
+    subjects = stream.spec.subjects
+    for position, subject in enumerate(subjects):
+        owned = first_overlap((subject,), BROKER_SUBJECTS)
+        if owned is not None:
+            return (
+                Reason.SUBJECTS_OVERLAP,
+                (
+                    f"spec.subjects has {subject}, which overlaps with {owned[1]}: that belongs to the brokers; let it "
+                    "begin with a word instead of a wildcard"
+                ),
+            )
+        pair = first_overlap((subject,), subjects[position + 1 :])
+        if pair is not None:
+            return (
+                Reason.SUBJECTS_OVERLAP,
+                f"spec.subjects has {pair[0]} and {pair[1]}, which overlap; leave out the narrower one",
+            )
     return None
 
 

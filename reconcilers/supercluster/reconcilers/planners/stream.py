@@ -96,6 +96,8 @@ class StreamObserved:
     """What the brokers refused the last step of this round with."""
     refusal_code: int = 0
     """JetStream's number for it."""
+    failure: str | None = None
+    """Why the last step of this round failed, when it may succeed later."""
 
 
 def plan_stream(desired: Stream, observed: StreamObserved, now: datetime) -> Plan:
@@ -154,7 +156,7 @@ def _problem(desired: Stream, observed: StreamObserved, wanted: Cluster | None) 
     problem = placement.placement_problem(desired, observed.clusters)
     if problem is not None or wanted is None:
         return problem
-    problem = placement.size_problem(desired, wanted)
+    problem = placement.size_problem(desired, wanted) or placement.subjects_problem(desired)
     if problem is not None:
         return problem
     info = observed.brokers.info
@@ -255,7 +257,8 @@ def _describe(
     desired: Stream, observed: StreamObserved, conditions: Conditions, steps: tuple[Step, ...]
 ) -> None:
     if steps:
-        conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, f"next: {steps[0]}")
+        failed = f"; the last try failed: {observed.failure}" if observed.failure else ""
+        conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, f"next: {steps[0]}{failed}")
     elif not observed.brokers.reachable:
         conditions.put(ConditionType.SYNCED, None, Reason.BROKERS_UNREACHABLE, observed.brokers.error)
     else:

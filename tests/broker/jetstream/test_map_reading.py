@@ -1,0 +1,235 @@
+"""When a broker's map of streams may be believed: from a read in the contact with a meta leader until that contact ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from supercluster.broker.jetstream import frames
+from supercluster.broker.jetstream.core import BrokerCore, CoreSettings
+from supercluster.broker.jetstream.frames import Frame, Leadership
+from supercluster.broker.jetstream.map_reader import MAP_RETRY_MS, MAP_WAIT_MS
+from supercluster.broker.jetstream.meta import MetaState
+from supercluster.broker.jetstream.meta_group import META_GROUP, MetaGroup
+from supercluster.broker.ports import Channel, PeerInfo
+from supercluster.broker.raft.confchange import membership_of
+from supercluster.broker.raft.config import RaftConfig
+from supercluster.broker.raft.messages import Append, Message, ReadRequest, ReadResponse
+from supercluster.broker.raft.node import Raft
+from supercluster.broker.storage.memory_log import MemoryLog
+
+MEMBERS = membership_of(("n@vol", "a@vol", "b@vol"))
+SUBJECT = b"orders.1"
+
+
+class Machine:
+    """A volume that joined the meta group, a network that takes everything, and a clock that is set."""
+
+    incarnation = "vol"
+    process_count = 3
+
+    def __init__(self) -> None:
+        self.now = 1000
+
+    def registered(self) -> dict[str, str]:
+        return {}
+
+    def now_ns(self) -> int:
+        return 1_000_000 * self.now
+
+    def monotonic_ms(self) -> int:
+        return self.now
+
+    def send(self, node: str, frame: int, body: Any, channel: Channel) -> bool:
+        return True
+
+    def randrange(self, start: int, /) -> int:
+        return 0
+
+    def getrandbits(self, k: int, /) -> int:
+        return 0
+
+
+class Replica:
+    """The meta group's replica as the core sees it: knows one index, and which read the core waits for."""
+
+    id, member, applied_index = META_GROUP, "n@vol", 7
+    failed = None
+    serves = False
+    last_index = 7
+
+    def __init__(self) -> None:
+        self.state = MetaState()
+        self.raft = self.log = self
+        self.membership = MEMBERS
+        self.asked: list[int] = []
+        self.waits_for: int | None = None
+
+    def read_map(self, number: int) -> None:
+        self.asked.append(number)
+        self.waits_for = number
+
+    def forget_read(self) -> None:
+        self.waits_for = None
+
+    def wake(self, now_ms: int, node: str) -> None: ...
+
+    def turn(self, now_ms: int) -> None: ...
+
+    def tick(self, now_ms: int) -> bool:
+        return False
+
+    def deadline_ms(self) -> int | None:
+        return None
+
+
+@dataclass
+class Broker:
+    machine: Machine
+    core: BrokerCore
+    meta: Replica = field(default_factory=Replica)
+
+    def news(self, leader: str, term: int) -> None:
+        body = frames.encode_leadership(Leadership(META_GROUP, term, leader, MEMBERS.encode()))
+        self.core.on_frame(leader, Frame.LEADER, memoryview(b"".join(body)))
+
+    def link(self, node: str) -> None:
+        self.core.on_link_up(PeerInfo(node, "east", "vol", f"{node}-1", "", 7, 1))
+
+    def believes(self) -> tuple[bool, bool]:
+        """(the map is fresh, captures are held)"""
+        return self.core.map.is_fresh, self.core.ingest.held
+
+
+@pytest.fixture
+def broker() -> Broker:
+    """Linked with `a`, which leads, and `b`; its map was read."""
+    machine = Machine()
+    core = BrokerCore(
+        CoreSettings("n", "east", ("n", "a", "b")),
+        machine,  # type: ignore[arg-type]  # What a core without streams asks of its volume and its network.
+        machine,  # type: ignore[arg-type]
+        machine,
+        machine,
+    )
+    found = Broker(machine, core)
+    core.meta = core.groups[META_GROUP] = found.meta  # type: ignore[assignment]  # Stands in for the replica.
+    for node in ("a", "b"):
+        found.link(node)
+    found.news("a", 1)
+    assert found.believes() == (False, True)
+    core.map_was_read()
+    assert found.believes() == (True, False)
+    return found
+
+
+@pytest.mark.covers("SF-14")
+def test_a_map_is_doubtful_without_its_leader_even_when_one_of_two_reads_had_failed(broker: Broker) -> None:
+    broker.core.map.is_doubtful()
+    broker.news("a", 1)
+    broker.news("a", 1)
+    broker.core.map_read_failed()
+    broker.core.map_was_read()
+    broker.core.on_link_down("a")
+    assert broker.believes() == (False, False)
+    broker.link("a")
+    broker.news("a", 1)
+    assert broker.believes() == (False, True), "read again before anything is captured"
+
+
+@pytest.mark.covers("SF-14")
+def test_what_the_last_leader_said_is_not_the_next_leaders_map(broker: Broker) -> None:
+    broker.news("b", 2)
+    assert broker.believes() == (False, True)
+    broker.core.map_was_read()
+    broker.news("b", 2)
+    assert broker.believes() == (True, False), "the same leadership, said twice"
+    broker.news("b", 4)
+    assert broker.believes() == (False, True), "somebody else may have led in between"
+
+
+@pytest.mark.covers("SF-14")
+def test_who_hears_no_leader_reads_the_map_when_it_hears_one(broker: Broker) -> None:
+    broker.core.meta_leader_heard(heard=False)
+    assert broker.believes() == (False, False)
+    broker.core.meta_leader_heard(heard=True)
+    assert broker.believes() == (False, True)
+
+
+@pytest.mark.covers("SF-14")
+def test_a_read_that_fails_is_repeated_and_captures_are_held_for_a_bounded_time(broker: Broker) -> None:
+    core, machine = broker.core, broker.machine
+    broker.news("b", 2)
+    for _ in range(MAP_WAIT_MS // MAP_RETRY_MS + 2):
+        core.map_read_failed()
+        machine.now += MAP_RETRY_MS
+        core.tick()
+    assert broker.believes() == (False, False), "the state on disk serves, and is not held for once more"
+    assert len(set(broker.meta.asked)) == len(broker.meta.asked) > MAP_WAIT_MS // MAP_RETRY_MS
+    assert min(broker.meta.asked) > 3 << 32, "no former process used these numbers"
+    core.map_was_read()
+    assert broker.believes() == (True, False)
+
+
+class Host(Machine):
+    """What the replica tells its broker."""
+
+    node = "n"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[str] = []
+        self.sent: list[Message] = []
+
+    @property
+    def clock(self) -> Host:
+        return self
+
+    def send_raft(self, group: str, message: Message) -> None:
+        self.sent.append(message)
+
+    def map_changed(self, groups: list[str]) -> None: ...
+
+    def map_was_read(self) -> None:
+        self.told.append("read")
+
+    def map_read_failed(self) -> None:
+        self.told.append("failed")
+
+    def meta_leader_heard(self, *, heard: bool) -> None:
+        self.told.append("heard" if heard else "lost")
+
+
+@pytest.mark.covers("SF-14")
+def test_only_the_last_read_counts_and_none_after_contact_was_lost() -> None:
+    host, log = Host(), MemoryLog()
+    raft = Raft(
+        RaftConfig("n@vol"), log, term=0, vote="", membership=MEMBERS, commit_index=0, rng=host, now_ms=1000
+    )
+    group = MetaGroup("n@vol", log, raft, host)  # type: ignore[arg-type]  # What a follower's replica asks of it.
+
+    def turn(*messages: Message) -> list[str]:
+        for message in messages:
+            raft.step(message, host.now)
+        group.turn(host.now)
+        told, host.told = host.told, []
+        return told
+
+    group.read_map(1)
+    assert turn() == ["failed"], "nobody leads"
+    assert turn(Append("a@vol", "n@vol", 1, 0, 0, 0, 0, 0)) == ["heard"]
+    group.read_map(2)
+    group.read_map(3)
+    assert turn() == []
+    assert [message.context for message in host.sent if isinstance(message, ReadRequest)] == [2, 3]
+    assert turn(ReadResponse("a@vol", "n@vol", 1, 0, 2, 0)) == []
+    assert turn(ReadResponse("a@vol", "n@vol", 1, 0, 3, 0)) == ["read"]
+    group.read_map(4)
+    group.forget_read()
+    assert turn(ReadResponse("a@vol", "n@vol", 1, 0, 4, 0)) == []
+    assert turn(Append("b@vol", "n@vol", 2, 0, 0, 0, 0, 0)) == ["heard"], "another leader"
+    host.now += 2000
+    group.tick(host.now)
+    assert turn() == ["lost"]

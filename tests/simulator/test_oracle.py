@@ -1,0 +1,39 @@
+"""The oracle's memory of what replicas held."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.simulator.oracle import Oracle
+
+from supercluster.broker.raft.confchange import membership_of
+from supercluster.broker.raft.entry import EntryKind, make_entry
+from supercluster.broker.storage.memory_log import MemoryLog
+
+VOTERS = ("a@1", "b@1", "c@1")
+
+
+def entry(index: int, term: int) -> Any:
+    return make_entry(
+        index=index, term=term, kind=EntryKind.BATCH, time_ns=1, first_seq=0, count=0, payload=b"x"
+    )
+
+
+@pytest.mark.parametrize("held_by_b", [2, 1])
+def test_a_copy_in_memory_counts_after_its_stream_was_deleted_for_what_it_held(held_by_b: int) -> None:
+    """A leader may commit by an answer that left before the deletion came: of a file's copy the log tells that."""
+    oracle = Oracle(None, AssertionError)  # type: ignore[arg-type]  # Groups that need no world.
+    raft = SimpleNamespace(membership=membership_of(VOTERS), term=3, commit_index=2)
+    groups = [SimpleNamespace(id="S", member=member, log=MemoryLog(), raft=raft) for member in VOTERS]
+    for group, count in zip(groups, (2, held_by_b, 0), strict=True):
+        oracle.watch_group(group)  # type: ignore[arg-type]
+        for index in range(1, count + 1):
+            group.log.append([entry(index, 3)])
+    groups[1].log.destroy()
+    if held_by_b == 2:
+        oracle._committed(groups[0], (raft.membership,))  # type: ignore[arg-type]
+    else:
+        with pytest.raises(AssertionError, match="only"):
+            oracle._committed(groups[0], (raft.membership,))  # type: ignore[arg-type]

@@ -42,6 +42,22 @@ async def test_what_a_stream_does_not_permit_is_refused_in_the_words_of_nats(fle
         assert (wrong.err_code, wrong.description) == (err_code, words)
 
 
+async def test_a_direct_get_is_answered_by_a_message_or_a_status(fleet: Fleet) -> None:
+    await fleet.start(1)
+    js = await fleet.js()
+    await js.add_stream(name="D", subjects=["d"], allow_direct=True)
+    await js.publish("d", b"x")
+    assert (await js.get_msg("D", 1, direct=True)).data == b"x"
+    for stream, seq in (("D", 2), ("NONE", 1)):
+        with pytest.raises(NotFoundError):
+            await js.get_msg(stream, seq, direct=True)
+    client = await fleet.client()
+    for payload in (b"", b"{", b'{"seq": 1, "batch": 5}'):
+        answer = await client.request("$JS.API.DIRECT.GET.D", payload)
+        assert answer.headers is not None
+        assert (answer.headers["Status"], answer.data) == ("408", b"")
+
+
 async def test_a_stream_begins_at_the_sequence_that_it_was_given(fleet: Fleet) -> None:
     await fleet.start(1)
     js = await fleet.js()

@@ -69,6 +69,7 @@ def consumer(**fields: Any) -> ConsumerConfig:
         ("STREAM.CREATE.A", A.to_json(), StreamCreateRequest("A", A), "stream_create"),
         ("STREAM.UPDATE.A", A.to_json(), StreamUpdateRequest("A", A), "stream_update"),
         ("STREAM.DELETE.A", None, StreamDeleteRequest("A"), "stream_delete"),
+        ("STREAM.DELETE.A", b" { } ", StreamDeleteRequest("A"), "stream_delete"),
         ("STREAM.INFO.A", None, StreamInfoRequest("A"), "stream_info"),
         (
             "STREAM.INFO.A",
@@ -181,7 +182,8 @@ def test_calls_are_read(call: str, body: Any, expected: ApiRequest, kind: str) -
         ("CONSUMER.CREATE.A.c", {"stream_name": "A", "action": "upsert", "config": {}}, 10025),
         ("CONSUMER.DURABLE.CREATE.A.c", {"stream_name": "A", "config": {}}, 10018),
         ("CONSUMER.DURABLE.CREATE.A.c", {"stream_name": "A", "config": {"durable_name": "d"}}, 10017),
-        ("CONSUMER.INFO.A.c", b"{}", 10038),
+        ("CONSUMER.INFO.A.c", b'{"a": 1}', 10038),
+        ("CONSUMER.INFO.A.c", b"[]", 10038),
         ("STREAM.SNAPSHOT.A", {}, 19002),
         ("STREAM.INFO.A.B", None, 19002),
         ("STREAM.INFO", None, 19002),
@@ -371,6 +373,16 @@ def test_a_direct_message_carries_where_it_stands_in_its_header() -> None:
         b"Nats-Time-Stamp: 1970-01-01T00:00:01Z\r\n\r\n"
     )
     assert answers.direct_header("A", 5, b"a", b"", 1).startswith(b"NATS/1.0\r\nNats-Stream: A\r\n")
+
+
+def test_a_refused_direct_get_is_a_status() -> None:
+    def refusal(refused: ApiError) -> bytes:
+        return answers.direct_refusal(answers.error_answer("stream_msg_get", refused))
+
+    assert refusal(error(STREAM_NOT_FOUND)) == b"NATS/1.0 404 stream not found\r\n\r\n"
+    assert refusal(error(10003)) == b"NATS/1.0 408 bad request\r\n\r\n"
+    assert refusal(error(10025, "a\r\nb: c")) == b"NATS/1.0 408 invalid JSON: a b: c\r\n\r\n"
+    assert refusal(error(10008)).startswith(b"NATS/1.0 503 ")
 
 
 def test_publish_acknowledgements() -> None:

@@ -92,6 +92,14 @@ def test_an_address_in_use_exits_with_3(tmp_path: Path) -> None:
     assert str(port) in found.stderr
 
 
+def test_a_data_directory_that_cannot_be_exits_with_4(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    for place in (tmp_path / "file", tmp_path / "file" / "data"):
+        found = run("--config", str(settings(tmp_path)), "--data-dir", str(place), "--name", "east-0")
+        assert found.returncode == 4
+        assert f"the data directory {place} can't be used" in found.stderr
+
+
 async def test_a_broker_serves_until_sigterm_and_stops_cleanly(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         *COMMAND,

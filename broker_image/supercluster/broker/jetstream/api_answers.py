@@ -228,8 +228,13 @@ def direct_header(stream: str, seq: int, subject: bytes, header: bytes, time_ns:
 
 
 DIRECT_NOT_FOUND = b"NATS/1.0 404 Message Not Found\r\n\r\n"
-DIRECT_BAD_REQUEST = b"NATS/1.0 408 Bad Request\r\n\r\n"
-DIRECT_EMPTY_REQUEST = b"NATS/1.0 408 Empty Request\r\n\r\n"
+
+
+def direct_refusal(answer: bytes) -> bytes:
+    """DIRECT.GET: a refusal as a status. Its clients take what has none for the message."""
+    refused = json.loads(answer)["error"]
+    status = refused["code"] if refused["code"] in (404, 503) else 408
+    return f"NATS/1.0 {status} {' '.join(refused['description'].split())}\r\n\r\n".encode()
 
 
 def consumer_info(

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
 
+from supercluster.broker.jetstream.api_answers import direct_refusal
 from supercluster.broker.jetstream.frames import Frame, Request, ResponseStatus, encode_request, encode_texts
 from supercluster.broker.jetstream.ingest import Post
 from supercluster.broker.ports import ClientInfo, Network
@@ -24,6 +25,7 @@ REQUEST_RETRY_MS = 1000
 ASK_LEADER_MS = 200
 REQUESTS_MAX = 16384
 PULL_PREFIX = b"$JS.API.CONSUMER.MSG.NEXT."
+DIRECT_PREFIX = b"$JS.API.DIRECT.GET."
 
 _U64 = struct.Struct("<Q")
 
@@ -191,13 +193,15 @@ class Requests:
 
 
 def publish_answer(network: Network, request: Request, payload: bytes) -> None:
-    """Publish an answer to the client that asked. A pull is answered by messages: a refusal of it is a status, for an
-    answer in JSON would be taken for one of them."""
+    """Publish an answer to the client that asked. Pulls and direct gets are answered by messages: a refusal of one is a
+    status, for an answer in JSON would be taken for one of them."""
     if not request.reply:
         return
     header = b""
     if request.subject.startswith(PULL_PREFIX):
         header, payload = NO_RESPONDERS, b""
+    elif request.subject.startswith(DIRECT_PREFIX):
+        header, payload = direct_refusal(payload), b""
     network.publish(request.info.account, request.reply, b"", header, payload)
 
 

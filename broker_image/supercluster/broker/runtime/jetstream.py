@@ -164,7 +164,6 @@ def make_core(process: BrokerProcess) -> ProcessCore:
         DiskError: the data directory can't be used.
     """
     settings = process.settings
-    process.place.data_dir.mkdir(parents=True, exist_ok=True)
     disk: Disk = OsDisk(process.place.data_dir)
     tokens = random.SystemRandom()
     volume = open_volume(disk, _boot_id(), lambda: f"{tokens.getrandbits(64):016x}", settings.identity)

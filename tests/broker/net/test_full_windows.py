@@ -67,6 +67,9 @@ class Shelves:
                 return shelf
         return None
 
+    def cluster_of(self, node: str) -> str | None:
+        return None
+
     def captures_inboxes(self, account: str) -> bool:
         return False
 

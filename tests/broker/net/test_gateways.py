@@ -289,6 +289,83 @@ async def test_secrets_are_in_no_log_info_or_monitoring(
     await raw.close()
 
 
+class Remembers(Listener):
+    """A core that knows a broker which is away."""
+
+    def cluster_of(self, node: str) -> str | None:
+        return "north" if node == "a-0" else None
+
+
+@pytest.mark.covers("CL-6")
+async def test_the_name_of_a_broker_that_is_away_is_not_given_to_another_cluster(brokers: Any) -> None:
+    (east,) = await brokers.start(gateways={}, make_core=Remembers)
+    said = await answer(east, east.gateway_port, hello(east, node="a-0"))
+    assert b"its name is a-0, and cluster north has a broker of that name" in said
+    said = await answer(east, east.gateway_port, hello(east, node="a-0", cluster="north", introduces=True))
+    assert said[4] == FrameType.HELLO
+
+
+@pytest.mark.covers("CL-3", "CL-5")
+async def test_gateway_credentials_roll_without_losing_a_link(brokers: Any) -> None:
+    old, new = GATEWAY, {"user": "gateway", "password": "newer"}
+    clusters = await brokers.start_clusters(
+        {"east": 1, "west": 1}, credentials={"gateway.json": {"accept": [old], "send": old}}
+    )
+    both = [clusters["east"][0], clusters["west"][0]]
+    links = [broker.mesh.links[other] for broker, other in zip(both, ("west-0", "east-0"), strict=True)]
+    for document in (
+        {"accept": [old, new], "send": old},
+        {"accept": [old, new], "send": new},
+        {"accept": [new], "send": new},
+    ):
+        for broker in both:
+            (broker.place.data_dir / "gateway.json").write_text(json.dumps(document))
+            broker.credentials.refresh()
+    assert not any(link.down.done() for link in links)
+    assert b"credentials" in await answer(both[0], both[0].gateway_port, hello(both[0], **old))
+    links[0].control.close("the test wants a new one")
+    await brokers.until(links[1].down.done, "the loss")
+    await brokers.all_linked()
+
+
+async def test_a_broker_of_the_frames_before_gateways_is_linked_and_told_nothing_new(brokers: Any) -> None:
+    """A rolling upgrade: an older broker would give the link up for a frame that it does not know."""
+    hosts = {name: brokers.address() for name in ("a-old", "east-0", "east-1")}
+    east = await brokers.start_one("east-0", hosts, gateways={})
+    readers = []
+    for channel in (0, 1):
+        reader, writer = await asyncio.open_connection(east.place.host, east.cluster_port)
+        old = json.loads(hello(east, cluster="east", node="a-old", channel=channel, version=1)[5:])
+        for added in ("tags", "gateway_url", "introduces"):
+            del old[added]
+        writer.write(b"".join(frames.frame(FrameType.HELLO, [json.dumps(old).encode()])))
+        readers.append((reader, writer))
+        while channel == 0 and not await reader.read(1):
+            pass
+    await brokers.until(lambda: "a-old" in east.mesh.links, "the link")
+    assert east.mesh.links["a-old"].peer.version == 1
+    await brokers.start_one(
+        "west-0",
+        {"west-0": brokers.address()},
+        cluster="west",
+        gateways={"east": [f"{hosts['east-0']}:7222"]},
+    )
+    await brokers.until(lambda: "west-0" in east.mesh.links, "the link that is gossiped")
+    client = await brokers.client(east)
+    await brokers.until(lambda: not east.mesh.gateways._gossip_due, "the gossip")
+    await client.subscribe("the.end")
+    await client.flush()
+    kinds: list[int] = []
+    found = b"\x00"  # The byte that was read above.
+    while b"the.end" not in found:
+        async with asyncio.timeout(10):
+            found += await readers[0][0].read(1 << 16)
+    kinds = [kind for kind, _ in frames.FrameReader().feed(found)]
+    assert set(kinds) <= {FrameType.HELLO, FrameType.PING, FrameType.INTEREST}
+    for _, writer in readers:
+        writer.close()
+
+
 # What crosses
 
 

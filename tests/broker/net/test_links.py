@@ -32,6 +32,9 @@ class Listener:
     def capture(self, account: str, subject: bytes) -> Any:
         return None
 
+    def cluster_of(self, node: str) -> str | None:
+        return None
+
     def captures_inboxes(self, account: str) -> bool:
         return False
 

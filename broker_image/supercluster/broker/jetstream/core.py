@@ -145,6 +145,11 @@ class BrokerCore:
         contact[self.node] = (self.settings.cluster, self.store.incarnation)
         return contact
 
+    def cluster_of(self, node: str) -> str | None:
+        """The cluster that the meta group has a broker's name for."""
+        record = self.meta.state.brokers.get(node) if self.meta is not None else None
+        return record.cluster if record is not None else None
+
     def map_changed(self, groups: list[str]) -> None:
         """The meta group's state moved on."""
         self.map.changed(groups)

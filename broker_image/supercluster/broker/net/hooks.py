@@ -50,6 +50,10 @@ class CoreHooks(Protocol):
         """A frame of type 32 or more from a linked broker."""
         ...
 
+    def cluster_of(self, node: str) -> str | None:
+        """The cluster that a broker belongs to, in contact or not, as far as it is known: names are not given twice."""
+        ...
+
     def on_link_up(self, peer: PeerInfo) -> None:
         """Frames can be sent to the broker from now on."""
         ...

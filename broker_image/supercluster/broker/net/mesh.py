@@ -108,11 +108,14 @@ class Mesh:
             self._dialler.set_peers(peers)
 
     def cluster_of(self, node: str) -> str | None:
-        """The cluster that has a broker of that name, as far as this one knows for sure."""
+        """The cluster that has a broker of that name: by the settings, the links, or what the core remembers of brokers
+        that are away."""
         if node in self._own_cluster:
             return self.facts.cluster
         link = self.links.get(node)
-        return link.peer.cluster if link is not None else None
+        if link is not None:
+            return link.peer.cluster
+        return self._core.cluster_of(node) if self._core is not None else None
 
     async def stop(self) -> None:
         """Close everything."""
@@ -278,6 +281,8 @@ class Mesh:
             self._timer = self.loop.call_later(CHECK_S, self._check)
         for connection in (control, bulk):
             connection.start(link)
+            if self.faults.cuts(peer.node, peer.cluster):
+                connection.cut_off()
         self.turn.want()
         return link
 

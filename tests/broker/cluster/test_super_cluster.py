@@ -32,6 +32,16 @@ async def test_every_broker_is_linked_with_every_broker_of_every_cluster(fleet: 
 
 
 @pytest.mark.covers("CL-6")
+async def test_a_cluster_that_comes_later_finds_all_and_takes_part(fleet: Fleet) -> None:
+    (east,) = await fleet.start(1, gateways={})
+    west = await fleet.add_cluster("west", 2)
+    assert await remotes(east) == ["west-0", "west-1"]
+    js = await fleet.js(west[1])
+    await stream_in(js, "ORDERS", "orders", "west", 1)
+    assert (await (await fleet.js(east)).publish("orders", b"one")).seq == 1
+
+
+@pytest.mark.covers("CL-6")
 async def test_a_partition_between_clusters_ends_links_and_its_end_brings_them_back(fleet: Fleet) -> None:
     clusters = await fleet.start_clusters({"east": 1, "west": 1})
     (east,), (west,) = clusters.values()

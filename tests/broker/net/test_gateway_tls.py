@@ -104,6 +104,18 @@ async def test_links_between_clusters_are_encrypted_and_carry_large_frames(
         assert (await subscription.next_msg(timeout=10)).data == bytes([number]) * 500_000
 
 
+@pytest.mark.covers("CL-6")
+async def test_silence_ends_an_encrypted_link_and_it_comes_back(brokers: Any, authority: Authority) -> None:
+    east, west = await start_pair(brokers, authority.sign("east-0"), authority.sign("west-0"))
+    await brokers.all_linked()
+    links = [east.mesh.links["west-0"], west.mesh.links["east-0"]]
+    east.mesh.faults.set(frozenset({"west-0"}), frozenset())
+    await brokers.until(lambda: all(link.down.done() for link in links), "the loss on both sides")
+    assert all(link.down.result().startswith("silent for") for link in links)
+    east.mesh.faults.set(frozenset(), frozenset())
+    await brokers.all_linked()
+
+
 @pytest.mark.covers("CL-3", "CL-6")
 async def test_brokers_with_certificates_of_another_authority_are_not_linked(
     brokers: Any, authority: Authority, tmp_path: Path

@@ -11,8 +11,11 @@ import pytest
 from nats.aio.msg import Msg
 from tests.broker.net.test_links import Listener
 
+from supercluster.broker.jetstream.meta_group import MAP_WAIT_MS
 from supercluster.broker.monitor import views
 from supercluster.broker.net import address_book, gateways
+from supercluster.broker.net.mesh import CHECK_S, FAR_SILENCE_MAX_MS, HEARTBEAT_MS, SILENCE_MAX_MS
+from supercluster.broker.ports import Channel
 from supercluster.broker.protocol import frames
 from supercluster.broker.protocol.frames import FrameType, Hello
 from supercluster.broker.runtime import settings
@@ -497,6 +500,13 @@ async def test_clients_that_have_to_leave_are_sent_to_the_least_loaded_first(bro
 
 
 # Faults and what is said of them
+
+
+@pytest.mark.covers("SF-14")
+def test_a_change_of_the_map_waits_longer_than_silence_and_shorter_than_clients() -> None:
+    """Two layers, one rule: who has not confirmed a new map within the wait is out of contact by then."""
+    lost_ms = max(SILENCE_MAX_MS[Channel.CONTROL], FAR_SILENCE_MAX_MS[Channel.CONTROL]) + 2000 * CHECK_S
+    assert lost_ms + HEARTBEAT_MS < MAP_WAIT_MS < 5000
 
 
 async def test_faults_are_there_only_where_the_settings_say_so_and_are_checked(brokers: Any) -> None:

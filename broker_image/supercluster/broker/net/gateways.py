@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BACKOFF_FIRST_S = 0.05
-BACKOFF_MAX_S = 2.0
+BACKOFF_MAX_S = 1.0
 SEED_BACKOFF_MAX_S = 5.0
 PATIENCE_S = 1.0
 """Who may not dial waits so long to be dialled before it introduces itself; twice as long each time."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -17,9 +18,13 @@ from tests.simulator.consumers import INFO
 from tests.simulator.world import World
 
 from supercluster.broker.jetstream.core import BrokerCore
+from supercluster.broker.jetstream.frames import Frame
+from supercluster.broker.jetstream.group import Group
 from supercluster.broker.jetstream.meta import Assignment, cancel_move, replace_target, start_move
 from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.confchange import node_of
+from supercluster.broker.raft.entry import Entry
 
 STREAM = "ORDERS"
 ACCOUNT = "$G"
@@ -111,18 +116,42 @@ class Load:
         return max((b - a for a, b in itertools.pairwise(times)), default=0) / 1000
 
 
+class _Even(random.Random):
+    """Delays are all the same: so a story stays as it is when a frame more or less is sent. What is drawn at a broker's
+    start (identities, the seed of its elections) comes from the seed."""
+
+    def random(self) -> float:
+        return 0.5
+
+
+class _Damaged:
+    """A log that reads other bytes of messages than were written."""
+
+    def __init__(self, log: StreamLog) -> None:
+        self._log = log
+        self.index_of_seq = log.index_of_seq
+
+    def entries(self, first: int, last: int, bytes_max: int) -> list[Entry]:
+        return [
+            replace(entry, record=entry.record[:-1] + bytes([entry.record[-1] ^ 1])) if entry.count else entry
+            for entry in self._log.entries(first, last, bytes_max)
+        ]
+
+
 class MoveWorld(World):
     """See the module. Every cluster is `<name>-0` …; the meta group lives on brokers of its own, unless told otherwise."""
 
     def __init__(self, seed: int = 1, *, founders: tuple[str, ...] = (META,), **clusters: int) -> None:
         shape = {f"{name}-{number}": name for name, count in clusters.items() for number in range(count)}
         shape.setdefault(META, "meta")
-        super().__init__(seed, clusters=shape, founders=founders)
+        super().__init__(seed, rng=_Even(seed), clusters=shape, founders=founders)
         self.loads: list[Load] = []
         self.events: list[tuple[str, str, str]] = []
         """(node, reason, text)"""
         self.answers: list[dict[str, Any]] = []
         self.on_event: Callable[[str, str, str, str], None] = lambda node, group, reason, text: None
+        self.deaf: set[str] = set()
+        """Brokers that no MOVE_END reaches."""
         self._replies = 0
         self._tokens = 0
 
@@ -149,10 +178,23 @@ class MoveWorld(World):
             self.on_event(node.name, group, reason, text)
 
         core.event = told  # type: ignore[method-assign]
+        serving = core.serving
+
+        def serves(group: Group) -> None:
+            if isinstance(group, StreamGroup):
+                told(group.id, "Leads", f"{group.member} leads in term {group.raft.term}")
+            serving(group)
+
+        core.serving = serves  # type: ignore[method-assign]
         return core
 
     def run_ms(self, ms: float) -> None:
         self.run(self.now_us / 1000 + ms)
+
+    def send(self, frm: str, to: str, frame_type: int, body: bytes) -> bool:
+        if to in self.deaf and frame_type == Frame.MOVE_END:
+            return True
+        return super().send(frm, to, frame_type, body)
 
     # ---- looking --------------------------------------------------------------------------------------------------
 
@@ -191,6 +233,8 @@ class MoveWorld(World):
 
     def stage(self) -> str:
         """Where the move is: its stage, or how it ended."""
+        if self.meta_leader() is None:
+            return "unknown"
         found = self.assignment()
         if found.move is None:
             return f"ended {found.last_move.outcome}" if found.last_move is not None else "none"
@@ -268,10 +312,16 @@ class MoveWorld(World):
         gone = next(target for target in found.move.targets if node_of(target) == old)
         self._propose(replace_target(found, found.move.id, gone, self.target(new)))
 
-    def until(self, stage: str, timeout_ms: float = 30_000) -> None:
+    def until(self, stage: str, timeout_ms: float = 15_000) -> None:
         assert self.run_until(lambda: self.stage() == stage, timeout_ms), (
             f"the move is {self.stage()} and not {stage} after {timeout_ms} ms"
         )
+
+    def damage(self, node: str) -> None:
+        """From now on a broker reads other bytes than it was sent, and their checksums fit: what only a comparison of
+        copies can find."""
+        auditor = self.groups()[node].auditor
+        auditor._log = _Damaged(auditor._log)  # type: ignore[assignment]
 
     def cut_clusters(self, one: str, other: str) -> None:
         for here in self.names:

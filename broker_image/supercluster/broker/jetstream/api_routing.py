@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.jetstream import api, api_answers, errors
@@ -10,7 +11,13 @@ from supercluster.broker.jetstream.acks import parse_ack_subject
 from supercluster.broker.jetstream.answer_book import Known
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.filters import overlaps
-from supercluster.broker.jetstream.frames import Frame, Request, ResponseStatus, encode_response
+from supercluster.broker.jetstream.frames import (
+    Frame,
+    Request,
+    ResponseStatus,
+    encode_request,
+    encode_response,
+)
 from supercluster.broker.jetstream.meta_group import META_GROUP, Decided, MetaGroup, StreamRequest
 from supercluster.broker.jetstream.requests import continue_payload, publish_answer
 from supercluster.broker.jetstream.stream_group import StreamGroup
@@ -202,6 +209,9 @@ def answer(core: BrokerCore, node: str, request: Request, now_ms: int) -> None:
         core.answers.dropped(asked)
         send(ResponseStatus.UNDECIDED)
 
+    def give_back(left: bytes) -> None:
+        core.post(node, Frame.PULL_BACK, encode_request(replace(request, payload=left)))
+
     group = core.groups.get(request.group)
     if group is None or not group.serves:
         send(ResponseStatus.NOT_LEADER)
@@ -213,7 +223,7 @@ def answer(core: BrokerCore, node: str, request: Request, now_ms: int) -> None:
         return
     elif isinstance(group, StreamGroup):
         try:
-            group.request(request, respond, undecided)
+            group.request(request, respond, undecided, give_back)
         except DiskError as error:
             group.fail(error)
             undecided()

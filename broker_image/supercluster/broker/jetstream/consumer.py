@@ -19,6 +19,7 @@ from supercluster.broker.jetstream.handout import cut_to_bytes, joined, new_repl
 from supercluster.broker.jetstream.message_source import MessageBatch, MessageSource
 from supercluster.broker.jetstream.pull import (
     Delivery,
+    GiveBack,
     HasInterest,
     HasRoom,
     Item,
@@ -75,7 +76,12 @@ class ConsumerLeader:
         return self._feed.pending(source)
 
     def on_pull(
-        self, payload: bytes | memoryview, inbox: bytes, now_ns: int, has_interest: HasInterest
+        self,
+        payload: bytes | memoryview,
+        inbox: bytes,
+        now_ns: int,
+        has_interest: HasInterest,
+        give_back: GiveBack | None = None,
     ) -> list[Delivery]:
         """Take a pull request; what it is answered at once is returned. `pump` serves it."""
         self.active_ns = now_ns
@@ -84,7 +90,7 @@ class ConsumerLeader:
         try:
             spec = parse_pull(payload)
             check_pull(spec, self.state.config)
-            return self._line.add(Waiting(inbox, spec, now_ns), now_ns, has_interest)
+            return self._line.add(Waiting(inbox, spec, now_ns, give_back), now_ns, has_interest)
         except PullRefusedError as refused:
             return [Delivery(inbox, [status(inbox, refused.code, refused.text)])]
 
@@ -106,8 +112,12 @@ class ConsumerLeader:
         self._again = RedeliveryQueue(self.state)
         self._ops, self._acks, self._replies = [], [], []
 
+    def give_back(self, now_ns: int) -> list[Delivery]:
+        """This leader is deposed: waiting requests go on with the next one."""
+        return self._line.give_back(now_ns, 409, "Leadership Change")
+
     def close(self, code: int, text: str) -> list[Delivery]:
-        """End every waiting request: 409 "Consumer Deleted", 409 "Leadership Change", 409 "Server Shutdown"."""
+        """End every waiting request: 409 "Consumer Deleted", 409 "Server Shutdown"."""
         return self._line.clear(code, text)
 
     # ---- delivering -----------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from supercluster.broker.jetstream.acks import parse_ack_subject
 from supercluster.broker.jetstream.consumer import ConsumerLeader, Delivery
 from supercluster.broker.jetstream.frames import Request
 from supercluster.broker.jetstream.proposal import Proposal
+from supercluster.broker.jetstream.pull import GiveBack
 from supercluster.broker.jetstream.sections import Section
 from supercluster.broker.jetstream.source import StreamSource
 from supercluster.broker.jetstream.stream import StreamState
@@ -62,6 +63,16 @@ class ConsumerLeaders:
         """End every waiting request with a 409."""
         for leader in self._leaders.values():
             self._deliver(leader.close(409, reason))
+        self._forget()
+
+    def give_back(self) -> None:
+        """Another replica leads: whoever sent a request that waits asks that one."""
+        now_ns = self._host.clock.now_ns()
+        for leader in self._leaders.values():
+            self._deliver(leader.give_back(now_ns))
+        self._forget()
+
+    def _forget(self) -> None:
         self._leaders = {}
         self._pump.clear()
         self._held_back.clear()
@@ -102,13 +113,13 @@ class ConsumerLeaders:
             self._deliver(leader.on_ack(found.stream_seq, payload, reply, now_ns, self._has_interest))
             self._pump[found.consumer] = None
 
-    def pull(self, name: str, request: Request, payload: bytes) -> bool:
+    def pull(self, name: str, request: Request, payload: bytes, give_back: GiveBack | None) -> bool:
         """A pull request; False when there is no such consumer."""
         leader = self._leaders.get(name)
         if leader is None:
             return False
         now_ns = self._host.clock.now_ns()
-        self._deliver(leader.on_pull(payload, request.reply, now_ns, self._has_interest))
+        self._deliver(leader.on_pull(payload, request.reply, now_ns, self._has_interest, give_back))
         self._pump[name] = None
         return True
 

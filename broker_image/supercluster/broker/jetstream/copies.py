@@ -39,6 +39,8 @@ class Copy:
     """With TARGET: the identity."""
     until_ns: int = 0
     """With RETIRED: when it may go."""
+    why: str = ""
+    """With DROPPED, as the end of a sentence."""
 
 
 def incarnation_of(member: str) -> str:
@@ -65,8 +67,10 @@ def copy_of(assignment: Assignment, volume_member: str, registered: str | None, 
         return Copy(Hold.UNDECIDED)
     last = assignment.last_move
     only_learned = last is not None and last.outcome is Outcome.CANCELLED and registered in last.joining
-    if assignment.config.storage == "memory" or only_learned:
-        return Copy(Hold.DROPPED)
+    if only_learned:
+        return Copy(Hold.DROPPED, why="the move that it was for was cancelled")
+    if assignment.config.storage == "memory":
+        return Copy(Hold.DROPPED, why="the stream moved, and what is in memory is not kept")
     return Copy(
         Hold.RETIRED, until_ns=(last.ended_ns if last is not None else assignment.created_ns) + grace_ns
     )

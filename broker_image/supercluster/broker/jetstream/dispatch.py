@@ -88,6 +88,9 @@ def _dispatch_rare(core: BrokerCore, node: str, frame: int, body: memoryview, no
         if core.meta is not None and core.meta.serves:
             core.meta.copy_lost(node, group_id, now_ms)
             core.touch(META_GROUP)
+    elif frame == Frame.PULL_BACK:
+        left = frames.decode_request(body)
+        core.requests.send(left.group, left.info, left.subject, left.reply, b"", left.payload, now_ms)
     elif frame == Frame.MOVE_END:
         if core.meta is not None:
             core.meta.move_ended(frames.decode_move_end(body))

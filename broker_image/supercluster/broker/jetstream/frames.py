@@ -50,6 +50,8 @@ class Frame(IntEnum):
     MOVE_HASHES = 56
     """A stream's leader → a copy: the hashes of its ranges (`move_frames`)."""
     MOVE_HASHED = 57
+    PULL_BACK = 58
+    """A leader that was deposed → the broker of the client: what is open of a pull request that it had taken."""
 
 
 # ---- Raft: messages of all groups that share a pair of brokers travel in one frame (RP-3) ---------------------------

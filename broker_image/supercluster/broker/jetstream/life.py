@@ -251,7 +251,7 @@ class GroupLife:
             return
         left_ms = (copy.until_ns - core.clock.now_ns()) // 1_000_000
         if copy.hold is Hold.DROPPED or left_ms <= 0:
-            self._drop(found, "its grace time is over" if copy.hold is Hold.RETIRED else "it only learned")
+            self._drop(found, copy.why or "its grace time is over")
             return
         self._retired[group_id] = core.clock.monotonic_ms() + min(left_ms, RETIRED_CHECK_MS)
         group = core.groups.pop(group_id, None)

@@ -131,7 +131,7 @@ class MoveCompare:
             return note.plain()
         results = {**note.results, **dict.fromkeys(sorted(found.equal), "equal")}
         if self.difference:
-            results[found.differs or "comparison"] = self.difference
+            results[found.differs or "comparison"] = self.difference.removeprefix(f"{found.differs} ")
         ranges, chain, messages, growing = found.complete_ranges()
         own = found.own_ranges
         if self._joint and own:

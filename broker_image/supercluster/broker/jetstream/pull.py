@@ -6,9 +6,11 @@ listens on its inbox any more. The status texts are NATS's own, because clients 
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from supercluster.broker.jetstream.consumer_config import ConsumerConfig
 from supercluster.broker.jetstream.errors import ApiError
@@ -20,6 +22,8 @@ Item = tuple[bytes, bytes, bytes, bytes | memoryview]
 
 HasInterest = Callable[[bytes], bool]
 HasRoom = Callable[[bytes], bool]
+GiveBack = Callable[[bytes], None]
+"""Called with a request for what is still open, when its leader is deposed: whoever sent it asks the next leader."""
 
 # A request for more than this is cut to it; a client asks again.
 BATCH_MAX = 1_000_000
@@ -107,6 +111,7 @@ class Waiting:
     __slots__ = (
         "bytes_left",
         "expires_ns",
+        "give_back",
         "heartbeat_every_ns",
         "heartbeat_ns",
         "inbox",
@@ -115,9 +120,10 @@ class Waiting:
         "spec",
     )
 
-    def __init__(self, inbox: bytes, spec: PullSpec, now_ns: int) -> None:
+    def __init__(self, inbox: bytes, spec: PullSpec, now_ns: int, give_back: GiveBack | None = None) -> None:
         self.inbox = inbox
         self.spec = spec
+        self.give_back = give_back
         self.left = spec.batch
         self.bytes_left = spec.max_bytes
         self.served = 0
@@ -129,6 +135,17 @@ class Waiting:
         """The status that ends the request and says what of it is unserved."""
         pending = (("Nats-Pending-Messages", self.left), ("Nats-Pending-Bytes", self.bytes_left))
         return status(self.inbox, code, text, *pending)
+
+    def rest(self, now_ns: int) -> bytes:
+        """A request for what is still open."""
+        fields: dict[str, Any] = {"batch": self.left, "no_wait": self.spec.no_wait}
+        if self.expires_ns:
+            fields["expires"] = left_ns = max(self.expires_ns - now_ns, 1)
+            # A heartbeat has to fit twice into the time that is left.
+            fields["idle_heartbeat"] = min(self.heartbeat_every_ns, left_ns // 2)
+        if self.spec.max_bytes:
+            fields["max_bytes"] = self.bytes_left
+        return json.dumps(fields).encode()
 
     def one_shot_is_over(self) -> bool:
         """Nothing more is there: does a no_wait request end now? With `expires` it waits for its first message."""
@@ -214,6 +231,15 @@ class PullLine:
         if over:
             self._line = deque(request for request in self._line if not request.one_shot_is_over())
         return [Delivery(r.inbox, [status(r.inbox, 404, "No Messages")]) for r in over]
+
+    def give_back(self, now_ns: int, code: int, text: str) -> list[Delivery]:
+        """Every request goes on with the next leader; those that nobody can send there end with the status."""
+        orphans = [request for request in self._line if request.give_back is None]
+        for request in self._line:
+            if request.give_back is not None:
+                request.give_back(request.rest(now_ns))
+        self._line = deque(orphans)
+        return self.clear(code, text)
 
     def clear(self, code: int, text: str) -> list[Delivery]:
         """End every request with the same status."""

@@ -20,6 +20,7 @@ from supercluster.broker.jetstream.consumer_config import (
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.frames import Request
 from supercluster.broker.jetstream.messages import Message
+from supercluster.broker.jetstream.pull import GiveBack
 from supercluster.broker.jetstream.sections import Section
 from supercluster.broker.jetstream.stream import StreamState
 from supercluster.broker.jetstream.wire import text, u64
@@ -36,12 +37,18 @@ Respond = Callable[[bytes | None], None]
 DELETED_MAX = 65_536
 
 
-def handle(group: StreamGroup, request: Request, respond: Respond, retry: Callable[[], None]) -> None:
+def handle(
+    group: StreamGroup,
+    request: Request,
+    respond: Respond,
+    retry: Callable[[], None],
+    give_back: GiveBack | None = None,
+) -> None:
     """Answer one request, now or when what it changes is applied."""
     kind = api.answer_kind(request.subject)
     try:
         call = api.parse_api(request.subject, request.payload)
-        _Handler(group, request, respond, retry, kind).handle(call)
+        _Handler(group, request, respond, retry, kind, give_back).handle(call)
     except ApiError as refused:
         respond(api_answers.error_answer(kind, refused))
 
@@ -50,7 +57,13 @@ class _Handler:
     """One request under way."""
 
     def __init__(
-        self, group: StreamGroup, request: Request, respond: Respond, retry: Callable[[], None], kind: str
+        self,
+        group: StreamGroup,
+        request: Request,
+        respond: Respond,
+        retry: Callable[[], None],
+        kind: str,
+        give_back: GiveBack | None,
     ) -> None:
         self.group = group
         self.state = group.state
@@ -58,6 +71,7 @@ class _Handler:
         self.respond = respond
         self.retry = retry
         self.kind = kind
+        self.give_back = give_back
 
     def handle(self, call: api.ApiRequest) -> None:
         match call:
@@ -82,7 +96,7 @@ class _Handler:
             case api.ConsumerInfoRequest():
                 self.respond(api_answers.consumer_info_answer(self._consumer_info(call.name)))
             case api.ConsumerNextRequest():
-                if not self.group.consumers.pull(call.name, self.request, call.payload):
+                if not self.group.consumers.pull(call.name, self.request, call.payload, self.give_back):
                     raise errors.error(10014)
                 self.respond(None)
             case api.ConsumerListRequest():
@@ -328,6 +342,9 @@ def cluster_info(group: StreamGroup) -> ClusterInfo:
 def info(group: StreamGroup) -> dict[str, Any]:
     """STREAM.INFO's body."""
     state = group.state
-    return api_answers.stream_info(
+    whole = api_answers.stream_info(
         state.config, state.created_ns, state_info(state), cluster_info(group), group.host.clock.now_ns()
     )
+    if group.mover is not None:
+        whole["move"] = group.mover.info()
+    return whole

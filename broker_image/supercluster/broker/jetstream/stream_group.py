@@ -22,6 +22,7 @@ from supercluster.broker.jetstream.intake import Intake
 from supercluster.broker.jetstream.judge import Judge
 from supercluster.broker.jetstream.meta import PREFERRED_LEADER_KEY, Assignment
 from supercluster.broker.jetstream.proposal import Command, Done, Proposal
+from supercluster.broker.jetstream.pull import GiveBack
 from supercluster.broker.jetstream.sections import Section, sections
 from supercluster.broker.jetstream.source import StreamSource
 from supercluster.broker.jetstream.stream import Applied, StreamState
@@ -169,7 +170,7 @@ class StreamGroup(Group):
             self.mover = None
         self.judge = None
         self.state.on_removed = None
-        self.consumers.close("Leadership Change")
+        self.consumers.give_back()
         self.intake.clear()
         commands, self._commands = self._commands, deque()
         waiting, self._waiting = self._waiting, deque()
@@ -200,19 +201,24 @@ class StreamGroup(Group):
         return self.host.new_token()
 
     def request(
-        self, request: Request, respond: Callable[[bytes | None], None], retry: Callable[[], None]
+        self,
+        request: Request,
+        respond: Callable[[bytes | None], None],
+        retry: Callable[[], None],
+        give_back: GiveBack | None = None,
     ) -> None:
-        """An API request about this stream. `retry` tells the asker to ask the next leader."""
+        """An API request about this stream. `retry` tells the asker to ask the next leader; `give_back` is for a pull
+        that was taken: what is still open of it is for the next leader."""
         version = int(request.header) if request.header.isdigit() else 0
         if version > self.state.config_version:
             if len(self._version_waits) >= COMMANDS_MAX:
                 retry()
                 return
             self._version_waits.append(
-                (version, lambda: stream_api.handle(self, request, respond, retry), retry)
+                (version, lambda: stream_api.handle(self, request, respond, retry, give_back), retry)
             )
             return
-        stream_api.handle(self, request, respond, retry)
+        stream_api.handle(self, request, respond, retry, give_back)
 
     # ---- proposing ------------------------------------------------------------------------------------------------
 
@@ -324,7 +330,8 @@ class StreamGroup(Group):
             return
         grown = self.intake.send_verdicts()
         self._wait_for_versions()
-        self._pump_consumers(all_waiting=grown)
+        if not self.raft.hands_over:  # What would be handed out could not be noted.
+            self._pump_consumers(all_waiting=grown)
 
     def _pump_consumers(self, *, all_waiting: bool) -> None:
         """Hand out messages to those that wait; what that changes is proposed in the same turn."""

@@ -1,0 +1,207 @@
+"""Interpreter of the stories about moves in `tests/scripts/moves/*.txt`.
+
+A story is comments and commands, each followed by `----` and what happened. `python -m tests.broker.moves.script --rewrite`
+writes what happens now into the files; read the difference before you commit it.
+
+Commands: `clusters east=3 west=3 [founders=a,b] [seed=n]`, `stream east [replicas=n] [k=v]`, `load node kind [gap=ms]`,
+`publish node count [kind]`, `move node,node,… [rate=bytes_per_s]`, `until stage`, `step` (until anything happens), `run ms`,
+`crash n`, `power n`, `start n`, `lose n` (its volume), `cut a b` (brokers or clusters), `mend`, `cancel`, `replace old new`,
+`purge`, `forget n` (drops MOVE_END frames to it until `mend`), `damage n` (one byte of its copy, unseen by checksums),
+`state`, `finish`. For a broker, `leader` names whoever leads.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.broker.moves.world import ACCOUNT, META, STREAM, MoveWorld
+from tests.broker.raft.script import blocks
+
+from supercluster.broker.raft.confchange import node_of
+
+SCRIPTS = Path(__file__).parents[2] / "scripts" / "moves"
+SHOWN = {
+    "MoveStage", "Leads", "CopyRetired", "CopyDropped", "RecordLost", "MemberReplaced", "LearnerAdded", "CopiesDiffer",
+    "MoveWaits", "MoveLost",
+}  # fmt: skip
+_IDENTITY = re.compile(r"@[0-9a-f]+(\.[0-9a-f]+)?")
+
+
+class Story:
+    """One world and the commands that act on it."""
+
+    def __init__(self) -> None:
+        self._world: MoveWorld | None = None
+        self._said: list[str] = []
+
+    @property
+    def world(self) -> MoveWorld:
+        assert self._world is not None, "a story begins with `clusters`"
+        return self._world
+
+    def run(self, line: str) -> list[str]:
+        """Do one command; what happened, line by line."""
+        words = line.split()
+        name, rest = words[0], words[1:]
+        if "leader" in rest:
+            rest = [self.world.leader_node() if word == "leader" else word for word in rest]
+        plain = [word for word in rest if "=" not in word]
+        named = dict(word.split("=", 1) for word in rest if "=" in word)
+        command: Callable[..., None] = getattr(self, "do_" + name.replace("-", "_"))
+        self._said = []
+        command(*plain, **named)
+        return self._said or ["ok"]
+
+    def _note(self, text: str) -> None:
+        self._said.append(_IDENTITY.sub("", text))
+
+    def _event(self, node: str, group: str, reason: str, text: str) -> None:
+        if reason in SHOWN:
+            self._note(f"{node}: {text}" if reason != "Leads" else text)
+
+    # ---- what there is --------------------------------------------------------------------------------------------
+
+    def do_clusters(self, founders: str = META, seed: str = "1", **clusters: str) -> None:
+        counts = {name: int(count) for name, count in clusters.items()}
+        self._world = MoveWorld(int(seed), founders=tuple(founders.split(",")), **counts)
+        self._world.begin()
+        self._world.on_event = self._event
+
+    def do_stream(self, cluster: str, replicas: str = "3", **config: str) -> None:
+        numbers = {key: int(value) if value.lstrip("-").isdigit() else value for key, value in config.items()}
+        self.world.create(cluster, int(replicas), **numbers)
+
+    def do_load(self, node: str, kind: str, gap: str = "20") -> None:
+        self.world.load(node, kind, float(gap))
+
+    def do_publish(self, node: str, count: str, kind: str = "acked") -> None:
+        load = self.world.load(node, kind, 0.05)
+        assert self.world.run_until(lambda: load.sent >= int(count), 60_000)
+        load.runs = False
+        assert self.world.run_until(lambda: kind == "plain" or not load.waiting, 60_000)
+        self.world.run_ms(50)
+
+    # ---- moving ---------------------------------------------------------------------------------------------------
+
+    def do_move(self, nodes: str, rate: str = "0") -> None:
+        self.world.move(nodes.split(","), int(rate))
+        self.world.run_ms(5)
+
+    def do_until(self, *stage: str) -> None:
+        self.world.until(" ".join(stage))
+
+    def do_step(self) -> None:
+        before = len(self._said)
+        assert self.world.run_until(lambda: len(self._said) > before, 30_000), "nothing happens any more"
+
+    def do_run(self, for_ms: str) -> None:
+        self.world.run_ms(float(for_ms))
+
+    def do_cancel(self) -> None:
+        self.world.cancel()
+
+    def do_replace(self, old: str, new: str) -> None:
+        self.world.replace(old, new)
+
+    def do_purge(self) -> None:
+        answer = self.world.api(self.world.leader_node(), f"$JS.API.STREAM.PURGE.{STREAM}", None)
+        self._note(f"purged {answer['purged']}")
+
+    # ---- what goes wrong ------------------------------------------------------------------------------------------
+
+    def do_crash(self, node: str) -> None:
+        self._note(f"{node} is killed")
+        self.world.stop(node, power=False)
+
+    def do_power(self, node: str) -> None:
+        self.world.stop(node, power=True)
+
+    def do_start(self, node: str) -> None:
+        self.world.start(node)
+
+    def do_lose(self, node: str) -> None:
+        self.world.lose_volume(node)
+
+    def do_cut(self, one: str, other: str) -> None:
+        if one in self.world.nodes:
+            self.world.cut(one, other)
+        else:
+            self.world.cut_clusters(one, other)
+
+    def do_mend(self) -> None:
+        self.world.mend()
+        self.world.deaf.clear()
+
+    def do_forget(self, node: str) -> None:
+        self.world.deaf.add(node)
+
+    def do_damage(self, node: str) -> None:
+        self.world.damage(node)
+
+    # ---- looking --------------------------------------------------------------------------------------------------
+
+    def do_state(self) -> None:
+        world = self.world
+        found = world.assignment()
+        self._note(f"the move is {world.stage()}; the map says {', '.join(map(node_of, found.members))}")
+        leader = world.leader()
+        if leader is not None:
+            force = leader.raft.membership
+            text = "in force: " + "+".join(map(node_of, force.voters))
+            if force.is_joint:
+                text += " and " + "+".join(map(node_of, force.voters_outgoing))
+            if force.learners:
+                text += ", learning " + "+".join(map(node_of, force.learners))
+            self._note(text)
+        for name, node in world.nodes.items():
+            held = [
+                group
+                for group in (node.core.store.registered() if node.core is not None else ())
+                if group != "meta"
+            ]
+            open_ = name in world.groups()
+            if held:
+                self._note(f"{name} holds a copy{'' if open_ else ', closed'}")
+
+    def do_finish(self) -> None:
+        world = self.world
+        world.finish()
+        stored = len(world.ledger.stored)
+        self._note(f"every message is stored once, in order: {'some' if stored > 50 else stored}")
+        report = world.assignment().last_move
+        if report is None:
+            return
+        audit = report.audit
+        results = sorted({node_of(member): result for member, result in audit.results.items()}.items())
+        told = ", ".join(f"{node} {result}" for node, result in results) or "nothing compared"
+        self._note(f"{report.outcome}{': ' + report.reason if report.reason else ''}")
+        self._note(f"audit: {audit.ranges} ranges, {told}")
+        account = world.leader()
+        assert account is not None
+        assert account.assignment.account == ACCOUNT
+
+
+def play(path: Path) -> str:
+    """The story as it would be if it were written now."""
+    story = Story()
+    lines: list[str] = []
+    for kept, command, _ in blocks(path.read_text()):
+        lines += kept
+        if command is not None:
+            lines += [command, "----", *story.run(command)]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+if __name__ == "__main__":
+    wanted = [name for name in sys.argv[1:] if not name.startswith("-")]
+    for script_path in sorted(SCRIPTS.glob("*.txt")):
+        if wanted and script_path.stem not in wanted:
+            continue
+        new = play(script_path)
+        if new != script_path.read_text():
+            print(f"{script_path.name} differs")
+            if "--rewrite" in sys.argv:
+                script_path.write_text(new)

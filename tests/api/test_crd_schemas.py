@@ -18,6 +18,7 @@ KIND = {kind.name: kind for kind in KINDS}
 
 STREAM = {"superCluster": "demo", "subjects": ["flights.>"]}
 CLUSTER = {"superCluster": "demo"}
+MOVE = {"superCluster": "demo", "streamRef": "flights", "destination": {"cluster": "west"}}
 
 
 def schema_of(kind: Kind) -> dict[str, Any]:
@@ -78,7 +79,9 @@ def admit(
 
 
 @pytest.mark.covers("OP-1")
-@pytest.mark.parametrize(("kind", "spec"), [("Stream", STREAM), ("Cluster", CLUSTER), ("SuperCluster", {})])
+@pytest.mark.parametrize(
+    ("kind", "spec"), [("Stream", STREAM), ("Cluster", CLUSTER), ("SuperCluster", {}), ("StreamMove", MOVE)]
+)
 def test_the_shortest_manifest_of_each_kind_is_taken(kind: str, spec: dict[str, Any]) -> None:
     assert admit(kind, spec) == []
 
@@ -219,3 +222,67 @@ def test_names_do_not_shadow_each_other() -> None:
     words = [word for entry in names for word in (entry["plural"], entry["singular"], *entry["shortNames"])]
     assert len(set(words) | set(CATEGORIES)) == len(words) + len(CATEGORIES)
     assert "all" not in CATEGORIES
+
+
+@pytest.mark.covers("OP-1", "MV-13")
+@pytest.mark.parametrize(
+    ("spec", "complaint"),
+    [
+        (MOVE | {"stream": "flights"}, "either spec.streamRef or spec.stream"),
+        (
+            {key: value for key, value in MOVE.items() if key != "streamRef"},
+            "either spec.streamRef or spec.stream",
+        ),
+        (MOVE | {"destination": {}}, "must name a cluster, tags, or both"),
+        (MOVE | {"destination": {"tags": []}}, "must name a cluster, tags, or both"),
+        (MOVE | {"approval": "Perhaps"}, "is not one of"),
+        (MOVE | {"maintenanceWindow": {"cron": "at night"}}, "does not match"),
+        (MOVE | {"maintenanceWindow": {"cron": "0 2 * * *", "durationMinutes": 0}}, "minimum of 1"),
+        (MOVE | {"maintenanceWindow": {"cron": "0 2 * * *", "timeZone": "../etc/passwd"}}, "does not match"),
+        (MOVE | {"bandwidth": {"bytesPerS": "fast"}}, "does not match"),
+    ],
+)
+def test_a_move_that_makes_no_sense_is_refused(spec: dict[str, Any], complaint: str) -> None:
+    messages = admit("StreamMove", spec)
+    assert len(messages) == 1
+    assert re.search(complaint, messages[0])
+
+
+WINDOW = {"cron": "0 2 * * sat", "durationMinutes": 90, "timeZone": "Europe/Berlin"}
+
+
+@pytest.mark.covers("MV-13")
+@pytest.mark.parametrize(
+    ("change", "is_taken"),
+    [
+        ({"approved": True}, True),
+        ({"approval": "Manual"}, True),
+        ({"suspend": True}, True),
+        ({"cancel": True}, True),
+        ({"destination": {"cluster": "south"}}, False),
+        ({"streamRef": "others"}, False),
+        ({"bandwidth": {"bytesPerS": "1Mi"}}, False),
+        ({"maintenanceWindow": WINDOW}, False),
+        ({"dryRun": True}, False),
+        ({"superCluster": "other"}, False),
+    ],
+)
+def test_only_approval_suspend_and_cancel_of_a_move_can_be_changed(
+    change: dict[str, Any], is_taken: bool
+) -> None:
+    messages = admit("StreamMove", MOVE | change, MOVE)
+    assert (messages == []) is is_taken
+    assert all("only spec.approval" in message for message in messages)
+
+
+def test_a_cancel_can_not_be_taken_back() -> None:
+    assert "can't be taken back" in admit("StreamMove", MOVE, MOVE | {"cancel": True})[0]
+
+
+def test_a_broker_can_not_have_a_part_in_more_moves_than_there_are() -> None:
+    moves = {"concurrentMax": 1, "concurrentPerNodeMax": 2}
+    assert "must not be more than moves.concurrentMax" in admit("SuperCluster", {"moves": moves})[0]
+
+
+def test_a_cluster_is_not_named_like_another_ones_service() -> None:
+    assert "must not end in -brokers" in admit("Cluster", CLUSTER, name="east-brokers")[0]

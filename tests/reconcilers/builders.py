@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from supercluster.api import Cluster, Stream, SuperCluster
+from supercluster.api import Cluster, Stream, StreamMove, SuperCluster
 from supercluster.api.stream import ReplicaStatus
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.cluster import ClusterObserved
@@ -76,6 +76,26 @@ def stream(
         {
             "metadata": metadata(name, **(meta or {})),
             "spec": {"superCluster": "demo", "subjects": ["flights.>"], **spec},
+            "status": status or {},
+        }
+    )
+
+
+def stream_move(
+    name: str = "move",
+    /,
+    meta: Mapping[str, Any] | None = None,
+    status: Mapping[str, Any] | None = None,
+    owned: bool = False,
+    **spec: Any,
+) -> StreamMove:
+    """A move of Stream flights to west; `owned`: the Stream has made it for itself."""
+    owners = [{"kind": "Stream", "name": "flights", "uid": "uid-flights"}] if owned else []
+    whom = {} if "stream" in spec else {"streamRef": "flights"}
+    return StreamMove.model_validate(
+        {
+            "metadata": metadata(name, finalizer=False, ownerReferences=owners) | dict(meta or {}),
+            "spec": {"superCluster": "demo", "destination": {"cluster": "west"}, **whom, **spec},
             "status": status or {},
         }
     )

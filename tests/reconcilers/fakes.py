@@ -104,7 +104,12 @@ class FakeKube:
     async def delete(self, api_version: str, kind: str, namespace: str, name: str, uid: str) -> None:
         self._enter(f"delete {kind} {name}")
         there = self.objects.get((kind, namespace, name))
-        if there is not None and there["metadata"]["uid"] == uid:
+        if there is None or there["metadata"]["uid"] != uid:
+            return
+        if there["metadata"].get("finalizers"):
+            metadata = {**there["metadata"], "deletionTimestamp": "2026-01-02T00:00:00Z"}
+            self.put({**there, "metadata": metadata})
+        else:
             del self.objects[(kind, namespace, name)]
 
     async def emit(self, regarding: Mapping[str, Any], note: Note) -> None:
@@ -117,8 +122,10 @@ class FakeKube:
                 known = cache.get(key.kind, key.namespace, key.name)
                 assert known is not None
                 cache.remove(known)
-        for body in self.objects.values():
-            if is_ours(body):
+        for (kind, namespace, name), body in self.objects.items():
+            known = cache.get(kind, namespace, name)
+            version = body["metadata"]["resourceVersion"]
+            if is_ours(body) and (known is None or known["metadata"]["resourceVersion"] != version):
                 cache.put(copy.deepcopy(body))
 
 
@@ -135,6 +142,7 @@ class FakeBrokers:
         self.calls: list[str] = []
         self.created: list[str] = []
         self.fail: Callable[[str], Exception | None] = lambda _: None
+        self.moves = FakeMoves()
 
     def _enter(self, call: str) -> None:
         self.calls.append(call)
@@ -176,10 +184,109 @@ class FakeBrokers:
         self._enter("delete")
         self.streams.pop(name, None)
 
+    async def move_state(self, target: BrokerTarget, name: str) -> Json:
+        self._enter("move state")
+        return {"move": self.moves.running.get(name), "last_move": self.moves.last.get(name)}
+
+    async def plan_move(
+        self, target: BrokerTarget, name: str, placement: Mapping[str, Any], bytes_per_s: int
+    ) -> Json:
+        self._enter("move plan")
+        return self.moves.plan(self.streams[name], placement)
+
+    async def start_move(
+        self, target: BrokerTarget, name: str, move_id: str, placement: Mapping[str, Any], bytes_per_s: int
+    ) -> Json:
+        self._enter("move start")
+        self.moves.start(name, move_id, placement, bytes_per_s)
+        return {"id": move_id}
+
+    async def cancel_move(self, target: BrokerTarget, name: str, move_id: str) -> None:
+        self._enter("move cancel")
+        self.moves.cancel(name, move_id)
+
     async def stream_infos(self, target: BrokerTarget) -> list[Json]:
         self._enter("list")
         found = [await self.stream_info(target, name) for name in self.streams]
         return [info for info in found if info is not None]
+
+
+class FakeMoves:
+    """The brokers' side of moves, as exact as the admin calls promise: one move of a stream at a time, known by the id that
+    it was started with, and the report of the last one. The test says when a move goes on and how it ends."""
+
+    def __init__(self) -> None:
+        self.running: dict[str, Json] = {}
+        self.last: dict[str, Json] = {}
+        self.started: list[tuple[str, str]] = []
+        self.rates: list[int] = []
+        self.refusal = ""
+        self.too_late = False
+
+    def plan(self, config: Json, placement: Mapping[str, Any]) -> Json:
+        home = placement.get("cluster", "west")
+        return {
+            "targets": [
+                {"node": f"{home}-{n}", "why": "holds 0 copies"} for n in range(config["num_replicas"])
+            ],
+            "rejected": [{"node": "east-0", "why": f"is in cluster east, not {home}"}],
+            "bytes": 4096,
+            "messages": 4,
+            "estimatedS": 1.5,
+            "quorumBefore": 2,
+            "quorumAfter": 2,
+            "headRoom": [{"node": f"{home}-0", "beforeBytes": 100, "afterBytes": 60}],
+            "refusal": self.refusal,
+        }
+
+    def start(self, name: str, move_id: str, placement: Mapping[str, Any], rate: int) -> None:
+        if move_id in (self.running.get(name, {}).get("id"), self.last.get(name, {}).get("id")):
+            return
+        if name in self.running:
+            raise BrokersRefusedError(400, 10124, "stream move already in progress")
+        if self.refusal:
+            raise BrokersRefusedError(400, 10005, self.refusal)
+        self.started.append((name, move_id))
+        self.rates.append(rate)
+        self.running[name] = {
+            "id": move_id,
+            "stage": "learning",
+            "targets": [f"{placement.get('cluster', 'west')}-0@a.b"],
+            "bytes_left": 1024,
+            "lag": 7,
+            "eta_ns": 2_500_000_000,
+            "cancelled": False,
+            "placement": dict(placement),
+        }
+
+    def cancel(self, name: str, move_id: str) -> None:
+        move = self.running.get(name)
+        if move is None or move["id"] != move_id:
+            return
+        if self.too_late:
+            raise BrokersRefusedError(400, 19010, "the old replicas are being dropped")
+        move["cancelled"] = True
+
+    def end(self, name: str, config: Json, outcome: str = "done", reason: str = "") -> None:
+        """The move is done, or back where it was."""
+        move = self.running.pop(name)
+        if outcome == "done":
+            config["placement"] = move["placement"]
+        audit = {
+            "ranges": 1,
+            "messages": 4,
+            "first_seq": 1,
+            "last_seq": 4,
+            "digest": "ab",
+            "results": {"m": "equal"},
+        }
+        self.last[name] = {
+            "id": move["id"],
+            "outcome": outcome,
+            "reason": reason,
+            "bytes_copied": 4096,
+            "audit": audit,
+        }
 
 
 class VirtualClock:

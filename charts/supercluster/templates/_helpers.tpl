@@ -21,14 +21,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{/* What the operator does in a namespace that it serves: these rights and no more. */}}
 {{- define "supercluster.rules" -}}
 - apiGroups: ["supercluster.dev"]
-  resources: ["superclusters", "clusters", "streams"]
+  resources: ["superclusters", "clusters", "streams", "streammoves"]
   # patch is for finalizers; nothing but the status is written otherwise.
   verbs: ["get", "list", "watch", "patch"]
 - apiGroups: ["supercluster.dev"]
-  resources: ["superclusters/status", "clusters/status", "streams/status"]
+  # A Stream whose placement changes makes a move for itself, and withdraws it when it changes again.
+  resources: ["streammoves"]
+  verbs: ["create", "delete"]
+- apiGroups: ["supercluster.dev"]
+  resources: ["superclusters/status", "clusters/status", "streams/status", "streammoves/status"]
   verbs: ["patch"]
 - apiGroups: ["supercluster.dev"]
-  resources: ["superclusters/finalizers", "clusters/finalizers", "streams/finalizers"]
+  resources: ["superclusters/finalizers", "clusters/finalizers", "streams/finalizers", "streammoves/finalizers"]
   verbs: ["update"]
 - apiGroups: [""]
   resources: ["services", "configmaps", "secrets"]

@@ -8,6 +8,7 @@ library only.
 from supercluster.api.cluster import Cluster, ClusterSpec, ClusterStatus
 from supercluster.api.common import GROUP, VERSION, Condition, ObjectMeta
 from supercluster.api.stream import Stream, StreamSpec, StreamStatus
+from supercluster.api.stream_move import StreamMove, StreamMoveSpec, StreamMoveStatus
 from supercluster.api.super_cluster import SuperCluster, SuperClusterSpec, SuperClusterStatus
 
 API_VERSION = f"{GROUP}/{VERSION}"
@@ -22,6 +23,9 @@ __all__ = [
     "Condition",
     "ObjectMeta",
     "Stream",
+    "StreamMove",
+    "StreamMoveSpec",
+    "StreamMoveStatus",
     "StreamSpec",
     "StreamStatus",
     "SuperCluster",

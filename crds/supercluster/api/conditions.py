@@ -22,6 +22,8 @@ class ConditionType(StrEnum):
     SYNCED = "Synced"
     UNWISE = "Unwise"
     DEFERRED = "Deferred"
+    PROGRESSING = "Progressing"
+    COMPLETE = "Complete"
 
 
 class Reason(StrEnum):
@@ -59,11 +61,32 @@ class Reason(StrEnum):
     FOUNDER_MISSING = "FounderMissing"
     INVALID_OBJECT = "InvalidObject"
 
+    STREAM_NOT_FOUND = "StreamNotFound"
+    STREAM_DECLARED = "StreamDeclared"
+    PLACEMENT_DISAGREES = "PlacementDisagrees"
+    INVALID_WINDOW = "InvalidWindow"
+
+    MOVING = "Moving"
+    MOVE_ENDED = "MoveEnded"
+    PLANNING = "Planning"
+    AWAITING_APPROVAL = "AwaitingApproval"
+    AWAITING_WINDOW = "AwaitingWindow"
+    QUEUED = "Queued"
+    SUSPENDED = "Suspended"
+    OTHER_MOVE = "OtherMove"
+    CANCELLING = "Cancelling"
+    TOO_LATE = "TooLateToCancel"
+    DRY_RUN = "DryRun"
+    MOVED = "Moved"
+    NOTHING_TO_MOVE = "NothingToMove"
+    CANCELLED = "Cancelled"
+    FAILED = "Failed"
+    REFUSED = "Refused"
+
     EVEN_REPLICAS = "EvenReplicas"
     VOLATILE_STORAGE = "VolatileStorage"
     PREFERRED_LEADER_UNKNOWN = "PreferredLeaderUnknown"
 
-    MOVE_NOT_AVAILABLE = "MoveNotAvailable"
     REPAIR_NOT_AVAILABLE = "RepairNotAvailable"
     SCALE_IN_NOT_AVAILABLE = "ScaleInNotAvailable"
     REPLICA_CHANGE_NOT_AVAILABLE = "ReplicaChangeNotAvailable"
@@ -80,6 +103,13 @@ class EventReason(StrEnum):
     DRIFT_REPAIRED = "DriftRepaired"
     STREAM_LOST = "StreamLost"
     RESTARTING_BROKER = "RestartingBroker"
+    MOVE_CREATED = "MoveCreated"
+    MOVE_WITHDRAWN = "MoveWithdrawn"
+    MOVE_PLANNED = "MovePlanned"
+    MOVE_STARTED = "MoveStarted"
+    MOVE_SUCCEEDED = "MoveSucceeded"
+    MOVE_CANCELLED = "MoveCancelled"
+    MOVE_FAILED = "MoveFailed"
     CREDENTIALS_GENERATED = "CredentialsGenerated"
     STEP_FAILED = "StepFailed"
 
@@ -97,6 +127,10 @@ TYPES: dict[ConditionType, Entry] = {
     ConditionType.UNWISE: Entry(
         "Cluster, Stream", "True: the spec is carried out, but something about it is ill-advised."
     ),
+    ConditionType.PROGRESSING: Entry(
+        "StreamMove", "True while the move runs; else the reason says what it waits for, or how it ended."
+    ),
+    ConditionType.COMPLETE: Entry("StreamMove", "True: the move is done, or its plan, if it is a dry run."),
     ConditionType.DEFERRED: Entry(
         "Cluster, Stream",
         "True: a field asks for something whose mechanism is not there yet, and it is not carried out.",
@@ -155,6 +189,46 @@ REASONS: dict[Reason, Entry] = {
         "Accepted",
         "The Cluster that began the super-cluster is gone, its volumes are kept, and there is no other to join.",
     ),
+    Reason.STREAM_NOT_FOUND: Entry("Accepted", "The stream is not there (yet)."),
+    Reason.STREAM_DECLARED: Entry(
+        "Accepted", "A Stream resource declares the stream; its own placement is what moves it."
+    ),
+    Reason.PLACEMENT_DISAGREES: Entry(
+        "Accepted", "The Stream's own placement does not allow the destination, and would move it back."
+    ),
+    Reason.INVALID_WINDOW: Entry(
+        "Accepted", "The maintenance window makes no sense; the message names the field."
+    ),
+    Reason.MOVING: Entry("Synced, Progressing", "A move is under way; the message says how far it is."),
+    Reason.MOVE_ENDED: Entry(
+        "Synced", "The move to where the placement asks for did not succeed; the message says how to go on."
+    ),
+    Reason.PLANNING: Entry("Progressing, Complete", "It is found out what the move would do."),
+    Reason.AWAITING_APPROVAL: Entry(
+        "Progressing, Complete", "spec.approval is Manual; set spec.approved to true."
+    ),
+    Reason.AWAITING_WINDOW: Entry("Progressing, Complete", "The maintenance window is closed."),
+    Reason.QUEUED: Entry("Progressing, Complete", "The budget of the super-cluster has no place just now."),
+    Reason.SUSPENDED: Entry("Progressing, Complete", "spec.suspend is true."),
+    Reason.OTHER_MOVE: Entry(
+        "Progressing, Complete", "Another move of the stream is under way; one at a time."
+    ),
+    Reason.CANCELLING: Entry("Progressing, Complete", "The stream goes back to where it was."),
+    Reason.TOO_LATE: Entry(
+        "Progressing", "Cancelling was asked for after the hand-over; the move goes on to its end."
+    ),
+    Reason.DRY_RUN: Entry(
+        "Progressing, Complete", "spec.dryRun is true: the plan is made, and nothing else is done."
+    ),
+    Reason.MOVED: Entry(
+        "Progressing, Complete", "The stream lives where it was to go, and the copies compared equal."
+    ),
+    Reason.NOTHING_TO_MOVE: Entry("Progressing, Complete", "The stream is where it was to go."),
+    Reason.CANCELLED: Entry("Progressing, Complete", "The move was called off; the stream is where it was."),
+    Reason.FAILED: Entry(
+        "Progressing, Complete", "The move ended by itself and not at its goal; the message says why."
+    ),
+    Reason.REFUSED: Entry("Progressing, Complete", "The move can't be made; see the condition Accepted."),
     Reason.INVALID_OBJECT: Entry(
         "Accepted", "The stored object does not fit the schema that the operator knows."
     ),
@@ -162,9 +236,6 @@ REASONS: dict[Reason, Entry] = {
     Reason.VOLATILE_STORAGE: Entry("Unwise", "Data is lost when pods are, in memory or in an EmptyDir."),
     Reason.PREFERRED_LEADER_UNKNOWN: Entry(
         "Unwise", "spec.placement.preferredLeader names no broker of the cluster."
-    ),
-    Reason.MOVE_NOT_AVAILABLE: Entry(
-        "Deferred", "The placement was changed; moving streams is not there yet."
     ),
     Reason.REPAIR_NOT_AVAILABLE: Entry(
         "Deferred", "minReplicas is set; replacing lost replicas is not there yet."
@@ -192,6 +263,15 @@ EVENTS: dict[EventReason, Entry] = {
         "The stream had been there and was gone; it was created again, empty: its messages are lost.",
     ),
     EventReason.RESTARTING_BROKER: Entry("Normal", "A broker is restarted to take over a change."),
+    EventReason.MOVE_CREATED: Entry("Normal", "The placement was changed, and a StreamMove was made for it."),
+    EventReason.MOVE_WITHDRAWN: Entry(
+        "Normal", "The placement was changed again, and the StreamMove of the earlier change was deleted."
+    ),
+    EventReason.MOVE_PLANNED: Entry("Normal", "It is known what the move would do."),
+    EventReason.MOVE_STARTED: Entry("Normal", "A move was started."),
+    EventReason.MOVE_SUCCEEDED: Entry("Normal", "A move is done; its audit is in the status."),
+    EventReason.MOVE_CANCELLED: Entry("Normal", "A move was called off; the stream is where it was."),
+    EventReason.MOVE_FAILED: Entry("Warning", "A move ended and not at its goal; the message says why."),
     EventReason.CREDENTIALS_GENERATED: Entry("Normal", "Users and passwords were made; the Secret is named."),
     EventReason.STEP_FAILED: Entry("Warning", "A step failed and is tried again; the message has the error."),
 }

@@ -9,6 +9,7 @@ from supercluster.api.cluster import Cluster
 from supercluster.api.common import GROUP, VERSION, ApiModel
 from supercluster.api.schema import structural_schema
 from supercluster.api.stream import Stream
+from supercluster.api.stream_move import StreamMove
 from supercluster.api.super_cluster import SuperCluster
 
 
@@ -92,6 +93,23 @@ KINDS: tuple[Kind, ...] = (
             _condition("Accepted", "Accepted", priority=1),
             _condition("Synced", "Synced", priority=1),
             Column("LastSeq", "integer", ".status.lastSequence", 1),
+            Column("Move", "string", ".status.move.phase", 1),
+            _AGE,
+        ),
+    ),
+    Kind(
+        StreamMove,
+        "streammoves",
+        "smv",
+        (
+            Column("Stream", "string", ".status.streamName"),
+            Column("From", "string", ".status.source"),
+            Column("To", "string", ".status.destination"),
+            Column("Phase", "string", ".status.phase"),
+            Column("Copied", "string", ".status.percent"),
+            Column("ETA", "integer", ".status.progress.etaSeconds"),
+            Column("Stage", "string", ".status.progress.stage", 1),
+            Column("Message", "string", ".status.message", 1),
             _AGE,
         ),
     ),

@@ -16,6 +16,7 @@ from supercluster.api.common import (
     ShortText,
     immutable,
 )
+from supercluster.api.moves import MovePolicy, Tag
 from supercluster.api.units import Duration, Size
 
 STREAM_NAME_PATTERN = r"^[A-Za-z0-9_-]+$"
@@ -26,7 +27,6 @@ SUBJECTS_MAX = 64
 
 Subject = Annotated[str, StringConstraints(pattern=SUBJECT_PATTERN, min_length=1, max_length=256)]
 Count = Annotated[int, Field(ge=1, le=2**53)]
-Tag = Annotated[str, StringConstraints(min_length=1, max_length=63)]
 
 
 class StreamLimits(ApiModel):
@@ -113,7 +113,12 @@ class StreamSpec(ApiModel):
         le=REPLICAS_MAX,
         description="Copies that repair restores; replicas unless set. Automatic repair is not there yet.",
     )
-    placement: Placement = Field(default=Placement(), description="Where the replicas live.")
+    placement: Placement = Field(
+        default=Placement(), description="Where the replicas live. Changing it makes a StreamMove."
+    )
+    move: MovePolicy = Field(
+        default=MovePolicy(), description="How the stream is moved when its placement changes."
+    )
     duplicate_window: Duration = Field(
         default="2m", description="How long a Nats-Msg-Id is remembered; 0s remembers none."
     )
@@ -182,6 +187,13 @@ class NodeFinding(ApiModel):
     reason: str = Field(default="", description="Why it was chosen, or why it was no use.")
 
 
+class MoveReference(ApiModel):
+    """A StreamMove that a Stream has made."""
+
+    name: str = Field(description="Name of the StreamMove.")
+    phase: str = Field(default="", description="How far it is.")
+
+
 class StreamStatus(ApiModel):
     """What was observed of a stream."""
 
@@ -202,6 +214,9 @@ class StreamStatus(ApiModel):
     first_sequence: int = Field(default=0, description="Sequence of the oldest message held.")
     last_sequence: int = Field(default=0, description="Sequence of the newest message.")
     consumers: int = Field(default=0, description="Consumers of the stream.")
+    move: MoveReference | None = Field(
+        default=None, description="The StreamMove of the last change of placement."
+    )
     rejected: tuple[NodeFinding, ...] = Field(
         default=(),
         description="Of a stream that can't be placed: every broker of the super-cluster, and why it is no use.",

@@ -16,6 +16,7 @@ from supercluster.api.common import (
     immutable,
     kept,
 )
+from supercluster.api.moves import MoveBudget
 
 UUID_PATTERN = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 
@@ -32,6 +33,7 @@ class SuperClusterSpec(ApiModel):
         default="app",
         description="User name that is generated for applications; the password is in the Secret <name>-client.",
     )
+    moves: MoveBudget = Field(default=MoveBudget(), description="What moves of streams may take together.")
     description: ShortText | None = Field(default=None, description="For people.")
 
     cel_rules: ClassVar[tuple[CelRule, ...]] = (
@@ -61,6 +63,14 @@ class FounderStatus(ApiModel):
     brokers: tuple[str, ...] = Field(default=(), description="The brokers that start the map of streams.")
 
 
+class MoveGrant(ApiModel):
+    """A StreamMove that has a place in the budget."""
+
+    name: str = Field(description="Name of the StreamMove.")
+    uid: str = Field(default="", description="Its uid: another StreamMove of that name has no place.")
+    ticket: int = Field(default=0, description="The ticket of its status that the place was given to.")
+
+
 class SuperClusterStatus(ApiModel):
     """What was observed of a super-cluster."""
 
@@ -79,6 +89,12 @@ class SuperClusterStatus(ApiModel):
         "is left of what it began.",
     )
     streams: int = Field(default=0, description="Streams that are declared in it.")
+    moves: tuple[MoveGrant, ...] = Field(
+        default=(),
+        description="StreamMoves that have a place in the budget of spec.moves. One worker gives them out, so that two never "
+        "take the same place.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
     client_secret: str | None = Field(
         default=None, description="Secret with user, password and url for applications."
     )

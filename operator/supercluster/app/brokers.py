@@ -1,4 +1,5 @@
-"""The brokers over NATS: the JetStream API with the operator's user, on one kept connection per super-cluster."""
+"""The brokers: the JetStream API over NATS with the operator's user, on one kept connection per super-cluster, and the
+admin calls over HTTP (`admin.py`)."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ import nats
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
+from supercluster.app.admin import BrokerAdmin
 from supercluster.reconcilers.planners.plan import Manifest
 from supercluster.reconcilers.ports import (
     BrokersRefusedError,
@@ -44,14 +46,16 @@ class _Kept:
     misses: int = 0
 
 
-class NatsBrokers:
+class NatsBrokers(BrokerAdmin):
     """Connections to brokers, made when they are needed and kept."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._clients: dict[tuple[str, str], _Kept] = {}
         self._locks: dict[tuple[str, str], asyncio.Lock] = {}
 
     async def close(self) -> None:
+        await super().close()
         for kept in self._clients.values():
             await _close(kept.client)
         self._clients.clear()

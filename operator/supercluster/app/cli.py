@@ -1,17 +1,19 @@
-"""`supercluster`: start a development plane, apply manifests, see how things stand."""
+"""`supercluster`: start a development plane, apply manifests, see how things stand, move streams."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import json
+import re
 import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from supercluster.api import API_VERSION
-from supercluster.app import VERSION, applying, dev, kubeconfig, showing
+from supercluster.api.units import SIZE_PATTERN, size_bytes
+from supercluster.app import VERSION, applying, dev, kubeconfig, moving, showing
 from supercluster.app.kube import KubeClient
 from supercluster.app.settings import count, seconds
 from supercluster.reconcilers.ports import KubeError
@@ -29,6 +31,8 @@ examples:
   supercluster dev up
   supercluster apply -f e2e/manifests/demo --wait
   supercluster status
+  supercluster move flights --to west --dry-run
+  supercluster moves
   supercluster dev down
 
 exit codes:
@@ -70,8 +74,51 @@ def parser() -> argparse.ArgumentParser:
         "--timeout", type=seconds, default=60.0, metavar="SECONDS", help="for --wait (%(default)s)"
     )
     _add_connection(status)
+    _add_moves(commands)
     commands.add_parser("version", help="print the version")
     return result
+
+
+def _add_moves(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    move = commands.add_parser(
+        "move",
+        help="move a stream to another cluster",
+        description="Move a stream: one that a Stream resource declares by changing its placement, another by a StreamMove.",
+    )
+    move.add_argument(
+        "stream", metavar="STREAM", help="name of the Stream, or of a stream that no resource declares"
+    )
+    move.add_argument("--to", required=True, metavar="CLUSTER", help="name of the Cluster")
+    move.add_argument("--dry-run", action="store_true", help="show what it would do, and leave it at that")
+    move.add_argument(
+        "--bytes-per-s", type=_size, metavar="N", help="limit for copying, such as 50Mi (the budget's share)"
+    )
+    move.add_argument(
+        "--super-cluster",
+        metavar="NAME",
+        help="of a stream that no resource declares (the only one there is)",
+    )
+    move.add_argument("--wait", action="store_true", help="wait until it is done, and tell how far it is")
+    move.add_argument(
+        "--timeout",
+        type=seconds,
+        default=600.0,
+        metavar="SECONDS",
+        help="for --wait and --dry-run (%(default)s)",
+    )
+    moves = commands.add_parser("moves", help="list moves and how far they are")
+    cancel = commands.add_parser(
+        "cancel-move", help="call a move off; until the hand-over the stream goes back"
+    )
+    cancel.add_argument("name", metavar="MOVE", help="name of the StreamMove")
+    for command in (move, moves, cancel):
+        _add_connection(command)
+
+
+def _size(text: str) -> str:
+    if not re.fullmatch(SIZE_PATTERN, text) or size_bytes(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes such as 1000000 or 50Mi")
+    return text
 
 
 def _add_connection(command: argparse.ArgumentParser) -> None:
@@ -222,12 +269,47 @@ async def _wait(unready: Callable[[], Awaitable[list[str]]], timeout_s: float) -
     return EXIT_OK
 
 
+async def _move(kube: KubeClient, given: argparse.Namespace, namespace: str) -> int:
+    wish = moving.Wish(given.stream, given.to, given.super_cluster, given.bytes_per_s, given.dry_run)
+    name, said = await moving.ask(kube, namespace, wish)
+    if not given.dry_run:
+        print(said, flush=True)
+    if not name or not (given.wait or given.dry_run):
+        return EXIT_OK
+    move = await moving.watch(kube, namespace, name, given.timeout, _progress)
+    if move is None:
+        return _complain(f"StreamMove {name} did not come to an end in {given.timeout:g} s", EXIT_NOT_READY)
+    if given.dry_run:
+        print(moving.described(move))
+        await moving.forget(kube, namespace, move)
+        return EXIT_OK if move.status.phase == "Planned" else EXIT_FAILED
+    if move.status.phase in ("AwaitingApproval", "AwaitingWindow"):
+        return EXIT_NOT_READY
+    return EXIT_OK if move.status.phase == "Succeeded" else EXIT_FAILED
+
+
+async def _moves(kube: KubeClient, given: argparse.Namespace, namespace: str) -> int:
+    text = await moving.listed(kube, namespace)
+    if text:
+        print(text)
+    else:
+        _progress(f"no moves in namespace {namespace}")
+    return EXIT_OK
+
+
+async def _cancel_move(kube: KubeClient, given: argparse.Namespace, namespace: str) -> int:
+    print(await moving.cancel(kube, namespace, given.name))
+    return EXIT_OK
+
+
+COMMANDS = {"apply": _apply, "status": _status, "move": _move, "moves": _moves, "cancel-move": _cancel_move}
+
+
 async def _with_kube(given: argparse.Namespace) -> int:
     connection = kubeconfig.load(given.kubeconfig)
     namespace = given.namespace or connection.namespace
     async with KubeClient(connection, field_manager="supercluster-cli") as kube:
-        command = _apply if given.command == "apply" else _status
-        return await command(kube, given, namespace)
+        return await COMMANDS[given.command](kube, given, namespace)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -242,7 +324,7 @@ def main(argv: list[str] | None = None) -> int:
         return asyncio.run(_with_kube(given))
     except (kubeconfig.KubeconfigError, applying.ManifestError) as error:
         return _complain(str(error), EXIT_USAGE)
-    except KubeError as error:
+    except (KubeError, moving.MoveError) as error:
         return _complain(str(error), EXIT_FAILED)
     except KeyboardInterrupt:
         return _complain("interrupted", EXIT_FAILED)

@@ -32,6 +32,7 @@ PLURALS = {
     "SuperCluster": "superclusters",
     "Cluster": "clusters",
     "Stream": "streams",
+    "StreamMove": "streammoves",
     "StatefulSet": "statefulsets",
     "Service": "services",
     "ConfigMap": "configmaps",

@@ -46,7 +46,9 @@ def condition(body: Mapping[str, Any], type_: str) -> Mapping[str, Any]:
 
 
 def is_ready(body: Mapping[str, Any]) -> bool:
-    """Ready, and about the spec as it is now."""
+    """Ready, and about the spec as it is now. A move is something that happens: it is never waited for here."""
+    if body.get("kind") == "StreamMove":
+        return True
     ready = condition(body, "Ready")
     generation = mapping(body.get("metadata")).get("generation", 0)
     return ready.get("status") == "True" and ready.get("observedGeneration", 0) >= generation
@@ -54,11 +56,16 @@ def is_ready(body: Mapping[str, Any]) -> bool:
 
 def row(kind: str, body: Mapping[str, Any]) -> Row:
     metadata, spec, status = (mapping(body.get(part)) for part in ("metadata", "spec", "status"))
+    ready = str(condition(body, "Ready").get("status", "Unknown"))
     if kind == "Stream":
         what = f"{status.get('readyReplicas', 0)}/{spec.get('replicas')} replicas, leader {status.get('leader') or '-'}, "
         what += f"{status.get('messages', 0)} messages"
     elif kind == "Cluster":
         what = f"{status.get('readyReplicas', 0)}/{spec.get('replicas')} brokers, {status.get('url') or '-'}"
+    elif kind == "StreamMove":
+        what = f"{status.get('streamName') or '-'} to {status.get('destination') or '-'}, {status.get('phase') or 'Pending'}"
+        what += f", {status['percent']} copied" if status.get("percent") else ""
+        ready = str(condition(body, "Complete").get("status", "Unknown"))
     else:
         what = f"{_counted(len(status.get('members') or ()), 'cluster')}, "
         what += _counted(int(status.get("streams", 0)), "stream")
@@ -66,7 +73,7 @@ def row(kind: str, body: Mapping[str, Any]) -> Row:
         kind,
         str(metadata.get("namespace", "")),
         str(metadata.get("name", "")),
-        str(condition(body, "Ready").get("status", "Unknown")),
+        ready,
         what,
         _note(body),
     )
@@ -96,6 +103,11 @@ def table(found: Mapping[str, Sequence[Mapping[str, Any]]], *, with_namespace: b
         lines += [list(astuple(row(kind, body))) for body in bodies]
     if not with_namespace:
         lines = [[*line[:1], *line[2:]] for line in lines]
+    return columns(lines)
+
+
+def columns(lines: Sequence[Sequence[str]]) -> str:
+    """Lines of cells, every column as wide as its widest cell."""
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()

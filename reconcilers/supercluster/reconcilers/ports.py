@@ -104,6 +104,24 @@ class Brokers(Protocol):
 
     async def stream_infos(self, target: BrokerTarget) -> list[Json]: ...
 
+    async def move_state(self, target: BrokerTarget, name: str) -> Json:
+        """The stream's running move, its last one, and its members in force (ARCHITECTURE.md, "moves")."""
+        ...
+
+    async def plan_move(self, target: BrokerTarget, name: str, placement: Manifest, bytes_per_s: int) -> Json:
+        """What a move would do, without doing it."""
+        ...
+
+    async def start_move(
+        self, target: BrokerTarget, name: str, move_id: str, placement: Manifest, bytes_per_s: int
+    ) -> Json:
+        """Start a move; one of the same identity that runs or has ended is not started again."""
+        ...
+
+    async def cancel_move(self, target: BrokerTarget, name: str, move_id: str) -> None:
+        """Call a move off; one that has ended or was never there is no error."""
+        ...
+
 
 class Clock(Protocol):
     def now(self) -> datetime: ...

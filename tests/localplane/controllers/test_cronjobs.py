@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from supercluster.api import cron
 from supercluster.localplane.client import Json
-from supercluster.localplane.controllers import cron, cronjob
+from supercluster.localplane.controllers import cronjob
 
 NOW = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)  # a Friday
 

@@ -15,15 +15,18 @@ from tests.reconcilers.builders import (
     info_for,
     replicas,
     stream,
+    stream_move,
     stream_observed,
     with_status,
 )
 
-from supercluster.api import Stream
+from supercluster.api import Stream, StreamMove
 from supercluster.api.conditions import EventReason
 from supercluster.api.stream import ReplicaStatus
 from supercluster.reconcilers.planners.plan import (
+    CreateObject,
     CreateStream,
+    DeleteObject,
     DeleteStream,
     Plan,
     SetFinalizers,
@@ -270,6 +273,7 @@ def test_another_number_of_replicas_is_deferred_and_other_changes_are_carried_ou
     assert step.config["num_replicas"] == there
 
 
+DELETED = {"deletionTimestamp": "2026-01-02T00:00:00Z"}
 TWO = (
     cluster("east", meta={"age": 9}, status={"replicas": 3}),
     cluster("west", status={"replicas": 3, "brokers": [{"name": "west-0", "ready": True}]}, tags=["ssd"]),
@@ -333,16 +337,123 @@ def test_silent_brokers_do_not_make_a_stream_seem_to_live_elsewhere() -> None:
     assert "cluster" not in (planned.status_patch or {})
 
 
-def test_a_changed_placement_is_deferred_and_the_stream_stays() -> None:
-    resource = converged(stream())
-    east, west = TWO
+def edited(resource: Stream, generation: int = 2, **spec: Any) -> Stream:
+    """The resource after somebody changed its spec."""
     body = resource.to_object()
-    body["spec"]["placement"] = {"cluster": "west"}
-    edited = Stream.model_validate(body)
-    planned = plan(edited, stream_observed(info_for(resource), clusters=(east, west)))
+    body["spec"] |= spec
+    body["metadata"]["generation"] = generation
+    return Stream.model_validate(body)
+
+
+def moved_to_west(moves: tuple[StreamMove, ...] = (), **changes: Any) -> Plan:
+    """What is planned for a stream in east whose placement was changed to west."""
+    resource = converged(stream())
+    asked = edited(resource, placement={"cluster": "west"}, **changes)
+    return plan(asked, stream_observed(info_for(resource), clusters=TWO, moves=moves))
+
+
+@pytest.mark.covers("MV-1", "MV-13")
+def test_a_changed_placement_makes_a_move_with_the_streams_own_policy() -> None:
+    policy = {"approval": "Manual", "bandwidth": {"bytesPerS": "1Mi"}}
+    (step,) = moved_to_west(move=policy).steps
+    assert isinstance(step, CreateObject)
+    assert step.manifest["metadata"]["name"] == "flights-g2"
+    made = StreamMove.model_validate(step.manifest)
+    assert (made.spec.stream_ref, made.spec.destination.cluster) == ("flights", "west")
+    assert (made.spec.approval, made.spec.bandwidth.bytes_per_s) == ("Manual", "1Mi")
+    assert [owner.uid for owner in made.metadata.owner_references] == ["uid-flights"]
+    assert step.note is not None
+    assert step.note.reason == EventReason.MOVE_CREATED
+
+
+def test_a_new_configuration_is_set_before_the_stream_is_moved() -> None:
+    (step,) = moved_to_west(description="new").steps
+    assert isinstance(step, UpdateStream)
+
+
+@pytest.mark.covers("MV-3")
+def test_a_move_and_another_number_of_replicas_are_done_one_after_the_other() -> None:
+    planned = moved_to_west(replicas=1)
+    (step,) = planned.steps
+    assert isinstance(step, CreateObject)
+    deferred = condition(planned.status_patch, "Deferred")
+    assert deferred["reason"] == "ReplicaChangeNotAvailable"
+    assert "after the move" in deferred["message"]
+
+
+@pytest.mark.covers("MV-3")
+@pytest.mark.parametrize(
+    "phase", ["Pending", "AwaitingApproval", "Queued", "Running", "Cancelling", "Refused"]
+)
+def test_while_a_move_is_under_way_none_is_made_and_the_condition_tells_how_far_it_is(phase: str) -> None:
+    under_way = stream_move("flights-g2", status={"phase": phase, "message": "learning"}, owned=True)
+    planned = moved_to_west((under_way,))
     assert planned.steps == ()
-    assert condition(planned.status_patch, "Deferred")["reason"] == "MoveNotAvailable"
+    synced = condition(planned.status_patch, "Synced")
+    assert (synced["status"], synced["reason"]) == ("False", "Moving")
+    assert synced["message"] == f"StreamMove flights-g2 is {phase}: learning"
+    assert (planned.status_patch or {})["move"] == {"name": "flights-g2", "phase": phase}
     assert condition(planned.status_patch, "Ready")["status"] == "True"
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Cancelled", "Succeeded"])
+def test_a_move_that_ended_elsewhere_is_not_repeated_until_the_spec_changes(phase: str) -> None:
+    ended = stream_move("flights-g2", status={"phase": phase, "message": "a difference"}, owned=True)
+    planned = moved_to_west((ended,))
+    assert planned.steps == ()
+    synced = condition(planned.status_patch, "Synced")
+    assert (synced["reason"], "a difference" in synced["message"]) == ("MoveEnded", True)
+    resource = converged(stream())
+    again = edited(resource, generation=3, placement={"cluster": "west"})
+    (step,) = plan(again, stream_observed(info_for(resource), clusters=TWO, moves=(ended,))).steps
+    assert isinstance(step, CreateObject)
+    assert step.manifest["metadata"]["name"] == "flights-g3"
+
+
+@pytest.mark.covers("MV-9")
+def test_a_placement_that_is_set_back_withdraws_the_move() -> None:
+    resource = converged(stream(placement={"cluster": "east"}))
+    under_way = stream_move("flights-g2", status={"phase": "Running"}, owned=True)
+    observed = stream_observed(info_for(resource), clusters=TWO, moves=(under_way,))
+    (step,) = plan(resource, observed).steps
+    assert isinstance(step, DeleteObject)
+    assert (step.kind, step.name, step.uid) == ("StreamMove", "flights-g2", "uid-flights-g2")
+    going = stream_move("flights-g2", meta=DELETED, status={"phase": "Running"}, owned=True)
+    assert plan(resource, stream_observed(info_for(resource), clusters=TWO, moves=(going,))).steps == ()
+
+
+def test_a_move_that_a_person_made_is_never_withdrawn() -> None:
+    resource = converged(stream(placement={"cluster": "east"}))
+    theirs = stream_move("theirs", status={"phase": "Running"})
+    assert plan(resource, stream_observed(info_for(resource), clusters=TWO, moves=(theirs,))).steps == ()
+
+
+def test_a_dry_run_holds_nobody_up() -> None:
+    dry = stream_move("look", status={"phase": "Planned"}, dryRun=True)
+    (step,) = moved_to_west((dry,)).steps
+    assert isinstance(step, CreateObject)
+
+
+@pytest.mark.covers("OP-2", "MV-12")
+def test_a_stream_that_was_moved_gives_an_empty_plan() -> None:
+    resource = stream(placement={"cluster": "west"})
+    done = stream_move("flights-g1", status={"phase": "Succeeded"}, owned=True)
+    names = ("west-0", "west-1", "west-2")
+    there = tuple(ReplicaStatus(name=name, leader=name == "west-0", current=True) for name in names)
+    info = info_for(resource, leader="west-0", replicas=there)
+    observed = stream_observed(info, clusters=TWO, moves=(done,))
+    settled = with_status(resource, plan(resource, observed))
+    assert settled.status.cluster == "west"
+    assert condition(settled.to_object()["status"], "Synced")["status"] == "True"
+    assert plan(settled, observed).is_empty
+
+
+def test_half_way_through_a_move_a_stream_is_still_where_it_was() -> None:
+    names = ("east-0", "east-1", "east-2", "west-0", "west-1", "west-2")
+    info = info_for(stream(), replicas=tuple(ReplicaStatus(name=name, current=True) for name in names))
+    for home in ("east", "west"):
+        resource = stream(status={"cluster": home})
+        assert "cluster" not in (plan(resource, stream_observed(info, clusters=TWO)).status_patch or {})
 
 
 @pytest.mark.parametrize(
@@ -386,9 +497,6 @@ def test_words_of_the_brokers_reach_the_condition() -> None:
     accepted = condition(planned.status_patch, "Accepted")
     assert accepted["reason"] == "RefusedByBrokers"
     assert "overlap" in accepted["message"]
-
-
-DELETED = {"deletionTimestamp": "2026-01-02T00:00:00Z"}
 
 
 @pytest.mark.covers("OP-5")

@@ -7,9 +7,9 @@ import zoneinfo
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from supercluster.api import cron
 from supercluster.localplane import client as api
 from supercluster.localplane.client import Json, Key, RequestError
-from supercluster.localplane.controllers import cron
 from supercluster.localplane.controllers.base import (
     Cluster,
     Controller,

@@ -12,12 +12,15 @@ from supercluster.reconcilers.observe.cache import ObjectCache, Resource
 from supercluster.reconcilers.planners.plan import (
     MANAGED_BY,
     Apply,
+    CancelMove,
+    CreateObject,
     CreateStream,
     DeleteObject,
     DeleteStream,
     MakeCredentials,
     Manifest,
     SetFinalizers,
+    StartMove,
     Step,
     UpdateStream,
 )
@@ -72,10 +75,16 @@ class Executor:
                 await self._make_credentials(step)
             case SetFinalizers():
                 await self._set_finalizers(resource, step)
+            case CreateObject():
+                self.cache.put(await self.kube.create(step.manifest))
             case CreateStream() | UpdateStream() | DeleteStream():
                 if isinstance(target, str):
                     raise BrokersUnreachableError(target)
                 await self._stream_step(step, target)
+            case StartMove() | CancelMove():
+                if isinstance(target, str):
+                    raise BrokersUnreachableError(target)
+                await self._move_step(step, target)
 
     async def _apply(self, step: Apply) -> None:
         metadata = step.manifest["metadata"]
@@ -158,6 +167,12 @@ class Executor:
             raise StepRefusedError(
                 f"the brokers took an update of {', '.join(step.fields)} and did not change: {', '.join(left)}"
             )
+
+    async def _move_step(self, step: StartMove | CancelMove, target: BrokerTarget) -> None:
+        if isinstance(step, CancelMove):
+            await self.brokers.cancel_move(target, step.stream, step.id)
+        else:
+            await self.brokers.start_move(target, step.stream, step.id, step.placement, step.bytes_per_s)
 
     async def _judged(
         self, answer: Awaitable[Json], step: CreateStream | UpdateStream, target: BrokerTarget

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from supercluster.api import API_VERSION, Cluster, Stream, SuperCluster
+from supercluster.api import API_VERSION, Cluster, Stream, StreamMove, SuperCluster
 from supercluster.api.common import Condition
 from supercluster.api.conditions import ConditionType, EventReason, Reason
 from supercluster.reconcilers.execute.executor import Executor, StepRefusedError
@@ -23,11 +23,13 @@ from supercluster.reconcilers.observe.look import (
     look_at_stream,
     look_at_super_cluster,
 )
+from supercluster.reconcilers.observe.moves import look_at_move
 from supercluster.reconcilers.planners.cluster import plan_cluster
 from supercluster.reconcilers.planners.manifests import OperatorDefaults
 from supercluster.reconcilers.planners.plan import Note, Plan, Step
 from supercluster.reconcilers.planners.status import Conditions, status_patch
 from supercluster.reconcilers.planners.stream import plan_stream
+from supercluster.reconcilers.planners.stream_move import plan_stream_move
 from supercluster.reconcilers.planners.super_cluster import plan_super_cluster
 from supercluster.reconcilers.ports import (
     Brokers,
@@ -117,7 +119,7 @@ class Rounds:
 
     def _resource(self, key: Key) -> Resource:
         resource = self.cache.parsed(MODELS[key.kind], key.namespace, key.name)
-        assert isinstance(resource, SuperCluster | Cluster | Stream)
+        assert isinstance(resource, SuperCluster | Cluster | Stream | StreamMove)
         return resource
 
     async def _plan(
@@ -129,6 +131,9 @@ class Rounds:
         if isinstance(resource, Cluster):
             observed = await look_at_cluster(self.cache, self.brokers, resource)
             return plan_cluster(resource, replace(observed, refusal=refusal), self.defaults, now)
+        if isinstance(resource, StreamMove):
+            moved = await look_at_move(self.cache, self.brokers, resource, now)
+            return plan_stream_move(resource, replace(moved, refusal=refusal, refusal_code=refusal_code), now)
         seen = await look_at_stream(self.cache, self.brokers, resource)
         told = replace(seen, refusal=refusal, refusal_code=refusal_code, failure=failure)
         return plan_stream(resource, told, now)

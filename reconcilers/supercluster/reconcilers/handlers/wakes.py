@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from supercluster.api import Cluster, Stream
+from supercluster.api import Cluster, Stream, StreamMove
 from supercluster.reconcilers.observe.cache import ObjectCache, key_of
 from supercluster.reconcilers.planners.plan import LABEL_CLUSTER, LABEL_SUPER_CLUSTER
 from supercluster.reconcilers.ports import Key, mapping
@@ -19,6 +19,7 @@ def concerned(cache: ObjectCache, body: Mapping[str, Any]) -> Iterator[Key]:
     if key.kind == "SuperCluster":
         yield key
         yield from _members(cache, key.namespace, key.name)
+        yield from (_key(each) for each in cache.of_super_cluster(StreamMove, key.namespace, key.name))
     elif key.kind in ("Cluster", "Stream"):
         yield key
         super_cluster = str(spec.get("superCluster", ""))
@@ -29,6 +30,17 @@ def concerned(cache: ObjectCache, body: Mapping[str, Any]) -> Iterator[Key]:
             name = str(spec.get("name") or key.name)
             yield from (_key(rival) for rival in cache.claimants(key.namespace, super_cluster, name))
             yield from (_key(each) for each in cache.of_super_cluster(Cluster, key.namespace, super_cluster))
+            yield from (
+                _key(each)
+                for each in cache.of_super_cluster(StreamMove, key.namespace, super_cluster)
+                if each.spec.stream_ref == key.name
+            )
+    elif key.kind == "StreamMove":
+        yield key
+        super_cluster = str(spec.get("superCluster", ""))
+        yield Key("SuperCluster", key.namespace, super_cluster)
+        if spec.get("streamRef"):
+            yield Key("Stream", key.namespace, str(spec["streamRef"]))
     elif LABEL_CLUSTER in labels:
         yield Key("Cluster", key.namespace, str(labels[LABEL_CLUSTER]))
     elif LABEL_SUPER_CLUSTER in labels:
@@ -42,7 +54,7 @@ def _members(cache: ObjectCache, namespace: str, super_cluster: str) -> Iterator
     yield from (_key(each) for each in cache.of_super_cluster(Stream, namespace, super_cluster))
 
 
-def _key(resource: Cluster | Stream) -> Key:
+def _key(resource: Cluster | Stream | StreamMove) -> Key:
     return Key(type(resource).__name__, resource.metadata.namespace, resource.metadata.name)
 
 
@@ -60,7 +72,10 @@ def matters(body: Mapping[str, Any]) -> tuple[Any, ...]:
         tuple(metadata.get("finalizers") or ()),
         status.get("replicas") if body.get("kind") == "Cluster" else None,
         status.get("readyReplicas") if body.get("kind") == "Cluster" else None,
-        json.dumps(status.get("founder")) if body.get("kind") == "SuperCluster" else None,
+        json.dumps([status.get("founder"), status.get("moves")])
+        if body.get("kind") == "SuperCluster"
+        else None,
+        (status.get("phase"), status.get("ticket")) if body.get("kind") == "StreamMove" else None,
         bool(status.get("metaVoters")) if body.get("kind") == "Cluster" else None,
         tuple(ready),
     )

@@ -10,13 +10,19 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from supercluster.api import Cluster, Stream, SuperCluster
+from supercluster.api import Cluster, Stream, StreamMove, SuperCluster
 from supercluster.api.common import ApiModel
+from supercluster.reconcilers.planners.move_views import owner_uid
 from supercluster.reconcilers.planners.plan import LABEL_CLUSTER, LABEL_SUPER_CLUSTER
 from supercluster.reconcilers.ports import Key, mapping
 
-Resource = SuperCluster | Cluster | Stream
-MODELS: Mapping[str, type[Resource]] = {"SuperCluster": SuperCluster, "Cluster": Cluster, "Stream": Stream}
+Resource = SuperCluster | Cluster | Stream | StreamMove
+MODELS: Mapping[str, type[Resource]] = {
+    "SuperCluster": SuperCluster,
+    "Cluster": Cluster,
+    "Stream": Stream,
+    "StreamMove": StreamMove,
+}
 ModelT = TypeVar("ModelT", bound=ApiModel)
 
 
@@ -101,7 +107,7 @@ class ObjectCache:
         return found
 
     def of_super_cluster(self, model: type[ModelT], namespace: str, super_cluster: str) -> tuple[ModelT, ...]:
-        """Clusters or Streams that name a super-cluster, in the order of their names."""
+        """Clusters, Streams or StreamMoves that name a super-cluster, in the order of their names."""
         keys = self._by_owner.get((model.__name__, namespace, "super", super_cluster), set())
         found = (self.model(model, namespace, key.name) for key in sorted(keys, key=lambda key: key.name))
         return tuple(resource for resource in found if resource is not None)
@@ -111,6 +117,16 @@ class ObjectCache:
         keys = self._by_owner.get(("Stream", namespace, f"stream-of-{super_cluster}", stream_name), set())
         found = (self.model(Stream, namespace, key.name) for key in keys)
         return tuple(stream for stream in found if stream is not None)
+
+    def moves_of(self, stream: Stream) -> tuple[StreamMove, ...]:
+        """StreamMoves of a Stream resource; not those that an earlier Stream of its name has left behind."""
+        metadata = stream.metadata
+        moves = self.of_super_cluster(StreamMove, metadata.namespace, stream.spec.super_cluster)
+        return tuple(
+            move
+            for move in moves
+            if move.spec.stream_ref == metadata.name and owner_uid(move) in (None, metadata.uid)
+        )
 
     def of_cluster(self, namespace: str, cluster: str) -> Iterator[Mapping[str, Any]]:
         """Objects that were made for a Cluster."""
@@ -139,7 +155,7 @@ def _version(body: Mapping[str, Any]) -> int:
 def _owners(body: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
     key, metadata = key_of(body), mapping(body.get("metadata"))
     spec = mapping(body.get("spec"))
-    if key.kind in ("Cluster", "Stream"):
+    if key.kind in ("Cluster", "Stream", "StreamMove"):
         super_cluster = str(spec.get("superCluster", ""))
         yield key.kind, key.namespace, "super", super_cluster
         if key.kind == "Stream":

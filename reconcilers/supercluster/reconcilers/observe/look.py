@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from supercluster.api import Cluster, Stream, SuperCluster
+from supercluster.api import Cluster, Stream, StreamMove, SuperCluster
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.views import (
     claim_view,
@@ -68,6 +68,7 @@ def look_at_super_cluster(cache: ObjectCache, desired: SuperCluster) -> SuperClu
     return SuperClusterObserved(
         clusters=cache.of_super_cluster(Cluster, namespace, name),
         streams=cache.of_super_cluster(Stream, namespace, name),
+        moves=cache.of_super_cluster(StreamMove, namespace, name),
         credentials=credentials_view(cache.get("Secret", namespace, naming.credentials_secret(name))),
         client_secret=cache.get("Secret", namespace, naming.client_secret(name)),
         traces=_traces(cache, namespace, name),
@@ -142,6 +143,7 @@ async def look_at_stream(cache: ObjectCache, brokers: Brokers, desired: Stream) 
     return StreamObserved(
         super_cluster=cache.model(SuperCluster, namespace, super_cluster),
         clusters=cache.of_super_cluster(Cluster, namespace, super_cluster),
+        moves=cache.moves_of(desired),
         rivals=tuple(rival for rival in rivals if rival.metadata.uid != desired.metadata.uid),
         brokers=await ask_for_stream(brokers, target, desired.stream_name),
     )

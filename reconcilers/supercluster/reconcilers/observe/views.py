@@ -114,6 +114,9 @@ def stream_info(answer: Mapping[str, Any]) -> StreamInfo:
 
 def _followers(entries: Iterable[Any]) -> Iterable[ReplicaStatus]:
     for entry in map(mapping, entries):
+        if entry.get("observer"):
+            # A learner of a move that is under way: no member, and nothing that the stream is not ready without.
+            continue
         offline = bool(entry.get("offline", False))
         yield ReplicaStatus(
             name=str(entry.get("name", "")),

@@ -18,12 +18,15 @@ MESSAGE_BYTES_MAX = 2**31 - 1
 BROKER_SUBJECTS = ("$JS.>", "$JSC.>", "$SYS.>")
 
 
-def cluster_there(replicas: Iterable[str], clusters: tuple[Cluster, ...]) -> Cluster | None:
-    """The Cluster in which a stream lives: the one with most of its replicas."""
+def cluster_there(
+    replicas: Iterable[str], clusters: tuple[Cluster, ...], last_seen: str | None
+) -> Cluster | None:
+    """The Cluster in which a stream lives: the one with most of its replicas. In the middle of a move two may have as many:
+    then it is still the one in which the stream was last seen."""
     counts = Counter(naming.cluster_of(replica) for replica in replicas)
     known = {cluster.metadata.name: cluster for cluster in clusters}
-    found = [(count, name) for name, count in counts.items() if name in known]
-    return known[max(found)[1]] if found else None
+    found = [(count, name == last_seen, name) for name, count in counts.items() if name in known]
+    return known[max(found)[2]] if found else None
 
 
 def wanted_cluster(
@@ -194,28 +197,18 @@ def unwise(stream: Stream, home: Cluster) -> list[Finding]:
     return found
 
 
-def deferred(
-    stream: Stream, there: Cluster | None, wanted: Cluster, replicas_there: int | None
-) -> list[Finding]:
-    """What the spec asks for whose mechanism is not there yet; `replicas_there` is what an existing stream has."""
+def deferred(stream: Stream, replicas_there: int | None, *, is_moving: bool) -> list[Finding]:
+    """What the spec asks for whose mechanism is not there yet; `replicas_there` is what an existing stream has. Where the
+    placement was changed in the same breath, the move is made first, with the replicas that there are."""
     found = []
     if replicas_there is not None and replicas_there != stream.spec.replicas:
+        order = ", and its turn would come after the move" if is_moving else ""
         found.append(
             (
                 Reason.REPLICA_CHANGE_NOT_AVAILABLE,
                 (
                     f"spec.replicas is {stream.spec.replicas}, and the stream was created with {replicas_there}; adding and "
-                    f"removing replicas is not there yet: it keeps {replicas_there}"
-                ),
-            )
-        )
-    if there is not None and there is not wanted:
-        found.append(
-            (
-                Reason.MOVE_NOT_AVAILABLE,
-                (
-                    f"spec.placement asks for Cluster {wanted.metadata.name}, and the stream lives in Cluster "
-                    f"{there.metadata.name}; moving streams is not there yet: it stays where it is"
+                    f"removing replicas is not there yet{order}: it keeps {replicas_there}"
                 ),
             )
         )

@@ -110,7 +110,53 @@ class DeleteStream:
         return f"delete stream {self.name}"
 
 
-Step = Apply | DeleteObject | MakeCredentials | SetFinalizers | CreateStream | UpdateStream | DeleteStream
+@dataclass(frozen=True, slots=True)
+class CreateObject:
+    """Create one object of ours, once: what others change of it afterwards is theirs."""
+
+    manifest: Manifest
+    note: Note | None = None
+
+    def __str__(self) -> str:
+        return f"create {self.manifest['kind']} {self.manifest['metadata']['name']}"
+
+
+@dataclass(frozen=True, slots=True)
+class StartMove:
+    """Have the brokers move a stream. Repeated with the same identity, it is the same move."""
+
+    stream: str
+    id: str
+    placement: Manifest
+    bytes_per_s: int
+    note: Note | None = None
+
+    def __str__(self) -> str:
+        return f"start the move of stream {self.stream}"
+
+
+@dataclass(frozen=True, slots=True)
+class CancelMove:
+    stream: str
+    id: str
+    note: Note | None = None
+
+    def __str__(self) -> str:
+        return f"cancel the move of stream {self.stream}"
+
+
+Step = (
+    Apply
+    | CreateObject
+    | DeleteObject
+    | MakeCredentials
+    | SetFinalizers
+    | CreateStream
+    | UpdateStream
+    | DeleteStream
+    | StartMove
+    | CancelMove
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from supercluster.api import Cluster, Stream, StreamStatus, SuperCluster
+from supercluster.api import Cluster, Stream, StreamMove, StreamStatus, SuperCluster
 from supercluster.api.conditions import ConditionType, EventReason, Reason
 from supercluster.api.stream import NodeFinding, ReplicaStatus
-from supercluster.reconcilers.planners import founding, placement
+from supercluster.reconcilers.planners import founding, moves_of_stream, placement
+from supercluster.reconcilers.planners.moves_of_stream import Moving
 from supercluster.reconcilers.planners.plan import (
     FINALIZER,
     CreateStream,
@@ -91,6 +92,8 @@ class StreamObserved:
     clusters: tuple[Cluster, ...] = ()
     rivals: tuple[Stream, ...] = ()
     """Other Stream resources of the super-cluster that claim the same stream."""
+    moves: tuple[StreamMove, ...] = ()
+    """StreamMoves of this Stream."""
     brokers: BrokersView = field(default_factory=BrokersView)
     refusal: str | None = None
     """What the brokers refused the last step of this round with."""
@@ -116,12 +119,15 @@ def plan_stream(desired: Stream, observed: StreamObserved, now: datetime) -> Pla
     conditions.put(ConditionType.ACCEPTED, True, Reason.AS_DECLARED)
     put_findings(conditions, ConditionType.UNWISE, placement.unwise(desired, wanted))
     replicas_there = info.replicas_configured if info is not None else None
-    put_findings(
-        conditions, ConditionType.DEFERRED, placement.deferred(desired, there, wanted, replicas_there)
-    )
-    steps = _steps(desired, observed, wanted, conditions)
-    _describe(desired, observed, conditions, steps)
+    moving = moves_of_stream.consider(desired, observed.moves, there if ours else None, wanted)
+    deferred = placement.deferred(desired, replicas_there, is_moving=moving.is_wanted)
+    put_findings(conditions, ConditionType.DEFERRED, deferred)
+    # The configuration is set first: a move takes it along.
+    steps = _steps(desired, observed, wanted, conditions) or moving.steps
+    _describe(desired, observed, conditions, steps, moving)
     patch = _patch(desired, there or wanted, info if ours else None, conditions)
+    if moving.reference != desired.status.move:
+        patch = {**(patch or {}), "move": moving.reference.to_object() if moving.reference else None}
     return Plan(steps, patch, conditions.notes(), recheck_after_ms=_recheck_ms(conditions, now))
 
 
@@ -129,7 +135,7 @@ def _there(desired: Stream, observed: StreamObserved) -> Cluster | None:
     """The Cluster in which the stream lives; while the brokers are silent, the one in which it was last seen."""
     info, clusters = observed.brokers.info, observed.clusters
     if observed.brokers.reachable:
-        return placement.cluster_there(info.members if info else (), clusters)
+        return placement.cluster_there(info.members if info else (), clusters, desired.status.cluster)
     return next((each for each in clusters if each.metadata.name == desired.status.cluster), None)
 
 
@@ -254,13 +260,19 @@ def _create_note(desired: Stream) -> Note:
 
 
 def _describe(
-    desired: Stream, observed: StreamObserved, conditions: Conditions, steps: tuple[Step, ...]
+    desired: Stream,
+    observed: StreamObserved,
+    conditions: Conditions,
+    steps: tuple[Step, ...],
+    moving: Moving,
 ) -> None:
     if steps:
         failed = f"; the last try failed: {observed.failure}" if observed.failure else ""
         conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, f"next: {steps[0]}{failed}")
     elif not observed.brokers.reachable:
         conditions.put(ConditionType.SYNCED, None, Reason.BROKERS_UNREACHABLE, observed.brokers.error)
+    elif moving.finding is not None:
+        conditions.put(ConditionType.SYNCED, False, *moving.finding)
     else:
         conditions.put(ConditionType.SYNCED, True, Reason.AS_DECLARED)
     _describe_ready(desired, observed, conditions)

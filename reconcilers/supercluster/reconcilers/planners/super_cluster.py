@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from supercluster.api import Cluster, Stream, SuperCluster, SuperClusterStatus
+from supercluster.api import Cluster, Stream, StreamMove, SuperCluster, SuperClusterStatus
 from supercluster.api.conditions import ConditionType, EventReason, Reason
 from supercluster.api.super_cluster import MemberStatus
 from supercluster.reconcilers.planners import manifests, naming
 from supercluster.reconcilers.planners.drift import differences
 from supercluster.reconcilers.planners.founding import Traces, first_of, founder
+from supercluster.reconcilers.planners.move_views import grants
 from supercluster.reconcilers.planners.plan import (
     FINALIZER,
     Apply,
@@ -60,6 +61,7 @@ class SuperClusterObserved:
 
     clusters: tuple[Cluster, ...] = ()
     streams: tuple[Stream, ...] = ()
+    moves: tuple[StreamMove, ...] = ()
     credentials: CredentialsView | None = None
     client_secret: Mapping[str, Any] | None = field(default=None, repr=False)
     traces: Traces = field(default_factory=Traces)
@@ -128,6 +130,13 @@ def _describe(
     conditions.put(ConditionType.READY, True, Reason.MEMBERS_READY, message)
 
 
+def _is_rolling(cluster: Cluster) -> bool:
+    """Brokers that are being restarted are no time to begin a move."""
+    return any(
+        c.type == ConditionType.SYNCED and c.reason == Reason.ROLLING_OUT for c in cluster.status.conditions
+    )
+
+
 def _is_ready(cluster: Cluster) -> bool:
     return any(c.type == ConditionType.READY and c.status == "True" for c in cluster.status.conditions)
 
@@ -148,6 +157,12 @@ def _patch(
         ),
         founder=founder(desired.status.founder, observed.clusters, observed.traces),
         streams=len(observed.streams),
+        moves=grants(
+            desired.status.moves,
+            observed.moves,
+            desired.spec.moves,
+            hold=any(map(_is_rolling, observed.clusters)),
+        ),
         client_secret=naming.client_secret(desired.metadata.name),
         conditions=conditions.result(),
     )

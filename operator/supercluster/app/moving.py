@@ -1,0 +1,188 @@
+"""`supercluster move`, `moves` and `cancel-move`: move a stream, see how moves stand, call one off.
+
+A stream that a resource declares is moved by its own placement, as GitOps would do it; only one that nobody declares, and
+a dry run, get a StreamMove from here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from supercluster.api import API_VERSION, Stream, StreamMove
+from supercluster.app.kube import KubeClient
+from supercluster.app.showing import columns
+from supercluster.reconcilers.planners.move_views import ENDED
+from supercluster.reconcilers.planners.moves_of_stream import move_name
+from supercluster.reconcilers.ports import Json, mapping
+
+POLL_S = 0.2
+NAME_CHARACTERS_MAX = 60
+HEADER = ("NAME", "STREAM", "FROM", "TO", "PHASE", "COPIED", "STAGE", "ETA", "MESSAGE")
+MESSAGE_CHARACTERS_MAX = 100
+
+
+class MoveError(Exception):
+    """The move can't be asked for; the message says what would be right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the command line asks for."""
+
+    stream: str
+    cluster: str
+    super_cluster: str | None = None
+    bytes_per_s: str | None = None
+    dry_run: bool = False
+
+
+async def ask(kube: KubeClient, namespace: str, wish: Wish) -> tuple[str, str]:
+    """Have the stream moved, or the move planned: the StreamMove's name, and a sentence that says what was done. The name
+    is empty when there is nothing to move.
+
+    Raises:
+        MoveError: there is no such stream that could be meant.
+        KubeError: the API server refused.
+    """
+    body = await kube.get(API_VERSION, "Stream", namespace, wish.stream)
+    if body is not None and not wish.dry_run:
+        return await _by_placement(kube, namespace, wish, Stream.model_validate(body))
+    whom: Json = {"streamRef": wish.stream} if body is not None else {"stream": wish.stream}
+    super_cluster = wish.super_cluster or str(mapping((body or {}).get("spec")).get("superCluster") or "")
+    spec: Json = {
+        "superCluster": super_cluster or await _only_super_cluster(kube, namespace),
+        "destination": {"cluster": wish.cluster},
+        "dryRun": wish.dry_run,
+        **whom,
+    }
+    if wish.bytes_per_s:
+        spec["bandwidth"] = {"bytesPerS": wish.bytes_per_s}
+    name = f"{_as_object_name(wish.stream)}-{secrets.token_hex(3)}"
+    metadata = {"name": name, "namespace": namespace}
+    await kube.create({"apiVersion": API_VERSION, "kind": "StreamMove", "metadata": metadata, "spec": spec})
+    return name, f"streammove/{name} created"
+
+
+async def _by_placement(kube: KubeClient, namespace: str, wish: Wish, stream: Stream) -> tuple[str, str]:
+    spec: Json = {"placement": {"cluster": wish.cluster}}
+    if wish.bytes_per_s:
+        spec["move"] = {"bandwidth": {"bytesPerS": wish.bytes_per_s}}
+    patched = await kube.merge_patch(API_VERSION, "Stream", namespace, wish.stream, {"spec": spec})
+    if stream.status.cluster == wish.cluster:
+        return "", f"stream/{wish.stream}: it lives in {wish.cluster} already"
+    name = move_name(Stream.model_validate(patched))
+    return name, f"stream/{wish.stream}: spec.placement.cluster is {wish.cluster}; streammove/{name} moves it"
+
+
+async def _only_super_cluster(kube: KubeClient, namespace: str) -> str:
+    found = (await kube.list(API_VERSION, "SuperCluster", namespace)).get("items") or ()
+    names = sorted(str(body["metadata"]["name"]) for body in found)
+    if len(names) != 1:
+        there = ", ".join(names) or "none"
+        raise MoveError(
+            f"no Stream declares the stream, and namespace {namespace} has not one SuperCluster but {there}; say which with "
+            "--super-cluster"
+        )
+    return names[0]
+
+
+def _as_object_name(stream: str) -> str:
+    """A stream's name in the letters that names of objects have."""
+    return re.sub(r"[^a-z0-9]+", "-", stream.lower()).strip("-")[:NAME_CHARACTERS_MAX] or "stream"
+
+
+async def watch(
+    kube: KubeClient, namespace: str, name: str, timeout_s: float, say: Callable[[str], None]
+) -> StreamMove | None:
+    """Follow a move until it has ended or waits for a person; None when it had not in time."""
+    deadline, told = time.monotonic() + timeout_s, ""
+    while time.monotonic() < deadline:
+        body = await kube.get(API_VERSION, "StreamMove", namespace, name)
+        # The operator makes the StreamMove of a Stream in a moment.
+        if body is not None:
+            move = StreamMove.model_validate(body)
+            text = f"{move.status.phase}: {move.status.message}"
+            if move.status.phase is not None and text != told:
+                told = text
+                say(text)
+            if move.status.phase in ENDED or move.status.phase in (
+                "Refused",
+                "AwaitingApproval",
+                "AwaitingWindow",
+            ):
+                return move
+            if move.spec.dry_run and move.status.phase == "Planned":
+                return move
+        await asyncio.sleep(POLL_S)
+    return None
+
+
+async def forget(kube: KubeClient, namespace: str, move: StreamMove) -> None:
+    """Delete a dry run that was shown."""
+    await kube.delete(API_VERSION, "StreamMove", namespace, move.metadata.name, move.metadata.uid)
+
+
+async def cancel(kube: KubeClient, namespace: str, name: str) -> str:
+    """Call a move off.
+
+    Raises:
+        MoveError: there is no such move, or it has ended.
+    """
+    body = await kube.get(API_VERSION, "StreamMove", namespace, name)
+    if body is None:
+        raise MoveError(
+            f"there is no StreamMove {name} in namespace {namespace}; `supercluster moves` lists them"
+        )
+    phase = str(mapping(body.get("status")).get("phase") or "Pending")
+    if phase in ENDED:
+        raise MoveError(f"StreamMove {name} has ended: {phase}")
+    await kube.merge_patch(API_VERSION, "StreamMove", namespace, name, {"spec": {"cancel": True}})
+    return f"streammove/{name} is being called off"
+
+
+async def listed(kube: KubeClient, namespace: str) -> str:
+    """All moves of a namespace, the youngest last, as a table; empty when there are none."""
+    items = (await kube.list(API_VERSION, "StreamMove", namespace)).get("items") or ()
+    bodies = sorted(items, key=lambda body: str(body["metadata"].get("creationTimestamp", "")))
+    return columns([HEADER, *(_row(body) for body in bodies)]) if bodies else ""
+
+
+def _row(body: Mapping[str, Any]) -> tuple[str, ...]:
+    status = mapping(body.get("status"))
+    progress = mapping(status.get("progress"))
+    eta = progress.get("etaSeconds")
+    message = str(status.get("message") or "")
+    return (
+        str(mapping(body.get("metadata")).get("name", "")),
+        str(status.get("streamName") or "-"),
+        str(status.get("source") or "-"),
+        str(status.get("destination") or "-"),
+        str(status.get("phase") or "Pending"),
+        str(status.get("percent") or "-"),
+        str(progress.get("stage") or "-"),
+        f"{eta} s" if eta is not None else "-",
+        message if len(message) <= MESSAGE_CHARACTERS_MAX else f"{message[: MESSAGE_CHARACTERS_MAX - 1]}…",
+    )
+
+
+def described(move: StreamMove) -> str:
+    """A plan, for people."""
+    plan = move.status.plan
+    if plan is None:
+        return f"{move.status.phase}: {move.status.message}"
+    lines = [str(move.status.message or ""), ""]
+    lines += [f"  {found.name}  chosen: {found.reason}" for found in plan.targets]
+    lines += [f"  {found.name}  {found.reason}" for found in plan.rejected]
+    lines += ["", f"replicas that must agree: {plan.quorum_before} now, {plan.quorum_after} afterwards"]
+    lines += [
+        f"disk of {room.name}: {room.before_bytes} bytes free, {room.after_bytes} afterwards"
+        for room in plan.head_room
+    ]
+    lines += [f"disturbs: {text}" for text in plan.disturbs]
+    return "\n".join(lines)

@@ -1,0 +1,246 @@
+"""The look at a move: what the brokers' admin calls answer, as the planner sees it. Nothing here trusts what it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from supercluster.api import Cluster, Stream, StreamMove, SuperCluster
+from supercluster.api.stream import NodeFinding
+from supercluster.api.stream_move import (
+    FINDINGS_MAX,
+    HeadRoom,
+    MemberAudit,
+    MoveAudit,
+    MovePlan,
+    MoveProgress,
+)
+from supercluster.reconcilers.observe.cache import ObjectCache
+from supercluster.reconcilers.observe.look import ask_for_stream, broker_target
+from supercluster.reconcilers.planners.move_views import (
+    EndedMove,
+    MoveObserved,
+    MoveView,
+    RunningMove,
+    is_ended,
+    rate_bytes_per_s,
+    wanted_placement,
+)
+from supercluster.reconcilers.planners.status import timestamp
+from supercluster.reconcilers.planners.stream import BrokersView
+from supercluster.reconcilers.planners.stream_config import mark_of
+from supercluster.reconcilers.planners.stream_move import needs_plan
+from supercluster.reconcilers.planners.window import Window, WindowError, window_at
+from supercluster.reconcilers.ports import (
+    Brokers,
+    BrokersRefusedError,
+    BrokersUnreachableError,
+    BrokerTarget,
+    mapping,
+)
+
+NS_PER_S = 1_000_000_000
+REASON_CHARACTERS_MAX = 1_000
+
+
+async def look_at_move(
+    cache: ObjectCache, brokers: Brokers, desired: StreamMove, now: datetime
+) -> MoveObserved:
+    namespace, spec = desired.metadata.namespace, desired.spec
+    super_cluster = cache.model(SuperCluster, namespace, spec.super_cluster)
+    stream = cache.model(Stream, namespace, spec.stream_ref) if spec.stream_ref else None
+    if stream is not None and stream.spec.super_cluster != spec.super_cluster:
+        stream = None
+    name = spec.stream or (stream.stream_name if stream else None)
+    window, window_error = _window(desired, now)
+    view, plan, plan_error = MoveView(), None, ""
+    if name is not None and not _is_at_rest(desired):
+        target = broker_target(cache, namespace, spec.super_cluster)
+        view = await _ask(brokers, target, name)
+        if (
+            view.exists
+            and super_cluster is not None
+            and needs_plan(desired, now)
+            and not isinstance(target, str)
+        ):
+            plan, plan_error = await _plan(brokers, target, desired, stream, super_cluster, name, view, now)
+    return MoveObserved(
+        super_cluster=super_cluster,
+        clusters=cache.of_super_cluster(Cluster, namespace, spec.super_cluster),
+        stream=stream,
+        stream_name=name,
+        brokers=view,
+        plan=plan,
+        plan_error=plan_error,
+        window=window,
+        window_error=window_error,
+    )
+
+
+def _is_at_rest(desired: StreamMove) -> bool:
+    """Ended, and nobody asks for its deletion: the brokers need not be asked."""
+    return is_ended(desired) and desired.metadata.deletion_timestamp is None
+
+
+def _window(desired: StreamMove, now: datetime) -> tuple[Window | None, str]:
+    if desired.spec.maintenance_window is None or is_ended(desired):
+        return None, ""
+    try:
+        return window_at(desired.spec.maintenance_window, now), ""
+    except WindowError as error:
+        return None, str(error)
+
+
+async def _ask(brokers: Brokers, target: BrokerTarget | str, name: str) -> MoveView:
+    stream = await ask_for_stream(brokers, target, name)
+    if isinstance(target, str) or not stream.reachable or stream.info is None:
+        return MoveView(reachable=stream.reachable, error=stream.error)
+    try:
+        answer = await brokers.move_state(target, name)
+    except (BrokersUnreachableError, BrokersRefusedError) as error:
+        return MoveView(error=str(error))
+    return move_view(answer, stream)
+
+
+async def _plan(
+    brokers: Brokers,
+    target: BrokerTarget,
+    desired: StreamMove,
+    stream: Stream | None,
+    super_cluster: SuperCluster,
+    name: str,
+    view: MoveView,
+    now: datetime,
+) -> tuple[MovePlan | None, str]:
+    rate = rate_bytes_per_s(desired, super_cluster.spec.moves)
+    try:
+        answer = await brokers.plan_move(target, name, wanted_placement(desired, stream), rate)
+    except BrokersRefusedError as error:
+        if error.is_passing:
+            return None, str(error)
+        return MovePlan(planned_at=timestamp(now), refusal=str(error), origin=view.members), ""
+    except BrokersUnreachableError as error:
+        return None, str(error)
+    return move_plan(answer, view, desired.destination_text, rate, now), ""
+
+
+def move_view(answer: Mapping[str, Any], stream: BrokersView) -> MoveView:
+    """The answer to GET /admin/streams/<account>/<name>/move, beside STREAM.INFO's."""
+    info = stream.info
+    assert info is not None
+    running, last = mapping(answer.get("move")), mapping(answer.get("last_move"))
+    members = tuple(sorted(_node(member) for member in answer.get("members") or ())) or info.members
+    return MoveView(
+        reachable=True,
+        error="",
+        exists=True,
+        running=_running(running) if running.get("id") else None,
+        last=_ended(last) if last.get("id") else None,
+        members=members,
+        declared_by=mark_of(info.config) or "",
+        consumers=info.consumers,
+        leader=info.leader,
+    )
+
+
+def _node(member: Any) -> str:
+    """The broker of a member, which is a name with the incarnation of its copy."""
+    return str(member).partition("@")[0]
+
+
+def _running(move: Mapping[str, Any]) -> RunningMove:
+    eta_ns = move.get("eta_ns")
+    progress = MoveProgress(
+        stage=str(move.get("stage", "")),
+        targets=tuple(_node(target) for target in move.get("targets") or ()),
+        bytes_left=_count(move.get("bytes_left")),
+        lag_entries=_count(move.get("lag")),
+        eta_seconds=-(-_count(eta_ns) // NS_PER_S) if eta_ns is not None else None,
+    )
+    return RunningMove(str(move["id"]), progress, bool(move.get("cancelled", False)))
+
+
+def _ended(report: Mapping[str, Any]) -> EndedMove:
+    audit = mapping(report.get("audit"))
+    results = mapping(audit.get("results"))
+    members = [MemberAudit(name=str(name), result=str(result)) for name, result in sorted(results.items())]
+    return EndedMove(
+        id=str(report["id"]),
+        is_done=report.get("outcome") == "done",
+        reason=str(report.get("reason") or "")[:REASON_CHARACTERS_MAX],
+        bytes_copied=_count(report.get("bytes_copied", report.get("bytes"))),
+        audit=MoveAudit(
+            ranges=_count(audit.get("ranges")),
+            messages=_count(audit.get("messages")),
+            first_sequence=_count(audit.get("first_seq")),
+            last_sequence=_count(audit.get("last_seq")),
+            digest=str(audit.get("digest") or ""),
+            members=tuple(members),
+        ),
+    )
+
+
+def move_plan(
+    answer: Mapping[str, Any], view: MoveView, destination: str, rate: int, now: datetime
+) -> MovePlan:
+    """The answer to a dry run of POST, and what it means for whom."""
+    targets = tuple(_findings(answer.get("targets")))
+    joining = [found.name for found in targets if found.name not in view.members]
+    refusal = str(answer.get("refusal") or "")[:REASON_CHARACTERS_MAX]
+    return MovePlan(
+        planned_at=timestamp(now),
+        origin=view.members,
+        targets=targets,
+        rejected=tuple(_findings(answer.get("rejected"))),
+        bytes=_count(answer.get("bytes")),
+        messages=_count(answer.get("messages")),
+        bytes_per_s=rate,
+        estimated_seconds=-(-int(_number(answer.get("estimatedS")) * 1000) // 1000),
+        quorum_before=_count(answer.get("quorumBefore")),
+        quorum_after=_count(answer.get("quorumAfter")),
+        head_room=tuple(_head_room(answer.get("headRoom"))),
+        disturbs=() if refusal else tuple(_disturbs(view, joining, destination, rate)),
+        refusal=refusal,
+    )
+
+
+def _disturbs(view: MoveView, joining: list[str], destination: str, rate: int) -> Iterable[str]:
+    if not joining:
+        return
+    leaving = view.leader or "the present leader"
+    yield f"{leaving} hands leadership over to a broker of {destination}: publishers wait for it once"
+    limit = f"at most {rate} bytes per second together" if rate else "as fast as they can"
+    yield f"{', '.join(view.members) or 'the present replicas'} send copies to {', '.join(joining)}, {limit}"
+    if view.consumers:
+        count = f"{view.consumers} consumer" + ("s" if view.consumers != 1 else "")
+        yield f"{count} go on from the new leader, at their positions"
+
+
+def _findings(entries: Any) -> Iterable[NodeFinding]:
+    for entry in list(entries or ())[:FINDINGS_MAX]:
+        found = mapping(entry)
+        if found.get("node"):
+            yield NodeFinding(
+                name=str(found["node"]), reason=str(found.get("why", ""))[:REASON_CHARACTERS_MAX]
+            )
+
+
+def _head_room(entries: Any) -> Iterable[HeadRoom]:
+    for entry in list(entries or ())[:FINDINGS_MAX]:
+        found = mapping(entry)
+        if found.get("node"):
+            yield HeadRoom(
+                name=str(found["node"]),
+                before_bytes=_count(found.get("beforeBytes")),
+                after_bytes=_count(found.get("afterBytes")),
+            )
+
+
+def _count(value: Any) -> int:
+    """A figure of the brokers'; what is none counts as nothing, and a debt too."""
+    return max(0, int(_number(value)))
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0

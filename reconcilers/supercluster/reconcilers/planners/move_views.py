@@ -1,0 +1,150 @@
+"""What one look shows of a move: the brokers' side, the resources beside it, and what is given to it by the budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from supercluster.api import Cluster, Stream, StreamMove, SuperCluster
+from supercluster.api.moves import MoveBudget
+from supercluster.api.stream_move import MoveAudit, MovePlan, MoveProgress
+from supercluster.api.super_cluster import MoveGrant
+from supercluster.api.units import size_bytes
+from supercluster.reconcilers.planners.window import Window
+
+IN_FLIGHT = frozenset({"Running", "Cancelling"})
+ENDED = frozenset({"Succeeded", "Failed", "Cancelled"})
+
+
+@dataclass(frozen=True, slots=True)
+class RunningMove:
+    """A move that the brokers carry out now."""
+
+    id: str
+    progress: MoveProgress
+    cancelled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EndedMove:
+    """The last move of the stream that ended."""
+
+    id: str
+    is_done: bool
+    """Else it was cancelled, by whomever."""
+    reason: str = ""
+    bytes_copied: int = 0
+    audit: MoveAudit = field(default_factory=MoveAudit)
+
+
+@dataclass(frozen=True, slots=True)
+class MoveView:
+    """What the brokers answered when they were asked for the stream's moves."""
+
+    reachable: bool = False
+    error: str = "no broker is ready"
+    exists: bool = False
+    """Is there such a stream?"""
+    running: RunningMove | None = None
+    last: EndedMove | None = None
+    members: tuple[str, ...] = ()
+    """Brokers whose replicas are in force."""
+    declared_by: str = ""
+    """The resource that the stream is marked with."""
+    consumers: int = 0
+    leader: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MoveObserved:
+    """Everything that the plan of one StreamMove is made from."""
+
+    super_cluster: SuperCluster | None = None
+    clusters: tuple[Cluster, ...] = ()
+    stream: Stream | None = None
+    """The resource that spec.streamRef names."""
+    stream_name: str | None = None
+    brokers: MoveView = field(default_factory=MoveView)
+    plan: MovePlan | None = None
+    """A plan that was made in this look; None when none was asked for, or none came."""
+    plan_error: str = ""
+    window: Window | None = None
+    """None: the move has none."""
+    window_error: str = ""
+    refusal: str | None = None
+    """What the last step of this round was refused with."""
+    refusal_code: int = 0
+
+
+def is_ended(move: StreamMove) -> bool:
+    """Nothing more will come of it. A refused move of a Stream is tried again: its placement still asks for it."""
+    phase = move.status.phase
+    if phase == "Refused":
+        return owner_uid(move) is None
+    return phase in ENDED or (phase == "Planned" and move.spec.dry_run)
+
+
+def owner_uid(move: StreamMove) -> str | None:
+    """The Stream that made the move for itself; None for a move that a person made."""
+    return next((owner.uid for owner in move.metadata.owner_references if owner.kind == "Stream"), None)
+
+
+def rate_bytes_per_s(move: StreamMove, budget: MoveBudget) -> int:
+    """What the move may send: its own limit within its share of the budget; 0 is no limit."""
+    own = size_bytes(move.spec.bandwidth.bytes_per_s) if move.spec.bandwidth.bytes_per_s else 0
+    whole = size_bytes(budget.bytes_per_s) if budget.bytes_per_s else 0
+    limits = [limit for limit in (own, max(1, whole // budget.concurrent_max) if whole else 0) if limit]
+    return min(limits, default=0)
+
+
+def wanted_placement(move: StreamMove, stream: Stream | None) -> dict[str, object]:
+    """The placement to ask the brokers for: the destination, and what the Stream itself asks for."""
+    destination, own = move.spec.destination, stream.spec.placement if stream is not None else None
+    cluster = destination.cluster or (own.cluster if own is not None else None)
+    tags = dict.fromkeys((*destination.tags, *(own.tags if own is not None else ())))
+    placement: dict[str, object] = {}
+    if cluster:
+        placement["cluster"] = cluster
+    if tags:
+        placement["tags"] = list(tags)
+    return placement
+
+
+def nodes_of(move: StreamMove) -> frozenset[str]:
+    """Brokers that have a part in the move, as far as its plan tells."""
+    plan = move.status.plan
+    return frozenset((*plan.origin, *(found.name for found in plan.targets))) if plan else frozenset()
+
+
+def grants(
+    given: tuple[MoveGrant, ...], moves: tuple[StreamMove, ...], budget: MoveBudget, *, hold: bool
+) -> tuple[MoveGrant, ...]:
+    """Who has a place in the budget. Those that have one keep it until they end or leave the queue; then the longest
+    waiting come, but nobody has to wait for one that waits for a busy broker. `hold`: nobody new comes."""
+    placed = {grant.uid: grant for grant in given}
+    kept: list[tuple[MoveGrant, frozenset[str]]] = []
+    waiting = []
+    for move in sorted(moves, key=lambda move: move.metadata.age_key):
+        uid, status = move.metadata.uid, move.status
+        grant = placed.get(uid)
+        is_queued = status.phase == "Queued"
+        if status.phase in IN_FLIGHT or (is_queued and grant is not None and grant.ticket == status.ticket):
+            kept.append((grant or _grant(move), nodes_of(move)))
+        elif is_queued:
+            waiting.append(move)
+    for move in () if hold else waiting:
+        nodes = nodes_of(move)
+        busy = any(
+            sum(node in others for _, others in kept) >= budget.concurrent_per_node_max for node in nodes
+        )
+        if len(kept) < budget.concurrent_max and not busy:
+            kept.append((_grant(move), nodes))
+    return tuple(sorted((grant for grant, _ in kept), key=lambda grant: grant.name))
+
+
+def _grant(move: StreamMove) -> MoveGrant:
+    return MoveGrant(name=move.metadata.name, uid=move.metadata.uid, ticket=move.status.ticket)
+
+
+def has_grant(move: StreamMove, super_cluster: SuperCluster) -> bool:
+    """Does the move have a place, given to the ticket with which it waits now?"""
+    return move.status.phase == "Queued" and _grant(move) in super_cluster.status.moves

@@ -1,0 +1,124 @@
+"""The brokers' admin calls: any broker will do, each call may be repeated, refusals keep their words."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+
+from supercluster.app.admin import BrokerAdmin
+from supercluster.reconcilers.ports import BrokersRefusedError, BrokersUnreachableError, BrokerTarget
+
+PATH = "/admin/streams/$G/flights/move"
+NOT_FOUND = {"error": {"code": 404, "err_code": 10059, "description": "stream not found"}}
+BUSY = {"error": {"code": 503, "err_code": 10008, "description": "no leader"}}
+PLACEMENT = {"cluster": "west"}
+
+
+class Broker:
+    """A broker's monitoring port that answers as scripted."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[int, Any]] = []
+        self.asked: list[tuple[str, str, Any]] = []
+        self.users: list[str] = []
+        self.url = ""
+
+    async def handle(self, request: web.Request) -> web.Response:
+        body = await request.json() if request.can_read_body else None
+        self.asked.append((request.method, request.raw_path, body))
+        self.users.append(base64.b64decode(request.headers["Authorization"].split()[1]).decode())
+        status, answer = self.answers.pop(0)
+        return web.json_response(answer, status=status)
+
+
+@pytest_asyncio.fixture
+async def broker() -> AsyncIterator[Broker]:
+    made = Broker()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", made.handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield made
+    await runner.cleanup()
+
+
+@pytest_asyncio.fixture
+async def admin() -> AsyncIterator[BrokerAdmin]:
+    made = BrokerAdmin()
+    yield made
+    await made.close()
+
+
+def target(*urls: str) -> BrokerTarget:
+    return BrokerTarget("ns", "demo", (), "operator", "s3cret", urls)
+
+
+@pytest.mark.covers("MV-13")
+async def test_a_plan_is_a_dry_run_and_a_start_has_the_moves_identity(
+    admin: BrokerAdmin, broker: Broker
+) -> None:
+    broker.answers = [(200, {"bytes": 5}), (200, {"id": "u1"})]
+    assert await admin.plan_move(target(broker.url), "flights", PLACEMENT, 7) == {"bytes": 5}
+    await admin.start_move(target(broker.url), "flights", "u1", PLACEMENT, 0)
+    assert broker.asked == [
+        ("POST", PATH, {"placement": PLACEMENT, "bytesPerS": 7, "dryRun": True}),
+        ("POST", PATH, {"id": "u1", "placement": PLACEMENT, "bytesPerS": 0, "dryRun": False}),
+    ]
+    assert broker.users == ["operator:s3cret"] * 2
+
+
+async def test_a_broker_that_is_away_or_can_not_say_is_passed_over(
+    admin: BrokerAdmin, broker: Broker
+) -> None:
+    broker.answers = [(503, BUSY), (200, {"move": None})]
+    there = target("http://127.0.0.1:9", broker.url, broker.url)
+    assert await admin.move_state(there, "flights") == {"move": None}
+    assert len(broker.asked) == 2
+
+
+async def test_when_no_broker_can_say_the_error_names_each(admin: BrokerAdmin, broker: Broker) -> None:
+    broker.answers = [(503, BUSY), (200, ["no object"])]
+    with pytest.raises(BrokersUnreachableError, match=r"no leader.*no JSON object"):
+        await admin.move_state(target(broker.url, broker.url), "flights")
+    with pytest.raises(BrokersUnreachableError, match="no broker is ready"):
+        await admin.move_state(target(), "flights")
+
+
+async def test_a_refusal_is_not_asked_for_twice(admin: BrokerAdmin, broker: Broker) -> None:
+    words = "no suitable peers for placement"
+    broker.answers = [(400, {"error": {"code": 400, "err_code": 10005, "description": words}})]
+    with pytest.raises(BrokersRefusedError, match=words) as caught:
+        await admin.start_move(target(broker.url, broker.url), "flights", "u1", PLACEMENT, 0)
+    assert (caught.value.code, caught.value.err_code) == (400, 10005)
+
+
+@pytest.mark.covers("OP-4")
+@pytest.mark.parametrize(
+    ("state", "deleted"),
+    [
+        ({"move": {"id": "u1"}}, True),
+        ({"move": {"id": "u1", "cancelled": True}}, False),
+        ({"move": {"id": "another"}}, False),
+        ({"move": None, "last_move": {"id": "u1"}}, False),
+    ],
+)
+async def test_only_this_very_move_is_called_off_and_only_once(
+    admin: BrokerAdmin, broker: Broker, state: dict[str, Any], deleted: bool
+) -> None:
+    broker.answers = [(200, state), (404, NOT_FOUND)]
+    await admin.cancel_move(target(broker.url), "flights", "u1")
+    assert [method for method, _, _ in broker.asked] == (["GET", "DELETE"] if deleted else ["GET"])
+
+
+async def test_a_cancel_that_is_too_late_says_so(admin: BrokerAdmin, broker: Broker) -> None:
+    late = {"error": {"code": 400, "err_code": 19010, "description": "leaving was appended"}}
+    broker.answers = [(200, {"move": {"id": "u1"}}), (400, late)]
+    with pytest.raises(BrokersRefusedError, match="leaving was appended"):
+        await admin.cancel_move(target(broker.url), "flights", "u1")

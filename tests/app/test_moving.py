@@ -1,0 +1,116 @@
+"""`supercluster move` and its kin: a declared stream is moved by its placement, another by a StreamMove."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.app.test_adapters import Server, kube, server
+
+from supercluster.api import StreamMove
+from supercluster.app import cli, moving
+from supercluster.app.kube import KubeClient
+
+__all__ = ["kube", "server"]
+
+STREAM: dict[str, Any] = {
+    "metadata": {"name": "flights", "namespace": "ns", "generation": 4},
+    "spec": {"superCluster": "demo", "subjects": ["f"]},
+    "status": {"cluster": "east"},
+}
+NOT_FOUND = (404, {"reason": "NotFound"})
+
+
+def move(name: str = "a", **status: Any) -> dict[str, Any]:
+    spec = {"superCluster": "demo", "stream": "s", "destination": {"cluster": "west"}}
+    return {"metadata": {"name": name, "namespace": "ns", "uid": "u"}, "spec": spec, "status": status}
+
+
+@pytest.mark.covers("MV-1", "OP-2")
+async def test_a_declared_stream_is_moved_by_its_own_placement(server: Server, kube: KubeClient) -> None:
+    patched = {**STREAM, "metadata": {**STREAM["metadata"], "generation": 5}}
+    server.answers = [(200, STREAM), (200, patched)]
+    name, said = await moving.ask(kube, "ns", moving.Wish("flights", "west", bytes_per_s="1Mi"))
+    assert name == "flights-g5"
+    assert "streammove/flights-g5" in said
+    method, path, _, _, body = server.asked[1]
+    assert (method, path.rsplit("/", 2)[1:]) == ("PATCH", ["streams", "flights"])
+    assert body == {"spec": {"placement": {"cluster": "west"}, "move": {"bandwidth": {"bytesPerS": "1Mi"}}}}
+
+
+async def test_a_stream_that_is_there_already_is_not_waited_for(server: Server, kube: KubeClient) -> None:
+    server.answers = [(200, STREAM), (200, STREAM)]
+    name, said = await moving.ask(kube, "ns", moving.Wish("flights", "east"))
+    assert name == ""
+    assert "lives in east already" in said
+
+
+@pytest.mark.covers("SF-23")
+async def test_a_stream_that_nobody_declares_gets_a_move_of_the_only_super_cluster(
+    server: Server, kube: KubeClient
+) -> None:
+    server.answers = [NOT_FOUND, (200, {"items": [{"metadata": {"name": "demo"}}]}), (201, {})]
+    name, _ = await moving.ask(kube, "ns", moving.Wish("KV_prices", "west"))
+    assert name.startswith("kv-prices-")
+    body = server.asked[2][4]
+    assert body["spec"] == {
+        "superCluster": "demo",
+        "destination": {"cluster": "west"},
+        "dryRun": False,
+        "stream": "KV_prices",
+    }
+    StreamMove.model_validate(body)
+
+
+async def test_which_super_cluster_must_be_clear(server: Server, kube: KubeClient) -> None:
+    server.answers = [NOT_FOUND, (200, {"items": []})]
+    with pytest.raises(moving.MoveError, match="--super-cluster"):
+        await moving.ask(kube, "ns", moving.Wish("mine", "west"))
+
+
+async def test_a_dry_run_of_a_declared_stream_changes_no_placement(server: Server, kube: KubeClient) -> None:
+    server.answers = [(200, STREAM), (201, {})]
+    await moving.ask(kube, "ns", moving.Wish("flights", "west", dry_run=True))
+    method, _, _, _, body = server.asked[1]
+    assert method == "POST"
+    assert (body["spec"]["dryRun"], body["spec"]["streamRef"]) == (True, "flights")
+
+
+async def test_a_move_is_followed_to_its_end(server: Server, kube: KubeClient) -> None:
+    told: list[str] = []
+    running, done = move(phase="Running", message="learning"), move(phase="Succeeded", message="equal")
+    server.answers = [NOT_FOUND, (200, running), (200, running), (200, done)]
+    found = await moving.watch(kube, "ns", "a", 30, told.append)
+    assert found is not None
+    assert told == ["Running: learning", "Succeeded: equal"]
+
+
+async def test_a_move_that_has_ended_can_not_be_called_off(server: Server, kube: KubeClient) -> None:
+    server.answers = [(200, move(phase="Succeeded"))]
+    with pytest.raises(moving.MoveError, match="has ended: Succeeded"):
+        await moving.cancel(kube, "ns", "a")
+    server.answers = [NOT_FOUND]
+    with pytest.raises(moving.MoveError, match="no StreamMove a"):
+        await moving.cancel(kube, "ns", "a")
+    server.answers = [(200, move(phase="Running")), (200, {})]
+    assert "called off" in await moving.cancel(kube, "ns", "a")
+    assert server.asked[-1][4] == {"spec": {"cancel": True}}
+
+
+async def test_moves_are_listed_with_how_far_they_are(server: Server, kube: KubeClient) -> None:
+    progress = {"stage": "tail", "etaSeconds": 4}
+    server.answers = [
+        (200, {"items": [move(phase="Running", percent="40%", progress=progress), move("new")]})
+    ]
+    header, running, new = (await moving.listed(kube, "ns")).splitlines()
+    assert header.split()[:5] == ["NAME", "STREAM", "FROM", "TO", "PHASE"]
+    assert running.split() == ["a", "-", "-", "-", "Running", "40%", "tail", "4", "s"]
+    assert new.split()[4] == "Pending"
+
+
+@pytest.mark.parametrize("text", ["fast", "0", "-1", "1.5Mi"])
+def test_a_rate_that_is_none_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.parser().parse_args(["move", "flights", "--to", "west", f"--bytes-per-s={text}"])
+    assert caught.value.code == 2
+    assert "number of bytes such as" in capsys.readouterr().err

@@ -1,0 +1,122 @@
+"""What brokers answer about moves, as the planner sees it, whatever they leave out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.reconcilers.builders import NOW, info_for, stream
+
+from supercluster.api.stream_move import HeadRoom
+from supercluster.reconcilers.observe.moves import move_plan, move_view
+from supercluster.reconcilers.observe.views import stream_info
+from supercluster.reconcilers.planners.move_views import MoveView
+from supercluster.reconcilers.planners.stream import BrokersView
+
+INFO = BrokersView(reachable=True, error="", info=info_for(stream(), consumers=2))
+MOVE = {
+    "id": "u1",
+    "stage": "tail",
+    "targets": ["west-0@i1.t1", "west-1@i2.t2"],
+    "bytes_left": 10,
+    "lag": 3,
+    "eta_ns": 1_500_000_000,
+    "cancelled": False,
+}
+REPORT = {
+    "id": "u0",
+    "outcome": "done",
+    "reason": "",
+    "bytes_copied": 99,
+    "audit": {
+        "ranges": 2,
+        "messages": 20_000,
+        "first_seq": 5,
+        "last_seq": 20_004,
+        "digest": "beef",
+        "results": {"west-0@i1.t1": "equal"},
+    },
+}
+
+
+@pytest.mark.covers("MV-7", "MV-13")
+def test_a_running_move_and_the_last_one_are_read() -> None:
+    members = ["east-0@x", "east-1@y"]
+    view = move_view({"move": MOVE, "last_move": REPORT, "members": members}, INFO)
+    assert view.members == ("east-0", "east-1")
+    assert view.running is not None
+    progress = view.running.progress
+    assert (progress.stage, progress.targets, progress.eta_seconds) == ("tail", ("west-0", "west-1"), 2)
+    assert (progress.bytes_left, progress.lag_entries) == (10, 3)
+    assert view.last is not None
+    assert (view.last.id, view.last.is_done, view.last.bytes_copied) == ("u0", True, 99)
+    audit = view.last.audit
+    assert (audit.ranges, audit.first_sequence, audit.last_sequence, audit.digest) == (2, 5, 20_004, "beef")
+    assert [(member.name, member.result) for member in audit.members] == [("west-0@i1.t1", "equal")]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"move": None, "last_move": None, "members": None},
+        {"move": {}, "last_move": {"outcome": "done"}},
+    ],
+)
+def test_an_answer_without_moves_has_none_and_the_replicas_are_the_members(answer: dict[str, Any]) -> None:
+    view = move_view(answer, INFO)
+    assert (view.running, view.last) == (None, None)
+    assert view.members == ("east-0", "east-1", "east-2")
+
+
+def test_figures_that_are_none_count_as_nothing() -> None:
+    view = move_view({"move": {"id": "a", "bytes_left": None, "lag": -4, "eta_ns": None}}, INFO)
+    assert view.running is not None
+    progress = view.running.progress
+    assert (progress.bytes_left, progress.lag_entries, progress.eta_seconds) == (0, 0, None)
+
+
+@pytest.mark.covers("MV-13")
+def test_a_plan_says_where_how_much_how_long_and_whom_it_disturbs() -> None:
+    answer = {
+        "targets": [
+            {"node": "west-0", "why": "holds 0 copies"},
+            {"node": "east-1", "why": "holds a copy already"},
+        ],
+        "rejected": [{"node": "west-1", "why": "is not in contact"}],
+        "bytes": 2048,
+        "messages": 8,
+        "estimatedS": 1.2,
+        "quorumBefore": 2,
+        "quorumAfter": 2,
+        "headRoom": [{"node": "west-0", "beforeBytes": 100, "afterBytes": 40}],
+        "refusal": "",
+    }
+    view = MoveView(reachable=True, exists=True, members=("east-0", "east-1"), leader="east-0", consumers=2)
+    plan = move_plan(answer, view, "west", 1024, NOW)
+    assert [found.name for found in plan.targets] == ["west-0", "east-1"]
+    assert [(found.name, found.reason) for found in plan.rejected] == [("west-1", "is not in contact")]
+    assert (plan.bytes, plan.messages, plan.bytes_per_s, plan.estimated_seconds) == (2048, 8, 1024, 2)
+    assert plan.head_room == (HeadRoom(name="west-0", before_bytes=100, after_bytes=40),)
+    assert plan.planned_at == "2026-01-02T03:04:05Z"
+    hand_over, copies, consumers = plan.disturbs
+    assert hand_over.startswith("east-0 hands leadership over to a broker of west")
+    assert copies == "east-0, east-1 send copies to west-0, at most 1024 bytes per second together"
+    assert consumers.startswith("2 consumers go on")
+
+
+def test_a_refused_plan_disturbs_nobody() -> None:
+    plan = move_plan({"refusal": "too few"}, MoveView(), "west", 0, NOW)
+    assert (plan.refusal, plan.disturbs) == ("too few", ())
+
+
+@pytest.mark.covers("MV-6", "MV-7")
+def test_learners_of_a_move_are_no_replicas_that_readiness_waits_for() -> None:
+    answer = {
+        "config": {"name": "a", "num_replicas": 1},
+        "cluster": {
+            "leader": "east-0",
+            "replicas": [{"name": "west-0", "current": False, "observer": True, "lag": 9}],
+        },
+    }
+    assert stream_info(answer).members == ("east-0",)

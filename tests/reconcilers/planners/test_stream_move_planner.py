@@ -1,0 +1,358 @@
+"""Plans for moves: from the plan to the proof, what each phase waits for, and how a move ends (MV-13)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.reconcilers.builders import (
+    NOW,
+    cluster,
+    condition,
+    stream,
+    stream_move,
+    super_cluster,
+    with_status,
+)
+
+from supercluster.api import StreamMove, SuperCluster
+from supercluster.api.conditions import EventReason
+from supercluster.api.moves import MoveBudget
+from supercluster.api.stream import NodeFinding
+from supercluster.api.stream_move import MoveAudit, MovePlan, MoveProgress
+from supercluster.reconcilers.planners.move_views import (
+    EndedMove,
+    MoveObserved,
+    MoveView,
+    RunningMove,
+    rate_bytes_per_s,
+)
+from supercluster.reconcilers.planners.plan import CancelMove, Plan, SetFinalizers, StartMove
+from supercluster.reconcilers.planners.status import timestamp
+from supercluster.reconcilers.planners.stream_move import needs_plan, plan_stream_move
+from supercluster.reconcilers.planners.window import Window
+
+EAST, WEST = (tuple(f"{name}-{n}" for n in range(3)) for name in ("east", "west"))
+MADE = MovePlan(
+    planned_at=timestamp(NOW),
+    origin=EAST,
+    targets=tuple(NodeFinding(name=name, reason="holds 0 copies") for name in WEST),
+    bytes=4096,
+    messages=4,
+    estimated_seconds=2,
+)
+VIEW = MoveView(reachable=True, error="", exists=True, members=EAST, leader="east-0")
+PROGRESS = MoveProgress(stage="learning", targets=WEST, bytes_left=1024, lag_entries=7, eta_seconds=3)
+RUNNING = RunningMove("uid-move", PROGRESS)
+AUDIT = MoveAudit(ranges=1, messages=4, first_sequence=1, last_sequence=4, digest="ab")
+DELETED = {"deletionTimestamp": "2026-01-02T00:00:00Z", "finalizers": ["supercluster.dev/deletion-policy"]}
+
+
+def look(**changes: Any) -> MoveObserved:
+    found: dict[str, Any] = {
+        "super_cluster": super_cluster(),
+        "clusters": (cluster(), cluster("west", tags=["ssd"])),
+        "stream": stream(),
+        "stream_name": "flights",
+        "brokers": VIEW,
+        "plan": MADE,
+        **changes,
+    }
+    return MoveObserved(**found)
+
+
+def plan(resource: StreamMove, **changes: Any) -> Plan:
+    return plan_stream_move(resource, look(**changes), NOW)
+
+
+def after(resource: StreamMove, **changes: Any) -> StreamMove:
+    """The resource after one plan was told."""
+    told = with_status(resource, plan(resource, **changes))
+    assert isinstance(told, StreamMove)
+    return told
+
+
+def granted(resource: StreamMove) -> SuperCluster:
+    """The SuperCluster that has given this move a place."""
+    grant = {"name": "move", "uid": "uid-move", "ticket": resource.status.ticket}
+    return super_cluster(status={"moves": [grant]})
+
+
+def queued(**spec: Any) -> StreamMove:
+    return after(stream_move(**spec))
+
+
+def started(**changed: Any) -> StreamMove:
+    """A move that runs, and what was changed of its spec since."""
+    running = after(queued(), brokers=replace(VIEW, running=RUNNING)).to_object()
+    return StreamMove.model_validate({**running, "spec": {**running["spec"], **changed}})
+
+
+@pytest.mark.covers("MV-13", "OP-4")
+def test_a_move_is_planned_queued_started_watched_and_proven() -> None:
+    waiting = queued()
+    assert (waiting.status.phase, waiting.status.ticket) == ("Queued", 1)
+    assert waiting.status.plan == MADE
+    assert waiting.status.source == "east"
+    given = granted(waiting)
+    (first,) = plan(waiting, super_cluster=given).steps
+    assert isinstance(first, SetFinalizers)
+    kept = StreamMove.model_validate(
+        {
+            **waiting.to_object(),
+            "metadata": {**waiting.metadata.to_object(), "finalizers": list(first.finalizers)},
+        }
+    )
+    planned = plan(kept, super_cluster=given)
+    (start,) = planned.steps
+    assert isinstance(start, StartMove)
+    assert (start.stream, start.id, start.placement) == ("flights", "uid-move", {"cluster": "west"})
+    assert planned.wait_after_step
+    running = after(kept, brokers=replace(VIEW, running=RUNNING))
+    assert (running.status.phase, running.status.percent) == ("Running", "75%")
+    assert running.status.progress == PROGRESS
+    assert condition(running.to_object()["status"], "Progressing")["status"] == "True"
+    ended = EndedMove("uid-move", is_done=True, bytes_copied=4096, audit=AUDIT)
+    done = after(running, brokers=replace(VIEW, last=ended, members=WEST))
+    assert (done.status.phase, done.status.percent, done.status.audit) == ("Succeeded", "100%", AUDIT)
+    assert done.status.progress is None
+    assert done.status.ended_at is not None
+    assert condition(done.to_object()["status"], "Complete")["status"] == "True"
+    (last,) = plan(done, brokers=MoveView()).steps
+    assert last == SetFinalizers((), "7")
+
+
+@pytest.mark.covers("OP-2")
+@pytest.mark.parametrize(
+    "phase", ["Queued", "Running", "Succeeded", "AwaitingApproval", "Planned", "Refused"]
+)
+def test_what_is_converged_gives_an_empty_plan(phase: str) -> None:
+    ended = EndedMove("uid-move", is_done=True, audit=AUDIT)
+    refused = MADE.model_copy(update={"refusal": "3 replicas wanted, 1 of 6 nodes can be used"})
+    situations: dict[str, tuple[StreamMove, dict[str, Any]]] = {
+        "Queued": (stream_move(), {}),
+        "Running": (stream_move(), {"brokers": replace(VIEW, running=RUNNING)}),
+        "Succeeded": (stream_move(), {"brokers": replace(VIEW, last=ended, members=WEST)}),
+        "AwaitingApproval": (stream_move(approval="Manual"), {}),
+        "Planned": (stream_move(dryRun=True), {}),
+        "Refused": (stream_move(), {"plan": refused}),
+    }
+    resource, changes = situations[phase]
+    settled = after(resource, **changes)
+    assert settled.status.phase == phase
+    assert plan(settled, **changes).is_empty
+
+
+@pytest.mark.covers("MV-13")
+@pytest.mark.parametrize(
+    ("spec", "changes", "phase", "words"),
+    [
+        ({"approval": "Manual"}, {}, "AwaitingApproval", "spec.approved to true"),
+        ({"approval": "Manual", "approved": True}, {}, "Queued", "waiting for a place"),
+        ({"suspend": True}, {}, "Planned", "spec.suspend"),
+        (
+            {},
+            {"window": Window(False, NOW + timedelta(hours=1))},
+            "AwaitingWindow",
+            "opens at 2026-01-02T04:04:05Z",
+        ),
+        ({}, {"window": Window(False)}, "AwaitingWindow", "never opens"),
+        ({}, {"window": Window(True, NOW)}, "Queued", "waiting for a place"),
+        ({"dryRun": True}, {}, "Planned", "4.0 KiB (4 messages) to copy in about 2 s"),
+        (
+            {},
+            {"brokers": replace(VIEW, running=RunningMove("other", PROGRESS))},
+            "Pending",
+            "move other of the stream",
+        ),
+        ({}, {"plan": None, "plan_error": "time-out"}, "Pending", "time-out"),
+        ({}, {"brokers": MoveView(error="no broker is ready")}, "Pending", "no broker is ready"),
+        ({}, {"brokers": MoveView(reachable=True)}, "Pending", "no stream flights on the brokers"),
+        ({}, {"stream": None, "stream_name": None}, "Pending", "there is no such Stream"),
+        ({}, {"super_cluster": None}, "Pending", "no such SuperCluster"),
+    ],
+)
+def test_what_a_move_waits_for_is_its_phase_and_its_message(
+    spec: dict[str, Any], changes: dict[str, Any], phase: str, words: str
+) -> None:
+    planned = plan(stream_move(**spec), **changes)
+    assert planned.steps == ()
+    patch = planned.status_patch or {}
+    assert patch["phase"] == phase
+    assert words in patch["message"]
+    assert condition(patch, "Progressing")["status"] == "False"
+
+
+@pytest.mark.covers("MV-2", "SF-23")
+@pytest.mark.parametrize(
+    ("spec", "changes", "reason"),
+    [
+        ({}, {"plan": MADE.model_copy(update={"refusal": "west-0 is not in contact"})}, "NoSuitableBrokers"),
+        ({}, {"refusal": "no suitable peers", "refusal_code": 10005}, "NoSuitableBrokers"),
+        ({}, {"refusal": "move and scale in one", "refusal_code": 10123}, "RefusedByBrokers"),
+        ({"destination": {"cluster": "south"}}, {}, "ClusterNotFound"),
+        ({}, {"stream": stream(placement={"cluster": "east"})}, "PlacementDisagrees"),
+        ({"stream": "flights"}, {"brokers": replace(VIEW, declared_by="demo-ns/flights")}, "StreamDeclared"),
+        ({}, {"window_error": "spec.maintenanceWindow.cron is 'x'"}, "InvalidWindow"),
+    ],
+)
+def test_a_move_that_can_not_be_made_is_refused_and_says_why(
+    spec: dict[str, Any], changes: dict[str, Any], reason: str
+) -> None:
+    refused = after(stream_move(**spec), **changes)
+    assert refused.status.phase == "Refused"
+    accepted = condition(refused.to_object()["status"], "Accepted")
+    assert (accepted["status"], accepted["reason"]) == ("False", reason)
+    assert plan(refused, brokers=replace(VIEW)).is_empty
+
+
+@pytest.mark.covers("SF-23")
+def test_an_undeclared_stream_is_moved_only_when_its_name_says_so() -> None:
+    assert after(stream_move(stream="mine"), stream=None, stream_name="mine").status.phase == "Queued"
+
+
+def test_a_dry_run_may_look_anywhere() -> None:
+    pinned = stream(placement={"cluster": "east"})
+    assert after(stream_move(dryRun=True), stream=pinned).status.phase == "Planned"
+
+
+def test_a_refused_move_of_a_stream_is_looked_at_again_and_one_of_a_person_is_not() -> None:
+    refusing = MADE.model_copy(update={"refusal": "west-0 is not in contact"})
+    own, theirs = after(stream_move(owned=True), plan=refusing), after(stream_move(), plan=refusing)
+    later = NOW + timedelta(seconds=31)
+    assert (needs_plan(own, later), needs_plan(theirs, later)) == (True, False)
+    assert not needs_plan(own, NOW + timedelta(seconds=29))
+    assert after(own).status.phase == "Queued"
+
+
+@pytest.mark.covers("MV-3")
+def test_a_move_that_somebody_else_started_a_moment_earlier_is_waited_for() -> None:
+    waiting = queued()
+    changes: dict[str, Any] = {
+        "super_cluster": granted(waiting),
+        "refusal": "in progress",
+        "refusal_code": 10124,
+    }
+    planned = plan(waiting, **changes)
+    assert planned.steps == ()
+    assert (planned.status_patch or {})["phase"] == "Pending"
+    again = after(after(waiting, **changes))
+    assert (again.status.phase, again.status.ticket) == ("Queued", 2)
+
+
+@pytest.mark.covers("MV-13")
+def test_a_place_that_was_given_to_an_earlier_ticket_does_not_count() -> None:
+    first = queued()
+    shut = after(first, window=Window(False, NOW + timedelta(hours=1)))
+    again = after(shut, window=Window(True, NOW))
+    assert again.status.ticket == 2
+    assert plan(again, super_cluster=granted(first), window=Window(True, NOW)).steps == ()
+    assert plan(again, super_cluster=granted(again), window=Window(True, NOW)).steps != ()
+
+
+@pytest.mark.covers("MV-12")
+def test_a_stream_that_is_there_already_is_not_moved() -> None:
+    done = after(stream_move(), brokers=replace(VIEW, members=WEST))
+    assert done.status.phase == "Succeeded"
+    assert "lives in Cluster west already" in str(done.status.message)
+    tagged = after(stream_move(destination={"tags": ["ssd"]}), brokers=replace(VIEW, members=WEST))
+    assert tagged.status.phase == "Succeeded"
+
+
+def test_a_stream_with_one_replica_elsewhere_is_not_there() -> None:
+    mixed = replace(VIEW, members=(*WEST[:2], "east-0"))
+    assert after(stream_move(), brokers=mixed).status.phase == "Queued"
+
+
+@pytest.mark.covers("MV-9")
+def test_a_move_is_called_off_before_it_started_without_asking_the_brokers() -> None:
+    assert after(stream_move(cancel=True), brokers=MoveView()).status.phase == "Cancelled"
+
+
+@pytest.mark.covers("MV-9")
+def test_a_move_that_runs_is_called_off_and_goes_back() -> None:
+    resource = started(cancel=True)
+    (step,) = plan(resource, brokers=replace(VIEW, running=RUNNING)).steps
+    assert step == CancelMove("flights", "uid-move")
+    returning = after(resource, brokers=replace(VIEW, running=replace(RUNNING, cancelled=True)))
+    assert returning.status.phase == "Cancelling"
+    back = after(returning, brokers=replace(VIEW, last=EndedMove("uid-move", is_done=False)))
+    assert back.status.phase == "Cancelled"
+
+
+@pytest.mark.covers("MV-9")
+def test_a_cancel_that_comes_too_late_is_said_and_the_move_goes_on() -> None:
+    changes: dict[str, Any] = {
+        "brokers": replace(VIEW, running=RUNNING),
+        "refusal": "leaving was appended",
+        "refusal_code": 19010,
+    }
+    planned = plan(started(cancel=True), **changes)
+    assert planned.steps == ()
+    told = condition(planned.status_patch, "Progressing")
+    assert (told["status"], told["reason"]) == ("True", "TooLateToCancel")
+
+
+@pytest.mark.covers("SF-6")
+def test_a_move_that_the_brokers_gave_up_has_failed_with_their_words() -> None:
+    ended = EndedMove("uid-move", is_done=False, reason="west-1 differs in 1 to 10000", audit=AUDIT)
+    planned = plan(started(), brokers=replace(VIEW, last=ended))
+    patch = planned.status_patch or {}
+    assert (patch["phase"], patch["message"]) == ("Failed", "west-1 differs in 1 to 10000")
+    assert [note.reason for note in planned.notes] == [EventReason.MOVE_FAILED]
+    assert planned.notes[0].warning
+
+
+@pytest.mark.covers("OP-4")
+@pytest.mark.parametrize(
+    ("view", "phase"),
+    [
+        (MoveView(error="no broker is ready"), "Running"),
+        (MoveView(reachable=True), "Failed"),
+        (replace(VIEW, members=WEST, last=EndedMove("later", is_done=True)), "Succeeded"),
+        (replace(VIEW, last=EndedMove("later", is_done=True)), "Failed"),
+    ],
+)
+def test_a_move_that_the_brokers_do_not_tell_of_is_judged_by_where_the_stream_is(
+    view: MoveView, phase: str
+) -> None:
+    assert after(started(), brokers=view).status.phase == phase
+
+
+@pytest.mark.covers("OP-4", "OP-5")
+def test_a_deleted_move_is_called_off_before_it_goes() -> None:
+    going = stream_move(meta=DELETED, status={"phase": "Running"})
+    (step,) = plan(going, brokers=replace(VIEW, running=RUNNING)).steps
+    assert isinstance(step, CancelMove)
+    assert plan(going, brokers=replace(VIEW, running=replace(RUNNING, cancelled=True))).steps == ()
+    assert plan(going, brokers=MoveView()).steps == ()
+    assert plan(going).steps == (SetFinalizers((), "7"),)
+    assert plan(going, brokers=MoveView(), clusters=()).steps == (SetFinalizers((), "7"),)
+    assert plan(stream_move(meta={"deletionTimestamp": "2026-01-02T00:00:00Z"})).is_empty
+
+
+@pytest.mark.covers("MV-13")
+@pytest.mark.parametrize(
+    ("own", "whole", "expected"),
+    [
+        (None, None, 0),
+        ("1Mi", None, 2**20),
+        (None, "8Mi", 4 * 2**20),
+        ("1Mi", "8Mi", 2**20),
+        ("9Mi", "8Mi", 4 * 2**20),
+    ],
+)
+def test_a_move_gets_its_share_of_the_bandwidth_and_no_more(
+    own: str | None, whole: str | None, expected: int
+) -> None:
+    move = stream_move(bandwidth={"bytesPerS": own} if own else {})
+    assert rate_bytes_per_s(move, MoveBudget(concurrent_max=2, bytes_per_s=whole)) == expected
+
+
+def test_the_words_of_every_ended_move_are_kept_when_its_spec_is_touched() -> None:
+    done = after(stream_move(), brokers=replace(VIEW, members=WEST))
+    body = done.to_object()
+    body["metadata"]["generation"] = 2
+    assert plan(StreamMove.model_validate(body)).status_patch == {"observedGeneration": 2}

@@ -14,8 +14,8 @@ from supercluster.app.admin import BrokerAdmin
 from supercluster.reconcilers.ports import BrokersRefusedError, BrokersUnreachableError, BrokerTarget
 
 PATH = "/admin/streams/$G/flights/move"
-NOT_FOUND = {"error": {"code": 404, "err_code": 10059, "description": "stream not found"}}
-BUSY = {"error": {"code": 503, "err_code": 10008, "description": "no leader"}}
+NOT_FOUND = {"error": "stream not found", "err_code": 10059}
+BUSY = {"error": "no leader", "err_code": 10008}
 PLACEMENT = {"cluster": "west"}
 
 
@@ -93,10 +93,10 @@ async def test_when_no_broker_can_say_the_error_names_each(admin: BrokerAdmin, b
 
 async def test_a_refusal_is_not_asked_for_twice(admin: BrokerAdmin, broker: Broker) -> None:
     words = "no suitable peers for placement"
-    broker.answers = [(400, {"error": {"code": 400, "err_code": 10005, "description": words}})]
+    broker.answers = [(409, {"error": words, "err_code": 10005})]
     with pytest.raises(BrokersRefusedError, match=words) as caught:
         await admin.start_move(target(broker.url, broker.url), "flights", "u1", PLACEMENT, 0)
-    assert (caught.value.code, caught.value.err_code) == (400, 10005)
+    assert (caught.value.code, caught.value.err_code) == (409, 10005)
 
 
 @pytest.mark.covers("OP-4")
@@ -106,7 +106,7 @@ async def test_a_refusal_is_not_asked_for_twice(admin: BrokerAdmin, broker: Brok
         ({"move": {"id": "u1"}}, True),
         ({"move": {"id": "u1", "cancelled": True}}, False),
         ({"move": {"id": "another"}}, False),
-        ({"move": None, "last_move": {"id": "u1"}}, False),
+        ({"move": None, "lastMove": {"id": "u1"}}, False),
     ],
 )
 async def test_only_this_very_move_is_called_off_and_only_once(
@@ -118,7 +118,7 @@ async def test_only_this_very_move_is_called_off_and_only_once(
 
 
 async def test_a_cancel_that_is_too_late_says_so(admin: BrokerAdmin, broker: Broker) -> None:
-    late = {"error": {"code": 400, "err_code": 19010, "description": "leaving was appended"}}
-    broker.answers = [(200, {"move": {"id": "u1"}}), (400, late)]
+    late = {"error": "leaving was appended", "err_code": 19010}
+    broker.answers = [(200, {"move": {"id": "u1"}}), (409, late)]
     with pytest.raises(BrokersRefusedError, match="leaving was appended"):
         await admin.cancel_move(target(broker.url), "flights", "u1")

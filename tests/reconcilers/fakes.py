@@ -186,7 +186,7 @@ class FakeBrokers:
 
     async def move_state(self, target: BrokerTarget, name: str) -> Json:
         self._enter("move state")
-        return {"move": self.moves.running.get(name), "last_move": self.moves.last.get(name)}
+        return {"move": self.moves.running.get(name), "lastMove": self.moves.last.get(name)}
 
     async def plan_move(
         self, target: BrokerTarget, name: str, placement: Mapping[str, Any], bytes_per_s: int
@@ -230,12 +230,13 @@ class FakeMoves:
                 {"node": f"{home}-{n}", "why": "holds 0 copies"} for n in range(config["num_replicas"])
             ],
             "rejected": [{"node": "east-0", "why": f"is in cluster east, not {home}"}],
-            "bytes": 4096,
+            "bytes": 2048,
+            "bytesToSend": 4096,
             "messages": 4,
             "estimatedS": 1.5,
-            "quorumBefore": 2,
-            "quorumAfter": 2,
-            "headRoom": [{"node": f"{home}-0", "beforeBytes": 100, "afterBytes": 60}],
+            "quorumBefore": {"voters": 3, "majority": 2, "well": 3},
+            "quorumAfter": {"voters": 3, "majority": 2, "well": 3},
+            "headRoom": [{"node": f"{home}-0", "roomBytes": 100, "afterBytes": 60}],
             "refusal": self.refusal,
         }
 
@@ -250,11 +251,8 @@ class FakeMoves:
         self.rates.append(rate)
         self.running[name] = {
             "id": move_id,
-            "stage": "learning",
             "targets": [f"{placement.get('cluster', 'west')}-0@a.b"],
-            "bytes_left": 1024,
-            "lag": 7,
-            "eta_ns": 2_500_000_000,
+            "progress": {"stage": "learning", "bytes_left": 1024, "lag": 7, "eta_ns": 2_500_000_000},
             "cancelled": False,
             "placement": dict(placement),
         }

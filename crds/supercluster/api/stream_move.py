@@ -88,6 +88,14 @@ class HeadRoom(ApiModel):
     after_bytes: int = Field(default=0, description="Free when the move is done, if nothing else changes.")
 
 
+class Quorum(ApiModel):
+    """Replicas that decide together what is committed."""
+
+    voters: int = Field(default=0, description="Replicas that vote.")
+    majority: int = Field(default=0, description="How many of them must agree.")
+    well: int = Field(default=0, description="How many of them are well.")
+
+
 class MovePlan(ApiModel):
     """What the move would do, found out without doing it."""
 
@@ -113,8 +121,8 @@ class MovePlan(ApiModel):
     estimated_seconds: int = Field(
         default=0, description="Time to copy at that rate, if nothing else slows it down."
     )
-    quorum_before: int = Field(default=0, description="Replicas that must agree now.")
-    quorum_after: int = Field(default=0, description="Replicas that must agree afterwards.")
+    quorum_before: Quorum = Field(default=Quorum(), description="The replicas now.")
+    quorum_after: Quorum = Field(default=Quorum(), description="The replicas afterwards.")
     head_room: tuple[HeadRoom, ...] = Field(
         default=(), max_length=FINDINGS_MAX, description="Room on the disks of the brokers concerned."
     )

@@ -109,18 +109,15 @@ def _headers(target: BrokerTarget) -> dict[str, str]:
 
 
 def read_answer(url: str, status: int, text: str) -> Json:
-    """The answer, or its error as an exception: JetStream's form of it where the broker gave that."""
+    """The answer, or its error as an exception, with JetStream's number where it has one."""
     try:
         answer = json.loads(text) if text else {}
     except ValueError:
         answer = None
-    problem = mapping(mapping(answer).get("error"))
-    if status < 400 and isinstance(answer, dict) and not problem:
-        return answer
-    if status < 400 and not problem:
+    if status < 400:
+        if isinstance(answer, dict):
+            return answer
         raise BrokersUnreachableError(f"{url}: the answer is no JSON object")
-    raise BrokersRefusedError(
-        int(problem.get("code") or status),
-        int(problem.get("err_code") or 0),
-        str(problem.get("description") or text[:300] or f"HTTP {status}"),
-    )
+    words = mapping(answer)
+    description = str(words.get("error") or text[:300] or f"HTTP {status}")
+    raise BrokersRefusedError(status, int(words.get("err_code") or 0), description)

@@ -179,7 +179,8 @@ def described(move: StreamMove) -> str:
     lines = [str(move.status.message or ""), ""]
     lines += [f"  {found.name}  chosen: {found.reason}" for found in plan.targets]
     lines += [f"  {found.name}  {found.reason}" for found in plan.rejected]
-    lines += ["", f"replicas that must agree: {plan.quorum_before} now, {plan.quorum_after} afterwards"]
+    for when, quorum in (("now", plan.quorum_before), ("afterwards", plan.quorum_after)):
+        lines.append(f"{when}: {quorum.well} of {quorum.voters} replicas well, {quorum.majority} must agree")
     lines += [
         f"disk of {room.name}: {room.before_bytes} bytes free, {room.after_bytes} afterwards"
         for room in plan.head_room

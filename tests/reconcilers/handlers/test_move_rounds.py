@@ -141,11 +141,13 @@ async def test_a_move_that_the_brokers_refuse_is_made_as_soon_as_they_can(world:
     await world.converge()
     assert world.phases() == {"flights-g2": "Refused"}
     assert "2 of 6 nodes" in condition(world.status(STREAM), "Synced")["message"]
+    assert world.status(STREAM)["rejected"] == [{"name": "east-0", "reason": "is in cluster east, not west"}]
     assert world.brokers.moves.started == []
     world.brokers.moves.refusal = ""
     world.clock.ms += 31_000
     await world.converge()
     assert world.phases() == {"flights-g2": "Running"}
+    assert world.status(STREAM)["rejected"] == []
 
 
 @pytest.mark.covers("MV-13")

@@ -16,11 +16,8 @@ from supercluster.reconcilers.planners.stream import BrokersView
 INFO = BrokersView(reachable=True, error="", info=info_for(stream(), consumers=2))
 MOVE = {
     "id": "u1",
-    "stage": "tail",
     "targets": ["west-0@i1.t1", "west-1@i2.t2"],
-    "bytes_left": 10,
-    "lag": 3,
-    "eta_ns": 1_500_000_000,
+    "progress": {"stage": "tail", "bytes_left": 10, "lag": 3, "eta_ns": 1_500_000_000},
     "cancelled": False,
 }
 REPORT = {
@@ -42,7 +39,7 @@ REPORT = {
 @pytest.mark.covers("MV-7", "MV-13")
 def test_a_running_move_and_the_last_one_are_read() -> None:
     members = ["east-0@x", "east-1@y"]
-    view = move_view({"move": MOVE, "last_move": REPORT, "members": members}, INFO)
+    view = move_view({"move": MOVE, "lastMove": REPORT, "members": members}, INFO)
     assert view.members == ("east-0", "east-1")
     assert view.running is not None
     progress = view.running.progress
@@ -59,8 +56,8 @@ def test_a_running_move_and_the_last_one_are_read() -> None:
     "answer",
     [
         {},
-        {"move": None, "last_move": None, "members": None},
-        {"move": {}, "last_move": {"outcome": "done"}},
+        {"move": None, "lastMove": None, "members": None},
+        {"move": {}, "lastMove": {"outcome": "done"}},
     ],
 )
 def test_an_answer_without_moves_has_none_and_the_replicas_are_the_members(answer: dict[str, Any]) -> None:
@@ -70,10 +67,11 @@ def test_an_answer_without_moves_has_none_and_the_replicas_are_the_members(answe
 
 
 def test_figures_that_are_none_count_as_nothing() -> None:
-    view = move_view({"move": {"id": "a", "bytes_left": None, "lag": -4, "eta_ns": None}}, INFO)
-    assert view.running is not None
-    progress = view.running.progress
-    assert (progress.bytes_left, progress.lag_entries, progress.eta_seconds) == (0, 0, None)
+    for told in ({"bytes_left": None, "lag": -4, "eta_ns": None}, None):
+        view = move_view({"move": {"id": "a", "progress": told}}, INFO)
+        assert view.running is not None
+        progress = view.running.progress
+        assert (progress.bytes_left, progress.lag_entries, progress.eta_seconds) == (0, 0, None)
 
 
 @pytest.mark.covers("MV-13")
@@ -85,11 +83,12 @@ def test_a_plan_says_where_how_much_how_long_and_whom_it_disturbs() -> None:
         ],
         "rejected": [{"node": "west-1", "why": "is not in contact"}],
         "bytes": 2048,
+        "bytesToSend": 2048,
         "messages": 8,
         "estimatedS": 1.2,
-        "quorumBefore": 2,
-        "quorumAfter": 2,
-        "headRoom": [{"node": "west-0", "beforeBytes": 100, "afterBytes": 40}],
+        "quorumBefore": {"voters": 3, "majority": 2, "well": 2},
+        "quorumAfter": {"voters": 3, "majority": 2, "well": 3},
+        "headRoom": [{"node": "west-0", "roomBytes": 100, "afterBytes": 40}],
         "refusal": "",
     }
     view = MoveView(reachable=True, exists=True, members=("east-0", "east-1"), leader="east-0", consumers=2)
@@ -98,6 +97,7 @@ def test_a_plan_says_where_how_much_how_long_and_whom_it_disturbs() -> None:
     assert [(found.name, found.reason) for found in plan.rejected] == [("west-1", "is not in contact")]
     assert (plan.bytes, plan.messages, plan.bytes_per_s, plan.estimated_seconds) == (2048, 8, 1024, 2)
     assert plan.head_room == (HeadRoom(name="west-0", before_bytes=100, after_bytes=40),)
+    assert (plan.quorum_before.well, plan.quorum_before.majority, plan.quorum_after.voters) == (2, 2, 3)
     assert plan.planned_at == "2026-01-02T03:04:05Z"
     hand_over, copies, consumers = plan.disturbs
     assert hand_over.startswith("east-0 hands leadership over to a broker of west")

@@ -15,6 +15,7 @@ from supercluster.api.stream_move import (
     MoveAudit,
     MovePlan,
     MoveProgress,
+    Quorum,
 )
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.look import ask_for_stream, broker_target
@@ -129,7 +130,7 @@ def move_view(answer: Mapping[str, Any], stream: BrokersView) -> MoveView:
     """The answer to GET /admin/streams/<account>/<name>/move, beside STREAM.INFO's."""
     info = stream.info
     assert info is not None
-    running, last = mapping(answer.get("move")), mapping(answer.get("last_move"))
+    running, last = mapping(answer.get("move")), mapping(answer.get("lastMove"))
     members = tuple(sorted(_node(member) for member in answer.get("members") or ())) or info.members
     return MoveView(
         reachable=True,
@@ -150,12 +151,14 @@ def _node(member: Any) -> str:
 
 
 def _running(move: Mapping[str, Any]) -> RunningMove:
-    eta_ns = move.get("eta_ns")
+    # What the stream's leader says; while it can't be asked, only the map's record is there.
+    told = mapping(move.get("progress"))
+    eta_ns = told.get("eta_ns")
     progress = MoveProgress(
-        stage=str(move.get("stage", "")),
+        stage=str(told.get("stage") or "waiting for the leader's word"),
         targets=tuple(_node(target) for target in move.get("targets") or ()),
-        bytes_left=_count(move.get("bytes_left")),
-        lag_entries=_count(move.get("lag")),
+        bytes_left=_count(told.get("bytes_left")),
+        lag_entries=_count(told.get("lag")),
         eta_seconds=-(-_count(eta_ns) // NS_PER_S) if eta_ns is not None else None,
     )
     return RunningMove(str(move["id"]), progress, bool(move.get("cancelled", False)))
@@ -169,7 +172,7 @@ def _ended(report: Mapping[str, Any]) -> EndedMove:
         id=str(report["id"]),
         is_done=report.get("outcome") == "done",
         reason=str(report.get("reason") or "")[:REASON_CHARACTERS_MAX],
-        bytes_copied=_count(report.get("bytes_copied", report.get("bytes"))),
+        bytes_copied=_count(report.get("bytes_copied")),
         audit=MoveAudit(
             ranges=_count(audit.get("ranges")),
             messages=_count(audit.get("messages")),
@@ -193,12 +196,12 @@ def move_plan(
         origin=view.members,
         targets=targets,
         rejected=tuple(_findings(answer.get("rejected"))),
-        bytes=_count(answer.get("bytes")),
+        bytes=_count(answer.get("bytesToSend")),
         messages=_count(answer.get("messages")),
         bytes_per_s=rate,
         estimated_seconds=-(-int(_number(answer.get("estimatedS")) * 1000) // 1000),
-        quorum_before=_count(answer.get("quorumBefore")),
-        quorum_after=_count(answer.get("quorumAfter")),
+        quorum_before=_quorum(answer.get("quorumBefore")),
+        quorum_after=_quorum(answer.get("quorumAfter")),
         head_room=tuple(_head_room(answer.get("headRoom"))),
         disturbs=() if refusal else tuple(_disturbs(view, joining, destination, rate)),
         refusal=refusal,
@@ -232,9 +235,18 @@ def _head_room(entries: Any) -> Iterable[HeadRoom]:
         if found.get("node"):
             yield HeadRoom(
                 name=str(found["node"]),
-                before_bytes=_count(found.get("beforeBytes")),
+                before_bytes=_count(found.get("roomBytes")),
                 after_bytes=_count(found.get("afterBytes")),
             )
+
+
+def _quorum(value: Any) -> Quorum:
+    found = mapping(value)
+    return Quorum(
+        voters=_count(found.get("voters")),
+        majority=_count(found.get("majority")),
+        well=_count(found.get("well")),
+    )
 
 
 def _count(value: Any) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 from supercluster.api import API_VERSION, Cluster, Stream, StreamMove
 from supercluster.api.conditions import EventReason, Reason
-from supercluster.api.stream import MoveReference
+from supercluster.api.stream import MoveReference, NodeFinding
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.move_views import is_ended, owner_uid
 from supercluster.reconcilers.planners.plan import CreateObject, DeleteObject, Note, Step
@@ -31,6 +31,8 @@ class Moving:
     reference: MoveReference | None = None
     is_wanted: bool = False
     """The stream is not in the Cluster that its placement asks for."""
+    rejected: tuple[NodeFinding, ...] = ()
+    """When the brokers can't move it there: each of them, and why it is no use."""
 
 
 def move_name(stream: Stream) -> str:
@@ -70,7 +72,9 @@ def _while_under_way(stream: Stream, move: StreamMove, wanted: Cluster, *, is_wa
     message = f"StreamMove {name} is {move.status.phase or 'Pending'}: {move.status.message or 'just made'}"
     finding = (Reason.MOVING, message)
     if not is_own or goal in (None, wanted.metadata.name):
-        return Moving((), finding, _reference(move), is_wanted)
+        plan = move.status.plan
+        rejected = plan.rejected if plan is not None and move.status.phase == "Refused" else ()
+        return Moving((), finding, _reference(move), is_wanted, rejected)
     if move.metadata.deletion_timestamp is not None:
         return Moving((), (Reason.MOVING, f"{message}; it is being called off"), _reference(move), is_wanted)
     note = Note.done(

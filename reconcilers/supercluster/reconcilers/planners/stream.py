@@ -125,7 +125,7 @@ def plan_stream(desired: Stream, observed: StreamObserved, now: datetime) -> Pla
     # The configuration is set first: a move takes it along.
     steps = _steps(desired, observed, wanted, conditions) or moving.steps
     _describe(desired, observed, conditions, steps, moving)
-    patch = _patch(desired, there or wanted, info if ours else None, conditions)
+    patch = _patch(desired, there or wanted, info if ours else None, conditions, moving.rejected)
     if moving.reference != desired.status.move:
         patch = {**(patch or {}), "move": moving.reference.to_object() if moving.reference else None}
     return Plan(steps, patch, conditions.notes(), recheck_after_ms=_recheck_ms(conditions, now))

@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -53,7 +54,16 @@ def test_the_operator_works_with_the_rights_that_the_chart_grants(
     for resource in ("scl/demo", "ncl/east", "str/flights"):
         run_kubectl("-n", "flights", "wait", "--for=condition=Ready", resource, "--timeout=60s")
 
-    # Every right is used once: restart brokers, repair, finalize, delete volumes.
+    # Every right is used once: make and withdraw a move, restart brokers, repair, finalize, delete volumes.
+    for body in hop():
+        run_kubectl("-n", "flights", "apply", "-f", "-", stdin=body)
+    for resource in ("ncl/west", "str/hop"):
+        run_kubectl("-n", "flights", "wait", "--for=condition=Ready", resource, "--timeout=60s")
+    place(run_kubectl, "west")
+    eventually(lambda: phase(run_kubectl, "hop-g2"), "a move with a status")
+    place(run_kubectl, "east")
+    eventually(lambda: not names(run_kubectl, "smv"), "the move to be withdrawn")
+    run_kubectl("-n", "flights", "delete", "ncl/west", "str/hop", "--timeout=60s")
     patch = '{"spec": {"limits": {"pingsOutMax": 3}, "deletionPolicy": "Delete"}}'
     before = pods(run_kubectl)
     run_kubectl("-n", "flights", "patch", "ncl", "east", "--type=merge", "-p", patch)
@@ -89,6 +99,37 @@ def test_a_namespace_that_is_not_served_is_left_alone(run_kubectl: Kubectl, run_
     found = json.loads(run_kubectl("-n", "default", "get", "scl", "demo", "-o", "json").stdout)
     assert "status" not in found
     assert not found["metadata"].get("finalizers")
+
+
+def hop() -> list[dict[str, Any]]:
+    """A second cluster, and a stream that is moved to it when somebody has approved it."""
+    api_version = "supercluster.dev/v1alpha1"
+    spec = {"superCluster": "demo", "replicas": 1}
+    stream = {"subjects": ["hop"], "placement": {"cluster": "east"}, "move": {"approval": "Manual"}}
+    return [
+        {
+            "apiVersion": api_version,
+            "kind": "Cluster",
+            "metadata": {"name": "west"},
+            "spec": {**spec, "deletionPolicy": "Delete"},
+        },
+        {
+            "apiVersion": api_version,
+            "kind": "Stream",
+            "metadata": {"name": "hop"},
+            "spec": {**spec, **stream, "deletionPolicy": "Delete"},
+        },
+    ]
+
+
+def place(run_kubectl: Kubectl, cluster: str) -> None:
+    patch = json.dumps({"spec": {"placement": {"cluster": cluster}}})
+    run_kubectl("-n", "flights", "patch", "str", "hop", "--type=merge", "-p", patch)
+
+
+def phase(run_kubectl: Kubectl, name: str) -> str:
+    found = run_kubectl("-n", "flights", "get", "smv", name, "-o", "jsonpath={.status.phase}", check=False)
+    return found.stdout if found.returncode == 0 else ""
 
 
 def pods(run_kubectl: Kubectl) -> set[str]:

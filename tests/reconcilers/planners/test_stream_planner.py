@@ -448,6 +448,26 @@ def test_a_stream_that_was_moved_gives_an_empty_plan() -> None:
     assert plan(settled, observed).is_empty
 
 
+def test_a_stream_keeps_the_last_ten_of_its_moves_and_every_one_that_a_person_made() -> None:
+    resource = stream()
+    ended: dict[str, Any] = {"status": {"phase": "Succeeded"}}
+    own = tuple(stream_move(f"flights-g{n}", owned=True, **ended) for n in range(11))
+    aged = tuple(
+        StreamMove.model_validate(
+            {
+                **move.to_object(),
+                "metadata": {**move.metadata.to_object(), "creationTimestamp": f"2026-01-01T00:00:{n:02d}Z"},
+            }
+        )
+        for n, move in enumerate(own)
+    )
+    theirs = tuple(stream_move(f"theirs-{n}", **ended) for n in range(20))
+    (step,) = plan(resource, stream_observed(info_for(resource), moves=(*theirs, *aged))).steps
+    assert isinstance(step, DeleteObject)
+    assert step.name == "flights-g0"
+    assert plan(resource, stream_observed(info_for(resource), moves=(*theirs, *aged[1:]))).steps == ()
+
+
 def test_half_way_through_a_move_a_stream_is_still_where_it_was() -> None:
     names = ("east-0", "east-1", "east-2", "west-0", "west-1", "west-2")
     info = info_for(stream(), replicas=tuple(ReplicaStatus(name=name, current=True) for name in names))

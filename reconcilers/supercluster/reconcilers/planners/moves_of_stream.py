@@ -19,6 +19,8 @@ from supercluster.reconcilers.planners.plan import CreateObject, DeleteObject, N
 
 # Names of objects have at most 253 characters; what stands behind the Stream's name is much shorter than this.
 NAME_CHARACTERS_MAX = 220
+# Ended StreamMoves that a Stream keeps of those that it made: their audits are worth keeping, and not for ever.
+HISTORY_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ def consider(stream: Stream, moves: tuple[StreamMove, ...], there: Cluster | Non
         return _while_under_way(stream, move, wanted, is_wanted=is_wanted)
     if there is None or not is_wanted:
         last = _last(moves)
-        return Moving(reference=_reference(last) if last is not None else None)
+        return Moving(_pruning(stream, moves), reference=_reference(last) if last is not None else None)
     name = move_name(stream)
     made = next((move for move in moves if move.metadata.name == name), None)
     if made is None:
@@ -84,6 +86,18 @@ def _while_under_way(stream: Stream, move: StreamMove, wanted: Cluster, *, is_wa
     metadata = move.metadata
     step = DeleteObject(API_VERSION, "StreamMove", metadata.namespace, name, metadata.uid, note)
     return Moving((step,), finding, _reference(move), is_wanted)
+
+
+def _pruning(stream: Stream, moves: tuple[StreamMove, ...]) -> tuple[Step, ...]:
+    """The oldest of too many StreamMoves that the Stream made and that have ended, one at a time."""
+    own = sorted(
+        (move for move in moves if owner_uid(move) == stream.metadata.uid and is_ended(move)),
+        key=lambda move: move.metadata.age_key,
+    )
+    if len(own) <= HISTORY_MAX:
+        return ()
+    metadata = own[0].metadata
+    return (DeleteObject(API_VERSION, "StreamMove", metadata.namespace, metadata.name, metadata.uid),)
 
 
 def _last(moves: tuple[StreamMove, ...]) -> StreamMove | None:

@@ -7,6 +7,7 @@ from tests.broker.raft.script import SCRIPTS, play
 
 # Which rows of the requirements and safety rules each story shows.
 STORIES = {
+    "a_joint_membership_is_led_back_by_an_old_voter": ("SF-6", "MV-9"),
     "election": ("RP-1",),
     "pre_vote_with_a_stale_log": ("RP-1", "RP-8"),
     "conflicting_tail_is_truncated": ("RP-2",),

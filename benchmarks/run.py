@@ -16,7 +16,7 @@ from benchmarks.course import Course
 from benchmarks.servers import FLEETS
 from benchmarks.table import Row, markdown
 
-from benchmarks import failover, footprint, machine, platform, throughput
+from benchmarks import failover, footprint, idle_streams, machine, platform, throughput
 
 RUNS = 5
 RESULTS = Path(__file__).parent / "results"
@@ -26,6 +26,7 @@ SCENARIOS: dict[str, Callable[[Course], list[Row]]] = {
     "pull": throughput.pull_r1,
     "failover": failover.failover,
     "idle": footprint.idle,
+    "idle-streams": idle_streams.idle_streams,
     "ready": footprint.ready,
     "ready-1m": footprint.ready_full,
     "localplane": platform.localplane,

@@ -196,8 +196,9 @@ class StreamLog(RaftLog, Protocol):
         """Do what is due (fsync by the policy, the noted commit index). Returns `persisted_index`."""
         ...
 
-    def next_sync_ms(self) -> int | None:
-        """When `tick` has something to do; None while everything is as durable as the policy wants it."""
+    def deadline_ms(self) -> int | None:
+        """When `tick` has something to do (0: now), or a sync is due that somebody else carries out; None while
+        everything is noted, and as durable as the policy wants it."""
         ...
 
     def close(self, *, clean: bool) -> None: ...
@@ -288,6 +289,10 @@ class GroupStore(Protocol):
         Raises:
             DiskError: it cannot be read.
         """
+        ...
+
+    def tick(self, now_ms: int) -> None:
+        """Called often, for what all groups share: the room on the volume is asked for now and then (SF-18)."""
         ...
 
     def register(self, group: str, member: str) -> None:

@@ -97,7 +97,7 @@ def test_what_waits_for_a_stream_that_was_made_anew_goes_to_the_new_one() -> Non
     found.set_map([assignment("S.2")], client.routes.clear)
     new = found.windows["S.2"]
     assert new.unconfirmed == 3, "what the old window held"
-    new.seal(0)
+    found.flush(0)
     found.tick(20_000)
     assert client.held == []
     assert new.unconfirmed == 4, "what waited for the old window"

@@ -33,6 +33,8 @@ class Machine:
     def __init__(self) -> None:
         self.now = 1000
 
+    def tick(self, now_ms: int) -> None: ...
+
     def registered(self) -> dict[str, str]:
         return {}
 
@@ -92,7 +94,7 @@ class Broker:
     meta: Replica = field(default_factory=Replica)
 
     def news(self, leader: str, term: int) -> None:
-        body = frames.encode_leadership(Leadership(META_GROUP, term, leader, MEMBERS.encode()))
+        body = frames.encode_leaderships([Leadership(META_GROUP, term, leader, MEMBERS.encode())])
         self.core.on_frame(leader, Frame.LEADER, memoryview(b"".join(body)))
 
     def link(self, node: str) -> None:

@@ -124,10 +124,10 @@ FRAMES: list[tuple[Callable[..., frames.Body], Callable[[memoryview], Any], tupl
     ),
     (frames.encode_open, frames.decode_open, ("g", SessionKey("n", "i", 3)), ("g", SessionKey("n", "i", 3))),
     (
-        frames.encode_leadership,
-        frames.decode_leadership,
-        (frames.Leadership("g", 3, "n", b"members"),),
-        frames.Leadership("g", 3, "n", b"members"),
+        frames.encode_leaderships,
+        frames.decode_leaderships,
+        ([frames.Leadership("g", 3, "n", b"members"), frames.Leadership("h", 1, "n", b"")],),
+        [frames.Leadership("g", 3, "n", b"members"), frames.Leadership("h", 1, "n", b"")],
     ),
     (
         frames.encode_request,
@@ -195,7 +195,7 @@ def test_no_garbage_gets_further_than_the_codec(raw: bytes) -> None:
         frames.decode_verdicts,
         frames.decode_numbered,
         frames.decode_open,
-        frames.decode_leadership,
+        frames.decode_leaderships,
         frames.decode_request,
         frames.decode_response,
         frames.decode_acks,

@@ -142,7 +142,7 @@ def test_a_disk_that_others_fill_is_noticed(disk: SimDisk) -> None:
     log, _ = open_log(disk, DIRECTORY, LogOptions(space=space), Stop.CLEAN)
     assert log.has_room(RECORD_BYTES, reserved=False)
     disk.capacity_bytes -= disk.free_bytes() - 900
-    log.tick(10_000)
+    space.tick(10_000)
     assert not log.has_room(RECORD_BYTES, reserved=False)
     assert log.has_room(RECORD_BYTES, reserved=True)
 

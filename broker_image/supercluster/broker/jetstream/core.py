@@ -7,7 +7,7 @@ over. The process, the tests and the simulator run this same class.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,19 +21,22 @@ from supercluster.broker.jetstream.life import GroupLife
 from supercluster.broker.jetstream.map_reader import MapReader
 from supercluster.broker.jetstream.meta_group import META_GROUP, MetaGroup
 from supercluster.broker.jetstream.requests import Requests
+from supercluster.broker.jetstream.schedule import GroupSchedule
 from supercluster.broker.jetstream.sections import SessionKey, VerdictRun
 from supercluster.broker.jetstream.window import Window
 from supercluster.broker.jetstream.wire import WireError
 from supercluster.broker.ports import Channel, ClientInfo, Clock, GroupStore, Network, PeerInfo
 from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.config import NEVER_MS, RaftConfig
-from supercluster.broker.raft.errors import DiskError, MessageError
+from supercluster.broker.raft.errors import MessageError
 from supercluster.broker.raft.messages import Append, InstallSnapshot, Message, encode
 
 # A turn ends after so many passes over its own effects; what is left is for the next.
 PASSES_MAX = 8
 # Frames that a broker sent to itself and that wait within a turn.
 LOCAL_FRAMES_MAX = 65536
+# A frame names at most so many leaderships: some hundred KiB.
+LEADERSHIPS_PER_FRAME = 1000
 # An append to a follower that is so far behind goes over the bulk link.
 BULK_APPEND_BYTES = 256 * 1024
 
@@ -88,6 +91,8 @@ class BrokerCore:
         self._bulk: dict[str, list[tuple[str, list[bytes | memoryview]]]] = {}
         self._local: deque[tuple[int, memoryview]] = deque()
         self._dirty: dict[str, None] = {}
+        self._news: list[Leadership] = []
+        self._schedule = GroupSchedule(clock)
         self._acks: dict[str, list[tuple[bytes, bytes, bytes]]] = {}
         self.invalidate_captures: Callable[[], None] = lambda: None
         self.store = store
@@ -135,9 +140,8 @@ class BrokerCore:
         return held is not None and member in held.raft.membership.learners
 
     def serving(self, group: Group) -> None:
-        news = Leadership(group.id, group.raft.term, self.node, group.raft.membership.encode())
-        for node in self.peers:
-            self.network.send(node, Frame.LEADER, frames.encode_leadership(news), Channel.CONTROL)
+        news = self._leadership(group)
+        self._news.append(news)
         self.leader_news(news)
 
     def event(self, group: str, reason: str, text: str) -> None:
@@ -239,10 +243,22 @@ class BrokerCore:
         if known is not None and known[1] == node:
             del self.leaders[group_id]
 
-    def tell_leadership(self, group: Group, node: str) -> None:
-        """Say to a broker that this one serves as the group's leader."""
-        news = Leadership(group.id, group.raft.term, self.node, group.raft.membership.encode())
-        self.network.send(node, Frame.LEADER, frames.encode_leadership(news), Channel.CONTROL)
+    def tell_leadership(self, groups: Iterable[Group], node: str) -> None:
+        """Say to a broker that this one serves as these groups' leader."""
+        self._tell_news([self._leadership(group) for group in groups], [node])
+
+    def _leadership(self, group: Group) -> Leadership:
+        return Leadership(group.id, group.raft.term, self.node, group.raft.membership.encode())
+
+    def _tell_news(self, news: list[Leadership], nodes: Iterable[str]) -> None:
+        """As few frames as possible: after a broker was lost, or linked, there may be thousands of leaderships."""
+        bodies = [
+            frames.encode_leaderships(news[start : start + LEADERSHIPS_PER_FRAME])
+            for start in range(0, len(news), LEADERSHIPS_PER_FRAME)
+        ]
+        for node in nodes:
+            for body in bodies:
+                self.network.send(node, Frame.LEADER, body, Channel.CONTROL)
 
     def stood_still(self) -> None:
         """This process did nothing for long enough that the others may have given it up."""
@@ -260,10 +276,9 @@ class BrokerCore:
         before = self.peers.get(peer.node)
         self.peers[peer.node] = peer
         now_ms = self.clock.monotonic_ms()
-        for group in self.groups.values():
-            if group.serves:
-                self.tell_leadership(group, peer.node)
-            if before is None or before.process != peer.process:
+        self.tell_leadership((group for group in self.groups.values() if group.serves), peer.node)
+        if before is None or before.process != peer.process:
+            for group in self.groups.values():
                 self._wake(group, peer.node, now_ms)
         self.map.link_up(peer.node)
         self.life.peers_changed()
@@ -319,6 +334,7 @@ class BrokerCore:
         """Everything that was taken in since the last turn takes effect, and leaves in as few frames as there are
         brokers to tell."""
         now_ms = self.clock.monotonic_ms()
+        turned: dict[str, Group] = {}
         for _ in range(PASSES_MAX):
             self.ingest.flush(now_ms)
             self._flush_acks()
@@ -332,7 +348,13 @@ class BrokerCore:
                 group = self.groups.get(group_id)
                 if group is not None:
                     group.turn(now_ms)
+                    turned[group_id] = group
+            if self._news:
+                news, self._news = self._news, []
+                self._tell_news(news, self.peers)
         self._flush_raft()
+        for group in turned.values():
+            self.reschedule(group)
 
     def _flush_acks(self) -> None:
         if not self._acks:
@@ -358,17 +380,9 @@ class BrokerCore:
     def tick(self) -> None:
         """Time has passed: do what is due, then a turn."""
         now_ms = self.clock.monotonic_ms()
-        for group in self.groups.values():
-            if group.failed is not None:
-                continue
-            try:
-                due = group.tick(now_ms)
-            except DiskError as error:
-                # One group's disk error is that group's alone.
-                group.fail(error)
-                continue
-            if due:
-                self.touch(group.id)
+        self.store.tick(now_ms)
+        for group_id in self._schedule.tick(now_ms, self.groups):
+            self.touch(group_id)
         self.ingest.tick(now_ms)
         self.requests.tick(now_ms)
         self.life.tick(now_ms)
@@ -377,10 +391,30 @@ class BrokerCore:
 
     def next_deadline_ms(self) -> int:
         """When `tick` has something to do at the latest, on the monotonic clock."""
-        found = [group.deadline_ms() for group in self.groups.values() if group.failed is None]
-        found += [self.ingest.deadline_ms(), self.requests.deadline_ms(), self.life.deadline_ms()]
-        found.append(self.map.deadline_ms())
+        found = (
+            self._schedule.next_ms(),
+            self.ingest.deadline_ms(),
+            self.requests.deadline_ms(),
+            self.life.deadline_ms(),
+            self.map.deadline_ms(),
+        )
         return min((at for at in found if at is not None), default=NEVER_MS)
+
+    def reschedule(self, group: Group) -> None:
+        """Whatever a group waits for may be due at another time now."""
+        if self.groups.get(group.id) is group:
+            self._schedule.follow(group)
+
+    def add_group(self, group: Group) -> None:
+        """This broker holds a replica of the group from now on."""
+        self.groups[group.id] = group
+        self._schedule.begin(group.id)
+        self.touch(group.id)
+
+    def drop_group(self, group_id: str) -> Group | None:
+        """It does not any more."""
+        self._schedule.end(group_id)
+        return self.groups.pop(group_id, None)
 
     def close(self, *, clean: bool) -> None:
         """The process stops."""

@@ -65,7 +65,8 @@ def dispatch(core: BrokerCore, node: str, frame: int, body: memoryview) -> None:
 
 def _dispatch_rare(core: BrokerCore, node: str, frame: int, body: memoryview, now_ms: int) -> None:
     if frame == Frame.LEADER:
-        core.leader_news(frames.decode_leadership(body))
+        for news in frames.decode_leaderships(body):
+            core.leader_news(news)
     elif frame == Frame.NOT_LEADER:
         group_id, _ = frames.decode_texts(body, 2)
         core.forget_leader(group_id, node)
@@ -73,7 +74,7 @@ def _dispatch_rare(core: BrokerCore, node: str, frame: int, body: memoryview, no
         (group_id,) = frames.decode_texts(body, 1)
         group = core.groups.get(group_id)
         if group is not None and group.serves:
-            core.tell_leadership(group, node)
+            core.tell_leadership((group,), node)
     elif frame == Frame.MAP_APPLIED:
         core.map.told(node, frames.decode_number(body))
         core.touch(META_GROUP)

@@ -143,13 +143,16 @@ class Leadership:
     membership: bytes
 
 
-def encode_leadership(news: Leadership) -> Body:
-    return [text(news.group) + u64(news.term) + text(news.node) + blob(news.membership)]
+def encode_leaderships(news: Iterable[Leadership]) -> Body:
+    return [b"".join(text(one.group) + u64(one.term) + text(one.node) + blob(one.membership) for one in news)]
 
 
-def decode_leadership(body: memoryview) -> Leadership:
+def decode_leaderships(body: memoryview) -> list[Leadership]:
     reader = Reader(body)
-    return Leadership(reader.text(), reader.u64(), reader.text(), bytes(reader.blob()))
+    found: list[Leadership] = []
+    while reader.left:
+        found.append(Leadership(reader.text(), reader.u64(), reader.text(), bytes(reader.blob())))
+    return found
 
 
 def encode_texts(*values: str) -> Body:

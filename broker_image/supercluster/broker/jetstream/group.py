@@ -14,7 +14,7 @@ from typing import Protocol
 from supercluster.broker.jetstream.wire import Reader, blob
 from supercluster.broker.ports import Clock, StreamLog
 from supercluster.broker.raft.confchange import Membership, MembershipChange, node_of
-from supercluster.broker.raft.config import ReadState, Ready, Role
+from supercluster.broker.raft.config import NEVER_MS, ReadState, Ready, Role
 from supercluster.broker.raft.entry import Entry, EntryKind
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.raft.messages import Message
@@ -285,7 +285,8 @@ class Group(ABC):
     # ---- time -----------------------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> bool:
-        """Do what is due; True when a turn is needed."""
+        """Do what is due; True when a turn is needed. Called when `deadline_ms` has come, and at no other time: an
+        idle group costs nothing (RP-3)."""
         before = self.log.persisted_index
         try:
             due = self.log.tick(now_ms) != before
@@ -297,19 +298,17 @@ class Group(ABC):
         if now_ms >= self.raft.next_deadline_ms():
             self.raft.tick(now_ms)
             due = True
-        if self._joiners and now_ms >= self._members_check_ms:
+        if self._joiners and self.serves and now_ms >= self._members_check_ms:
             due = True
         return due
 
     def deadline_ms(self) -> int | None:
-        """When `tick` has something to do."""
-        due = [self.raft.next_deadline_ms()]
+        """When `tick` has something to do, as of the last turn or tick; None: not before something else happens."""
+        raft_ms, log_ms = self.raft.next_deadline_ms(), self.log.deadline_ms()
+        due = [at_ms for at_ms in (raft_ms, log_ms) if at_ms is not None and at_ms != NEVER_MS]
         if self._joiners and self.serves:
             due.append(self._members_check_ms)
-        sync_ms = self.log.next_sync_ms()
-        if sync_ms is not None:
-            due.append(sync_ms)
-        return min(due)
+        return min(due, default=None)
 
     # ---- leader time and entries ----------------------------------------------------------------------------------
 

@@ -77,6 +77,8 @@ class Ingest:
         self._wait_ms = wait_ms
         self._patterns: dict[str, list[tuple[bytes, str]]] = {}
         self._asked_ms: dict[str, int] = {}
+        self._awaiting: dict[str, Window] = {}
+        """Windows that wait for verdicts: with thousands of streams nearly all wait for nothing (RP-3)."""
         self._held = HeldCapture()
         self.held = False
         self.windows: dict[str, Window] = {}
@@ -113,6 +115,8 @@ class Ingest:
         forget_routes()
         for group in [group for group in self.windows if group not in present]:
             gone = self.windows.pop(group)
+            self._awaiting.pop(group, None)
+            self._asked_ms.pop(group, None)
             self.dirty.discard(group)
             self._move_on(gone)
             self._refuse(gone, gone.close(), f"stream {gone.stream} was deleted")
@@ -181,6 +185,14 @@ class Ingest:
             window = self.windows.get(group)
             if window is not None:
                 window.flush(self, now_ms)
+                self._follow(window)
+
+    def _follow(self, window: Window) -> None:
+        """Something happened to the window: does it wait for verdicts now?"""
+        if window.deadline_ms() is not None:
+            self._awaiting[window.group] = window
+        else:
+            self._awaiting.pop(window.group, None)
 
     # ---- what leaders say -----------------------------------------------------------------------------------------
 
@@ -188,11 +200,13 @@ class Ingest:
         window = self.windows.get(group)
         if window is not None:
             window.leader_changed(self, now_ms)
+            self._follow(window)
 
     def opened(self, group: str, key: SessionKey, is_open: bool, now_ms: int) -> None:
         window = self._window(group, key)
         if window is not None and is_open:
             window.opened(self, now_ms)
+            self._follow(window)
 
     def again(self, group: str, key: SessionKey, number: int, now_ms: int) -> None:
         """The leader lacks numbers from `number` on; 0: it does not know the session."""
@@ -203,6 +217,7 @@ class Ingest:
             window.reopen(self, now_ms)
         else:
             window.send_again(self, now_ms, number)
+        self._follow(window)
 
     def verdicts(
         self, group: str, key: SessionKey, runs: list[VerdictRun], *, appended: bool, now_ms: int
@@ -215,7 +230,8 @@ class Ingest:
             self._tell(window, outcome)
             if outcome.ask_again:
                 window.send_again(self, now_ms)
-                return
+                break
+        self._follow(window)
 
     def _window(self, group: str, key: SessionKey) -> Window | None:
         """The window that the frame is for: the counter alone begins anew with a lost volume (SF-10)."""
@@ -272,10 +288,7 @@ class Ingest:
 
     def tick(self, now_ms: int) -> None:
         """Ask again where verdicts are overdue, look for leaders, and give up what waited too long."""
-        for group, window in self.windows.items():
-            deadline = window.deadline_ms()
-            if deadline is None:
-                continue
+        for group, window in list(self._awaiting.items()):
             if (
                 self._leader_of(group) is None
                 and now_ms - self._asked_ms.get(group, -ASK_LEADER_MS) >= ASK_LEADER_MS
@@ -287,8 +300,10 @@ class Ingest:
             given_up = window.expire(now_ms)
             if given_up:
                 self._refuse(window, given_up, f"stream {window.stream} has had no leader for too long")
+            if self.windows.get(group) is window:
+                self._follow(window)
 
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do."""
-        times = [at for window in self.windows.values() if (at := window.deadline_ms()) is not None]
+        times = [at for window in self._awaiting.values() if (at := window.deadline_ms()) is not None]
         return min(times, default=None)

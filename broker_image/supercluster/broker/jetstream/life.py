@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from supercluster.broker.jetstream import frames
 from supercluster.broker.jetstream.copies import Copy, Hold, copy_of
 from supercluster.broker.jetstream.frames import Frame, Leadership
 from supercluster.broker.jetstream.group import APPLY_BYTES_MAX, Group
-from supercluster.broker.jetstream.meta import FSYNC_KEY, Assignment
+from supercluster.broker.jetstream.meta import FSYNC_KEY, PREFERRED_LEADER_KEY, Assignment
 from supercluster.broker.jetstream.meta_group import META_GROUP, MetaGroup
 from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.jetstream.wire import Reader, blob
@@ -34,10 +35,23 @@ if TYPE_CHECKING:
 BOOTSTRAP_RETRY_MS = 200
 # While the meta group's leader is not known, the other brokers are asked this often: its own word may have been lost.
 LEADER_SEARCH_MS = 500
+# Of a new group's members one stands for election so soon, when the others have the map that names the group too.
+FIRST_ELECTION_MS = 50
 # A member that waits to be taken in repeats its request at this pace.
 JOIN_RETRY_MS = 1000
 # Whether a retired copy's grace time is over is looked at this often at least: clocks jump.
 RETIRED_CHECK_MS = 60_000
+
+
+def first_to_stand(assignment: Assignment) -> str:
+    """The member that stands for a new group's first election, before the time-out that would decide it by lot: the
+    preferred broker's, else any, the same for everybody and another one for each group."""
+    members = assignment.members
+    preferred = (
+        dict(assignment.config.metadata).get(PREFERRED_LEADER_KEY) or assignment.config.placement.preferred
+    )
+    chosen = next((member for member in members if preferred and node_of(member) == preferred), None)
+    return chosen or members[crc32(assignment.group.encode()) % len(members)]
 
 
 def committed_entries(log: StreamLog, first: int, last: int) -> Iterator[Entry]:
@@ -116,11 +130,10 @@ class GroupLife:
         core = self._core
         group = MetaGroup(member, opened.log, self._raft(opened, member, membership), core)
         core.meta = group
-        core.groups[META_GROUP] = group
+        core.add_group(group)
         group.recover(opened.commit_index)
         if not core.map.is_fresh:
             core.ingest.hold()
-        core.touch(META_GROUP)
 
     def _start_meta(self, members: tuple[str, ...]) -> None:
         """Take the first membership of a new meta group, durably, before anything is sent or voted."""
@@ -254,7 +267,7 @@ class GroupLife:
             self._drop(found, copy.why or "its grace time is over")
             return
         self._retired[group_id] = core.clock.monotonic_ms() + min(left_ms, RETIRED_CHECK_MS)
-        group = core.groups.pop(group_id, None)
+        group = core.drop_group(group_id)
         if group is not None:
             group.stop()
             group.log.close(clean=True)
@@ -310,6 +323,8 @@ class GroupLife:
                 opened.log.save_checkpoint(0, blob(membership.encode()) + StreamGroup.blank_state(assignment))
             core.store.register(group_id, member)
         self._begin(assignment, member, opened, membership)
+        if first and member == first_to_stand(assignment):
+            core.groups[group_id].raft.stand_within(FIRST_ELECTION_MS, core.clock.monotonic_ms())
 
     def _begin(
         self, assignment: Assignment, member: str, opened: OpenedGroup, membership: Membership
@@ -318,7 +333,7 @@ class GroupLife:
         group_id = assignment.group
         raft = self._raft(opened, member, membership)
         group = StreamGroup(assignment, member, opened.log, raft, core)
-        core.groups[group_id] = group
+        core.add_group(group)
         try:
             group.recover(opened.commit_index)
         except DiskError as error:
@@ -326,7 +341,6 @@ class GroupLife:
         if not raft.membership.is_voter(member):
             # The leader may have said long ago that it serves: do not wait for it to say so again.
             self._joining[group_id] = core.clock.monotonic_ms() - JOIN_RETRY_MS
-        core.touch(group_id)
 
     def _deleted(self, group_id: str) -> None:
         """The stream was deleted: by a person, through the meta group; its copy goes at once."""
@@ -337,7 +351,7 @@ class GroupLife:
         core = self._core
         self._retired.pop(group_id, None)
         self._joining.pop(group_id, None)
-        group = core.groups.pop(group_id, None)
+        group = core.drop_group(group_id)
         try:
             if group is not None:
                 group.stop()

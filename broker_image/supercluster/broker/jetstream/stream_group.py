@@ -357,7 +357,7 @@ class StreamGroup(Group):
     def tick(self, now_ms: int) -> bool:
         """Do what is due; True when a turn is needed."""
         due = super().tick(now_ms)
-        if (self.state.first_seq != self._head_seq or self._head_waits) and now_ms >= self._head_check_ms:
+        if self._head_may_move and now_ms >= self._head_check_ms:
             self._head_seq, self._head_check_ms = self.state.first_seq, now_ms + HEAD_CHECK_MS
             self._head_is_due = due = True
         self.auditor.advance(self.state, self.applied_index, now_ms)
@@ -365,38 +365,47 @@ class StreamGroup(Group):
             return due
         if self.mover is not None and now_ms >= self.mover.deadline_ms():
             due = True
-        if now_ms >= self._preferred_check_ms:
+        preferred = self._preferred_voter()
+        if preferred is not None and now_ms >= self._preferred_check_ms:
             self._preferred_check_ms = now_ms + PREFERRED_CHECK_MS
-            due |= self._prefer_leader(now_ms)
+            due |= self._prefer_leader(preferred, now_ms)
         found = self.consumers.tick(now_ms, self.host.clock.now_ns())
         for name in found.inactive:
             self.command(Section.CONSUMER_DELETE, [text(name)], lambda result: None)
         return due or found.any_due or self.expiry.is_due(self.state, now_ms)
 
-    def _prefer_leader(self, now_ms: int) -> bool:
-        """Hand leadership to the preferred broker once it is there and has everything."""
+    @property
+    def _head_may_move(self) -> bool:
+        """Has the stream's beginning moved since the last look, or did a follower lag behind it?"""
+        return self.state.first_seq != self._head_seq or self._head_waits
+
+    def _preferred_voter(self) -> str | None:
+        """The voter that should lead in place of this one, while its broker is there."""
         preferred = dict(self.assignment.config.metadata).get(PREFERRED_LEADER_KEY) or ""
         if not preferred or preferred == self.host.node or preferred not in self.host.brokers_in_contact():
+            return None
+        return next((v for v in self.raft.membership.voters if node_of(v) == preferred), None)
+
+    def _prefer_leader(self, voter: str, now_ms: int) -> bool:
+        """Hand leadership to the preferred voter once it has everything."""
+        progress = self.raft.progress.get(voter)
+        if progress is None or progress.match < self.raft.commit_index:
             return False
-        for voter in self.raft.membership.voters:
-            progress = self.raft.progress.get(voter)
-            if (
-                node_of(voter) == preferred
-                and progress is not None
-                and progress.match >= self.raft.commit_index
-            ):
-                return self.raft.transfer_leadership(voter, now_ms)
-        return False
+        return self.raft.transfer_leadership(voter, now_ms)
 
     def deadline_ms(self) -> int | None:
         found = super().deadline_ms()
         audit_ms = self.auditor.deadline_ms(self.applied_index)
         deadlines = [at for at in (found, audit_ms) if at is not None]
+        if self._head_may_move:
+            deadlines.append(self._head_check_ms)
         if not self.serves:
             return min(deadlines, default=None)
-        now_ms, now_ns = self.host.clock.monotonic_ms(), self.host.clock.now_ns()
         if self.mover is not None:
             deadlines.append(self.mover.deadline_ms())
+        if self._preferred_voter() is not None:
+            deadlines.append(self._preferred_check_ms)
+        now_ms, now_ns = self.host.clock.monotonic_ms(), self.host.clock.now_ns()
         deadlines += self.consumers.deadlines_ms(now_ms, now_ns)
         expiry_ms = self.expiry.deadline_ms(self.state, now_ms, now_ns)
         if expiry_ms is not None:

@@ -175,6 +175,13 @@ class Raft(Election):
                 soon_ms = 1 + self.rng.randrange(self.config.election_timeout_ms // 2)
                 self._election_due_ms = self._now_ms + soon_ms
 
+    def stand_within(self, wait_ms: int, now_ms: int) -> None:
+        """In a group that was just begun there is no leader to wait for: stand after this, not after a time-out. The
+        pre-vote keeps it harmless where the others have none of the group yet."""
+        self._now_ms = max(self._now_ms, now_ms)
+        if self.role is Role.FOLLOWER and self.leader is None:
+            self._election_due_ms = min(self._election_due_ms, self._now_ms + wait_ms)
+
     def _unquiesce(self) -> None:
         if self.role is Role.LEADER:
             self._stir()

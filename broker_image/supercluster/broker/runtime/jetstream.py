@@ -133,6 +133,8 @@ class ProcessCore(BrokerCore):
 
     def _start_syncs(self) -> None:
         for due in self._volume_store.due_syncs(self.clock.monotonic_ms()):
+            if (group := self.groups.get(due.group)) is not None:
+                self.reschedule(group)
             future = self._process.loop.run_in_executor(self._threads, due.ticket.run)
             future.add_done_callback(lambda done, due=due: self._synced(due, done))  # type: ignore[misc]
 

@@ -185,8 +185,6 @@ class FileLog(EntryLog):
         return space is None or space.has_room(size_bytes, reserved=reserved)
 
     def tick(self, now_ms: int) -> int:
-        if self._options.space is not None:
-            self._options.space.tick(now_ms)
         if self._failed is None and not self._closed:
             if self._options.sync_in_tick and self.sync_due(now_ms):
                 self._last_sync_ms = now_ms
@@ -195,6 +193,15 @@ class FileLog(EntryLog):
                 self._last_note_ms = now_ms
                 self._note()
         return self.persisted_index
+
+    def deadline_ms(self) -> int | None:
+        if self._failed is not None or self._closed:
+            return None
+        sync_ms = self.next_sync_ms()
+        if self._notes == self._current_notes():
+            return sync_ms
+        note_ms = 0 if self._last_note_ms is None else self._last_note_ms + self._options.sync_interval_ms
+        return note_ms if sync_ms is None else min(note_ms, sync_ms)
 
     def close(self, *, clean: bool) -> None:
         """`clean`: everything is made durable first, so that the volume's mark of a clean stop is true."""

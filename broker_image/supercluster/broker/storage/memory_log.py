@@ -234,7 +234,7 @@ class MemoryLog:
     def tick(self, now_ms: int) -> int:
         return self.last_index
 
-    def next_sync_ms(self) -> int | None:
+    def deadline_ms(self) -> int | None:
         return None
 
     def close(self, *, clean: bool) -> None:

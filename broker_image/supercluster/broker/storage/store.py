@@ -100,6 +100,11 @@ class VolumeStore:
         self._logs.pop(group, None)
         self.reports.pop(group, None)
 
+    def tick(self, now_ms: int) -> None:
+        for space in (self._file_space, self._memory_space):
+            if space is not None:
+                space.tick(now_ms)
+
     def due_syncs(self, now_ms: int) -> list[DueSync]:
         """Tickets for every log that should be fsynced now: for a runtime that fsyncs on a thread
         (`LogOptions.sync_in_tick` False)."""

@@ -52,6 +52,7 @@ class Reason(StrEnum):
     TOO_MANY_REPLICAS = "TooManyReplicas"
     LIMITS_CONTRADICT = "LimitsContradict"
     SUBJECTS_OVERLAP = "SubjectsOverlap"
+    OUT_OF_RANGE = "OutOfRange"
     NAME_CLAIMED = "NameClaimed"
     NOT_ADOPTED = "NotAdopted"
     REFUSED_BY_BROKERS = "RefusedByBrokers"
@@ -138,6 +139,9 @@ REASONS: dict[Reason, Entry] = {
     Reason.SUBJECTS_OVERLAP: Entry(
         "Accepted",
         "Two of spec.subjects overlap, or one overlaps with the brokers' own; the message names them.",
+    ),
+    Reason.OUT_OF_RANGE: Entry(
+        "Accepted", "Brokers would not start with a value; the message has it and its bounds."
     ),
     Reason.NAME_CLAIMED: Entry("Accepted", "An older Stream resource declares the same stream."),
     Reason.NOT_ADOPTED: Entry(

@@ -11,7 +11,12 @@ from supercluster.api import Cluster, ClusterStatus, Stream, SuperCluster
 from supercluster.api.cluster import BrokerStatus
 from supercluster.api.conditions import ConditionType, EventReason, Reason
 from supercluster.reconcilers.planners import manifests, naming
-from supercluster.reconcilers.planners.broker_config import broker_config, choose_meta_voters, voters_in
+from supercluster.reconcilers.planners.broker_config import (
+    broker_config,
+    choose_meta_voters,
+    out_of_range,
+    voters_in,
+)
 from supercluster.reconcilers.planners.drift import DIGEST_ANNOTATION, differences, is_current
 from supercluster.reconcilers.planners.manifests import OperatorDefaults
 from supercluster.reconcilers.planners.plan import (
@@ -120,6 +125,9 @@ def _refusal(desired: Cluster, observed: ClusterObserved) -> tuple[Reason, str] 
                 "through gateways is not there yet: use a SuperCluster of its own"
             ),
         )
+    beyond = out_of_range(desired)
+    if beyond is not None:
+        return Reason.OUT_OF_RANGE, beyond
     if observed.refusal is not None:
         return Reason.INVALID_OBJECT, observed.refusal
     return None

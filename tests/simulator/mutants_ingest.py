@@ -136,8 +136,8 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "The leader judges what is expected of a subject by what is committed, not by the end of its log.",
         (
             "jetstream/judge.py",
-            "        pending = self._pending_subjects.get(subject, 0)\n        return pending if",
-            "        pending = 0\n        return pending if",
+            "            pending = self._pending_subjects.get(subject, 0)\n            return pending if",
+            "            pending = 0\n            return pending if",
         ),
     ),
     mutant(

@@ -122,6 +122,7 @@ class StreamGroup(Group):
         self._commands: deque[_Command] = deque()
         self._waiting: deque[tuple[int, list[Done], list[bytes]]] = deque()
         self._verdicts: dict[SessionKey, list[VerdictRun]] = {}
+        self._asked_again: dict[SessionKey, int] = {}
         self._pump: dict[str, None] = {}
         self._held_back: dict[str, None] = {}
         self._held_back_until_ms = 0
@@ -196,6 +197,7 @@ class StreamGroup(Group):
             self._deliver(leader.close(409, "Leadership Change"))
         self.leaders = {}
         self._forwards.clear()
+        self._asked_again.clear()
         self._opens.clear()
         self._verdicts.clear()
         self._pump.clear()
@@ -336,6 +338,7 @@ class StreamGroup(Group):
                 self._answer_forward(forward, taken.answer, taken.next_number)
                 continue
             assert taken.section is not None
+            self._asked_again.pop(forward.session, None)
             if proposal.count == 0:
                 proposal.first_seq = taken.section.run.first_seq
             proposal.add(Section.MESSAGES, encode_messages(taken.section))
@@ -357,6 +360,11 @@ class StreamGroup(Group):
             if known:
                 self.host.verdicts(self.id, key, known, appended=False)
         elif answer is Answer.AGAIN_FROM:
+            # Once per gap: each block behind it that is on its way would have the whole window sent again. Should the
+            # word be lost, the window repeats by itself.
+            if self._asked_again.get(key) == next_number:
+                return
+            self._asked_again[key] = next_number
             self.host.post(key.node, Frame.AGAIN, encode_numbered(self.id, key, next_number))
         elif answer is Answer.OPEN_FIRST:
             self.host.post(key.node, Frame.AGAIN, encode_numbered(self.id, key, 0))
@@ -423,6 +431,7 @@ class StreamGroup(Group):
     def _rejudge(self) -> None:
         """A proposal was judged and not appended: judge anew from what the log really ends with."""
         first, last = self.applied_index + 1, self.log.last_index
+        self._asked_again.clear()
         self.judge = Judge(self.state, self.log.entries(first, last, 1 << 40) if last >= first else [])
         self._config_sent = self.state.config_version
         ops = self._uncommitted_ops()
@@ -507,8 +516,8 @@ class StreamGroup(Group):
             for name, leader in self.leaders.items():
                 if leader.num_waiting:
                     self._pump[name] = None
-        if not self._pump:
-            return
+        if not self._pump or self.raft.is_handing_over:
+            return  # What is handed out is proposed in the same turn.
         now_ns = self.host.clock.now_ns()
         for name in list(self._pump):
             waiting = self.leaders.get(name)
@@ -579,7 +588,7 @@ class StreamGroup(Group):
 
     def deadline_ms(self) -> int | None:
         found = super().deadline_ms()
-        if not self.serves:
+        if not self.serves or self.raft.is_handing_over:
             return found
         now_ms, now_ns = self.host.clock.monotonic_ms(), self.host.clock.now_ns()
         deadlines = [found] if found is not None else []

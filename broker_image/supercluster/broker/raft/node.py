@@ -245,6 +245,11 @@ class Raft(Election):
         self._hand_over_if_equal(progress)
         return True
 
+    @property
+    def is_handing_over(self) -> bool:
+        """Is leadership on its way to another member? Until that has become of it what may, nothing is proposed."""
+        return self._transfer is not None
+
     def read_index(self, context: int) -> None:
         """Ask for an index that reads may be served at; it comes out of `Ready.reads` or `Ready.failed_reads`."""
         if self.role is Role.LEADER:

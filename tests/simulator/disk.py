@@ -161,6 +161,8 @@ class SimDisk:
         """So many of the next writes fail, after a part of them was written."""
         self.failing_truncates = 0
         self.failing_syncs = 0
+        self.failing_syncs_of = ""
+        """Only those of files whose names end so."""
         self.syncs = 0
         self._names: dict[str, _Inode] = {}
         self._durable_names: dict[str, _Inode] = {}
@@ -218,6 +220,13 @@ class SimDisk:
         """What of a file is on the platter, under the name that is there."""
         inode = self._durable_names.get(path)
         return bytes(inode.durable) if inode is not None else b""
+
+    def is_durable(self, path: str, size: int) -> bool:
+        """Is a file on the platter up to that byte, as a process reads it?"""
+        inode, durable = self._names.get(path), self._durable_names.get(path)
+        if inode is None or durable is None:
+            return False
+        return len(durable.durable) >= size and inode.data[:size] == durable.durable[:size]
 
     def size(self, path: str) -> int:
         return len(self._names[path].data)
@@ -292,7 +301,7 @@ class SimDisk:
     def sync(self, inode: _Inode, path: str) -> None:
         self._step()
         self.syncs += 1
-        if self.failing_syncs:
+        if self.failing_syncs and path.endswith(self.failing_syncs_of):
             # As Linux does: the pages are dropped from what a later fsync would carry.
             self.failing_syncs -= 1
             inode.pending.clear()

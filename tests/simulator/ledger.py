@@ -56,8 +56,10 @@ class Ledger:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.oracle = Oracle(world, self.broken)
         self.groups: dict[str, History] = {}
+        self.oracle = Oracle(world, self.broken, self._committed_index)
+        self.on_gone: Callable[[str, str], None] = lambda node, group: None
+        """A broker removed its copy of a group that was deleted."""
         self.stored: dict[bytes, tuple[str, int]] = {}
         """payload → (group, sequence), over all streams"""
         self.duplicate_window_ns = 0
@@ -67,15 +69,23 @@ class Ledger:
         """Payloads whose publisher was told that they are not stored, and did not try again."""
         self.keeps_all = True
         """Nothing that is stored goes again: a key is created once."""
+        self.nobody_deletes = True
+        """Neither does a person delete or purge."""
         self.keys: dict[bytes, bytes] = {}
         """subject of which one message may exist → its payload"""
         self.acked: dict[bytes, int] = {}
         self.applied_total = 0
         self._converging: dict[tuple[str, str], int] = {}
+        self._serving: dict[tuple[str, str], int] = {}
+        """(broker, group) → the term in which it last served as the leader."""
         self._floors: dict[tuple[str, str, str], tuple[int, int]] = {}
 
     def broken(self, what: str) -> InvariantBrokenError:
         return InvariantBrokenError(f"seed {self._world.seed}: {what} (at {self._world.now_us / 1e6:.4f} s)")
+
+    def _committed_index(self, group: str) -> int:
+        history = self.groups.get(group)
+        return history.last_index if history is not None else 0
 
     # ---- watching a core ------------------------------------------------------------------------------------------
 
@@ -89,7 +99,9 @@ class Ledger:
             serving(group)
 
         core.serving = on_serving  # type: ignore[method-assign]
-        _WatchedGroups(core, lambda group: self._watch_group(node, group))
+        _WatchedGroups(
+            core, lambda group: self._watch_group(node, group), lambda group: self.on_gone(node, group)
+        )
 
     def unwatch(self, node: str) -> None:
         for key in [key for key in self._floors if key[0] == node]:
@@ -116,7 +128,7 @@ class Ledger:
 
     def _leader(self, node: str, group: Group) -> None:
         history = self.groups.setdefault(group.id, History())
-        term = group.raft.term
+        term = self._serving[node, group.id] = group.raft.term
         known = history.leaders.setdefault(term, group.member)
         if known != group.member:
             raise self.broken(f"invariant 4: {known} and {group.member} both lead {group.id} in term {term}")
@@ -128,6 +140,11 @@ class Ledger:
         history = self.groups.setdefault(group.id, History())
         if entry.index > group.raft.commit_index:
             raise self.broken(f"{node} applied entry {entry.index} of {group.id} beyond its commit index")
+        if group.serves and entry.term > self._serving[node, group.id]:
+            raise self.broken(
+                f"SF-1: {node} serves {group.id} since term {self._serving[node, group.id]} and answers by entry "
+                f"{entry.index} of term {entry.term}"
+            )
         record = (entry.term, crc32(entry.record))
         known = history.records.get(entry.index)
         if known is None:
@@ -207,6 +224,16 @@ class Ledger:
             raise self.broken(
                 f"SF-13: state of {group.id} at {entry.index} is {known}, on {node} it is {view}"
             )
+        config = state.config
+        if 0 < config.max_msgs < state.messages or 0 < config.max_bytes < state.bytes:
+            raise self.broken(
+                f"RP-1: {group.id} holds {state.messages} messages in {state.bytes} bytes at {entry.index}: more than "
+                f"{config.max_msgs} messages or {config.max_bytes} bytes"
+            )
+        if config.discard == "new" and self.nobody_deletes and state.messages != state.last_seq:
+            raise self.broken(
+                f"RP-1: {group.id} refuses messages when it is full, and removed {state.last_seq - state.messages}"
+            )
         for consumer in state.consumers.values():
             if consumer.ack_floor_sseq > state.last_seq:
                 raise self.broken(
@@ -242,11 +269,14 @@ class Ledger:
 
 
 class _WatchedGroups(dict[str, Group]):
-    """The core's groups; tells of each that is added."""
+    """The core's groups; tells of each that is added or removed."""
 
-    def __init__(self, core: BrokerCore, on_group: Callable[[Group], None]) -> None:
+    def __init__(
+        self, core: BrokerCore, on_group: Callable[[Group], None], on_gone: Callable[[str], None]
+    ) -> None:
         super().__init__()
         self._on_group = on_group
+        self._on_gone = on_gone
         for name, group in core.groups.items():
             self[name] = group
         core.groups = self
@@ -254,3 +284,9 @@ class _WatchedGroups(dict[str, Group]):
     def __setitem__(self, key: str, group: Group) -> None:
         self._on_group(group)
         super().__setitem__(key, group)
+
+    def pop(self, key: str, default: Any = None) -> Any:
+        found = super().pop(key, default)
+        if found is not None:
+            self._on_gone(key)
+        return found

@@ -136,18 +136,49 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "The leader judges what is expected of a subject by what is committed, not by the end of its log.",
         (
             "jetstream/judge.py",
-            "        pending = self._pending_subjects.get(subject, 0)\n        return pending if",
-            "        pending = 0\n        return pending if",
+            "            pending = self._pending_subjects.get(subject, 0)\n            return pending if",
+            "            pending = 0\n            return pending if",
+        ),
+    ),
+    mutant(
+        "fullness-by-committed-state",
+        "SF-12",
+        "The leader judges whether a stream is full by what is committed, not by the end of its log.",
+        (
+            "jetstream/judge.py",
+            "state.messages + (seq - 1 - state.last_seq) >= config.max_msgs",
+            "state.messages >= config.max_msgs",
+        ),
+        (
+            "jetstream/judge.py",
+            "state.bytes + self._pending_logical + size > config.max_bytes",
+            "state.bytes + size > config.max_bytes",
         ),
     ),
     mutant(
         "judged-and-not-appended",
         "SF-12",
-        "What was judged and then not appended stays judged.",
+        "A leader that hands over judges although it may not append, and what was not appended stays judged. (Either rule "
+        "alone covers the other: nothing is judged meanwhile, and what could not be appended is judged anew.)",
+        (
+            "jetstream/group.py",
+            "            if self.serves and not self.raft.is_handing_over:\n",
+            "            if self.serves:\n",
+        ),
         (
             "jetstream/stream_group.py",
             "            if self.judge is not None:\n                self._rejudge()\n",
             "",
+        ),
+    ),
+    mutant(
+        "deposed-leader-answers",
+        "SF-2",
+        "A leader that was deposed since its last turn takes the next one's entries for its own, and answers by them.",
+        (
+            "jetstream/group.py",
+            "        try:\n            self._leave_office()\n",
+            "        try:\n",
         ),
     ),
     mutant(

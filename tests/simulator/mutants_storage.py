@@ -53,6 +53,26 @@ STORAGE_MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
+        "page-cache-is-believed",
+        "RP-6",
+        "What is read back after a failed fsync counts as written: the next fsync has nothing to carry, and succeeds.",
+        (
+            "storage/recovery.py",
+            "                found.segments.write_again(segment, synced_index + 1)\n",
+            "                pass\n",
+        ),
+    ),
+    mutant(
+        "no-reserve",
+        "SF-18",
+        "Messages may fill the disk to its last byte: the purge that would free it finds no room.",
+        (
+            "storage/space.py",
+            "        kept_back = 0 if reserved else self._reserve_bytes\n",
+            "        kept_back = 0\n",
+        ),
+    ),
+    mutant(
         "lost-copy-keeps-identity",
         "SF-4",
         "A copy with a damaged record votes as the member that it was.",

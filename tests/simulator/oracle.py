@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from supercluster.broker.jetstream.core import BrokerCore
 from supercluster.broker.jetstream.group import Group
 from supercluster.broker.ports import StreamLog
-from supercluster.broker.raft.confchange import Membership
+from supercluster.broker.raft.confchange import Membership, node_of
 from supercluster.broker.raft.config import Role
-from supercluster.broker.raft.messages import Message, VoteRequest, VoteResponse
+from supercluster.broker.raft.messages import Message, TimeoutNow, VoteRequest, VoteResponse
+from supercluster.broker.storage.log import FileLog
 from supercluster.broker.storage.memory_log import MemoryLog
 
 if TYPE_CHECKING:
@@ -37,9 +38,13 @@ class _Seen:
 class Oracle:
     """See the module."""
 
-    def __init__(self, world: World, broken: Callable[[str], AssertionError]) -> None:
+    def __init__(
+        self, world: World, broken: Callable[[str], AssertionError], committed: Callable[[str], int]
+    ) -> None:
+        """`committed` tells up to which index a group's entries are known to be committed."""
         self._world = world
         self._broken = broken
+        self._committed_index = committed
         self._logs: dict[tuple[str, str], list[StreamLog]] = {}
         """(group, member) → its log in every process that had it."""
         self._destroyed: dict[tuple[str, str], list[tuple[int, dict[int, int | None]]]] = {}
@@ -50,7 +55,13 @@ class Oracle:
         self._memberships: dict[str, Membership] = {}
         self._founders: dict[str, tuple[str, ...]] = {}
         """group → the voters it was begun with: nobody begins it a second time."""
+        self._voted: dict[tuple[str, str], int] = {}
+        """(group, member) → the newest term in which it voted."""
         self.on_vote: Callable[[str], None] = lambda node: None
+        self.on_begun: Callable[[Group], None] = lambda group: None
+        """A group was begun for the first time, by its first member."""
+        self.on_hand_over: Callable[[str, str], None] = lambda node, to: None
+        """The word that hands leadership over is about to leave a broker."""
 
     def watch(self, node: str, core: BrokerCore) -> None:
         send_raft = core.send_raft
@@ -58,18 +69,25 @@ class Oracle:
         def on_send(group: str, message: Message) -> None:
             if isinstance(message, VoteRequest | VoteResponse) and not message.pre:
                 self._vote(node, core, group, message)
+            elif isinstance(message, TimeoutNow):
+                self.on_hand_over(node, node_of(message.to))
             send_raft(group, message)
 
         core.send_raft = on_send  # type: ignore[method-assign]
 
     def watch_group(self, group: Group) -> None:
-        self._logs.setdefault((group.id, group.member), []).append(group.log)
+        logs = self._logs.setdefault((group.id, group.member), [])
+        self._came_back(group, logs)
+        logs.append(group.log)
         if isinstance(group.log, MemoryLog):
             self._remember(group.id, group.member, group.log)
         voters = group.raft.membership.voters
         if voters and group.log.last_index == 0:
-            known = self._founders.setdefault(group.id, voters)
-            if known != voters:
+            known = self._founders.get(group.id)
+            if known is None:
+                self._founders[group.id] = voters
+                self.on_begun(group)
+            elif known != voters:
                 raise self._broken(
                     f"SF-4: {group.id} was begun by {known}, {group.member} begins one of {voters}"
                 )
@@ -86,6 +104,24 @@ class Oracle:
 
         log.destroy = destroyed  # type: ignore[method-assign]
 
+    def _came_back(self, group: Group, logs: list[StreamLog]) -> None:
+        """SF-4: who is a member again has its votes and, unless it says that it is not sure, every entry that it had
+        and that is committed."""
+        raft, log = group.raft, group.log
+        voted = self._voted.get((group.id, group.member), 0)
+        if raft.term < voted:
+            raise self._broken(
+                f"SF-4: {group.member} voted in term {voted} of {group.id} and comes back in term {raft.term}"
+            )
+        if raft.doubtful or not logs:
+            return
+        held = min(logs[-1].persisted_index, self._committed_index(group.id))
+        if log.last_index < held:
+            raise self._broken(
+                f"SF-4: {group.member} had entry {held} of {group.id}, which is committed, and comes back with "
+                f"{log.last_index}, sure of itself"
+            )
+
     # ---- votes ----------------------------------------------------------------------------------------------------
 
     def _vote(self, node: str, core: BrokerCore, group: str, message: VoteRequest | VoteResponse) -> None:
@@ -101,6 +137,8 @@ class Oracle:
             raise self._broken(
                 f"SF-4: {message.frm} votes for {known} and for {voted_for} in term {message.term} of {group}"
             )
+        key = (group, message.frm)
+        self._voted[key] = max(self._voted.get(key, 0), message.term)
         held = core.groups.get(group)
         if held is None:
             return
@@ -116,6 +154,25 @@ class Oracle:
             )
         if isinstance(message, VoteResponse):
             self.on_vote(node)
+
+    # ---- disks ----------------------------------------------------------------------------------------------------
+
+    def before_stop(self, node: str, core: BrokerCore) -> None:
+        """RP-6: what a log takes for durable is on the platter. Not in the middle of an operation, nor after one that
+        failed half-way."""
+        disk = self._world.nodes[node].store.disk
+        for group in core.groups.values():
+            log = group.log
+            if disk.crashing or not isinstance(log, FileLog) or log.failed is not None:
+                continue
+            for segment in log._segments.all:
+                if segment.first_index <= log._synced_index and not disk.is_durable(
+                    log._segments.path(segment), segment.synced_bytes
+                ):
+                    raise self._broken(
+                        f"RP-6: {group.member} takes {log._segments.path(segment)} of {group.id} for durable up to byte "
+                        f"{segment.synced_bytes}, and it is not"
+                    )
 
     # ---- ends of turns --------------------------------------------------------------------------------------------
 

@@ -21,13 +21,17 @@ FAULTS = {
     "lag_and_lose": 2.0,
     "volume": 1.0,
     "damage": 1.0,
+    "copy": 0.7,
     "full_disk": 0.7,
     "disk_errors": 0.7,
+    "sync_errors": 2.0,
     "black_hole": 0.7,
     "lull": 0.7,
     "blackout": 0.7,
 }
 ALWAYS = ("kill", "cut")
+# Moments at which something may strike, and in how many of the runs: see `moments`.
+MOMENTS = {"vote": 1.0, "birth": 0.3, "hand_over": 0.5, "deletion": 0.5}
 
 
 @dataclass(slots=True)
@@ -40,17 +44,24 @@ class Plan:
     fsync: str
     storage: str
     max_msgs: int
+    max_bytes: int
+    refuses_when_full: bool
+    """A full stream refuses new messages, instead of removing old ones."""
     max_age_ms: int
     per_subject: int
     side_stream: bool
     creators: bool
     removes: bool
+    fills: bool
+    """Are all disks filled up when the weather is over? (see `room`)"""
+    moments: tuple[str, ...]
     faults: dict[str, float] = field(default_factory=dict)
 
     @property
     def keeps_all(self) -> bool:
         """Does retention (or a person) remove nothing?"""
-        return self.max_msgs < 0 and not self.max_age_ms and not self.per_subject and not self.removes
+        limited = self.max_msgs >= 0 or self.max_bytes >= 0 or self.max_age_ms or self.per_subject
+        return not (limited or self.removes or self.fills)
 
     @property
     def may_lose(self) -> int:
@@ -65,6 +76,8 @@ class Plan:
             "num_replicas": self.replicas,
             "storage": self.storage,
             "max_msgs": self.max_msgs,
+            "max_bytes": self.max_bytes,
+            "discard": "new" if self.refuses_when_full else "old",
             "max_age": self.max_age_ms * 1_000_000,
             "max_msgs_per_subject": self.per_subject or -1,
             "duplicate_window": min(self.max_age_ms or 120_000, 120_000) * 1_000_000,
@@ -81,22 +94,30 @@ def draw(rng: random.Random) -> Plan:
     fsync = "interval" if memory else rng.choice(("always", "interval", "interval"))
     kinds = {kind: weight for kind, weight in FAULTS.items() if kind in ALWAYS or rng.random() < 0.5}
     # What a failure of the disk would cost is more than one copy: a restart empties memory.
-    for kind in ("full_disk", "disk_errors", "crash_in_write", "damage") if memory else ():
+    for kind in (
+        ("full_disk", "disk_errors", "sync_errors", "crash_in_write", "damage", "copy") if memory else ()
+    ):
         kinds.pop(kind, None)
     if fsync != "always":
         kinds.pop("blackout", None)
-    limits = rng.choice(("none", "none", "count", "age", "subject"))
+    limits = rng.choice(("none", "none", "none", "count", "bytes", "age", "subject", "full"))
+    by_bytes = limits == "bytes" or (limits == "full" and rng.random() < 0.5)
+    few = 600 if limits == "full" else 40
     return Plan(
         nodes=nodes,
         meta_voters=meta_voters,
         replicas=replicas,
         fsync=fsync,
         storage="memory" if memory else "file",
-        max_msgs=40 if limits == "count" else -1,
+        max_msgs=few if limits in ("count", "full") and not by_bytes else -1,
+        max_bytes=50 * few if by_bytes else -1,
+        refuses_when_full=limits == "full",
         max_age_ms=3000 if limits == "age" else 0,
         per_subject=5 if limits == "subject" else 0,
         side_stream=rng.random() < 0.4,
         creators=rng.random() < 0.5,
         removes=rng.random() < 0.2,
+        fills=limits == "none" and not memory and rng.random() < 0.25,
+        moments=tuple(moment for moment, part in MOMENTS.items() if rng.random() < part),
         faults=kinds,
     )

@@ -17,8 +17,8 @@ from tests.simulator.world import World
 
 RETRY_MS = 700.0
 ACCOUNT = "$G"
-# err_codes that a publisher may be told without anything being wrong: no room on the disk, and a lost race.
-NO_ROOM, NOT_FIRST = 10047, 10071
+# err_codes that a publisher may be told without anything being wrong: no room on the disk, a lost race, a full stream.
+NO_ROOM, NOT_FIRST, STREAM_FULL = 10047, 10071, 10077
 
 
 @dataclass(slots=True)
@@ -189,12 +189,19 @@ class Publishers:
             ledger.told_refused(publisher.payload(number))
         elif error["err_code"] == NO_ROOM and "full_disk" in self.plan.faults:
             publisher.refused.add(number)
+        elif error["err_code"] == STREAM_FULL and self.plan.refuses_when_full:
+            publisher.waiting.discard(number)
+            publisher.refused.add(number)
+            if (
+                publisher.kind != "retry"
+            ):  # Another try, on its way through another broker, may meet with room.
+                ledger.told_refused(publisher.payload(number))
         else:
             raise ledger.broken(f"{publisher.name} was refused: {error}")
 
     def _retry(self, publisher: SimPublisher, number: int) -> None:
         """No answer: the same message again, to whatever broker is there."""
-        if number not in publisher.answered and not self._offer(
+        if number in publisher.waiting and not self._offer(
             publisher, self.rng.choice(self.world.names), number
         ):
             self.world.at(RETRY_MS, lambda: self._retry(publisher, number))

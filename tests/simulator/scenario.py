@@ -12,9 +12,11 @@ from tests.simulator.consumers import INFO, SimConsumer
 from tests.simulator.ledger import History
 from tests.simulator.plan import draw
 from tests.simulator.publishers import ACCOUNT, Publishers
+from tests.simulator.room import FullDisks
 from tests.simulator.weather import Weather
 from tests.simulator.world import World
 
+from supercluster.broker.jetstream.group import Group
 from supercluster.broker.jetstream.stream import StreamState
 from supercluster.broker.jetstream.stream_group import StreamGroup
 
@@ -32,6 +34,7 @@ class Scenario:
         self.plan = plan = draw(rng)
         self.world = world = World(seed, plan.nodes, rng=rng, meta_voters=plan.meta_voters)
         world.ledger.keeps_all = plan.keeps_all
+        world.ledger.nobody_deletes = not plan.removes
         world.ledger.duplicate_window_ns = plan.max_age_ms * 1_000_000
         self.rng = rng
         self.seconds = seconds
@@ -63,8 +66,10 @@ class Scenario:
         world.run(weather_end_ms)
         self.weather.clear()
         world.run(self.seconds * 1000)
-        if not world.run_until(self._settled, 40_000):
-            raise world.ledger.broken(f"liveness: not settled 40 s after the last fault: {self._unsettled()}")
+        self._settle()
+        if self.plan.fills:
+            FullDisks(world, MAIN, self._anywhere).run()
+            self._settle()
         self._check_end()
 
     def _history(self) -> History | None:
@@ -162,6 +167,12 @@ class Scenario:
 
     # ---- the end --------------------------------------------------------------------------------------------------
 
+    def _settle(self) -> None:
+        if not self.world.run_until(self._settled, 40_000):
+            raise self.world.ledger.broken(
+                f"liveness: not settled 40 s after the last fault: {self._unsettled()}"
+            )
+
     def _settled(self) -> bool:
         # Looked at often: seldom enough to cost nothing.
         return self.world.steps % 64 == 0 and not self._unsettled()
@@ -198,8 +209,32 @@ class Scenario:
                 return f"{name} is {group.member}, voters are {group.raft.membership.voters}"
         if replicas != self.plan.replicas:
             return f"{MAIN} has {replicas} replicas instead of {self.plan.replicas}"
+        disagreeing = self._disagreeing()
+        if disagreeing:
+            return disagreeing
         if self.plan.keeps_all and len(self.consumer.delivered) < len(history.message_at):
             return f"the consumer has {len(self.consumer.delivered)} of {len(history.message_at)} messages"
+        return ""
+
+    def _disagreeing(self) -> str:
+        """Which replica knows another membership than its group's leader? (MV-7: what is reported is what is in force,
+        and who does not know that it is a voter never stands for election.)"""
+        leaders: dict[str, Group] = {}
+        groups = [
+            group for node in self.world.nodes.values() if node.core for group in node.core.groups.values()
+        ]
+        for group in groups:
+            if group.serves:
+                leaders[group.id] = group
+        for group in groups:
+            leader = leaders.get(group.id)
+            if leader is None:
+                return f"nobody leads {group.id}"
+            known, in_force = group.raft.membership, leader.raft.membership
+            if (known.voters, known.voters_outgoing) != (in_force.voters, in_force.voters_outgoing):
+                return (
+                    f"{group.member} knows {known.voters} as the voters of {group.id}, {in_force.voters} are"
+                )
         return ""
 
     def _check_end(self) -> None:

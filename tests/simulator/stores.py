@@ -51,6 +51,10 @@ class SimStore:
         folder = f"{GROUPS}/{directory_name(group)}/"
         return [path for path in self.disk.paths() if path.startswith(folder) and self.disk.size(path)]
 
+    def lose_copy(self, group: str) -> None:
+        """The directory of one group is gone; what the volume remembers of the group is not."""
+        self.disk.lose(f"{GROUPS}/{directory_name(group)}")
+
     def crash(self, *, power: bool) -> None:
         """The process dies; with `power` so does the machine."""
         self.disk.crash(power=power)

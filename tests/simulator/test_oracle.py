@@ -24,8 +24,8 @@ def entry(index: int, term: int) -> Any:
 @pytest.mark.parametrize("held_by_b", [2, 1])
 def test_a_copy_in_memory_counts_after_its_stream_was_deleted_for_what_it_held(held_by_b: int) -> None:
     """A leader may commit by an answer that left before the deletion came: of a file's copy the log tells that."""
-    oracle = Oracle(None, AssertionError)  # type: ignore[arg-type]  # Groups that need no world.
-    raft = SimpleNamespace(membership=membership_of(VOTERS), term=3, commit_index=2)
+    oracle = Oracle(None, AssertionError, lambda group: 0)  # type: ignore[arg-type]  # Groups that need no world.
+    raft = SimpleNamespace(membership=membership_of(VOTERS), term=3, commit_index=2, doubtful=False)
     groups = [SimpleNamespace(id="S", member=member, log=MemoryLog(), raft=raft) for member in VOTERS]
     for group, count in zip(groups, (2, held_by_b, 0), strict=True):
         oracle.watch_group(group)  # type: ignore[arg-type]

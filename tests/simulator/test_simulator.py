@@ -14,8 +14,8 @@ SEEDS = 200
 
 @pytest.mark.timeout(900)
 @pytest.mark.covers(
-    *("SF-1", "SF-2", "SF-3", "SF-4", "SF-7", "SF-10", "SF-11", "SF-12", "SF-13", "SF-14", "SF-15", "SF-17"),
-    *("RP-1", "RP-2", "RP-8", "MV-5", "MV-10"),
+    *("SF-1", "SF-2", "SF-3", "SF-4", "SF-7", "SF-10", "SF-11", "SF-12", "SF-13", "SF-14", "SF-15"),
+    *("SF-17", "SF-18", "RP-1", "RP-2", "RP-6", "RP-8", "MV-5", "MV-10"),
 )
 def test_every_promise_holds_under_faults() -> None:
     failed = run_many(0, SEEDS, os.cpu_count() or 1)

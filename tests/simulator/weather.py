@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from tests.simulator.moments import Moments
 from tests.simulator.plan import Plan
 from tests.simulator.world import Faults, World
 
 from supercluster.broker.jetstream.group import Group
+from supercluster.broker.storage.segment import SEGMENT_SUFFIX
 
 
 class Weather:
@@ -30,7 +32,7 @@ class Weather:
         """Damage that nobody may have noticed: broker → (group, member)."""
         self._step_down = step_down
         world.on_crash = self._restart_soon
-        world.ledger.oracle.on_vote = self._after_vote
+        Moments(world, plan, self)
         self._acts: dict[str, Callable[[], None]] = {
             "kill": self._kill,
             "cut": self._cut,
@@ -42,8 +44,10 @@ class Weather:
             "lag_and_lose": self._lag_and_lose,
             "volume": self._lose_volume,
             "damage": self._damage,
+            "copy": self._lose_copy,
             "full_disk": self._full_disk,
             "disk_errors": self._disk_errors,
+            "sync_errors": self._sync_errors,
             "black_hole": self._black_hole,
             "lull": self._lull,
             "blackout": self._blackout,
@@ -79,7 +83,7 @@ class Weather:
         for name, node in world.nodes.items():
             node.slow_until_us = 0
             disk = node.store.disk
-            disk.capacity_bytes, disk.failing_writes = 1 << 50, 0
+            disk.capacity_bytes, disk.failing_writes, disk.failing_syncs = 1 << 50, 0, 0
             disk.crash_after(None)
             world.start(name)
 
@@ -94,8 +98,8 @@ class Weather:
             core = node.core
             if core is not None and any(group.failed is not None for group in core.groups.values()):
                 self.world.note(f"{name} is restarted after a failure of its disk")
-                self._stop(name)
-                self._start_in(name, 200)
+                self.stop(name)
+                self.start_in(name, 200)
         self.world.at(1000, self._look_after)
 
     # ---- who may be hurt ------------------------------------------------------------------------------------------
@@ -157,7 +161,7 @@ class Weather:
 
     # ---- brokers --------------------------------------------------------------------------------------------------
 
-    def _stop(self, name: str, *, power: bool = False) -> None:
+    def stop(self, name: str, *, power: bool = False) -> None:
         """The process ends, by kill or with the machine."""
         if not self.world.nodes[name].up:
             return
@@ -165,54 +169,42 @@ class Weather:
             self._unsure.add(name)
         self.world.stop(name, power=power)
 
-    def _may_stop(self, name: str, *, power: bool) -> bool:
+    def may_stop(self, name: str, *, power: bool) -> bool:
         loses = (power and self.plan.fsync != "always") or self.plan.storage == "memory"
         return not loses or self._may_lose_data(name)
 
-    def _start_in(self, name: str, ms: float) -> None:
+    def start_in(self, name: str, ms: float) -> None:
         self.world.at(ms, lambda: self.world.start(name))
 
     def _restart_soon(self, name: str) -> None:
-        self._start_in(name, self._pause_ms())
+        self.start_in(name, self._pause_ms())
 
     def _pause_ms(self) -> float:
         return self.rng.choice((5, 50, 200)) + self.rng.random() * self.rng.choice((30, 1000, 3000))
 
     def _kill(self, *, power: bool = False) -> None:
         victim = self._victim()
-        if victim is not None and self._may_stop(victim, power=power):
-            self._stop(victim, power=power)
+        if victim is not None and self.may_stop(victim, power=power):
+            self.stop(victim, power=power)
             self._restart_soon(victim)
 
     def _blackout(self) -> None:
         """The power fails for all at once. With fsync on every append nothing that was confirmed may be missing."""
         for name in self.world.names:
-            self._stop(name, power=True)
-            self._start_in(name, 100 + self.rng.random() * 2000)
+            self.stop(name, power=True)
+            self.start_in(name, 100 + self.rng.random() * 2000)
 
     def _crash_in_write(self) -> None:
         """The process (or the machine) ends in the middle of a change of its disk, which may tear it."""
         victim = self._victim()
         if victim is None or self.plan.storage == "memory":
             return
-        power = self.rng.random() < 0.5 and self._may_stop(victim, power=True)
+        power = self.rng.random() < 0.5 and self.may_stop(victim, power=True)
         if power and self.plan.fsync != "always":
             self._unsure.add(victim)
         node = self.world.nodes[victim]
         node.crash_with_power = power
         node.store.disk.crash_after(self.rng.randrange(60))
-
-    def _after_vote(self, node: str) -> None:
-        """A vote left this broker. Sometimes it dies of it, and comes back before the term is over."""
-        if not self.calm and self.rng.random() < 0.05:
-            power = self.rng.random() < 0.5
-
-            def strike() -> None:
-                if not self.calm and self._may_stop(node, power=power):
-                    self._stop(node, power=power)
-                    self._start_in(node, 5 + self.rng.random() * 50)
-
-            self.world.at(0.1, strike)
 
     # ---- what is lost ---------------------------------------------------------------------------------------------
 
@@ -223,9 +215,22 @@ class Weather:
             self._restart_soon(victim)
 
     def _without_volume(self, victim: str) -> None:
-        self._stop(victim)
+        self.stop(victim)
         self._unsure.add(victim)
         self.world.lose_volume(victim)
+
+    def _lose_copy(self) -> None:
+        """One group's directory is gone from a stopped broker's volume, which remembers that it was a member."""
+        victim = self._victim()
+        core = self.world.nodes[victim].core if victim is not None else None
+        if victim is None or core is None or self.plan.storage == "memory" or not self._may_lose_data(victim):
+            return
+        group = self.rng.choice(sorted(core.groups)) if core.groups else ""
+        self.stop(victim)
+        self._unsure.add(victim)
+        self.world.note(f"{victim} loses its copy of {group}")
+        self.world.nodes[victim].store.lose_copy(group)
+        self._restart_soon(victim)
 
     def _damage(self) -> None:
         """A bit of a stopped broker's files turns over: a record that was committed may be gone."""
@@ -237,7 +242,7 @@ class Weather:
     def _with_damage(self, victim: str, *, newest: bool = False) -> None:
         core = self.world.nodes[victim].core
         group = core.groups.get(self.main_group) if core is not None else None
-        self._stop(victim)
+        self.stop(victim)
         store = self.world.nodes[victim].store
         files = store.files_of(self.main_group)
         if newest:
@@ -278,12 +283,12 @@ class Weather:
                 self._with_damage(loser, newest=True)
             else:
                 self._unsure.add(loser)
-                self._stop(loser, power=True)
-            if self._may_stop(leader, power=False):
-                self._stop(leader)
-                self._start_in(leader, 1500 + self.rng.random() * 3000)
+                self.stop(loser, power=True)
+            if self.may_stop(leader, power=False):
+                self.stop(leader)
+                self.start_in(leader, 1500 + self.rng.random() * 3000)
             self.world.mend()
-            self._start_in(loser, 5 + self.rng.random() * 200)
+            self.start_in(loser, 5 + self.rng.random() * 200)
 
         self.world.at(200 + self.rng.random() * 600, strike)
         self.world.at(900, self.world.mend)
@@ -313,6 +318,24 @@ class Weather:
         if victim is not None:
             self.world.note(f"{victim}: writes fail")
             self.world.nodes[victim].store.disk.failing_writes = 1 + self.rng.randrange(4)
+
+    def _sync_errors(self) -> None:
+        """What an fsync did not take is in the page cache, clean, and on no platter: the next process reads it, until the
+        power fails."""
+        victim = self._victim()
+        if victim is None:
+            return
+        self.world.note(f"{victim}: fsyncs fail")
+        disk = self.world.nodes[victim].store.disk
+        disk.failing_syncs = 1 + self.rng.randrange(2)
+        disk.failing_syncs_of = self.rng.choice(("", SEGMENT_SUFFIX))
+
+        def strike() -> None:
+            if not self.calm and self.may_stop(victim, power=True):
+                self.stop(victim, power=True)
+                self._restart_soon(victim)
+
+        self.world.at(1000 + self.rng.random() * 2500, strike)
 
     # ---- links and time -------------------------------------------------------------------------------------------
 
@@ -347,8 +370,8 @@ class Weather:
 
         def strike() -> None:
             leader = self.leader()
-            if not self.calm and leader is not None and self._may_stop(leader, power=False):
-                self._stop(leader)
-                self._start_in(leader, 5 + self.rng.random() * 60)
+            if not self.calm and leader is not None and self.may_stop(leader, power=False):
+                self.stop(leader)
+                self.start_in(leader, 5 + self.rng.random() * 60)
 
         self.world.at(3500 + self.rng.random() * 1000, strike)

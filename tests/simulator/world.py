@@ -197,9 +197,10 @@ class World:
     def stop(self, name: str, *, power: bool) -> None:
         """Kill a broker's process; with `power`, its machine loses power."""
         node = self.nodes[name]
-        if not node.up:
+        if node.core is None:
             return
         self.note(f"{name} {'loses power' if power else 'is killed'}")
+        self.ledger.oracle.before_stop(name, node.core)
         node.core = None
         node.store.crash(power=power)
         self.ledger.unwatch(name)

@@ -55,6 +55,7 @@ class Reason(StrEnum):
     LIMITS_CONTRADICT = "LimitsContradict"
     NO_SUITABLE_BROKERS = "NoSuitableBrokers"
     SUBJECTS_OVERLAP = "SubjectsOverlap"
+    OUT_OF_RANGE = "OutOfRange"
     NAME_CLAIMED = "NameClaimed"
     NOT_ADOPTED = "NotAdopted"
     REFUSED_BY_BROKERS = "RefusedByBrokers"
@@ -176,6 +177,9 @@ REASONS: dict[Reason, Entry] = {
     Reason.SUBJECTS_OVERLAP: Entry(
         "Accepted",
         "Two of spec.subjects overlap, or one overlaps with the brokers' own; the message names them.",
+    ),
+    Reason.OUT_OF_RANGE: Entry(
+        "Accepted", "Brokers would not start with a value; the message has it and its bounds."
     ),
     Reason.NAME_CLAIMED: Entry("Accepted", "An older Stream resource declares the same stream."),
     Reason.NOT_ADOPTED: Entry(

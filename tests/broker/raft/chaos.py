@@ -200,7 +200,7 @@ class Chaos(World):
             base = self.rng.randrange(disk.log.base_index + 1, node.commit_index + 1)
             disk.membership = self.membership_at(max(base, disk.commit))
             disk.commit = max(base, disk.commit)
-            disk.log.drop_head(base)
+            disk.log.drop_before(base)
 
     def _disk(self) -> None:
         member = self.rng.choice(list(self.disks))

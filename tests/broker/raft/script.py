@@ -112,7 +112,7 @@ class Script:
     def do_drop_head(self, member: str, index: str) -> None:
         disk, node = self.world.disks[member], self.world.nodes[member]
         assert int(index) <= node.commit_index
-        disk.log.drop_head(int(index))
+        disk.log.drop_before(int(index))
         disk.commit, disk.membership = node.commit_index, node.committed_membership
 
     def do_transfer(self, member: str, to: str) -> None:

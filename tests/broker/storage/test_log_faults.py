@@ -106,6 +106,26 @@ def test_a_log_that_cannot_take_a_failed_write_back_refuses_everything(disk: Sim
     assert log.last_index == 3
 
 
+@pytest.mark.covers("RP-6", "SF-1")
+@pytest.mark.parametrize("failed_at", [4, 7, 9])
+def test_what_a_failed_fsync_left_in_the_page_cache_is_written_again(disk: SimDisk, failed_at: int) -> None:
+    """The next process reads it, and would confirm it by an fsync that has nothing to carry."""
+    log = filled(disk, failed_at - 1, ALWAYS)
+    log.append([batch(failed_at)])
+    disk.failing_syncs = 1
+    with pytest.raises(DiskError, match="fsync"):
+        log.sync()
+    disk.crash()
+    log, _ = open_(disk, ALWAYS)
+    assert log.persisted_index == failed_at
+    log.append([batch(failed_at + 1)])
+    log.sync()
+    disk.crash(power=True)
+    log, report = open_(disk, ALWAYS, Stop.POWER)
+    assert report.verdict is Verdict.CLEAN
+    assert log.entries(1, 99, ALL) == [batch(index) for index in range(1, failed_at + 2)]
+
+
 @pytest.mark.covers("RP-6")
 def test_a_failed_fsync_is_never_taken_back_by_a_later_one(disk: SimDisk) -> None:
     log = filled(disk, 1, ALWAYS)

@@ -24,7 +24,9 @@ from tests.reconcilers.builders import (
 
 from supercluster.api import Cluster, SuperCluster
 from supercluster.api.conditions import EventReason
+from supercluster.broker.runtime import settings
 from supercluster.reconcilers.planners import naming
+from supercluster.reconcilers.planners.broker_config import BOUNDS, broker_config
 from supercluster.reconcilers.planners.cluster import ClaimView, ClusterObserved, plan_cluster
 from supercluster.reconcilers.planners.plan import (
     FINALIZER,
@@ -170,6 +172,47 @@ def test_a_cluster_without_its_super_cluster_is_not_started() -> None:
     assert planned.steps == ()
     assert condition(planned.status_patch, "Accepted")["reason"] == "SuperClusterNotFound"
     assert planned.notes[0].warning
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"limits": {"maxPayload": "2Gi"}}, "spec.limits.maxPayload is 2Gi; it has to be from 1 to 32Mi"),
+        ({"limits": {"maxPayload": 0}}, "spec.limits.maxPayload is 0;"),
+        ({"limits": {"streamWindowWait": "1ms"}}, "streamWindowWait is 1ms; it has to be from 100ms to 10m"),
+        ({"limits": {"pingInterval": "2h"}}, "pingInterval is 2h; it has to be from 100ms to 1h"),
+        ({"diskLimits": {"segment": "1k"}}, "diskLimits.segment is 1k; it has to be from 64Ki to 4Gi"),
+        (
+            {"raft": {"heartbeat": "10ms", "electionTimeout": "30ms"}},
+            "raft.electionTimeout is 30ms; it has to be from 50ms to 1m",
+        ),
+    ],
+)
+def test_what_no_broker_starts_with_reaches_none(spec: dict[str, Any], words: str) -> None:
+    wanted = cluster(**spec)
+    refused = plan(wanted, cluster_observed(wanted))
+    assert refused.steps == ()
+    accepted = condition(refused.status_patch, "Accepted")
+    assert (accepted["status"], accepted["reason"]) == ("False", "OutOfRange")
+    assert words in accepted["message"]
+    assert refused.notes[0].warning
+
+
+def test_the_bounds_are_those_of_the_broker() -> None:
+    document = broker_config(cluster(), "id", 3, ("east-0",))
+    by_schema = {"maxConnections", "pingsOutMax", "syncIntervalMs", "heartbeatMs"}
+    for section in ("limits", "storage", "raft"):
+        for key in document[section].keys() - by_schema:
+            _, low, high = BOUNDS[section, key]
+            for value, fits in ((low, True), (high, True), (low - 1, False), (high + 1, False)):
+                changed = {**document[section], key: value}
+                if section == "raft":
+                    changed["heartbeatMs"] = 10
+                if fits:
+                    settings.parse({**document, section: changed})
+                else:
+                    with pytest.raises(settings.SettingsError, match=key):
+                        settings.parse({**document, section: changed})
 
 
 def test_the_voters_are_chosen_once_and_brokers_are_never_taken_away() -> None:

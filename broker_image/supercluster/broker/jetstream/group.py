@@ -70,6 +70,7 @@ class Group(ABC):
         self.membership_applied = raft.membership
         self.failed: DiskError | None = None
         self.serves = False
+        self._serving_term = 0
         self._doubtful = raft.doubtful
         self._head_is_due = True
         self._head_waits = False
@@ -131,7 +132,9 @@ class Group(ABC):
         if self.failed is not None:
             return
         try:
-            if self.serves:
+            self._leave_office()
+            if self.serves and not self.raft.is_handing_over:
+                # A hand-over may fail, and this leader go on: nothing is judged meanwhile that could not be appended.
                 self.propose_turn(now_ms)
             for _ in range(ROUNDS_MAX):
                 ready = self.raft.ready()
@@ -198,15 +201,21 @@ class Group(ABC):
             f"{self.id}: {len(reads)} reads were answered and {len(failed)} failed, none was asked"
         )
 
+    def _leave_office(self) -> None:
+        """Deposed since the last turn: what waits for this leader's own entries must not be answered by another one's,
+        which stand in the same places of the log."""
+        if self.serves and (self.raft.role is not Role.LEADER or self.raft.term != self._serving_term):
+            self.serves = False
+            self.stop_serving()
+
     def _follow_role(self, now_ms: int) -> None:
+        self._leave_office()
         leads = self.raft.role is Role.LEADER and self.raft.ready_to_serve
         if leads and not self.serves and self.applied_index >= self.raft.commit_index:
             self.serves = True
+            self._serving_term = self.raft.term
             self.start_serving(now_ms)
             self.host.serving(self)
-        elif self.serves and not leads:
-            self.serves = False
-            self.stop_serving()
 
     def _apply(self, last: int) -> None:
         while self.applied_index < last:
@@ -306,7 +315,7 @@ class Group(ABC):
         """When `tick` has something to do, as of the last turn or tick; None: not before something else happens."""
         raft_ms, log_ms = self.raft.next_deadline_ms(), self.log.deadline_ms()
         due = [at_ms for at_ms in (raft_ms, log_ms) if at_ms is not None and at_ms != NEVER_MS]
-        if self._joiners and self.serves:
+        if self._joiners and self.serves and not self.raft.is_handing_over:
             due.append(self._members_check_ms)
         return min(due, default=None)
 

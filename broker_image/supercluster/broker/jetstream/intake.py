@@ -38,12 +38,18 @@ class Intake:
         self._forwards: deque[tuple[Forward, bool]] = deque()
         self._opens: list[SessionKey] = []
         self._verdicts: dict[SessionKey, list[VerdictRun]] = {}
+        self._asked_again: dict[SessionKey, int] = {}
 
     def clear(self) -> None:
         """This replica ceased to lead: the windows ask the next leader."""
         self._forwards.clear()
         self._opens.clear()
         self._verdicts.clear()
+        self._asked_again.clear()
+
+    def not_appended(self) -> None:
+        """What was judged is not in the log: ask for it again, though it was asked for before."""
+        self._asked_again.clear()
 
     def offer(self, forward: Forward, *, early: bool) -> None:
         """A block from a broker's window. Dropped when too much waits: the window repeats it."""
@@ -87,6 +93,7 @@ class Intake:
                 self._answer(forward, taken.answer, taken.next_number, state)
                 continue
             assert taken.section is not None
+            self._asked_again.pop(forward.session, None)
             if proposal.count == 0:
                 proposal.first_seq = taken.section.run.first_seq
             proposal.add(Section.MESSAGES, encode_messages(taken.section))
@@ -107,6 +114,11 @@ class Intake:
             if known:
                 self._host.verdicts(self._group, key, known, appended=False)
         elif answer is Answer.AGAIN_FROM:
+            # Once per gap: each block behind it that is on its way would have the whole window sent again. Should the
+            # word be lost, the window repeats by itself.
+            if self._asked_again.get(key) == next_number:
+                return
+            self._asked_again[key] = next_number
             self._tell_again(key, next_number)
         elif answer is Answer.OPEN_FIRST:
             self._tell_again(key, 0)

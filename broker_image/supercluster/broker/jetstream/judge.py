@@ -333,15 +333,10 @@ class Judge:
             )
             if known:
                 return Exceptional(0, Verdict.DUPLICATE, 0, known)
-        expected = header_value(header, b"Nats-Expected-Stream")
-        if expected and expected != self._config.name.encode():
-            return Exceptional(0, Verdict.REFUSED, EXPECTED_STREAM)
-        expected = header_value(header, b"Nats-Expected-Last-Msg-Id")
-        if expected and expected != self._last_id:
-            return Exceptional(0, Verdict.REFUSED, EXPECTED_LAST_MSG_ID)
-        refused = self._judge_expected_sequences(subject, header, seq)
-        if refused is not None:
-            return refused
+        if b"\r\nNats-Expected-" in header:
+            refused = self._judge_expectations(subject, header, seq)
+            if refused is not None:
+                return refused
         for name, code in NOT_ALLOWED_HEADERS:
             if name in header and header_value(header, name) is not None:
                 return Exceptional(0, Verdict.REFUSED, code)
@@ -351,6 +346,15 @@ class Judge:
         if rollup and rollup not in (b"all", b"sub"):
             return Exceptional(0, Verdict.REFUSED, ROLLUP_REFUSED, 1)
         return None
+
+    def _judge_expectations(self, subject: bytes, header: bytes, seq: int) -> Exceptional | None:
+        expected = header_value(header, b"Nats-Expected-Stream")
+        if expected and expected != self._config.name.encode():
+            return Exceptional(0, Verdict.REFUSED, EXPECTED_STREAM)
+        expected = header_value(header, b"Nats-Expected-Last-Msg-Id")
+        if expected and expected != self._last_id:
+            return Exceptional(0, Verdict.REFUSED, EXPECTED_LAST_MSG_ID)
+        return self._judge_expected_sequences(subject, header, seq)
 
     def _judge_expected_sequences(self, subject: bytes, header: bytes, seq: int) -> Exceptional | None:
         """Last sequence of the stream, and of a subject: the message's own, or one that it names."""

@@ -224,7 +224,7 @@ class StreamGroup(Group):
 
     def propose_turn(self, now_ms: int) -> None:
         judge = self.judge
-        if judge is None or self.raft.hands_over:
+        if judge is None or self.raft.is_handing_over:
             return  # Nothing is taken while leadership is on its way: what came waits here, and in the windows.
         proposal = Proposal()
         if self.assignment.version > self._config_sent:
@@ -291,6 +291,7 @@ class StreamGroup(Group):
     def _rejudge(self) -> None:
         """A proposal was judged and not appended: judge anew from what the log really ends with."""
         first, last = self.applied_index + 1, self.log.last_index
+        self.intake.not_appended()
         self.judge = Judge(self.state, self.log.entries(first, last, 1 << 40) if last >= first else [])
         self._config_sent = self.state.config_version
         self.consumers.rewind(self.state, self._uncommitted_ops())
@@ -330,7 +331,7 @@ class StreamGroup(Group):
             return
         grown = self.intake.send_verdicts()
         self._wait_for_versions()
-        if not self.raft.hands_over:  # What would be handed out could not be noted.
+        if not self.raft.is_handing_over:  # What would be handed out could not be noted.
             self._pump_consumers(all_waiting=grown)
 
     def _pump_consumers(self, *, all_waiting: bool) -> None:
@@ -399,7 +400,7 @@ class StreamGroup(Group):
         deadlines = [at for at in (found, audit_ms) if at is not None]
         if self._head_may_move:
             deadlines.append(self._head_check_ms)
-        if not self.serves:
+        if not self.serves or self.raft.is_handing_over:
             return min(deadlines, default=None)
         if self.mover is not None:
             deadlines.append(self.mover.deadline_ms())

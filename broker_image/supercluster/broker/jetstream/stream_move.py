@@ -127,7 +127,7 @@ class StreamMove:
         raft, membership = group.raft, group.raft.membership
         settled = (
             raft.ready_to_serve
-            and not raft.hands_over
+            and not raft.is_handing_over
             and membership.index <= raft.commit_index
             and group.applied_index >= raft.commit_index
             and not (membership.is_joint and membership.auto_leave)
@@ -168,7 +168,7 @@ class StreamMove:
         self._do(step, now_ms)
 
     def _watch_hand_over(self, now_ms: int) -> None:
-        if self._handed_ms is not None and not self._group.raft.hands_over:
+        if self._handed_ms is not None and not self._group.raft.is_handing_over:
             # This replica still leads: the other one did not take over in time.
             self._led_in_vain[self._handed_to] = now_ms + LEAD_AGAIN_MS
             self._handed_ms = None

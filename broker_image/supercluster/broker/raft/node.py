@@ -256,8 +256,8 @@ class Raft(Election):
         return True
 
     @property
-    def hands_over(self) -> bool:
-        """Leadership is on its way to another member: what is proposed meanwhile is not taken."""
+    def is_handing_over(self) -> bool:
+        """Is leadership on its way to another member? Until that has become of it what may, nothing is proposed."""
         return self._transfer is not None
 
     def read_index(self, context: int) -> None:

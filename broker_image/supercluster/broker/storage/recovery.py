@@ -283,6 +283,8 @@ class _Opening:
         synced_index = durable if self.stop is Stop.KILLED else last_index
         for segment in found.segments.all:
             segment.synced_bytes = segment.size_bytes if segment.last_index <= synced_index else 0
+            if not segment.synced_bytes and self.options.fsync is not Fsync.NEVER:
+                found.segments.write_again(segment, synced_index + 1)
         notes_file.save(
             Notes(base.epoch, commit_index, durable).encode(), durable=standing is not Standing.SOUND
         )

@@ -200,6 +200,23 @@ class Segments:
             raise DamagedError(self.path(segment), f"offset {begin + error.offset}: {error.why}") from error
         return entries
 
+    def write_again(self, segment: Segment, index: int) -> None:
+        """Write a segment's bytes from an entry on once more, as they are read back. The process before may have died of
+        an fsync that failed: what it had written then is in the page cache, counts as clean, and no fsync would carry
+        it to the disk any more."""
+        file = self.opened(segment)
+        offset = 0
+        if index > segment.first_index:
+            offset = segment.extent(self.loaded(segment), index)[0]
+        while offset < segment.size_bytes:
+            data = file.pread(offset, min(_READ_BYTES_MAX, segment.size_bytes - offset))
+            if not data:
+                raise DiskError(
+                    f"the file ends at {offset}, {segment.size_bytes} bytes were there", self.path(segment)
+                )
+            file.write(offset, (data,))
+            offset += len(data)
+
     def activate(self, segment: Segment) -> None:
         """The last segment is going to be appended to: its file and index stay. A side-car that a clean stop wrote does
         not fit any more as soon as the file grows; `cut` removes it before the file shrinks."""

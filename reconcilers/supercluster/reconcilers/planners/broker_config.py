@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from supercluster.api import Cluster
@@ -11,6 +12,23 @@ from supercluster.reconcilers.planners import naming
 
 # One that answers is enough: brokers tell each other the addresses of all (gossip).
 GATEWAY_SEEDS_MAX = 3
+
+
+# What a broker takes, where the schema of a Cluster can't say it: sizes and durations are texts there. A broker that
+# gets something else does not start. (section, key) → field of the spec, least, greatest.
+BOUNDS: Mapping[tuple[str, str], tuple[str, int, int]] = {
+    ("limits", "maxPayloadBytes"): ("limits.maxPayload", 1, 32 << 20),
+    ("limits", "maxPendingBytes"): ("limits.maxPending", 64 << 10, 1 << 30),
+    ("limits", "pingIntervalMs"): ("limits.pingInterval", 100, 3_600_000),
+    ("limits", "windowBytesPerStream"): ("limits.streamWindow", 64 << 10, 1 << 30),
+    ("limits", "windowWaitMs"): ("limits.streamWindowWait", 100, 600_000),
+    ("storage", "maxFileBytes"): ("diskLimits.maxFile", 0, 1 << 60),
+    ("storage", "maxMemoryBytes"): ("diskLimits.maxMemory", 0, 1 << 50),
+    ("storage", "segmentBytes"): ("diskLimits.segment", 64 << 10, 1 << 32),
+    ("raft", "electionTimeoutMs"): ("raft.electionTimeout", 50, 60_000),
+}
+_SIZES = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
+_DURATIONS = (("h", 3_600_000), ("m", 60_000), ("s", 1_000))
 
 
 def broker_config(
@@ -79,6 +97,25 @@ def restart_worthy(config: dict[str, Any]) -> dict[str, Any]:
     """What brokers must be restarted to take over. Seeds of other clusters are not: a cluster that comes later knows
     those that are there and introduces itself, and whoever is restarted for another reason reads them then."""
     return {key: value for key, value in config.items() if key != "gateways"}
+
+
+def out_of_range(cluster: Cluster) -> str | None:
+    """What of the spec no broker takes, with the bounds; None when all can be used."""
+    config = broker_config(cluster, "", 1, ())
+    for (section, key), (path, low, high) in BOUNDS.items():
+        if low <= config[section][key] <= high:
+            continue
+        given: Any = cluster.spec.to_object()
+        for part in path.split("."):
+            given = given[part]
+        units, rest = (_DURATIONS, "ms") if key.endswith("Ms") else (_SIZES, "")
+        return f"spec.{path} is {given}; it has to be from {_text(low, units, rest)} to {_text(high, units, rest)}"
+    return None
+
+
+def _text(number: int, units: tuple[tuple[str, int], ...], rest: str) -> str:
+    unit, factor = next((unit for unit in units if number and number % unit[1] == 0), (rest, 1))
+    return f"{number // factor}{unit}"
 
 
 def config_text(config: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from supercluster.api import Cluster, ClusterStatus, Stream, SuperCluster
 from supercluster.api.cluster import BrokerStatus
 from supercluster.api.conditions import ConditionType, EventReason, Reason
 from supercluster.reconcilers.planners import manifests, naming
-from supercluster.reconcilers.planners.broker_config import broker_config, voters_in
+from supercluster.reconcilers.planners.broker_config import broker_config, out_of_range, voters_in
 from supercluster.reconcilers.planners.cluster_advice import advise
 from supercluster.reconcilers.planners.drift import DIGEST_ANNOTATION, differences, is_current
 from supercluster.reconcilers.planners.founding import Missing, voters_for
@@ -146,6 +146,9 @@ def _refusal(desired: Cluster, observed: ClusterObserved) -> tuple[Reason, str] 
                 f"are kept: create Cluster {founder} again to go on from them, or use a new SuperCluster"
             ),
         )
+    beyond = out_of_range(desired)
+    if beyond is not None:
+        return Reason.OUT_OF_RANGE, beyond
     if observed.refusal is not None:
         return Reason.INVALID_OBJECT, observed.refusal
     return None

@@ -1,0 +1,218 @@
+"""A stream's replicas around a change of leader: what the old one says, and what it does not say any more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.broker.jetstream.stream_story import block, message
+
+from supercluster.broker.jetstream.config import StreamConfig
+from supercluster.broker.jetstream.frames import Frame, decode_numbered
+from supercluster.broker.jetstream.group import Group
+from supercluster.broker.jetstream.judge import Forward
+from supercluster.broker.jetstream.meta import Assignment
+from supercluster.broker.jetstream.sections import Section, SessionKey, VerdictRun
+from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.jetstream.wire import blob, u64
+from supercluster.broker.raft.confchange import membership_of, node_of
+from supercluster.broker.raft.config import RaftConfig, Role
+from supercluster.broker.raft.messages import Message, TimeoutNow
+from supercluster.broker.raft.node import Raft
+from supercluster.broker.storage.memory_log import MemoryLog
+
+NODES = ("a", "b", "c")
+CONFIG = StreamConfig.from_json({"name": "S", "subjects": ["s.>"], "num_replicas": 3})
+ASSIGNMENT = Assignment("$G", "S", "S.$G.S.1", CONFIG, 1, tuple(f"{node}@1" for node in NODES), 0)
+ORIGIN = SessionKey("d", "vol-d", 1)
+
+
+class Broker:
+    """One replica and everything around it: host, clock, network and randomness."""
+
+    def __init__(self, replicas: Replicas, node: str) -> None:
+        self.replicas = replicas
+        self.node = node
+        self.posts: list[tuple[int, bytes]] = []
+        self.stored: list[VerdictRun] = []
+        member, membership, log = f"{node}@1", membership_of(ASSIGNMENT.members), MemoryLog()
+        log.save_checkpoint(0, blob(membership.encode()) + StreamGroup.blank_state(ASSIGNMENT))
+        raft = Raft(
+            RaftConfig(member),
+            log,
+            term=0,
+            vote="",
+            membership=membership,
+            commit_index=0,
+            rng=self,
+            now_ms=0,
+        )
+        self.group = StreamGroup(ASSIGNMENT, member, log, raft, self)
+        self.group.recover(0)
+
+    clock = property(lambda self: self)
+    network = property(lambda self: self)
+
+    def now_ns(self) -> int:
+        return 1_000_000 * self.replicas.now_ms
+
+    def monotonic_ms(self) -> int:
+        return self.replicas.now_ms
+
+    def randrange(self, start: int, /) -> int:
+        return start * NODES.index(self.node) // len(NODES)
+
+    def getrandbits(self, k: int, /) -> int:
+        return 0
+
+    def send_raft(self, group: str, message: Message) -> None:
+        self.replicas.send(message)
+
+    def leader_of(self, group_id: str) -> str | None:
+        return None
+
+    def post(self, node: str, frame: int, body: list[bytes | memoryview]) -> bool:
+        self.posts.append((frame, b"".join(body)))
+        return True
+
+    def verdicts(self, group: str, key: SessionKey, runs: list[VerdictRun], *, appended: bool) -> None:
+        self.stored += runs
+
+    def serving(self, group: Group) -> None: ...
+
+    def touch(self, group: str) -> None: ...
+
+    def event(self, group: str, reason: str, text: str) -> None: ...
+
+    def new_token(self) -> str:
+        return "t"
+
+    def brokers_in_contact(self) -> dict[str, tuple[str, str]]:
+        return {}
+
+    def deliver(self, *delivery: Any) -> None: ...
+
+    def asked_again(self) -> list[int]:
+        return [decode_numbered(memoryview(body))[2] for frame, body in self.posts if frame == Frame.AGAIN]
+
+
+class Replicas:
+    """Three brokers, and the network between them."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.lost: set[str] = set()
+        """Nodes that are cut off, and so slow that they do not notice."""
+        self.hand_overs_are_lost = False
+        self.queue: list[Message] = []
+        self.brokers = {node: Broker(self, node) for node in NODES}
+
+    def send(self, message: Message) -> None:
+        if isinstance(message, TimeoutNow) and self.hand_overs_are_lost:
+            return
+        if not {node_of(message.frm), node_of(message.to)} & self.lost:
+            self.queue.append(message)
+
+    def turn(self, *nodes: str) -> None:
+        for node in nodes:
+            self.brokers[node].group.turn(self.now_ms)
+
+    def settle(self, ms: int = 0) -> None:
+        """Let time pass, in steps of a heartbeat; every message arrives."""
+        for _ in range(ms // 50 + 1):
+            awake = [node for node in NODES if node not in self.lost]
+            for node in awake:
+                self.brokers[node].group.tick(self.now_ms)
+            self.turn(*awake)
+            while self.queue:
+                queue, self.queue = self.queue, []
+                for sent in queue:
+                    self.brokers[node_of(sent.to)].group.raft.step(sent, self.now_ms)
+                self.turn(*awake)
+            self.now_ms += 50 if ms else 0
+
+    def leader(self) -> Broker:
+        (found,) = [b for b in self.brokers.values() if b.group.serves and b.node not in self.lost]
+        return found
+
+
+@pytest.fixture
+def replicas() -> Replicas:
+    found = Replicas()
+    found.settle(2000)
+    leader = found.leader()
+    leader.group.intake.open_session(ORIGIN)
+    found.settle()
+    leader.posts.clear()
+    return found
+
+
+def forward(first: int, *payloads: bytes) -> Forward:
+    messages = [message(payload=payload) for payload in payloads]
+    return Forward(ORIGIN, first, 0, ASSIGNMENT.version, block(*messages))
+
+
+@pytest.mark.covers("SF-1", "SF-2")
+def test_a_deposed_leader_does_not_answer_by_entries_of_the_next_one(replicas: Replicas) -> None:
+    old = replicas.leader()
+    done: list[int | None] = []
+    replicas.lost = {old.node}
+    old.group.command(Section.DELETE_MESSAGE, [u64(1)], done.append)
+    replicas.turn(old.node)
+    assert old.group.log.last_index > old.group.applied_index, (
+        "the command has to stand in the old leader's log"
+    )
+    replicas.settle(2000)
+    new = replicas.leader()
+    assert new is not old
+    # More entries than the old leader has proposed: they take the same places in the log.
+    for number in range(1, 4):
+        new.group.intake.open_session(SessionKey("d", "vol-d", 1 + number))
+        replicas.settle()
+    replicas.lost = set()
+    # Its link is up again: one append brings the old leader all of it, with what is committed.
+    new.group.raft.wake(replicas.now_ms, old.node)
+    replicas.settle(1000)
+    assert old.group.applied_index == new.group.applied_index
+    assert done == [None]
+
+
+@pytest.mark.covers("SF-12")
+def test_nothing_is_judged_while_leadership_is_on_its_way_to_another(replicas: Replicas) -> None:
+    old = replicas.leader()
+    replicas.hand_overs_are_lost = True
+    to = next(member for member in ASSIGNMENT.members if node_of(member) != old.node)
+    assert old.group.raft.transfer_leadership(to, replicas.now_ms)
+    done: list[int | None] = []
+    judge = old.group.judge
+    old.group.intake.offer(forward(1, b"x", b"y"), early=False)
+    old.group.command(Section.DELETE_MESSAGE, [u64(1)], done.append)
+    replicas.settle()
+    assert (old.stored, done) == ([], [])
+    assert old.group.judge is judge, "there was nothing to judge anew"
+    deadline_ms = old.group.deadline_ms()
+    assert deadline_ms is not None
+    assert deadline_ms > replicas.now_ms, "a leader that waits does not spin"
+    replicas.settle(600)
+    # The word was lost: the leader goes on, with everything that waited.
+    assert old.group.raft.role is Role.LEADER
+    assert [(run.first_number, run.count, run.first_seq) for run in old.stored] == [(1, 2, 1)]
+    assert done == [1]
+
+
+@pytest.mark.covers("SF-10")
+def test_a_gap_is_asked_for_once_however_many_blocks_are_behind_it(replicas: Replicas) -> None:
+    leader = replicas.leader()
+    for first in (3, 4, 5):
+        leader.group.intake.offer(forward(first, b"late"), early=False)
+        replicas.settle()
+    assert leader.asked_again() == [1]
+    leader.group.intake.offer(forward(1, b"x", b"y"), early=False)
+    leader.group.intake.offer(forward(5, b"late"), early=False)
+    replicas.settle()
+    assert leader.asked_again() == [1, 3]
+    # Whatever is asked again after numbers were taken is a new gap.
+    leader.group.intake.offer(forward(3, b"z"), early=False)
+    leader.group.intake.offer(forward(6, b"late"), early=False)
+    replicas.settle()
+    assert leader.asked_again() == [1, 3, 4]

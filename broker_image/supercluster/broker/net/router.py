@@ -8,10 +8,9 @@ loop writes it.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from supercluster.broker.net.delivery import put, put_items, put_plain
 from supercluster.broker.net.held import HOLD_ALL
@@ -46,11 +45,18 @@ class RouterCounts:
     invalid_subjects: int = 0
 
 
+class Rng(Protocol):
+    """The part of `random.Random` that the choice of a queue group's member takes."""
+
+    def random(self) -> float: ...
+
+
 class Router:
     """Routes messages; implements `ports.Network`."""
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: Turn, rng: Rng) -> None:
         self.turn = turn
+        self._random = rng.random
         self.accounts: dict[str, Account] = {}
         self.mesh: Mesh | None = None
         self.counts = RouterCounts()
@@ -323,13 +329,16 @@ class Router:
     def _local(match: Match[Subscription]) -> list[Subscription]:
         return match.plain + [member for group in match.groups for member in group.local]
 
-    @staticmethod
-    def _one_of(members: list[Subscription]) -> Subscription:
-        return members[int(random.random() * len(members))] if len(members) > 1 else members[0]
+    def _one_of(self, members: list[Subscription]) -> Subscription:
+        return members[int(self._random() * len(members))] if len(members) > 1 else members[0]
 
-    @staticmethod
-    def _node_of(group: GroupMatch[Subscription]) -> str:
+    def _node_of(self, group: GroupMatch[Subscription]) -> str:
         """A broker with members of the group, by their number."""
-        if len(group.remote) == 1:
-            return next(iter(group.remote))
-        return random.choices(list(group.remote), weights=list(group.remote.values()))[0]
+        nodes = list(group.remote)
+        if len(nodes) > 1:
+            left = self._random() * sum(group.remote.values())
+            for node in nodes:
+                left -= group.remote[node]
+                if left < 0:
+                    return node
+        return nodes[-1]

@@ -9,7 +9,6 @@ import asyncio
 import logging
 import random
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from supercluster.broker.jetstream.core import BrokerCore, CoreSettings
 from supercluster.broker.raft.confchange import node_of
@@ -17,14 +16,13 @@ from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.runtime.process import BrokerProcess
 from supercluster.broker.storage.disk import Disk
 from supercluster.broker.storage.options import LogOptions
-from supercluster.broker.storage.osdisk import OsDisk
+from supercluster.broker.storage.osdisk import OsDisk, boot_id
 from supercluster.broker.storage.space import Space
 from supercluster.broker.storage.store import DueSync, VolumeStore
 from supercluster.broker.storage.volume import open_volume
 
 log = logging.getLogger(__name__)
 
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 SYNC_THREADS = 2
 
 
@@ -168,7 +166,12 @@ def make_core(process: BrokerProcess) -> ProcessCore:
     settings = process.settings
     disk: Disk = OsDisk(process.place.data_dir)
     tokens = random.SystemRandom()
-    volume = open_volume(disk, _boot_id(), lambda: f"{tokens.getrandbits(64):016x}", settings.identity)
+    try:
+        boot = boot_id()
+    except DiskError as error:
+        log.warning("every start counts as one after a power failure: %s", error)
+        boot = f"unknown-{tokens.getrandbits(64):x}"
+    volume = open_volume(disk, boot, lambda: f"{tokens.getrandbits(64):016x}", settings.identity)
     options = LogOptions(
         sync_interval_ms=settings.storage.sync_interval_ms,
         segment_bytes=settings.storage.segment_bytes,
@@ -187,11 +190,3 @@ def make_core(process: BrokerProcess) -> ProcessCore:
         for reason in report.reasons:
             log.warning("%s: %s", group, reason)
     return core
-
-
-def _boot_id() -> str:
-    """What changes when the machine restarts; without it every start counts as one after a power failure."""
-    try:
-        return BOOT_ID.read_text(encoding="ascii").strip()
-    except OSError:
-        return f"unknown-{random.SystemRandom().getrandbits(64):x}"

@@ -63,7 +63,7 @@ class BrokerProcess:
         self.clock = SystemClock()
         self.credentials = Credentials(place.credentials_dir)
         self.turn = Turn(self.loop, self.clock)
-        self.router = Router(self.turn)
+        self.router = Router(self.turn, random.Random())
         self.server = ClientServer(
             self.loop, self.clock, self.router, self.turn, settings.limits, self.credentials
         )

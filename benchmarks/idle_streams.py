@@ -25,7 +25,7 @@ REPLICAS = 3
 SETTLE_SECONDS = 15.0
 """More than groups take to fall silent, and than what was written takes to become durable."""
 IDLE_SECONDS = 20.0
-CREATE_SECONDS = 300.0
+CREATE_SECONDS = 900.0
 CREATORS_PER_BROKER = 6
 KIB = 1024
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from supercluster.broker.jetstream import api_answers, refusals
+from supercluster.broker.jetstream.capture_map import CaptureMap
 from supercluster.broker.jetstream.frames import (
     Frame,
     encode_forward,
@@ -23,7 +24,6 @@ from supercluster.broker.jetstream.settling import Outcome, WindowBlock
 from supercluster.broker.jetstream.window import Window
 from supercluster.broker.ports import Network, Publisher
 from supercluster.broker.protocol.headers import NO_RESPONDERS
-from supercluster.broker.protocol.subjects import matches
 
 # Without a leader for this long, a window asks the other brokers who leads.
 ASK_LEADER_MS = 300
@@ -75,7 +75,8 @@ class Ingest:
         self._peers = peers
         self._window_bytes = window_bytes
         self._wait_ms = wait_ms
-        self._patterns: dict[str, list[tuple[bytes, str]]] = {}
+        self._captures: dict[str, CaptureMap] = {}
+        """By account."""
         self._asked_ms: dict[str, int] = {}
         self._awaiting: dict[str, Window] = {}
         """Windows that wait for verdicts: with thousands of streams nearly all wait for nothing (RP-3)."""
@@ -90,12 +91,13 @@ class Ingest:
     def set_map(self, assignments: list[Assignment], forget_routes: Callable[[], None]) -> None:
         """Take a new map of streams. Windows of streams that are gone are freed (SF-15): what waits for one is offered
         again, by the new map, for which `forget_routes` makes everybody ask `capture` anew."""
-        self._patterns = {}
+        self._captures = {}
         present: set[str] = set()
         for found in assignments:
             present.add(found.group)
-            rows = self._patterns.setdefault(found.account, [])
-            rows.extend((pattern.encode(), found.group) for pattern in found.config.subjects)
+            captures = self._captures.setdefault(found.account, CaptureMap())
+            for pattern in found.config.subjects:
+                captures.add(pattern.encode(), found.group)
             window = self.windows.get(found.group)
             if window is None:
                 window = Window(
@@ -134,16 +136,14 @@ class Ingest:
         """The window of the stream that has this subject."""
         if self.held:
             return self._held
-        for pattern, group in self._patterns.get(account, ()):
-            if matches(subject, pattern):
-                return self.windows[group]
-        return None
+        captures = self._captures.get(account)
+        group = captures.find(subject) if captures is not None else ""
+        return self.windows[group] if group else None
 
     def captures_inboxes(self, account: str) -> bool:
         """Could a stream's pattern match a subject that starts with `_INBOX.`?"""
-        return self.held or any(
-            pattern.startswith((b"*", b">", b"_INBOX")) for pattern, _ in self._patterns.get(account, ())
-        )
+        captures = self._captures.get(account)
+        return self.held or (captures is not None and captures.matches_inboxes)
 
     def hold(self) -> None:
         """Capture nothing from now on: `capture` answers with what stands in for all windows."""

@@ -96,6 +96,8 @@ class World:
         self.cluster_of = clusters or dict.fromkeys(names, CLUSTER)
         self.names = names
         self.meta_voters = founders or tuple(names[: meta_voters or nodes])
+        self.tags_of: dict[str, tuple[str, ...]] = {}
+        self.founding_wait_ms = 0
         self.nodes: dict[str, Node] = {}
         for name in names:
             clock = SimClock(
@@ -182,7 +184,13 @@ class World:
     def _new_core(self, node: Node) -> BrokerCore:
         name = node.name
         opened = node.store.start()
-        settings = CoreSettings(name, self.cluster_of[name], self.meta_voters)
+        settings = CoreSettings(
+            name,
+            self.cluster_of[name],
+            self.meta_voters,
+            tags=self.tags_of.get(name, ()),
+            founding_wait_ms=self.founding_wait_ms,
+        )
         rng = random.Random(self.rng.getrandbits(64))
         self.note(f"{name} starts as process {node.process}, volume {node.store.incarnation}")
         return BrokerCore(
@@ -287,6 +295,7 @@ class World:
             client_url="",
             meta_state=max(1, meta.log.last_index) if meta is not None else 0,
             version=1,
+            tags=self.tags_of.get(there, ()),
         )
         node.core.on_link_up(info)
         self.want_turn(here)

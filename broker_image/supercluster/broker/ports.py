@@ -302,3 +302,7 @@ class GroupStore(Protocol):
     def forget(self, group: str) -> None:
         """The group was deleted."""
         ...
+
+    def room_bytes(self, *, memory: bool) -> int:
+        """What messages may still take, in files or in memory."""
+        ...

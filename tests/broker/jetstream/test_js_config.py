@@ -168,9 +168,17 @@ def test_a_stream_update_may_change_limits_and_subjects() -> None:
 def test_changes_without_a_mechanism_are_refused() -> None:
     with pytest.raises(ApiError, match="num_replicas"):
         check_mechanisms(stream(), stream(num_replicas=3))
-    with pytest.raises(ApiError, match="placement"):
-        check_mechanisms(stream(), stream(placement={"cluster": "west"}))
-    check_mechanisms(stream(), stream(max_msgs=3))
+    check_mechanisms(stream(), stream(max_msgs=3, placement={"cluster": "west"}))
+
+
+@pytest.mark.covers("MV-3")
+def test_a_move_and_a_change_of_replicas_are_never_one_step() -> None:
+    for placement in ({"cluster": "west"}, {"tags": ["ssd"]}):
+        with pytest.raises(ApiError) as refused:
+            check_update(stream(), stream(num_replicas=3, placement=placement))
+        assert refused.value.err_code == 10123
+        assert refused.value.description == "can not move and scale a stream in a single update"
+    check_update(stream(), stream(num_replicas=3, placement={"preferred": "east-1"}))
 
 
 def test_a_new_stream_can_not_be_sealed() -> None:

@@ -2,154 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.broker.jetstream.meta_story import APP, OPERATOR, meta
 
 from supercluster.broker.jetstream.config import StreamConfig
-from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.group import Group
 from supercluster.broker.jetstream.meta import RESOURCE_KEY, MetaState
-from supercluster.broker.jetstream.meta_group import (
-    LOST_REPORT_MS,
-    MAP_WAIT_MS,
-    Decided,
-    MetaGroup,
-    StreamRequest,
-)
-from supercluster.broker.ports import ClientInfo
-from supercluster.broker.raft.confchange import membership_of
-from supercluster.broker.raft.config import RaftConfig
-from supercluster.broker.raft.messages import Message
-from supercluster.broker.raft.node import Raft
-from supercluster.broker.storage.memory_log import MemoryLog
-
-APP, OPERATOR = ClientInfo("$G", "app", False), ClientInfo("$G", "operator", True)
-
-
-class Rng:
-    def randrange(self, start: int, /) -> int:
-        return 0
-
-    def getrandbits(self, k: int, /) -> int:
-        return 0
-
-
-@dataclass
-class Host:
-    """A broker with a meta group of one voter, and peers that are in contact."""
-
-    node: str = "east-0"
-    now_ms: int = 0
-    contact: dict[str, tuple[str, str]] = field(default_factory=dict)
-    applied: dict[str, int] = field(default_factory=dict)
-    events: list[str] = field(default_factory=list)
-    tokens: int = 0
-    meta: MetaGroup | None = None
-
-    @property
-    def clock(self) -> Host:
-        return self
-
-    def now_ns(self) -> int:
-        return 1_000_000 * self.now_ms
-
-    def monotonic_ms(self) -> int:
-        return self.now_ms
-
-    def send_raft(self, group: str, message: Message) -> None: ...
-
-    def serving(self, group: Group) -> None: ...
-
-    def touch(self, group: str) -> None: ...
-
-    def event(self, group: str, reason: str, text: str) -> None:
-        self.events.append(reason)
-
-    def map_changed(self, groups: list[str]) -> None: ...
-
-    def brokers_in_contact(self) -> dict[str, tuple[str, str]]:
-        return self.contact
-
-    def map_index_of(self, node: str) -> int:
-        assert self.meta is not None
-        return self.applied.get(node, self.meta.applied_index)
-
-    def map_was_read(self) -> None: ...
-
-    def map_read_failed(self) -> None: ...
-
-    def meta_leader_heard(self, *, heard: bool) -> None: ...
-
-    def meta_leadership_lost(self) -> None: ...
-
-    def new_token(self) -> str:
-        self.tokens += 1
-        return f"t{self.tokens}"
-
-
-@dataclass
-class Meta:
-    """A leader to ask."""
-
-    host: Host
-    group: MetaGroup
-
-    def turn(self, after_ms: int = 0) -> None:
-        self.host.now_ms += after_ms
-        self.group.tick(self.host.now_ms)
-        for _ in range(3):
-            self.group.turn(self.host.now_ms)
-
-    def ask(
-        self, verb: str, info: ClientInfo = APP, name: str = "S", **fields: Any
-    ) -> Decided | ApiError | None:
-        wanted = StreamConfig.from_json(
-            {"name": name, "subjects": [name.lower()], "num_replicas": 1, **fields}
-        )
-        answers: list[Decided | ApiError | None] = []
-        self.group.request(
-            StreamRequest(verb, info, name, wanted if verb != "delete" else None, answers.append)
-        )
-        self.turn()
-        assert len(answers) <= 1
-        return answers[0] if answers else None
-
-    def refused(self, verb: str, info: ClientInfo = APP, name: str = "S", **fields: Any) -> ApiError:
-        answer = self.ask(verb, info, name, **fields)
-        assert isinstance(answer, ApiError), answer
-        return answer
-
-    def done(self, verb: str, info: ClientInfo = APP, name: str = "S", **fields: Any) -> Decided:
-        answer = self.ask(verb, info, name, **fields)
-        assert isinstance(answer, Decided), answer
-        return answer
-
-
-def meta(**clusters: str) -> Meta:
-    """One voter; brokers `east_1="east"` are in contact."""
-    host = Host()
-    host.contact = {"east-0": ("east", "vol-0")}
-    host.contact |= {name.replace("_", "-"): (cluster, f"vol-{name}") for name, cluster in clusters.items()}
-    log = MemoryLog()
-    member = "east-0@vol-0"
-    raft = Raft(
-        RaftConfig(member=member, heartbeat_ms=100, election_timeout_ms=500, quiesce_after_ms=2000),
-        log,
-        term=0,
-        vote="",
-        membership=membership_of((member,)),
-        commit_index=0,
-        rng=Rng(),
-        now_ms=0,
-        doubtful=False,
-    )
-    group = host.meta = MetaGroup(member, log, raft, host)
-    found = Meta(host, group)
-    while not group.serves:
-        found.turn(200)
-    return found
+from supercluster.broker.jetstream.meta_group import LOST_REPORT_MS, MAP_WAIT_MS
+from supercluster.broker.jetstream.meta_requests import StreamRequest
 
 
 def test_create_update_and_delete() -> None:
@@ -191,11 +53,15 @@ def test_replicas_go_to_brokers_in_contact_of_the_wanted_cluster() -> None:
     assert sorted(nodes) == ["east-0", "east-1", "east-2"]
     wrong = leader.refused("create", name="W", num_replicas=3, placement={"cluster": "west"})
     assert wrong.err_code == 10005
-    assert "west-0" in wrong.description
-    assert "east-0" not in wrong.description
+    assert (
+        "1 of 4 nodes can be used: west-0; east-0 is in cluster east, not west; east-1" in wrong.description
+    )
     wrong = leader.refused("create", name="X", num_replicas=5)
     assert all(node in wrong.description for node in ("east-0", "east-1", "east-2", "west-0"))
-    assert leader.done("create", name="Y").assignment.members == ("west-0@vol-west_0",), "the least loaded"
+    assert "west-0 is in cluster west, not east, where it was asked for (east-0)" in wrong.description
+    found = leader.done("create", name="Y", asked_at="west-0")
+    assert found.assignment.members == ("west-0@vol-west_0",), "where no cluster is named, that of the client"
+    assert leader.done("create", name="YY").assignment.members == ("east-0@vol-0",), "then the least loaded"
     preferred = {"supercluster.dev/preferred-leader": "east-2"}
     assert leader.done("create", name="Z", metadata=preferred).assignment.members == ("east-2@vol-east_2",)
     memory = leader.done("create", name="M", storage="memory").assignment.members
@@ -278,7 +144,7 @@ def test_a_stream_in_memory_begins_anew_only_when_all_its_copies_are_gone() -> N
 
     def lost(*nodes: str, group: str = first.group) -> None:
         for node in nodes:
-            leader.group.copy_lost(node, group, leader.host.now_ms)
+            leader.group.copy_lost(node, group, f"{node}@lost", leader.host.now_ms)
         leader.turn()
 
     lost("east-0", group=file_group)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from supercluster.broker.jetstream.meta_voters import (
     VoterPlan,
     VoterView,
+    lost_clusters,
     per_cluster,
     plan_voters,
-    what_is_lost,
 )
 from supercluster.broker.raft.confchange import (
     Membership,
@@ -241,22 +241,24 @@ def test_a_joint_membership_is_left_alone() -> None:
     assert plan_voters(view) is None
 
 
-def test_what_is_lost_with_a_cluster_is_said() -> None:
+def test_lost_clusters_with_a_cluster_is_said() -> None:
     group = east(3)
     group.join("west", 0, 1, 2)
     group.settle()
     here = {"east-0", "east-1", "east-2"}
-    (told,) = what_is_lost(group.membership, group.clusters, here)
-    assert told == (
+    (told,) = lost_clusters(group.membership, group.clusters, here)
+    assert not told.has_majority
+    assert told.text == (
         "cluster west is out of contact (3 brokers): it holds 3 of the meta group's 6 voters, 3 are in contact and 4 "
         "must agree: until it is back no stream can be created, changed, deleted or moved, and streams with most of "
         "their copies there take no messages"
     )
-    assert what_is_lost(group.membership, group.clusters, {*here, "west-1"}) == []
+    assert lost_clusters(group.membership, group.clusters, {*here, "west-1"}) == []
     group.join("north", 0, 1, 2)
     group.settle()
-    (told,) = what_is_lost(group.membership, group.clusters, {*here, "north-0", "north-1", "north-2"})
-    assert told.endswith("6 are in contact and 5 must agree: the meta group goes on")
+    (told,) = lost_clusters(group.membership, group.clusters, {*here, "north-0", "north-1", "north-2"})
+    assert told.has_majority
+    assert told.text.endswith("6 are in contact and 5 must agree: the meta group goes on")
 
 
 @given(st.data())

@@ -107,7 +107,8 @@ async def test_admin_needs_the_operator(broker: BrokerProcess) -> None:
         return 200, {"query": query, "body": body}
 
     broker.monitor.register_admin("GET", "echo", echo)
-    for headers in ({}, basic("app:app-secret"), basic("operator:wrong"), {"Authorization": "Basic !"}):
+    assert (await get(broker, "/admin/echo", headers=basic("app:app-secret")))[0] == 403
+    for headers in ({}, basic("app:wrong"), basic("operator:wrong"), {"Authorization": "Basic !"}):
         assert (await get(broker, "/admin/echo", headers=headers))[0] == 401
     operator = basic("operator:op-secret")
     status, text = await get(broker, "/admin/echo?a=1", headers=operator, json={"b": 2})
@@ -116,6 +117,11 @@ async def test_admin_needs_the_operator(broker: BrokerProcess) -> None:
     status, text = await get(broker, "/admin/nothing", headers=operator)
     assert status == 404
     assert "GET /admin/echo" in text
+    broker.monitor.register_admin("GET", "things/{kind}/{name}/state", echo)
+    status, text = await get(broker, "/admin/things/$G/a%20b/state?name=c", headers=operator)
+    assert (status, json.loads(text)["query"]) == (200, {"kind": "$G", "name": "a b"})
+    for path in ("things/x/y", "things//y/state", "things/x/y/state/more"):
+        assert (await get(broker, f"/admin/{path}", headers=operator))[0] == 404
 
 
 async def test_more_requests_than_the_bound_are_turned_away(

@@ -17,6 +17,7 @@ from typing import Any
 from tests.simulator.consumers import INFO
 from tests.simulator.world import World
 
+from supercluster.broker.jetstream.config import Placement
 from supercluster.broker.jetstream.core import BrokerCore
 from supercluster.broker.jetstream.frames import Frame
 from supercluster.broker.jetstream.group import Group
@@ -295,10 +296,10 @@ class MoveWorld(World):
         found = self.assignment()
         held = {node_of(member): member for member in found.members}
         targets = tuple(held.get(node) or self.target(node) for node in nodes)
+        clusters = {self.cluster_of[node] for node in nodes}
+        config = replace(found.config, placement=Placement(clusters.pop() if len(clusters) == 1 else ""))
         self._tokens += 1
-        self._propose(
-            start_move(found, found.config, f"m{self._tokens}", targets, found.members, bytes_per_s)
-        )
+        self._propose(start_move(found, config, f"m{self._tokens}", targets, found.members, bytes_per_s))
 
     def cancel(self) -> None:
         found = self.assignment()

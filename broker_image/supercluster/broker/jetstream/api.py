@@ -23,7 +23,9 @@ from supercluster.broker.jetstream.api_requests import (
     StreamDeleteRequest,
     StreamInfoRequest,
     StreamListRequest,
+    StreamMoveCancelRequest,
     StreamNamesRequest,
+    StreamPeerRemoveRequest,
     StreamPurgeRequest,
     StreamStepDownRequest,
     StreamUpdateRequest,
@@ -172,6 +174,21 @@ def _step_down(names: list[str], payload: bytes) -> ApiRequest:
     return StreamStepDownRequest(names[0], preferred)
 
 
+def _move_cancel(names: list[str], payload: bytes) -> ApiRequest:
+    _empty(payload)
+    account, stream = names
+    return StreamMoveCancelRequest(stream, account)
+
+
+def _peer_remove(names: list[str], payload: bytes) -> ApiRequest:
+    fields = Fields(decode_object(payload), "request")
+    peer = fields.text("peer")
+    fields.done()
+    if not peer:
+        raise error(BAD_REQUEST)
+    return StreamPeerRemoveRequest(names[0], peer)
+
+
 def _consumer_create(names: list[str], payload: bytes) -> ApiRequest:
     """`CONSUMER.CREATE.<stream>` (ephemeral), `….<stream>.<name>`, `….<stream>.<name>.<filter>`."""
     stream, name, subject_filter = names[0], names[1] if len(names) > 1 else "", ".".join(names[2:])
@@ -271,6 +288,8 @@ _CALLS: tuple[tuple[tuple[str, ...], int, int, Parser, str], ...] = (
     (("STREAM", "MSG", "GET"), 1, 1, _message_get, "stream_msg_get"),
     (("STREAM", "MSG", "DELETE"), 1, 1, _message_delete, "stream_msg_delete"),
     (("STREAM", "LEADER", "STEPDOWN"), 1, 1, _step_down, "stream_leader_stepdown"),
+    (("STREAM", "PEER", "REMOVE"), 1, 1, _peer_remove, "stream_remove_peer"),
+    (("ACCOUNT", "STREAM", "CANCEL_MOVE"), 2, 2, _move_cancel, "stream_update"),
     (("DIRECT", "GET"), 1, 64, _direct_get, "stream_msg_get"),
     (("CONSUMER", "DURABLE", "CREATE"), 2, 2, _durable_create, "consumer_create"),
     (("CONSUMER", "MSG", "NEXT"), 2, 2, _consumer_next, "consumer_getnext"),
@@ -305,7 +324,15 @@ def answer_kind(subject: bytes) -> str:
 def stream_of(subject: bytes) -> str:
     """The stream that a call names; `""` for none. For routing a call to its stream before it is read."""
     found = _find(subject)
-    return found[2][0] if found is not None and found[2] else ""
+    if found is None or not found[2]:
+        return ""
+    return found[2][1] if found[0] is _move_cancel else found[2][0]
+
+
+def account_of(subject: bytes, caller: str) -> str:
+    """The account whose stream a call is about: the caller's, where the subject names none."""
+    found = _find(subject)
+    return found[2][0] if found is not None and found[0] is _move_cancel else caller
 
 
 def parse_api(subject: bytes, payload: bytes | memoryview) -> ApiRequest:
@@ -337,10 +364,13 @@ __all__ = [
     "StreamDeleteRequest",
     "StreamInfoRequest",
     "StreamListRequest",
+    "StreamMoveCancelRequest",
     "StreamNamesRequest",
+    "StreamPeerRemoveRequest",
     "StreamPurgeRequest",
     "StreamStepDownRequest",
     "StreamUpdateRequest",
+    "account_of",
     "answer_kind",
     "parse_api",
     "stream_of",

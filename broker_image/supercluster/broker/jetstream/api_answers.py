@@ -180,7 +180,9 @@ def info_of_answer(answer: bytes) -> dict[str, Any] | None:
     data = json.loads(answer)
     if not isinstance(data, dict) or "config" not in data:
         return None
-    return {name: data[name] for name in ("config", "created", "state", "cluster", "ts") if name in data}
+    return {
+        name: data[name] for name in ("config", "created", "state", "cluster", "move", "ts") if name in data
+    }
 
 
 def err_code_of_answer(answer: bytes) -> int:

@@ -85,6 +85,16 @@ class StreamStepDownRequest(ApiRequest):
 
 
 @dataclass(frozen=True, slots=True)
+class StreamMoveCancelRequest(ApiRequest):
+    account: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPeerRemoveRequest(ApiRequest):
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumerCreateRequest(ApiRequest):
     """`name` is empty for an ephemeral consumer that the broker names. `action`: create, update or empty for both."""
 

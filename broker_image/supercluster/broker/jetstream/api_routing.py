@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from supercluster.broker.jetstream import api, api_answers, errors
+from supercluster.broker.jetstream import api, api_answers, errors, move_calls
 from supercluster.broker.jetstream.acks import parse_ack_subject
 from supercluster.broker.jetstream.answer_book import Known
 from supercluster.broker.jetstream.errors import ApiError
@@ -18,7 +18,9 @@ from supercluster.broker.jetstream.frames import (
     encode_request,
     encode_response,
 )
-from supercluster.broker.jetstream.meta_group import META_GROUP, Decided, MetaGroup, StreamRequest
+from supercluster.broker.jetstream.meta_group import META_GROUP, MetaGroup
+from supercluster.broker.jetstream.meta_requests import Decided, StreamRequest
+from supercluster.broker.jetstream.move_plan import MovePlan
 from supercluster.broker.jetstream.requests import continue_payload, publish_answer
 from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.ports import ClientInfo
@@ -31,7 +33,10 @@ _META_VERBS = {
     api.StreamCreateRequest: "create",
     api.StreamUpdateRequest: "update",
     api.StreamDeleteRequest: "delete",
+    api.StreamMoveCancelRequest: "cancel_move",
+    api.StreamPeerRemoveRequest: "remove_peer",
 }
+_META_KINDS = frozenset({"stream_create", "stream_update", "stream_delete", "stream_remove_peer"})
 _INFO_WAIT_MS = 1000
 
 
@@ -61,7 +66,8 @@ def not_there(subject: bytes) -> bytes:
 def successor(core: BrokerCore, request: Request) -> str | None:
     """The group that has the stream now of whose group the request was: one that began anew."""
     stream = api.stream_of(request.subject)
-    return _group_of(core, request.info.account, stream) if stream else None
+    account = api.account_of(request.subject, request.info.account)
+    return _group_of(core, account, stream) if stream else None
 
 
 _DELETIONS = {"stream_delete": 10059, "consumer_delete": 10014, "stream_msg_delete": 10043}
@@ -86,7 +92,7 @@ def route(
             _answer_here(core, info, reply, _account_info(core, info))
         elif kind in ("stream_names", "stream_list"):
             _list(core, info, subject, reply, payload, kind)
-        elif kind in ("stream_create", "stream_update", "stream_delete"):
+        elif kind in _META_KINDS:
             api.parse_api(subject, payload)  # What is wrong by itself is refused here.
             core.requests.send(META_GROUP, info, subject, reply, b"", payload, now_ms)
         else:
@@ -227,27 +233,31 @@ def answer(core: BrokerCore, node: str, request: Request, now_ms: int) -> None:
         except DiskError as error:
             group.fail(error)
             undecided()
+    elif isinstance(group, MetaGroup) and move_calls.is_internal(request.subject):
+        move_calls.answer(group, node, request, settle, undecided)
     elif isinstance(group, MetaGroup):
-        _meta_request(group, request, settle, undecided)
+        _meta_request(group, node, request, settle, undecided)
 
 
 def _meta_request(
     meta: MetaGroup,
+    node: str,
     request: Request,
     settle: Callable[[ResponseStatus, bytes], None],
     undecided: Callable[[], None],
 ) -> None:
     kind = api.answer_kind(request.subject)
 
-    def respond(outcome: Decided | ApiError | None) -> None:
+    def respond(outcome: Decided | MovePlan | ApiError | None) -> None:
         if outcome is None:
             undecided()
             return
         if isinstance(outcome, ApiError):
             status, payload = ResponseStatus.ANSWER, api_answers.error_answer(kind, outcome)
-        elif kind == "stream_delete":
+        elif kind in ("stream_delete", "stream_remove_peer"):
             status, payload = ResponseStatus.ANSWER, api_answers.success_answer(kind)
         else:
+            assert isinstance(outcome, Decided)
             status, payload = (
                 ResponseStatus.CONTINUE,
                 continue_payload(outcome.assignment.group, outcome.version),
@@ -260,7 +270,18 @@ def _meta_request(
         respond(refused)
         return
     config = call.config if isinstance(call, api.StreamCreateRequest | api.StreamUpdateRequest) else None
-    meta.request(StreamRequest(_META_VERBS[type(call)], request.info, call.stream, config, respond))
+    meta.request(
+        StreamRequest(
+            _META_VERBS[type(call)],
+            request.info,
+            call.stream,
+            config,
+            respond,
+            asked_at=node,
+            account=api.account_of(request.subject, ""),
+            peer=call.peer if isinstance(call, api.StreamPeerRemoveRequest) else "",
+        )
+    )
 
 
 def jsz(core: BrokerCore) -> dict[str, Any]:
@@ -297,6 +318,8 @@ def jsz(core: BrokerCore) -> dict[str, Any]:
             "term": meta.raft.term if meta is not None else 0,
             "applied_index": meta.applied_index if meta is not None else 0,
             "voters": list(meta.raft.membership.voters) if meta is not None else [],
+            "learners": list(meta.raft.membership.learners) if meta is not None else [],
+            "lost_clusters": core.surroundings.troubles,
             "map_is_fresh": core.map.is_fresh,
         },
         "streams": streams,

@@ -327,7 +327,11 @@ def check_update(current: StreamConfig, wanted: StreamConfig) -> None:
     for name in ("sealed", "deny_delete", "deny_purge"):
         if getattr(current, name) and not getattr(wanted, name):
             raise invalid_config(f"stream configuration update can not {_UNDO[name]}")
-    if current.num_replicas != wanted.num_replicas and current.placement != wanted.placement:
+    is_move = (current.placement.cluster, frozenset(current.placement.tags)) != (
+        wanted.placement.cluster,
+        frozenset(wanted.placement.tags),
+    )
+    if current.num_replicas != wanted.num_replicas and is_move:
         raise error(10123)
 
 
@@ -348,8 +352,6 @@ def check_mechanisms(current: StreamConfig, wanted: StreamConfig) -> None:
         raise not_supported(
             f"changing num_replicas of a stream ({current.num_replicas} to {wanted.num_replicas}) is"
         )
-    if current.placement != wanted.placement:
-        raise not_supported("changing the placement of a stream is")
 
 
 __all__ = [

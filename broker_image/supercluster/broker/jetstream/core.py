@@ -11,18 +11,22 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from supercluster.broker.jetstream import api_routing, frames
+from supercluster.broker.jetstream import api_routing, frames, move_calls
 from supercluster.broker.jetstream.answer_book import AnswerBook
 from supercluster.broker.jetstream.dispatch import dispatch
 from supercluster.broker.jetstream.frames import Body, Frame, Leadership
 from supercluster.broker.jetstream.group import Group
 from supercluster.broker.jetstream.ingest import HeldCapture, Ingest
 from supercluster.broker.jetstream.life import GroupLife
+from supercluster.broker.jetstream.load import Room
 from supercluster.broker.jetstream.map_reader import MapReader
+from supercluster.broker.jetstream.meta import Assignment
 from supercluster.broker.jetstream.meta_group import META_GROUP, MetaGroup
 from supercluster.broker.jetstream.requests import Requests
 from supercluster.broker.jetstream.schedule import GroupSchedule
 from supercluster.broker.jetstream.sections import SessionKey, VerdictRun
+from supercluster.broker.jetstream.stream_facts import StreamFacts
+from supercluster.broker.jetstream.surroundings import Surroundings
 from supercluster.broker.jetstream.window import Window
 from supercluster.broker.jetstream.wire import WireError
 from supercluster.broker.ports import Channel, ClientInfo, Clock, GroupStore, Network, PeerInfo
@@ -63,6 +67,9 @@ class CoreSettings:
     quiesce_after_ms: int = 2000
     retired_grace_ms: int = 600_000
     """How long the copy of a former member is kept after a move (SF-5)."""
+    tags: tuple[str, ...] = ()
+    founding_wait_ms: int = 0
+    """For so long an empty founder looks for brokers that know of a meta group already, before it starts one."""
 
 
 class BrokerCore:
@@ -118,6 +125,7 @@ class BrokerCore:
         )
         self.answers = AnswerBook()
         self.map = MapReader(self)
+        self.surroundings = Surroundings(self)
         self.life = GroupLife(self)
         self.life.open_registered()
 
@@ -159,6 +167,18 @@ class BrokerCore:
         """The cluster that the meta group has a broker's name for."""
         record = self.meta.state.brokers.get(node) if self.meta is not None else None
         return record.cluster if record is not None else None
+
+    def tags_of(self, node: str) -> tuple[str, ...]:
+        """What a broker in contact says of its place."""
+        return self.surroundings.tags_of(node)
+
+    def room_of(self, node: str) -> Room | None:
+        """What may still be stored on a broker; None while it has not said."""
+        return self.surroundings.load.room_of(node, self.clock.monotonic_ms())
+
+    def ask_stream(self, found: Assignment, then: Callable[[StreamFacts | None], None]) -> None:
+        """Ask a stream's leader for what a move depends on."""
+        self.surroundings.ask_stream(found, then)
 
     def map_changed(self, groups: list[str]) -> None:
         """The meta group's state moved on."""
@@ -236,6 +256,7 @@ class BrokerCore:
         self.life.leader_serves(news)
         if news.group == META_GROUP:
             self.map.leader_serves()
+            self.surroundings.load.tell_soon()
 
     def forget_leader(self, group_id: str, node: str) -> None:
         """The broker does not lead the group (any more)."""
@@ -281,6 +302,7 @@ class BrokerCore:
             for group in self.groups.values():
                 self._wake(group, peer.node, now_ms)
         self.map.link_up(peer.node)
+        self.surroundings.link_up()
         self.life.peers_changed()
         self.touch(META_GROUP)
 
@@ -294,6 +316,7 @@ class BrokerCore:
         self.map.link_down(node)
         for group_id in [group_id for group_id, known in self.leaders.items() if known[1] == node]:
             del self.leaders[group_id]
+        self.surroundings.link_down(node)
         self.touch(META_GROUP)
 
     def _wake(self, group: Group, node: str, now_ms: int) -> None:
@@ -323,6 +346,12 @@ class BrokerCore:
                 self._acks.setdefault(group, []).append((subject, reply, payload))
             return
         api_routing.route(self, info, subject, reply, header, payload)
+
+    def move_call(
+        self, method: str, account: str, name: str, body: object, then: Callable[[int, Any], None]
+    ) -> None:
+        """The operator's call about a move."""
+        move_calls.call(self, method, account, name, body, then)
 
     # ---- turns ----------------------------------------------------------------------------------------------------
 
@@ -387,6 +416,7 @@ class BrokerCore:
         self.requests.tick(now_ms)
         self.life.tick(now_ms)
         self.map.tick(now_ms)
+        self.surroundings.load.tick(now_ms)
         self.turn()
 
     def next_deadline_ms(self) -> int:
@@ -397,6 +427,7 @@ class BrokerCore:
             self.requests.deadline_ms(),
             self.life.deadline_ms(),
             self.map.deadline_ms(),
+            self.surroundings.load.deadline_ms(),
         )
         return min((at for at in found if at is not None), default=NEVER_MS)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream import api_routing, frames, move_frames
 from supercluster.broker.jetstream.frames import Frame
+from supercluster.broker.jetstream.load import Room
 from supercluster.broker.jetstream.meta_group import META_GROUP
 from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.jetstream.wire import WireError
@@ -85,13 +86,15 @@ def _dispatch_rare(core: BrokerCore, node: str, frame: int, body: memoryview, no
             group.join_requested(member)
             core.touch(group_id)
     elif frame == Frame.COPY_LOST:
-        group_id, _ = frames.decode_texts(body, 2)
+        group_id, member = frames.decode_texts(body, 2)
         if core.meta is not None and core.meta.serves:
-            core.meta.copy_lost(node, group_id, now_ms)
+            core.meta.copy_lost(node, group_id, member, now_ms)
             core.touch(META_GROUP)
     elif frame == Frame.PULL_BACK:
         left = frames.decode_request(body)
         core.requests.send(left.group, left.info, left.subject, left.reply, b"", left.payload, now_ms)
+    elif frame == Frame.LOAD:
+        core.surroundings.load.took(node, Room(*frames.decode_load(body)), now_ms)
     elif frame == Frame.MOVE_END:
         if core.meta is not None:
             core.meta.move_ended(frames.decode_move_end(body))

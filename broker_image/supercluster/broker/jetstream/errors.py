@@ -1,7 +1,7 @@
 """Refusals of the JetStream API, with NATS's own codes and texts, as its clients compare them.
 
 `ApiError` is raised where a request is judged and becomes the `error` object of the answer. The table holds what
-brokers really say; a text with a blank is filled by the caller. Two codes beyond NATS's range are ours (SF-23).
+brokers really say; a text with a blank is filled by the caller. Three codes beyond NATS's range are ours (SF-23).
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ TABLE: dict[int, tuple[int, str]] = {
     10070: (400, "wrong last msg ID: {}"),
     10071: (400, "wrong last sequence: {}"),
     10074: (500, "replicas > 1 not supported in non-clustered mode"),
+    10075: (503, "peer remap failed{}"),
     10076: (503, "JetStream not enabled"),
     10077: (503, "{}"),
     10078: (400, "consumer config required"),
@@ -148,6 +149,7 @@ TABLE: dict[int, tuple[int, str]] = {
     # Ours, far above NATS's range, so that no later release of it can take them.
     19001: (403, "{}"),
     19002: (400, "{}"),
+    19003: (403, "{}"),
 }
 
 BAD_REQUEST = 10003
@@ -182,6 +184,8 @@ CONSUMER_EXISTS = 10148
 CONSUMER_DOES_NOT_EXIST = 10149
 DECLARED_STREAM = 19001
 """A client's change of a stream that a resource declares (SF-23); the text names the resource."""
+FOREIGN_ACCOUNT = 19003
+"""A call about another account's stream by anyone but the operator."""
 NOT_SUPPORTED = 19002
 """A field or call of NATS that these brokers do not have yet: refused, never accepted in silence."""
 
@@ -217,6 +221,23 @@ def claimed_stream(stream: str, resource: str) -> ApiError:
         DECLARED_STREAM,
         f"stream {stream}: metadata supercluster.dev/resource (set to {resource}) is for the operator's credentials alone",
     )
+
+
+def foreign_account(account: str) -> ApiError:
+    """Only the operator's credentials reach into accounts that are not their own."""
+    return error(FOREIGN_ACCOUNT, f"streams of account {account} are for its own users and for the operator")
+
+
+def no_suitable_peers(why: str) -> ApiError:
+    """NATS's 10005, with what was looked at."""
+    return error(NO_SUITABLE_PEERS, f": {why}")
+
+
+def members_are_changing(stream: str) -> ApiError:
+    """A member of the stream's group is being replaced by its new identity: a move begins behind that."""
+    found = error(JETSTREAM_NOT_AVAILABLE)
+    why = f"a member of stream {stream} is being replaced by its new identity, ask again when that is done"
+    return ApiError(found.code, found.err_code, f"{found.description}: {why}")
 
 
 def maximum_messages() -> ApiError:

@@ -47,6 +47,8 @@ class Frame(IntEnum):
     COPY_LOST = 47
     MOVE_END = 48
     """A stream's leader → the meta group's: the move is over, until the map shows it."""
+    LOAD = 49
+    """A broker → the meta group's leader: how much room it has, when that changed."""
     MOVE_HASHES = 56
     """A stream's leader → a copy: the hashes of its ranges (`move_frames`)."""
     MOVE_HASHED = 57
@@ -255,6 +257,15 @@ def decode_move_end(body: memoryview) -> MoveEnd:
         return MoveEnd.from_json(json.loads(bytes(body)))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise WireError(f"this is no end of a move: {error!r}") from error
+
+
+def encode_load(file_room_bytes: int, memory_room_bytes: int) -> Body:
+    return [u64(file_room_bytes) + u64(memory_room_bytes)]
+
+
+def decode_load(body: memoryview) -> tuple[int, int]:
+    reader = Reader(body)
+    return reader.u64(), reader.u64()
 
 
 def encode_number(number: int) -> Body:

@@ -340,6 +340,11 @@ class Group(ABC):
         if self.serves and len(self._joiners) < 64:
             self._joiners[node_of(member)] = member
 
+    @property
+    def is_taking_in(self) -> bool:
+        """Is somebody about to get a place, whose identity changed or who is new?"""
+        return bool(self._joiners)
+
     def _caught_up(self, member: str) -> bool:
         """Does the learner have all that is committed, durably?"""
         progress = self.raft.progress.get(member)

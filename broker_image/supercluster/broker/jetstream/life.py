@@ -3,7 +3,8 @@
 The rules (SF-4, SF-5): a replica exists because this volume joined the group before, or because the meta group
 assigned the stream to this very volume. An empty volume never votes with an identity that had data: it comes under a
 new one, learns, and takes the old one's place by a change of membership. The meta group is started once, by the first
-of the configured voters, and only while every one of them is linked and says that its volume holds no meta log.
+of the founders, and only while every one of them is linked and nobody who is linked says that its volume holds a meta
+log; clusters that come later have the founders' names, and so never start one.
 """
 
 from __future__ import annotations
@@ -77,6 +78,7 @@ class GroupLife:
         self._lost_ms = 0
         self._retry_ms = 0
         self._search_ms = 0
+        self._founding_from_ms = core.clock.monotonic_ms() + core.settings.founding_wait_ms
 
     # ---- what this volume has joined before -----------------------------------------------------------------------
 
@@ -85,7 +87,9 @@ class GroupLife:
         registered = self._core.store.registered()
         if META_GROUP in registered:
             self._open_meta(registered[META_GROUP])
-        elif self._core.settings.meta_voters == (self._core.node,):
+        elif (
+            self._core.settings.meta_voters == (self._core.node,) and not self._core.settings.founding_wait_ms
+        ):
             self._start_meta((self._member(),))
 
     def _member(self) -> str:
@@ -147,7 +151,7 @@ class GroupLife:
         self._install_meta(self._member(), opened, membership)
 
     def peers_changed(self) -> None:
-        """A broker was linked: it may have been the last one missing."""
+        """A broker was linked: it may have been the last founder missing."""
         core = self._core
         voters = core.settings.meta_voters
         if core.meta is not None or not voters or core.node != min(voters):
@@ -155,7 +159,9 @@ class GroupLife:
         peers = core.peers
         if any(node != core.node and node not in peers for node in voters):
             return
-        if any(peers[node].meta_state for node in voters if node != core.node):
+        if core.clock.monotonic_ms() < self._founding_from_ms:
+            return  # Where there are other clusters, they may know of a group that all founders lost with their volumes.
+        if any(peer.meta_state for peer in peers.values()):
             return  # A group exists: this volume was lost, and joins it under its new identity (SF-4).
         members = tuple(
             self._member() if node == core.node else f"{node}@{peers[node].incarnation}" for node in voters
@@ -387,15 +393,16 @@ class GroupLife:
             self._ask_to_join(group)
 
     def _is_in(self, group: Group, membership: Membership) -> bool:
-        """Is this broker's replica what it should be: a voter, or in the meta group a learner if it was not chosen to
-        vote there?"""
+        """Is this broker's replica what it should be: a voter; in the meta group a learner as well, unless the broker
+        votes there by an identity that it lost?"""
         if group.member in membership.all_voters:
             return True
-        core = self._core
-        may_vote = group.id != META_GROUP or core.node in core.settings.meta_voters
-        if isinstance(group, StreamGroup) and group.assignment.move is not None:
-            may_vote = group.member not in group.assignment.move.targets
-        return not may_vote and group.member in membership.learners
+        if group.member not in membership.learners:
+            return False
+        if group.id == META_GROUP:
+            return all(node_of(voter) != self._core.node for voter in membership.voters)
+        move = group.assignment.move if isinstance(group, StreamGroup) else None
+        return move is not None and group.member in move.targets
 
     def _join_meta(self) -> None:
         """A meta group exists and this volume holds none of it: come as a learner without a vote."""

@@ -54,6 +54,7 @@ class BrokerRecord:
     cluster: str
     incarnation: str
     since_ns: int
+    tags: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -64,6 +65,8 @@ class MetaState:
     brokers: dict[str, BrokerRecord] = field(default_factory=dict)
     applied_index: int = 0
     time_ns: int = 0
+    moving: set[tuple[str, str]] = field(default_factory=set)
+    """Keys of the streams that move."""
 
     def apply(self, entry: Entry) -> list[str]:
         """Apply the next entry. Returns the groups that it made, changed or removed."""
@@ -81,7 +84,7 @@ class MetaState:
         what = op["op"]
         if what == "broker":
             self.brokers[op["node"]] = BrokerRecord(
-                op["node"], op["cluster"], op["incarnation"], entry.time_ns
+                op["node"], op["cluster"], op["incarnation"], entry.time_ns, tuple(op.get("tags", ()))
             )
             return []
         key = (op["account"], op["name"])
@@ -102,11 +105,16 @@ class MetaState:
             return []
         if what == "delete":
             del self.streams[key]
+            self.moving.discard(key)
             return [present.group]
         changed = _CHANGES[what](present, op, entry)
         if changed is None:
             return []
         self.streams[key] = changed
+        if changed.move is not None:
+            self.moving.add(key)
+        else:
+            self.moving.discard(key)
         return [present.group, *([changed.group] if changed.group != present.group else [])]
 
     def of_account(self, account: str) -> Iterator[Assignment]:
@@ -125,7 +133,9 @@ class MetaState:
             ]
             for s in self.streams.values()
         ]
-        brokers = [[b.node, b.cluster, b.incarnation, b.since_ns] for b in self.brokers.values()]
+        brokers = [
+            [b.node, b.cluster, b.incarnation, b.since_ns, list(b.tags)] for b in self.brokers.values()
+        ]
         whole = {"streams": streams, "brokers": brokers, "applied": self.applied_index, "time": self.time_ns}
         return json.dumps(whole, sort_keys=True).encode()
 
@@ -140,7 +150,10 @@ class MetaState:
                 Move.from_json(move) if move is not None else None,
                 MoveReport.from_json(last_move) if last_move is not None else None,
             )
-        state.brokers = {row[0]: BrokerRecord(*row) for row in whole["brokers"]}
+            if move is not None:
+                state.moving.add((account, name))
+        for node, cluster, incarnation, since_ns, *tags in whole["brokers"]:
+            state.brokers[node] = BrokerRecord(node, cluster, incarnation, since_ns, *map(tuple, tags))
         return state
 
 
@@ -276,5 +289,6 @@ def end_move(found: Assignment, end: MoveEnd) -> bytes:
     return _operation("move_end", found, end=end.to_json())
 
 
-def put_broker(node: str, cluster: str, incarnation: str) -> bytes:
-    return json.dumps({"op": "broker", "node": node, "cluster": cluster, "incarnation": incarnation}).encode()
+def put_broker(node: str, cluster: str, incarnation: str, tags: tuple[str, ...]) -> bytes:
+    op = {"op": "broker", "node": node, "cluster": cluster, "incarnation": incarnation, "tags": list(tags)}
+    return json.dumps(op).encode()

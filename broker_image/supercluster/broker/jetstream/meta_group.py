@@ -1,7 +1,8 @@
-"""The meta group's replica on one broker, and what its leader decides: creating, changing and deleting streams.
+"""The meta group's replica on one broker: it takes requests about streams and answers them when all who are in contact
+have the new map.
 
-The leader judges a request against the state at the end of its log, as a stream's leader does. A change is answered
-when it is committed and every broker in contact has the new map of streams (SF-14), within a bound.
+The leader judges a request (`stream_decisions.py`) against the state at the end of its log, as a stream's leader does. A
+change is answered when it is committed and every broker in contact has the new map of streams (SF-14), within a bound.
 """
 
 from __future__ import annotations
@@ -9,27 +10,36 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from itertools import count
+from typing import Protocol
 
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.config import StreamConfig, check_create, check_mechanisms, check_update
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.filters import overlaps
 from supercluster.broker.jetstream.group import Group, GroupHost
+from supercluster.broker.jetstream.load import Room
 from supercluster.broker.jetstream.meta import (
-    PREFERRED_LEADER_KEY,
-    RESOURCE_KEY,
     Assignment,
     MetaState,
-    delete_stream,
     end_move,
     put_broker,
-    put_stream,
     renew_stream,
 )
+from supercluster.broker.jetstream.meta_requests import (
+    Asked,
+    Decided,
+    FactsNeededError,
+    NotAppendedError,
+    Respond,
+    StreamRequest,
+)
+from supercluster.broker.jetstream.meta_upkeep import Upkeep
+from supercluster.broker.jetstream.move_plan import MovePlan
 from supercluster.broker.jetstream.move_record import MoveEnd
+from supercluster.broker.jetstream.placement import NodeFacts
 from supercluster.broker.jetstream.sections import Section, section
-from supercluster.broker.ports import ClientInfo, StreamLog
+from supercluster.broker.jetstream.stream_decisions import StreamDecisions
+from supercluster.broker.jetstream.stream_facts import StreamFacts
+from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.config import ReadState
 from supercluster.broker.raft.entry import Entry
@@ -58,6 +68,18 @@ class MetaHost(GroupHost, Protocol):
         """Own node and linked ones: node → (cluster, incarnation)."""
         ...
 
+    def tags_of(self, node: str) -> tuple[str, ...]:
+        """What a broker in contact says of its place."""
+        ...
+
+    def room_of(self, node: str) -> Room | None:
+        """What may still be stored on a broker; None while it has not said."""
+        ...
+
+    def ask_stream(self, found: Assignment, then: Callable[[StreamFacts | None], None]) -> None:
+        """Ask the stream's leader; None when it does not answer in time."""
+        ...
+
     def map_index_of(self, node: str) -> int:
         """The meta index whose map that broker has said to have."""
         ...
@@ -83,18 +105,6 @@ class MetaHost(GroupHost, Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """What a request about a stream came to: the group, and the configuration version that it made."""
-
-    assignment: Assignment
-    version: int
-
-
-Respond = Callable[[Decided | ApiError | None], None]
-"""Answers a request; None: this leader fell, the next one has to be asked."""
-
-
 @dataclass(slots=True)
 class _Waiting:
     """A change that is appended and not answered."""
@@ -104,21 +114,6 @@ class _Waiting:
     respond: Respond
     give_up_ms: int
     nodes: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class StreamRequest:
-    """What a client or the operator asks: `verb` is create, update or delete."""
-
-    verb: str
-    info: ClientInfo
-    name: str
-    config: StreamConfig | None
-    respond: Respond
-
-
-class _NotAppendedError(Exception):
-    """Raft did not take an entry: this replica hands over, or its disk has no room."""
 
 
 class MetaGroup(Group):
@@ -131,7 +126,11 @@ class MetaGroup(Group):
         super().__init__(META_GROUP, member, log, raft, host)
         self.state = MetaState()
         self._end: MetaState | None = None
-        self._requests: deque[StreamRequest] = deque()
+        self.upkeep: Upkeep | None = None
+        self._requests: deque[tuple[StreamRequest, Asked | None]] = deque()
+        self._asking: dict[int, StreamRequest] = {}
+        self._asked_numbers = count(1)
+        self._ends: dict[str, MoveEnd] = {}
         self._waiting: list[_Waiting] = []
         self._touched: list[str] = []
         self._changed = False
@@ -140,7 +139,6 @@ class MetaGroup(Group):
         self._read_target: int | None = None
         self._heard_leader: str | None = None
         self._lost: dict[str, dict[str, int]] = {}
-        self._ends: dict[str, MoveEnd] = {}
 
     # ---- state machine --------------------------------------------------------------------------------------------
 
@@ -176,11 +174,21 @@ class MetaGroup(Group):
         if self.log.last_index > self.applied_index:
             for entry in self.log.entries(self.applied_index + 1, self.log.last_index, 1 << 40):
                 self._end.apply(entry)
+        self.upkeep = Upkeep(self, now_ms)
+
+    @property
+    def end(self) -> MetaState:
+        """The state at the end of the log; only a serving leader has it."""
+        assert self._end is not None
+        return self._end
 
     def stop_serving(self) -> None:
-        self._end = None
+        self._end = self.upkeep = None
         self._lost.clear()
-        requests, self._requests = self._requests, deque()
+        self._ends.clear()
+        requests = [*self._asking.values(), *(request for request, _ in self._requests)]
+        self._requests.clear()
+        self._asking.clear()
         waiting, self._waiting = self._waiting, []
         for request in requests:
             request.respond(None)
@@ -190,18 +198,20 @@ class MetaGroup(Group):
 
     def request(self, request: StreamRequest) -> None:
         """Queue a request for the next turn. The caller knows that this replica serves."""
-        if len(self._requests) >= REQUESTS_MAX:
+        if len(self._requests) + len(self._asking) >= REQUESTS_MAX:
             request.respond(errors.error(10023))
             return
-        self._requests.append(request)
+        self._requests.append((request, None))
 
     def move_ended(self, end: MoveEnd) -> None:
         """A stream's leader says, again and again until the map shows it, how a move ended."""
         if self.serves and (len(self._ends) < REQUESTS_MAX or end.group in self._ends):
             self._ends[end.group] = end
 
-    def copy_lost(self, node: str, group: str, now_ms: int) -> None:
-        """A broker says, again and again, that its copy of a stream in memory is gone."""
+    def copy_lost(self, node: str, group: str, member: str, now_ms: int) -> None:
+        """A broker says, again and again, that its copy of a stream in memory is gone, or one that was to join."""
+        if self.upkeep is not None:
+            self.upkeep.copy_lost(member)
         if len(self._lost) < REQUESTS_MAX or group in self._lost:
             self._lost.setdefault(group, {})[node] = now_ms
 
@@ -226,7 +236,7 @@ class MetaGroup(Group):
             members = tuple(f"{r.node}@{r.incarnation}.{self.host.new_token()}" for r in records)
             try:
                 self.propose(renew_stream(found, f"S.{found.account}.{found.name}.{token}", members))
-            except _NotAppendedError:
+            except NotAppendedError:
                 return
             del self._lost[group]
             self.host.event(
@@ -236,123 +246,108 @@ class MetaGroup(Group):
             )
 
     def propose_turn(self, now_ms: int) -> None:
-        assert self._end is not None
         self._renew_lost(now_ms)
+        try:
+            self._record_brokers()
+            self._end_moves()
+        except NotAppendedError:
+            pass  # What is still so with the next turn is appended then.
+        while self._requests:
+            request, asked = self._requests.popleft()
+            try:
+                self._decide(request, asked, now_ms)
+            except ApiError as refused:
+                request.respond(refused)
+            except NotAppendedError:
+                request.respond(None)
+            except FactsNeededError as needed:
+                self._ask(request, needed.assignment)
+        self.check_members(now_ms)
+        if self.upkeep is not None:
+            self.upkeep.turn(now_ms, self.nodes)
+
+    def propose(self, body: bytes) -> Entry:
+        """Append an operation.
+
+        Raises:
+            NotAppendedError: Raft did not take it.
+        """
+        entry = self.raft.propose(b"".join(section(Section.META, [body])), time_ns=self.leader_time_ns())
+        if entry is None:
+            raise NotAppendedError
+        self.end.apply(entry)
+        return entry
+
+    def _record_brokers(self) -> None:
+        """Who came with which volume and which tags."""
+        for node, (cluster, incarnation) in sorted(self.host.brokers_in_contact().items()):
+            tags, record = self.host.tags_of(node), self.end.brokers.get(node)
+            told = (cluster, incarnation, tags)
+            if record is None or (record.cluster, record.incarnation, record.tags) != told:
+                self.propose(put_broker(node, *told))
+
+    def _end_moves(self) -> None:
         for group, end in list(self._ends.items()):
-            found = self._end.by_group(group)
+            found = self.end.by_group(group)
             if found is not None and found.move is not None and found.move.id == end.report.id:
                 self.propose(end_move(found, end))
             del self._ends[group]
-        for node, (cluster, incarnation) in sorted(self.host.brokers_in_contact().items()):
-            record = self._end.brokers.get(node)
-            if record is None or record.incarnation != incarnation or record.cluster != cluster:
-                try:
-                    self.propose(put_broker(node, cluster, incarnation))
-                except _NotAppendedError:
-                    break
-        while self._requests:
-            request = self._requests.popleft()
-            try:
-                self._decide(request, now_ms)
-            except ApiError as refused:
-                request.respond(refused)
-            except _NotAppendedError:
-                request.respond(None)
-        self.check_members(now_ms)
 
-    def propose(self, body: bytes) -> Entry:
-        entry = self.raft.propose(b"".join(section(Section.META, [body])), time_ns=self.leader_time_ns())
-        if entry is None:
-            raise _NotAppendedError
-        assert self._end is not None
-        self._end.apply(entry)
-        return entry
-
-    def _decide(self, request: StreamRequest, now_ms: int) -> None:
-        assert self._end is not None
-        account = request.info.account
-        present = self._end.streams.get((account, request.name))
-        differs = present is not None and (request.verb != "create" or request.config != present.config)
-        if present is not None and differs and present.declared_by and not request.info.is_operator:
-            raise errors.declared_stream(
-                present.name, present.declared_by, _changed(present.config, request.config)
-            )
-        claimed = dict(request.config.metadata).get(RESOURCE_KEY) if request.config is not None else None
-        if claimed and not request.info.is_operator and (present is None or claimed != present.declared_by):
-            raise errors.claimed_stream(request.name, claimed)
-        if request.verb == "create":
-            body = self._create(request, present)
-            if body is None:
-                assert present is not None
-                self._wait(present, self._end.applied_index, request, now_ms)
-                return
-        elif present is None:
-            raise errors.error(10059)
-        elif request.verb == "update":
-            assert request.config is not None
-            check_update(present.config, request.config)
-            check_mechanisms(present.config, request.config)
-            self._check_overlap(account, request.config)
-            if request.config == present.config:
-                self._wait(present, self._end.applied_index, request, now_ms)
-                return
-            body = put_stream(account, request.name, present.group, request.config, present.members)
-        else:
-            body = delete_stream(present)
-        entry = self.propose(body)
-        found = self._end.streams.get((account, request.name)) or present
-        assert found is not None
-        self._wait(found, entry.index, request, now_ms)
-
-    def _create(self, request: StreamRequest, present: Assignment | None) -> bytes | None:
-        """The operation that creates the stream; None when an equal one is there."""
-        config = request.config
-        assert config is not None
-        if present is not None:
-            if present.config == config:
-                return None
-            raise errors.error(10058)
-        check_create(config)
-        self._check_overlap(request.info.account, config)
-        members = self._place(config)
-        group = f"S.{request.info.account}.{request.name}.{self.host.new_token()}"
-        return put_stream(request.info.account, request.name, group, config, members)
-
-    def _check_overlap(self, account: str, config: StreamConfig) -> None:
-        assert self._end is not None
-        for other in self._end.of_account(account):
-            if other.name != config.name and any(
-                overlaps(mine, theirs) for mine in config.subjects for theirs in other.config.subjects
-            ):
-                raise errors.error(10065)
-
-    def _place(self, config: StreamConfig) -> tuple[str, ...]:
-        """Members for a new stream: brokers in contact of the wanted cluster, the least loaded first."""
-        assert self._end is not None
+    def nodes(self, storage: str) -> dict[str, NodeFacts]:
+        """Every broker that is known, as placement looks at it for a stream of that storage."""
         contact = self.host.brokers_in_contact()
-        placement = config.placement
-        known = [record for record in self._end.brokers.values() if record.node in contact]
-        fit = [r for r in known if not placement.cluster or r.cluster == placement.cluster]
-        if placement.tags:
-            raise no_suitable_peers(f"no broker has the tags {', '.join(placement.tags)}")
-        if len(fit) < config.num_replicas:
-            if len(known) == 1 and config.num_replicas > 1 and len(self.raft.membership.voters) == 1:
-                raise errors.error(10074)
-            where = f"cluster {placement.cluster!r}" if placement.cluster else "the cluster"
-            names = ", ".join(sorted(r.node for r in fit)) or "none"
-            raise no_suitable_peers(
-                f"{config.num_replicas} replicas wanted, {where} has {len(fit)} brokers in contact: {names}"
+        room = {node: told.of(storage) for node in contact if (told := self.host.room_of(node)) is not None}
+        held = dict.fromkeys(self.end.brokers, 0)
+        for found in self.end.streams.values():
+            targets = found.move.targets if found.move is not None else ()
+            members = {*found.members, *targets} if targets else found.members
+            for member in members:
+                node = node_of(member)
+                if node in held:
+                    held[node] += 1
+        return {
+            record.node: NodeFacts(
+                record.node,
+                record.cluster,
+                record.tags,
+                record.node in contact,
+                room.get(record.node),
+                held[record.node],
             )
-        load = {r.node: 0 for r in fit}
-        for found in self._end.streams.values():
-            for member in found.members:
-                node = member.partition("@")[0]
-                if node in load:
-                    load[node] += 1
-        preferred = dict(config.metadata).get(PREFERRED_LEADER_KEY) or placement.preferred
-        fit.sort(key=lambda r: (r.node != preferred, load[r.node], r.node))
-        suffix = f".{self.host.new_token()}" if config.storage == "memory" else ""
-        return tuple(f"{r.node}@{r.incarnation}{suffix}" for r in fit[: config.num_replicas])
+            for record in self.end.brokers.values()
+        }
+
+    def _ask(self, request: StreamRequest, found: Assignment) -> None:
+        """The decision waits for what the stream's leader says, within a bound that the host keeps."""
+        number = next(self._asked_numbers)
+        self._asking[number] = request
+
+        def answered(facts: StreamFacts | None) -> None:
+            waiting = self._asking.pop(number, None)
+            if waiting is not None:
+                self._requests.append((waiting, Asked(found.group, facts)))
+                self.host.touch(self.id)
+
+        self.host.ask_stream(found, answered)
+
+    def _decide(self, request: StreamRequest, asked: Asked | None, now_ms: int) -> None:
+        present = self.end.streams.get(request.key)
+        decisions = StreamDecisions(self.end, self.nodes, self.host.new_token, request, asked)
+        decided = decisions.decide()
+        if isinstance(decided, MovePlan):
+            request.respond(decided)
+            return
+        index = self.propose(decided).index if decided is not None else self.end.applied_index
+        found = self.end.streams.get(request.key) or present
+        assert found is not None
+        if found.move is not None and (present is None or present.move is None):
+            self._say_move(found)
+        self._wait(found, index, request, now_ms)
+
+    def _say_move(self, found: Assignment) -> None:
+        assert found.move is not None
+        text = f"stream {found.name} moves from {', '.join(found.move.origin)} to {', '.join(found.move.targets)}"
+        self.host.event(found.group, "MoveStarted", text)
 
     def _wait(self, assignment: Assignment, index: int, request: StreamRequest, now_ms: int) -> None:
         nodes = frozenset(self.host.brokers_in_contact())
@@ -409,25 +404,15 @@ class MetaGroup(Group):
     def tick(self, now_ms: int) -> bool:
         """Do what is due; True when a turn is needed."""
         due = super().tick(now_ms)
+        upkeep_ms = self.upkeep.deadline_ms() if self.upkeep is not None else None
+        if upkeep_ms is not None and now_ms >= upkeep_ms:
+            due = True
         return due or any(now_ms >= found.give_up_ms for found in self._waiting)
 
     def deadline_ms(self) -> int | None:
         found = super().deadline_ms()
         due = [waiting.give_up_ms for waiting in self._waiting]
+        upkeep_ms = self.upkeep.deadline_ms() if self.upkeep is not None else None
+        if upkeep_ms is not None:
+            due.append(upkeep_ms)
         return min([*due, *([found] if found is not None else [])], default=None)
-
-
-def no_suitable_peers(why: str) -> ApiError:
-    """NATS's 10005, with what was looked at."""
-    refusal = errors.error(10005)
-    return ApiError(refusal.code, refusal.err_code, f"{refusal.description}: {why}")
-
-
-def _changed(present: StreamConfig, wanted: StreamConfig | None) -> str:
-    """The names of the fields that a refused request wanted to change, for the answer."""
-    if wanted is None:
-        return "the stream itself"
-    before: dict[str, Any] = present.to_json()
-    after: dict[str, Any] = wanted.to_json()
-    names = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
-    return ", ".join(names)

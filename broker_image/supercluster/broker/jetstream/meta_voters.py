@@ -133,18 +133,27 @@ def _plan(view: VoterView, voters: tuple[str, ...], count: int) -> VoterPlan:
     )
 
 
-def what_is_lost(
+@dataclass(frozen=True, slots=True)
+class LostCluster:
+    """A cluster that is out of contact as a whole, and a sentence that says what went with it."""
+
+    cluster: str
+    has_majority: bool
+    """Can the meta group go on without it?"""
+    text: str
+
+
+def lost_clusters(
     membership: Membership, clusters: Mapping[str, str], in_contact: Collection[str]
-) -> list[str]:
-    """A sentence per cluster that is out of contact as a whole: how many voters went with it, and what that means."""
-    told: list[str] = []
-    voters = membership.voters
-    names = sorted({*clusters.values()})
+) -> list[LostCluster]:
+    """Clusters of which no broker is in contact: how many voters went with each, and what that means."""
+    found: list[LostCluster] = []
+    voters, names = membership.voters, sorted(set(clusters.values()))
     here = sum(1 for voter in voters if node_of(voter) in in_contact)
     majority = len(voters) // 2 + 1
     for name in names:
-        nodes = [node for node, found in clusters.items() if found == name]
-        if any(node in in_contact for node in nodes) or len(names) < 2:
+        nodes = [node for node, cluster in clusters.items() if cluster == name]
+        if len(names) < 2 or any(node in in_contact for node in nodes):
             continue
         gone = sum(1 for voter in voters if clusters.get(node_of(voter)) == name)
         head = (
@@ -152,10 +161,11 @@ def what_is_lost(
         )
         head += f"{len(voters)} voters, {here} are in contact and {majority} must agree"
         if here >= majority:
-            told.append(f"{head}: the meta group goes on")
+            meaning = "the meta group goes on"
         else:
-            told.append(
-                f"{head}: until it is back no stream can be created, changed, deleted or moved, and streams "
-                "with most of their copies there take no messages"
+            meaning = (
+                "until it is back no stream can be created, changed, deleted or moved, and streams with most of "
+                "their copies there take no messages"
             )
-    return told
+        found.append(LostCluster(name, here >= majority, f"{head}: {meaning}"))
+    return found

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from supercluster.broker.jetstream import api, api_answers, errors
+from supercluster.broker.jetstream import api, api_answers, errors, stream_facts
 from supercluster.broker.jetstream.api_answers import ClusterInfo, ReplicaInfo, StreamStateInfo
 from supercluster.broker.jetstream.consumer_config import (
     ConsumerConfig,
@@ -45,6 +45,9 @@ def handle(
     give_back: GiveBack | None = None,
 ) -> None:
     """Answer one request, now or when what it changes is applied."""
+    if request.subject == stream_facts.FACTS_SUBJECT:
+        respond(stream_facts.answer(group, info(group)))
+        return
     kind = api.answer_kind(request.subject)
     try:
         call = api.parse_api(request.subject, request.payload)
@@ -77,7 +80,7 @@ class _Handler:
         match call:
             case api.StreamCreateRequest():
                 self.respond(api_answers.stream_create_answer(info(self.group), did_create=True))
-            case api.StreamUpdateRequest():
+            case api.StreamUpdateRequest() | api.StreamMoveCancelRequest():
                 self.respond(api_answers.stream_update_answer(info(self.group)))
             case api.StreamInfoRequest():
                 self._info(call)
@@ -340,7 +343,7 @@ def cluster_info(group: StreamGroup) -> ClusterInfo:
 
 
 def info(group: StreamGroup) -> dict[str, Any]:
-    """STREAM.INFO's body."""
+    """STREAM.INFO's body; with the move that runs, which NATS has no field for."""
     state = group.state
     whole = api_answers.stream_info(
         state.config, state.created_ns, state_info(state), cluster_info(group), group.host.clock.now_ns()

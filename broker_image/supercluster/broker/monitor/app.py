@@ -11,6 +11,7 @@ import binascii
 import json
 import logging
 from collections.abc import Awaitable, Callable
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aiohttp import web
@@ -28,7 +29,16 @@ REQUESTS_MAX = 64
 BODY_BYTES_MAX = 1 << 20
 
 AdminHandler: TypeAlias = Callable[[dict[str, str], Any], Awaitable[tuple[int, Any]]]
-"""Takes the query and the decoded JSON body (None without one); returns status and what is answered as JSON."""
+"""Takes the query (with what the path's blanks stand for) and the decoded JSON body (None without one); returns status
+and what is answered as JSON."""
+
+
+class Who(Enum):
+    """Whose credentials a request carries."""
+
+    OPERATOR = auto()
+    CLIENT = auto()
+    NOBODY = auto()
 
 
 class Monitor:
@@ -41,7 +51,7 @@ class Monitor:
         self._active = 0
 
     def register_admin(self, method: str, path: str, handler: AdminHandler) -> None:
-        """Serve `/admin/<path>`; may be called at any time."""
+        """Serve `/admin/<path>`; may be called at any time. A part of the path like `{name}` stands for any text."""
         self._admin[method.upper(), path.strip("/")] = handler
 
     async def start(self, host: str, port: int) -> int:
@@ -94,15 +104,18 @@ class Monitor:
         return web.Response(text=views.metrics(self._process), content_type="text/plain")
 
     async def _serve_admin(self, request: web.Request) -> web.Response:
-        if not self._is_operator(request.headers.get("Authorization", "")):
+        who = self._who(request.headers.get("Authorization", ""))
+        if who is Who.CLIENT:
+            return _answer(403, {"error": "these credentials are not the operator's"})
+        if who is Who.NOBODY:
             return web.json_response(
                 {"error": "the operator's credentials are needed"},
                 status=401,
                 headers={"WWW-Authenticate": 'Basic realm="supercluster"'},
             )
         path = request.match_info["path"].strip("/")
-        handler = self._admin.get((request.method, path))
-        if handler is None:
+        found = self._find_admin(request.method, path)
+        if found is None:
             known = sorted(f"{method} /admin/{name}" for method, name in self._admin)
             return _answer(404, {"error": f"{request.method} /admin/{path} is not known", "known": known})
         raw = await request.read()
@@ -110,22 +123,46 @@ class Monitor:
             body = json.loads(raw) if raw else None
         except ValueError:
             return _answer(400, {"error": "the body is no JSON"})
-        status, document = await handler(dict(request.query), body)
+        handler, blanks = found
+        status, document = await handler({**request.query, **blanks}, body)
         return _answer(status, document)
 
-    def _is_operator(self, authorization: str) -> bool:
+    def _find_admin(self, method: str, path: str) -> tuple[AdminHandler, dict[str, str]] | None:
+        """The handler of a path, and what its blanks stand for."""
+        parts = path.split("/")
+        for (known_method, known), handler in self._admin.items():
+            pattern = known.split("/")
+            if known_method != method or len(pattern) != len(parts):
+                continue
+            blanks = {
+                wanted[1:-1]: part for wanted, part in zip(pattern, parts, strict=True) if _is_blank(wanted)
+            }
+            if all(
+                part if _is_blank(wanted) else part == wanted
+                for wanted, part in zip(pattern, parts, strict=True)
+            ):
+                return handler, blanks
+        return None
+
+    def _who(self, authorization: str) -> Who:
         credentials = self._process.credentials
         if not credentials.users:
-            return True
+            return Who.OPERATOR
         scheme, _, encoded = authorization.partition(" ")
         if scheme.lower() != "basic":
-            return False
+            return Who.NOBODY
         try:
             user, colon, password = base64.b64decode(encoded, validate=True).decode().partition(":")
         except (binascii.Error, UnicodeDecodeError):
-            return False
+            return Who.NOBODY
         found = credentials.find(user, password, "") if colon else None
-        return found is not None and found.is_operator
+        if found is None:
+            return Who.NOBODY
+        return Who.OPERATOR if found.is_operator else Who.CLIENT
+
+
+def _is_blank(part: str) -> bool:
+    return part.startswith("{") and part.endswith("}")
 
 
 def _answer(status: int, document: Any) -> web.Response:

@@ -120,6 +120,12 @@ class Core(CoreHooks, Protocol):
         """What people should know though clients are served: one sentence each, for /healthz."""
         ...
 
+    def move_call(
+        self, method: str, account: str, name: str, body: object, then: Callable[[int, Any], None]
+    ) -> None:
+        """The operator plans, starts, watches or cancels a move; `then` is called once, with status and JSON."""
+        ...
+
     def jsz(self) -> dict[str, Any]:
         """What /jsz shows."""
         ...

@@ -14,6 +14,7 @@ from supercluster.broker.jetstream.core import BrokerCore, CoreSettings
 from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.runtime.process import BrokerProcess
+from supercluster.broker.runtime.settings import Settings
 from supercluster.broker.storage.disk import Disk
 from supercluster.broker.storage.options import LogOptions
 from supercluster.broker.storage.osdisk import OsDisk, boot_id
@@ -28,6 +29,8 @@ SYNC_THREADS = 2
 
 # Room for memory streams of a broker without a limit of its own.
 MEMORY_DEFAULT_BYTES = 1 << 30
+# Links to brokers that run are up well within this; only the first start of all waits for it.
+FOUNDING_WAIT_MS = 2000
 
 
 class _Memory:
@@ -55,6 +58,8 @@ class ProcessCore(BrokerCore):
                 window_wait_ms=settings.limits.window_wait_ms,
                 heartbeat_ms=settings.raft.heartbeat_ms,
                 election_timeout_ms=settings.raft.election_timeout_ms,
+                tags=settings.tags,
+                founding_wait_ms=_founding_wait_ms(settings),
             ),
             store,
             process.router,
@@ -111,7 +116,7 @@ class ProcessCore(BrokerCore):
             found.append(
                 "no majority of the meta group confirms the map of streams: it is used as it is on the disk"
             )
-        return found
+        return found + self.surroundings.troubles
 
     def close(self, *, clean: bool) -> None:
         self._threads.shutdown(wait=True)
@@ -151,6 +156,12 @@ class ProcessCore(BrokerCore):
             group.raft.persisted(self.clock.monotonic_ms())
             self.touch(group.id)
             self._process.turn.want()
+
+
+def _founding_wait_ms(settings: Settings) -> int:
+    """Are there others than the founders who may know of a meta group that founders with empty volumes forgot?"""
+    others = settings.gateways or set(settings.peers) - set(settings.meta_voters)
+    return FOUNDING_WAIT_MS if others else 0
 
 
 def _log_event(group: str, reason: str, text: str) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from supercluster.broker.monitor import moves
 from supercluster.broker.monitor.app import Monitor
 from supercluster.broker.net.facts import BrokerFacts, Door
 from supercluster.broker.net.hooks import Core
@@ -106,6 +107,7 @@ class BrokerProcess:
         self.client_port = await self.server.listen(host, ports.client)
         self.monitor_port = await self.monitor.start(host, ports.monitor)
         if self._make_core is not None:
+            moves.register(self.monitor, self)
             core = self.core = self._make_core(self)
             core.invalidate_captures = self.router.invalidate_captures
         await self._open_mesh(host)

@@ -57,6 +57,13 @@ class Space:
             self._checked_ms = now_ms
             self.refresh()
 
+    def room_bytes(self) -> int:
+        """What messages may still take."""
+        room = self._free_bytes - self._reserve_bytes
+        if self._capacity_bytes:
+            room = min(room, self._capacity_bytes - self._reserve_bytes - self.used_bytes)
+        return max(0, room)
+
     def has_room(self, size_bytes: int, *, reserved: bool) -> bool:
         if self._unchecked_bytes >= _RECHECK_BYTES:
             self.refresh()

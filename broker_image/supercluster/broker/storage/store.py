@@ -21,6 +21,8 @@ from supercluster.broker.storage.volume import Volume
 
 # What the newest entries of all file logs may take in memory together.
 CACHE_BYTES_ALL = 64 * 1024 * 1024
+# The room of a volume that nobody measures.
+UNLIMITED_BYTES = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,10 @@ class VolumeStore:
         for space in (self._file_space, self._memory_space):
             if space is not None:
                 space.tick(now_ms)
+
+    def room_bytes(self, *, memory: bool) -> int:
+        space = self._memory_space if memory else self._file_space
+        return space.room_bytes() if space is not None else UNLIMITED_BYTES
 
     def due_syncs(self, now_ms: int) -> list[DueSync]:
         """Tickets for every log that should be fsynced now: for a runtime that fsyncs on a thread

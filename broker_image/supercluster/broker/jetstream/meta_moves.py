@@ -1,0 +1,119 @@
+"""Moves, as the meta group's leader sees them: which nodes a stream goes to, what a move would cost, and targets that
+are gone for too long.
+
+Everything is judged against the state at the end of the log. How far a move is, only the stream's leader knows; it is
+asked before anything is decided that depends on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from supercluster.broker.jetstream import errors
+from supercluster.broker.jetstream.config import Placement, StreamConfig
+from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.meta import PREFERRED_LEADER_KEY, Assignment, MetaState
+from supercluster.broker.jetstream.move_plan import copy_bytes
+from supercluster.broker.jetstream.placement import (
+    Choice,
+    NodeFacts,
+    Wanted,
+    choose,
+    is_satisfied,
+    room_needed,
+)
+from supercluster.broker.jetstream.stream_facts import StreamFacts
+from supercluster.broker.raft.confchange import node_of
+
+
+def wanted_of(
+    config: StreamConfig,
+    cluster: str,
+    bytes_held: int,
+    not_on: Mapping[str, str] | None = None,
+    cluster_why: str = "",
+) -> Wanted:
+    """What a configuration asks of the nodes."""
+    return Wanted(
+        config.num_replicas,
+        config.placement.cluster or cluster,
+        config.placement.tags,
+        room_needed(bytes_held),
+        dict(config.metadata).get(PREFERRED_LEADER_KEY) or config.placement.preferred,
+        not_on or {},
+        "" if config.placement.cluster else cluster_why,
+    )
+
+
+def asks_elsewhere(before: Placement, after: Placement) -> bool:
+    """Is it a placement that could move the stream? Another preferred leader is none."""
+    return (before.cluster, frozenset(before.tags)) != (after.cluster, frozenset(after.tags))
+
+
+def home_cluster(nodes: Iterable[str], known: Mapping[str, NodeFacts]) -> str:
+    """The cluster that all these nodes are in; empty when there is no one such."""
+    clusters = {known[node].cluster if node in known else "" for node in nodes}
+    return clusters.pop() if len(clusters) == 1 else ""
+
+
+def stays(found: Assignment, config: StreamConfig, known: Mapping[str, NodeFacts]) -> bool:
+    """Do the present members satisfy the wanted placement?"""
+    return is_satisfied(map(node_of, found.members), known, wanted_of(config, "", 0))
+
+
+def choose_targets(
+    config: StreamConfig,
+    facts: StreamFacts,
+    known: Mapping[str, NodeFacts],
+    state: MetaState,
+    removed: str = "",
+) -> Choice:
+    """The nodes for a stream that lives already, without the one that is `removed`. Where nobody names a cluster, it
+    stays in its own: always when a node is removed, and else if that will do."""
+    out = {removed: "is to be removed"} if removed else {}
+    members: set[str] = set()
+    for voter in facts.voters:
+        node, _, incarnation = voter.partition("@")
+        record = state.brokers.get(node)
+        if record is not None and incarnation.partition(".")[0] != record.incarnation:
+            out.setdefault(node, "lost its volume and is about to be given its copy again")
+        elif node not in out:
+            members.add(node)
+    size = copy_bytes(facts)
+    home = home_cluster([node_of(voter) for voter in facts.voters], known)
+    why = ", where the stream is" if home else ""
+    found = choose(known.values(), wanted_of(config, home, size, out, why), frozenset(members))
+    if found.refusal and not config.placement.cluster and home and not removed:
+        found = choose(known.values(), wanted_of(config, "", size, out), frozenset(members))
+    return found
+
+
+def with_placement(config: StreamConfig, placement: Placement) -> StreamConfig:
+    """The configuration moved elsewhere; the preferred leader stays unless another one is named."""
+    if not placement.preferred:
+        placement = replace(placement, preferred=config.placement.preferred)
+    return replace(config, placement=placement)
+
+
+def members_of(nodes: Iterable[str], facts: StreamFacts, state: MetaState, token: str) -> tuple[str, ...]:
+    """Member ids: those of present members as they are, new ones for the others."""
+    present = {node_of(voter): voter for voter in facts.voters}
+    return tuple(present.get(node) or f"{node}@{state.brokers[node].incarnation}.{token}" for node in nodes)
+
+
+def one_of(wanted: Wanted, preferred: str) -> Wanted:
+    """The same for a single node."""
+    return replace(wanted, replicas=1, preferred=preferred)
+
+
+def in_progress(found: Assignment, facts: StreamFacts | None) -> ApiError:
+    """NATS's 10124, with total peers, current peers and combined lag (MV-3)."""
+    assert found.move is not None
+    if facts is not None:
+        return errors.error(10124, facts.progress())
+    total = len({*found.move.targets, *found.move.origin})
+    return errors.error(
+        10124,
+        f"total peers: {total}, current peers and combined lag are unknown: the stream's leader does not answer",
+    )

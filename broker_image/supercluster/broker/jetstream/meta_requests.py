@@ -1,0 +1,70 @@
+"""What the meta group is asked, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from supercluster.broker.jetstream.config import Placement, StreamConfig
+from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.meta import Assignment
+from supercluster.broker.jetstream.move_plan import MovePlan
+from supercluster.broker.jetstream.stream_facts import StreamFacts
+from supercluster.broker.ports import ClientInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What a request about a stream came to: the group, and the configuration version that it made."""
+
+    assignment: Assignment
+    version: int
+
+
+Respond = Callable[[Decided | MovePlan | ApiError | None], None]
+"""Answers a request; None: this leader fell, the next one has to be asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRequest:
+    """What a client or the operator asks."""
+
+    verb: str
+    """create, update, delete; move, plan_move (its dry run), cancel_move, remove_peer."""
+    info: ClientInfo
+    name: str
+    config: StreamConfig | None
+    respond: Respond
+    asked_at: str = ""
+    """The broker where the client is."""
+    account: str = ""
+    """The stream's account where that is not the client's."""
+    placement: Placement | None = None
+    """Of move and plan_move."""
+    bytes_per_s: int = 0
+    peer: str = ""
+    """The node that remove_peer names."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.account or self.info.account, self.name
+
+
+class NotAppendedError(Exception):
+    """Raft did not take an entry: this replica hands over, or its disk has no room."""
+
+
+class FactsNeededError(Exception):
+    """The stream's leader has to be asked before this can be decided."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        super().__init__(assignment.group)
+        self.assignment = assignment
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the leader of a stream's group said; no facts when it said nothing in time."""
+
+    group: str
+    facts: StreamFacts | None

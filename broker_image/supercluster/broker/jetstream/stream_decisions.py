@@ -1,0 +1,231 @@
+"""What the meta group's leader decides about streams: judged against the state at the end of its log.
+
+A decision is a section body to append, or a refusal. One that depends on the stream itself (its size, its members in
+force) asks for facts first: `FactsNeededError`, and the request comes again with what the stream's leader said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from supercluster.broker.jetstream import errors, meta_moves
+from supercluster.broker.jetstream.config import StreamConfig, check_create, check_mechanisms, check_update
+from supercluster.broker.jetstream.errors import no_suitable_peers
+from supercluster.broker.jetstream.filters import overlaps
+from supercluster.broker.jetstream.meta import (
+    RESOURCE_KEY,
+    Assignment,
+    MetaState,
+    cancel_move,
+    delete_stream,
+    put_stream,
+    start_move,
+)
+from supercluster.broker.jetstream.meta_requests import Asked, FactsNeededError, StreamRequest
+from supercluster.broker.jetstream.move_plan import MovePlan, make_plan
+from supercluster.broker.jetstream.placement import Choice, NodeFacts, choose
+from supercluster.broker.jetstream.stream_facts import StreamFacts
+
+
+class StreamDecisions:
+    """One request's decision: made, used and thrown away."""
+
+    def __init__(
+        self,
+        state: MetaState,
+        nodes: Callable[[str], dict[str, NodeFacts]],
+        new_token: Callable[[], str],
+        request: StreamRequest,
+        asked: Asked | None,
+    ) -> None:
+        self._state = state
+        self._look_at_nodes = nodes
+        self._new_token = new_token
+        self._request = request
+        self._asked = asked
+        self._present = state.streams.get(request.key)
+
+    def decide(self) -> bytes | MovePlan | None:
+        """The operation to append; None when all is as it is asked for; a plan for a dry run.
+
+        Raises:
+            ApiError: it is refused.
+            FactsNeededError: the stream's leader has to be asked.
+        """
+        request, present = self._request, self._present
+        self._check_who()
+        if request.verb == "create":
+            return self._create()
+        if present is None:
+            raise errors.error(10059)
+        if request.verb == "update":
+            return self._update(present)
+        if request.verb == "delete":
+            return delete_stream(present)
+        if request.verb == "cancel_move":
+            return self._cancel(present)
+        if request.verb == "remove_peer":
+            return self._remove_peer(present)
+        if request.verb == "move":
+            return self._move(present)
+        assert request.verb == "plan_move", request.verb
+        return self._plan(present)
+
+    @cached_property
+    def _nodes(self) -> dict[str, NodeFacts]:
+        config = self._present.config if self._present is not None else self._request.config
+        assert config is not None
+        return self._look_at_nodes(config.storage)
+
+    # ---- who may ask ----------------------------------------------------------------------------------------------
+
+    def _check_who(self) -> None:
+        """SF-23: a declared stream is the operator's alone; and nobody but the operator reaches into other accounts."""
+        request, present, is_operator = self._request, self._present, self._request.info.is_operator
+        if is_operator:
+            return
+        if request.key[0] != request.info.account:
+            raise errors.foreign_account(request.key[0])
+        differs = present is not None and (request.verb != "create" or request.config != present.config)
+        if present is not None and differs and present.declared_by:
+            raise errors.declared_stream(present.name, present.declared_by, self._what_it_changes(present))
+        claimed = dict(request.config.metadata).get(RESOURCE_KEY) if request.config is not None else None
+        if claimed and (present is None or claimed != present.declared_by):
+            raise errors.claimed_stream(request.name, claimed)
+
+    def _what_it_changes(self, present: Assignment) -> str:
+        if self._request.verb in ("cancel_move", "remove_peer", "move", "plan_move"):
+            return "the placement"
+        return changed_fields(present.config, self._request.config)
+
+    # ---- streams --------------------------------------------------------------------------------------------------
+
+    def _create(self) -> bytes | None:
+        config = self._request.config
+        assert config is not None
+        if self._present is not None:
+            if self._present.config == config:
+                return None
+            raise errors.error(10058)
+        check_create(config)
+        self._check_overlap(config)
+        members = self._place(config)
+        account, name = self._request.key
+        return put_stream(account, name, f"S.{account}.{name}.{self._new_token()}", config, members)
+
+    def _check_overlap(self, config: StreamConfig) -> None:
+        for other in self._state.of_account(self._request.key[0]):
+            if other.name != config.name and any(
+                overlaps(mine, theirs) for mine in config.subjects for theirs in other.config.subjects
+            ):
+                raise errors.error(10065)
+
+    def _place(self, config: StreamConfig) -> tuple[str, ...]:
+        """Members for a new stream. Where it names no cluster it goes to that of the broker where it was asked for."""
+        asked_at = self._state.brokers.get(self._request.asked_at)
+        cluster = asked_at.cluster if asked_at is not None else ""
+        why = f", where it was asked for ({self._request.asked_at}); placement.cluster can name another"
+        found = choose(self._nodes.values(), meta_moves.wanted_of(config, cluster, 0, cluster_why=why))
+        if found.refusal:
+            if len(self._state.brokers) == 1 and config.num_replicas > 1:
+                raise errors.error(10074)
+            raise no_suitable_peers(found.refusal)
+        suffix = f".{self._new_token()}" if config.storage == "memory" else ""
+        return tuple(f"{node}@{self._state.brokers[node].incarnation}{suffix}" for node in found.nodes)
+
+    def _update(self, present: Assignment) -> bytes | None:
+        config = self._request.config
+        assert config is not None
+        check_update(present.config, config)
+        check_mechanisms(present.config, config)
+        self._check_overlap(config)
+        if config == present.config:
+            return None
+        return self._put(present, config)
+
+    def _put(self, present: Assignment, config: StreamConfig) -> bytes:
+        """Change the configuration; a placement that the present members do not satisfy is a move (MV-1)."""
+        if meta_moves.asks_elsewhere(present.config.placement, config.placement):
+            if present.move is not None:
+                raise meta_moves.in_progress(present, self._facts(present))
+            if not meta_moves.stays(present, config, self._nodes):
+                return self._start(present, config)
+        return put_stream(present.account, present.name, present.group, config, present.members)
+
+    # ---- moves ----------------------------------------------------------------------------------------------------
+
+    def _facts(self, present: Assignment) -> StreamFacts | None:
+        if self._asked is None or self._asked.group != present.group:
+            raise FactsNeededError(present)
+        return self._asked.facts
+
+    def _sure_facts(self, present: Assignment) -> StreamFacts:
+        """What has to be known before a move: a stream without a leader cannot move, nor say how large it is."""
+        facts = self._facts(present)
+        if facts is None:
+            raise errors.error(10118)
+        if len(facts.voters) != present.config.num_replicas:
+            raise errors.members_are_changing(present.name)
+        return facts
+
+    def _start(self, present: Assignment, config: StreamConfig) -> bytes:
+        facts = self._sure_facts(present)
+        choice = meta_moves.choose_targets(config, facts, self._nodes, self._state)
+        if choice.refusal:
+            raise no_suitable_peers(choice.refusal)
+        return self._begin(present, config, facts, choice)
+
+    def _begin(self, present: Assignment, config: StreamConfig, facts: StreamFacts, choice: Choice) -> bytes:
+        targets = meta_moves.members_of(choice.nodes, facts, self._state, self._new_token())
+        move_id = self._new_token()
+        return start_move(present, config, move_id, targets, facts.voters, self._request.bytes_per_s)
+
+    def _moved_config(self, present: Assignment) -> StreamConfig:
+        assert self._request.placement is not None
+        return meta_moves.with_placement(present.config, self._request.placement)
+
+    def _move(self, present: Assignment) -> bytes | None:
+        config = self._moved_config(present)
+        if present.move is not None:
+            if not meta_moves.asks_elsewhere(present.config.placement, config.placement):
+                return None  # A call that is repeated, since its answer was lost.
+            raise meta_moves.in_progress(present, self._facts(present))
+        return self._put(present, config) if config != present.config else None
+
+    def _plan(self, present: Assignment) -> MovePlan:
+        if present.move is not None:
+            raise meta_moves.in_progress(present, self._facts(present))
+        facts = self._sure_facts(present)
+        choice = meta_moves.choose_targets(self._moved_config(present), facts, self._nodes, self._state)
+        return make_plan(choice, facts, self._nodes, self._request.bytes_per_s)
+
+    def _cancel(self, present: Assignment) -> bytes | None:
+        if present.move is None:
+            raise errors.error(10129)
+        return None if present.move.cancelled else cancel_move(present, present.move.id)
+
+    def _remove_peer(self, present: Assignment) -> bytes:
+        """Another node takes the place of the named one, in one change (SF-8)."""
+        facts = self._facts(present)
+        if present.move is not None:
+            raise meta_moves.in_progress(present, facts)
+        facts = self._sure_facts(present)
+        peer = self._request.peer
+        if all(found.node != peer for found in facts.members):
+            raise errors.error(10040)
+        choice = meta_moves.choose_targets(present.config, facts, self._nodes, self._state, peer)
+        if choice.refusal:
+            raise errors.error(10075, f": {choice.refusal}")
+        return self._begin(present, present.config, facts, choice)
+
+
+def changed_fields(present: StreamConfig, wanted: StreamConfig | None) -> str:
+    """The names of the fields that a refused request wanted to change, for the answer."""
+    if wanted is None:
+        return "the stream itself"
+    before: dict[str, Any] = present.to_json()
+    after: dict[str, Any] = wanted.to_json()
+    names = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+    return ", ".join(names)

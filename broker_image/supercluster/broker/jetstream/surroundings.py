@@ -1,0 +1,92 @@
+"""What a broker knows of the others besides its links: their room and tags, and which clusters are gone as a whole.
+
+The meta group's leader places copies by it. That a cluster is out of contact, and what the super-cluster cannot do
+meanwhile, is said by every broker, since there may be no leader left to say it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from supercluster.broker.jetstream.load import LoadReports, Room
+from supercluster.broker.jetstream.meta import Assignment
+from supercluster.broker.jetstream.meta_group import META_GROUP
+from supercluster.broker.jetstream.meta_voters import LostCluster, lost_clusters
+from supercluster.broker.jetstream.stream_facts import FACTS_SUBJECT, FACTS_WAIT_MS, StreamFacts
+from supercluster.broker.ports import ClientInfo
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.core import BrokerCore
+
+
+class Surroundings:
+    """See the module."""
+
+    def __init__(self, core: BrokerCore) -> None:
+        self._core = core
+        self._lost: dict[str, LostCluster] = {}
+        self.load = LoadReports(core.node, self._own_room, core.post, lambda: core.leader_of(META_GROUP))
+
+    def _own_room(self) -> Room:
+        store = self._core.store
+        return Room(store.room_bytes(memory=False), store.room_bytes(memory=True))
+
+    def tags_of(self, node: str) -> tuple[str, ...]:
+        """What a broker in contact says of its place."""
+        if node == self._core.node:
+            return self._core.settings.tags
+        peer = self._core.peers.get(node)
+        return peer.tags if peer is not None else ()
+
+    def ask_stream(self, found: Assignment, then: Callable[[StreamFacts | None], None]) -> None:
+        """Ask the stream's leader for what a move depends on."""
+
+        def answered(answer: bytes | None) -> None:
+            then(StreamFacts.from_answer(answer) if answer is not None else None)
+
+        core = self._core
+        asker = ClientInfo(found.account, "", is_operator=True)
+        now_ms = core.clock.monotonic_ms()
+        core.requests.send(
+            found.group,
+            asker,
+            FACTS_SUBJECT,
+            b"",
+            b"",
+            b"",
+            now_ms,
+            on_answer=answered,
+            wait_ms=FACTS_WAIT_MS,
+        )
+
+    # ---- clusters that are gone -----------------------------------------------------------------------------------
+
+    def link_up(self) -> None:
+        self.load.tell_soon()
+        self._look()
+
+    def link_down(self, node: str) -> None:
+        self.load.forget(node)
+        self._look()
+
+    def _look(self) -> None:
+        before, self._lost = self._lost, {found.cluster: found for found in self._lost_now()}
+        for name, found in self._lost.items():
+            if name not in before:
+                self._core.event(META_GROUP, "ClusterLost", found.text)
+        for name in before:
+            if name not in self._lost:
+                self._core.event(META_GROUP, "ClusterBack", f"cluster {name} is in contact again")
+
+    def _lost_now(self) -> list[LostCluster]:
+        core = self._core
+        if core.meta is None:
+            return []
+        clusters = {node: record.cluster for node, record in core.meta.state.brokers.items()}
+        return lost_clusters(core.meta.raft.membership, clusters, core.brokers_in_contact().keys())
+
+    @property
+    def troubles(self) -> list[str]:
+        """A sentence per cluster that is gone, for /healthz."""
+        return [found.text for found in self._lost_now()]

@@ -1,0 +1,200 @@
+"""A meta group of one voter that leads, and a broker around it: for tests of what a leader decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from supercluster.broker.jetstream.config import Placement, StreamConfig
+from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.group import Group
+from supercluster.broker.jetstream.load import Room
+from supercluster.broker.jetstream.meta import Assignment
+from supercluster.broker.jetstream.meta_group import MetaGroup
+from supercluster.broker.jetstream.meta_requests import Decided, StreamRequest
+from supercluster.broker.jetstream.move_plan import MovePlan
+from supercluster.broker.jetstream.stream_facts import MemberFacts, StreamFacts
+from supercluster.broker.ports import ClientInfo
+from supercluster.broker.raft.confchange import membership_of
+from supercluster.broker.raft.config import RaftConfig
+from supercluster.broker.raft.messages import Message
+from supercluster.broker.raft.node import Raft
+from supercluster.broker.storage.memory_log import MemoryLog
+
+APP, OPERATOR = ClientInfo("$G", "app", False), ClientInfo("$G", "operator", True)
+
+
+class Rng:
+    def randrange(self, start: int, /) -> int:
+        return 0
+
+    def getrandbits(self, k: int, /) -> int:
+        return 0
+
+
+@dataclass
+class Host:
+    """A broker with a meta group of one voter, and peers that are in contact."""
+
+    node: str = "east-0"
+    now_ms: int = 0
+    contact: dict[str, tuple[str, str]] = field(default_factory=dict)
+    applied: dict[str, int] = field(default_factory=dict)
+    events: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    tags: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    rooms: dict[str, Room | None] = field(default_factory=dict)
+    facts: dict[str, StreamFacts | None] = field(default_factory=dict)
+    """By stream: what its leader says; without an entry it says what the map does."""
+    held_answers: list[Callable[[], None]] | None = None
+    """Streams' leaders answer when the test lets them; None: at once."""
+    tokens: int = 0
+    meta: MetaGroup | None = None
+
+    @property
+    def clock(self) -> Host:
+        return self
+
+    def now_ns(self) -> int:
+        return 1_000_000 * self.now_ms
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+    def send_raft(self, group: str, message: Message) -> None: ...
+
+    def serving(self, group: Group) -> None: ...
+
+    def touch(self, group: str) -> None: ...
+
+    def event(self, group: str, reason: str, text: str) -> None:
+        self.events.append(reason)
+        self.texts.append(text)
+
+    def map_changed(self, groups: list[str]) -> None: ...
+
+    def brokers_in_contact(self) -> dict[str, tuple[str, str]]:
+        return self.contact
+
+    def tags_of(self, node: str) -> tuple[str, ...]:
+        return self.tags.get(node, ())
+
+    def room_of(self, node: str) -> Room | None:
+        return self.rooms.get(node, Room(1 << 30, 1 << 30))
+
+    def ask_stream(self, found: Assignment, then: Callable[[StreamFacts | None], None]) -> None:
+        def answer() -> None:
+            then(self.facts[found.name] if found.name in self.facts else facts_of(found))
+
+        if self.held_answers is None:
+            answer()
+        else:
+            self.held_answers.append(answer)
+
+    def map_index_of(self, node: str) -> int:
+        assert self.meta is not None
+        return self.applied.get(node, self.meta.applied_index)
+
+    def map_was_read(self) -> None: ...
+
+    def map_read_failed(self) -> None: ...
+
+    def meta_leader_heard(self, *, heard: bool) -> None: ...
+
+    def meta_leadership_lost(self) -> None: ...
+
+    def new_token(self) -> str:
+        self.tokens += 1
+        return f"t{self.tokens}"
+
+
+def facts_of(found: Assignment, **fields: Any) -> StreamFacts:
+    """What a stream's leader says when all is well."""
+    members = tuple(MemberFacts(member, True, True, 0) for member in found.members)
+    told: dict[str, Any] = {
+        "messages": 1000,
+        "message_bytes": 100_000,
+        "bytes_on_disk": 120_000,
+        "members": members,
+    }
+    return StreamFacts(**told | fields)
+
+
+Outcome = Decided | MovePlan | ApiError | None
+
+
+@dataclass
+class Meta:
+    """A leader to ask."""
+
+    host: Host
+    group: MetaGroup
+
+    def turn(self, after_ms: int = 0) -> None:
+        self.host.now_ms += after_ms
+        self.group.tick(self.host.now_ms)
+        for _ in range(3):
+            self.group.turn(self.host.now_ms)
+
+    def call(self, verb: str, info: ClientInfo = APP, name: str = "S", **fields: Any) -> list[Outcome]:
+        """Hand a request in; the answer appears in the list."""
+        answers: list[Outcome] = []
+        self.group.request(
+            StreamRequest(verb, info, name, fields.pop("config", None), answers.append, **fields)
+        )
+        self.turn()
+        assert len(answers) <= 1
+        return answers
+
+    def ask(
+        self, verb: str, info: ClientInfo = APP, name: str = "S", *, asked_at: str = "", **fields: Any
+    ) -> Outcome:
+        config = None
+        if verb in ("create", "update"):
+            config = StreamConfig.from_json(
+                {"name": name, "subjects": [name.lower()], "num_replicas": 1, **fields}
+            )
+            fields = {}
+        elif "placement" in fields:
+            fields["placement"] = Placement.from_json(fields["placement"])
+        answers = self.call(verb, info, name, config=config, asked_at=asked_at or self.host.node, **fields)
+        return answers[0] if answers else None
+
+    def stream(self, name: str = "S", account: str = "$G") -> Assignment:
+        return self.group.state.streams[account, name]
+
+    def refused(self, verb: str, info: ClientInfo = APP, name: str = "S", **fields: Any) -> ApiError:
+        answer = self.ask(verb, info, name, **fields)
+        assert isinstance(answer, ApiError), answer
+        return answer
+
+    def done(self, verb: str, info: ClientInfo = APP, name: str = "S", **fields: Any) -> Decided:
+        answer = self.ask(verb, info, name, **fields)
+        assert isinstance(answer, Decided), answer
+        return answer
+
+
+def meta(**clusters: str) -> Meta:
+    """One voter; brokers `east_1="east"` are in contact."""
+    host = Host()
+    host.contact = {"east-0": ("east", "vol-0")}
+    host.contact |= {name.replace("_", "-"): (cluster, f"vol-{name}") for name, cluster in clusters.items()}
+    log = MemoryLog()
+    member = "east-0@vol-0"
+    raft = Raft(
+        RaftConfig(member=member, heartbeat_ms=100, election_timeout_ms=500, quiesce_after_ms=2000),
+        log,
+        term=0,
+        vote="",
+        membership=membership_of((member,)),
+        commit_index=0,
+        rng=Rng(),
+        now_ms=0,
+        doubtful=False,
+    )
+    group = host.meta = MetaGroup(member, log, raft, host)
+    found = Meta(host, group)
+    while not group.serves:
+        found.turn(200)
+    return found

@@ -1,0 +1,336 @@
+"""The meta group over several clusters, on whole brokers in one thread: who founds it, who votes, what goes on when a
+cluster is gone."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.simulator.world import World
+
+from supercluster.broker.jetstream.core import BrokerCore
+from supercluster.broker.jetstream.meta_group import META_GROUP
+from supercluster.broker.jetstream.meta_upkeep import SETTLE_MS, VOTER_PATIENCE_MS
+from supercluster.broker.ports import ClientInfo
+from supercluster.broker.raft.confchange import node_of
+
+APP = ClientInfo("$G", "app", False)
+
+
+class SuperCluster:
+    """Clusters of brokers; the first founds the meta group."""
+
+    def __init__(self, seed: int = 1, **clusters: int) -> None:
+        nodes = {f"{name}-{i}": name for name, size in clusters.items() for i in range(size)}
+        first = next(iter(clusters))
+        founders = tuple(node for node, cluster in nodes.items() if cluster == first)
+        self.world = World(seed, clusters=nodes, founders=founders)
+        self.world.founding_wait_ms = 2000
+        self._requests = 0
+
+    def core(self, name: str) -> BrokerCore:
+        core = self.world.nodes[name].core
+        assert core is not None
+        return core
+
+    def of(self, *clusters: str) -> list[str]:
+        return [name for name, cluster in self.world.cluster_of.items() if cluster in clusters]
+
+    def start(self, *clusters: str) -> None:
+        for name in self.of(*clusters):
+            self.world.start(name)
+
+    def kill(self, *clusters: str) -> None:
+        for name in self.of(*clusters):
+            self.world.stop(name, power=False)
+
+    def pass_time(self, ms: int) -> None:
+        self.world.run(self.world.now_us / 1000 + ms)
+
+    def leader(self) -> BrokerCore:
+        def leads() -> list[BrokerCore]:
+            cores = [node.core for node in self.world.nodes.values() if node.core is not None]
+            return [core for core in cores if core.meta is not None and core.meta.serves]
+
+        assert self.world.run_until(lambda: bool(leads()), 30_000), "nobody leads the meta group"
+        (leader,) = leads()
+        return leader
+
+    def voters(self) -> list[str]:
+        meta = self.leader().meta
+        assert meta is not None
+        return [node_of(voter) for voter in meta.raft.committed_membership.voters]
+
+    def until_voters(self, *wanted: str, timeout_ms: int = 40_000) -> None:
+        assert self.world.run_until(lambda: sorted(self.voters()) == sorted(wanted), timeout_ms), (
+            self.voters()
+        )
+
+    def ask(self, name: str, subject: str, body: Any, timeout_ms: int = 8000) -> dict[str, Any]:
+        """Call the JetStream API at a broker."""
+        self._requests += 1
+        reply, answers = b"_R.%d" % self._requests, list[dict[str, Any]]()
+        self.world.on_reply(reply, lambda header, payload: answers.append(json.loads(payload)))
+        payload = json.dumps(body).encode() if body is not None else b""
+        self.core(name).on_api(APP, b"$JS.API." + subject.encode(), reply, b"", payload)
+        self.world.want_turn(name)
+        assert self.world.run_until(lambda: bool(answers), timeout_ms), f"{subject}: no answer"
+        return answers[0]
+
+    def create(self, at: str, name: str, **fields: Any) -> dict[str, Any]:
+        config = {"name": name, "subjects": [name.lower()], "num_replicas": 3, **fields}
+        return self.ask(at, f"STREAM.CREATE.{name}", config)
+
+    def nodes_of(self, name: str) -> list[str]:
+        meta = self.leader().meta
+        assert meta is not None
+        return sorted(node_of(member) for member in meta.state.streams["$G", name].members)
+
+
+def test_an_empty_broker_of_a_later_cluster_never_starts_a_meta_group() -> None:
+    found = SuperCluster(east=3, west=3)
+    for one in found.of("east"):
+        for other in found.of("west"):
+            found.world.cut(one, other)
+    found.start("west")
+    found.pass_time(20_000)
+    assert all(found.core(name).meta is None for name in found.of("west"))
+    found.start("east")
+    found.leader()
+    assert all(found.core(name).meta is None for name in found.of("west"))
+    found.world.mend()
+    found.until_voters(*found.of("east", "west"))
+
+
+def test_founders_wait_for_founders_only() -> None:
+    found = SuperCluster(east=3, west=3)
+    found.start("east")
+    found.until_voters(*found.of("east"), timeout_ms=6000)
+
+
+@pytest.mark.covers("SF-4")
+def test_founders_that_lost_every_volume_join_the_group_that_is_there() -> None:
+    found = SuperCluster(east=3, west=3, north=3)
+    found.start("east", "west", "north")
+    found.until_voters(*found.of("east", "west", "north"))
+    assert "error" not in found.create("west-0", "KEPT")
+    found.kill("east")
+    found.pass_time(1000)
+    for name in found.of("east"):
+        found.world.lose_volume(name)
+    # The founders see each other first, and the clusters that know better a moment later.
+    for one in found.of("east"):
+        for other in found.of("west", "north"):
+            found.world.cut(one, other)
+    found.start("east")
+    found.pass_time(1000)
+    assert all(found.core(name).meta is None for name in found.of("east")), "they look for others first"
+    found.world.mend()
+
+    def all_vote_again() -> bool:
+        metas = [found.core(name).meta for name in found.of("east")]
+        return all(
+            meta is not None and meta.raft.committed_membership.is_voter(meta.member) for meta in metas
+        )
+
+    assert found.world.run_until(all_vote_again, 40_000)
+    found.until_voters(*found.of("east", "west", "north"))
+    for name in found.of("east"):
+        core = found.core(name)
+        assert core.meta is not None
+        assert core.meta.member == f"{name}@{found.world.nodes[name].store.incarnation}"
+        assert ("$G", "KEPT") in core.meta.state.streams
+
+
+def test_voters_follow_the_clusters_from_one_to_three() -> None:
+    found = SuperCluster(east=3, west=3, north=5)
+    found.start("east")
+    found.until_voters("east-0", "east-1", "east-2")
+    found.start("west")
+    found.pass_time(SETTLE_MS - 2000)
+    assert len(found.voters()) == 3, "clusters come up node by node"
+    found.until_voters(*found.of("east", "west"))
+    found.start("north")
+    assert found.world.run_until(lambda: len(found.voters()) == 9, 40_000)
+    counts = [
+        sum(1 for voter in found.voters() if voter in found.of(name)) for name in ("east", "west", "north")
+    ]
+    assert counts == [3, 3, 3]
+    found.pass_time(500)
+    learners = [name for name in found.of("north") if name not in found.voters()]
+    assert len(learners) == 2
+    for name in learners:
+        meta = found.core(name).meta
+        assert meta is not None
+        assert meta.applied_index == found.core(found.leader().node).map.index, (
+            "who does not vote has the map"
+        )
+
+
+def test_any_one_of_three_clusters_may_be_gone() -> None:
+    found = SuperCluster(east=3, west=3, north=5)
+    found.start("east", "west", "north")
+    assert found.world.run_until(lambda: len(found.voters()) == 9, 60_000)
+    for number, gone in enumerate(("north", "east", "west")):
+        found.kill(gone)
+        at = next(name for name in found.of("east", "west", "north") if found.world.nodes[name].up)
+        leader = found.leader()
+        assert any(f"cluster {gone} is out of contact" in text for text in leader.surroundings.troubles)
+        assert all("the meta group goes on" in text for text in leader.surroundings.troubles)
+        answer = found.create(at, f"S{number}", placement={"cluster": found.world.cluster_of[at]})
+        assert "error" not in answer, answer
+        found.start(gone)
+        found.pass_time(5000)
+        assert found.leader().surroundings.troubles == []
+        assert len(found.voters()) == 9
+    for name in found.world.names:
+        meta = found.core(name).meta
+        assert meta is not None
+        assert len(meta.state.streams) == 3
+
+
+def test_with_one_of_two_clusters_gone_every_broker_says_what_is_lost() -> None:
+    found = SuperCluster(east=3, west=3)
+    found.start("east", "west")
+    found.until_voters(*found.of("east", "west"))
+    assert "error" not in found.create("east-0", "S")
+    found.kill("west")
+    found.pass_time(3000)
+    for name in found.of("east"):
+        (text,) = found.core(name).surroundings.troubles
+        assert "it holds 3 of the meta group's 6 voters, 3 are in contact and 4 must agree" in text
+        assert "no stream can be created, changed, deleted or moved" in text
+        assert any("ClusterLost" in line and f"{name} event" in line for line in found.world.log)
+    assert found.create("east-0", "T")["error"]["err_code"] == 10008
+    info = found.ask("east-0", "STREAM.INFO.S", None)
+    assert info["cluster"]["leader"].startswith("east-"), "streams that have their majority go on"
+    found.start("west")
+    found.leader()
+    found.pass_time(3000)
+    assert "error" not in found.create("east-1", "U")
+
+
+@pytest.mark.covers("SF-8")
+def test_a_voter_that_stays_away_is_replaced_after_the_patience_and_not_before() -> None:
+    found = SuperCluster(east=3, west=5)
+    found.start("east", "west")
+    assert found.world.run_until(lambda: len(found.voters()) == 6, 40_000)
+    gone = next(name for name in found.of("west") if name in found.voters() and name != found.leader().node)
+    found.world.stop(gone, power=False)
+    found.pass_time(VOTER_PATIENCE_MS - 10_000)
+    assert gone in found.voters()
+    assert found.world.run_until(lambda: gone not in found.voters(), 40_000)
+    assert len(found.voters()) == 6
+    changes = [line for line in found.world.log if "MetaVoters" in line]
+    found.world.start(gone)
+    found.pass_time(30_000)
+    assert gone not in found.voters(), "who comes back learns: nobody has to go for it"
+    assert [line for line in found.world.log if "MetaVoters" in line] == changes
+
+
+def test_streams_are_made_where_they_were_asked_for() -> None:
+    found = SuperCluster(east=3, west=3)
+    found.start("east", "west")
+    found.until_voters(*found.of("east", "west"))
+    assert "error" not in found.create("west-1", "W")
+    assert "error" not in found.create("east-1", "E")
+    assert "error" not in found.create("east-2", "P", placement={"cluster": "west"})
+    assert found.nodes_of("W") == found.nodes_of("P") == found.of("west")
+    assert found.nodes_of("E") == found.of("east")
+    wrong = found.create("east-0", "L", num_replicas=5)["error"]
+    assert wrong["err_code"] == 10005
+    assert "west-0 is in cluster west, not east, where it was asked for (east-0)" in wrong["description"]
+
+
+@pytest.mark.covers("MV-2")
+def test_the_meta_leader_knows_the_room_of_everybody() -> None:
+    found = SuperCluster(east=3, west=3)
+    found.start("east", "west")
+    found.until_voters(*found.of("east", "west"))
+    for _ in range(2):
+        leader = found.leader()
+        for name in found.world.names:
+            room = leader.room_of(name)
+            assert room is not None, name
+            assert room.file_bytes > 0
+        # A new leader is told at once.
+        found.world.stop(leader.node, power=False)
+        found.leader()
+        found.pass_time(500)
+        found.world.start(leader.node)
+        found.pass_time(2500)
+
+
+@pytest.mark.covers("MV-1", "MV-3")
+def test_an_update_starts_a_move_whose_members_the_streams_leader_tells() -> None:
+    found = SuperCluster(east=3, west=3)
+    found.start("east", "west")
+    found.until_voters(*found.of("east", "west"))
+    assert "error" not in found.create("east-0", "S")
+    config = {"name": "S", "subjects": ["s"], "num_replicas": 3, "placement": {"cluster": "west"}}
+    answer = found.ask("west-0", "STREAM.UPDATE.S", config)
+    assert answer["config"]["placement"] == {"cluster": "west"}
+    meta = found.leader().meta
+    assert meta is not None
+    move = meta.state.streams["$G", "S"].move
+    assert move is not None
+    assert sorted(node_of(target) for target in move.targets) == found.of("west")
+    again = found.ask("west-1", "STREAM.UPDATE.S", {**config, "placement": {"cluster": "east"}})
+    assert again["error"]["err_code"] == 10124
+    assert "total peers: " in again["error"]["description"]
+    info = found.ask("east-1", "STREAM.INFO.S", None)
+    assert info["move"]["id"] == move.id
+    assert info["move"]["targets"] == list(move.targets)
+    cancelled = found.ask("east-2", "ACCOUNT.STREAM.CANCEL_MOVE.$G.S", None)
+    assert cancelled["type"] == "io.nats.jetstream.api.v1.stream_update_response"
+    assert cancelled["config"]["name"] == "S"
+    assert META_GROUP in found.leader().groups
+
+
+def _moved(found: SuperCluster, name: str) -> bool:
+    meta = found.leader().meta
+    assert meta is not None
+    stream = meta.state.streams["$G", name]
+    return stream.move is None and stream.last_move is not None and stream.last_move.outcome == "done"
+
+
+@pytest.mark.covers("MV-6", "MV-7")
+def test_a_move_asked_for_over_the_api_ends_with_its_targets_as_members() -> None:
+    found = SuperCluster(east=3, west=5)
+    found.start("east", "west")
+    assert found.world.run_until(lambda: len(found.voters()) == 6, 40_000)
+    assert "error" not in found.create("east-0", "S")
+    config = {"name": "S", "subjects": ["s"], "num_replicas": 3, "placement": {"cluster": "west"}}
+    assert "error" not in found.ask("east-1", "STREAM.UPDATE.S", config)
+    assert found.world.run_until(lambda: _moved(found, "S"), 30_000)
+    assert found.nodes_of("S") == ["west-0", "west-1", "west-2"]
+    found.pass_time(1000)  # The map that shows the end is on its way to the stream's leader.
+    info = found.ask("east-2", "STREAM.INFO.S", None)
+    cluster = info["cluster"]
+    assert sorted(
+        [cluster["leader"], *(replica["name"] for replica in cluster["replicas"])]
+    ) == found.nodes_of("S")
+    assert cluster["name"] == "west"
+    assert "move" not in info
+    answer = found.ask("east-0", "STREAM.PEER.REMOVE.S", {"peer": "west-1"})
+    assert answer == {"type": "io.nats.jetstream.api.v1.stream_remove_peer_response", "success": True}
+    assert found.world.run_until(lambda: "west-1" not in found.nodes_of("S"), 30_000)
+    assert found.nodes_of("S") == ["west-0", "west-2", "west-3"]
+
+
+@pytest.mark.covers("MV-9")
+def test_a_move_to_a_node_that_never_comes_goes_to_another_one() -> None:
+    found = SuperCluster(east=3, west=4)
+    found.start("east", "west")
+    assert found.world.run_until(lambda: len(found.voters()) == 6, 40_000)
+    assert "error" not in found.create("east-0", "S")
+    config = {"name": "S", "subjects": ["s"], "num_replicas": 3, "placement": {"cluster": "west"}}
+    assert found.world.nodes["west-1"].up
+    assert "error" not in found.ask("east-1", "STREAM.UPDATE.S", config)
+    found.world.stop("west-1", power=False)
+    assert found.world.run_until(lambda: _moved(found, "S"), 120_000)
+    assert found.nodes_of("S") == ["west-0", "west-2", "west-3"], (
+        "none of the new members voted when it was lost"
+    )
+    assert any("MoveTargetReplaced" in line for line in found.world.log)

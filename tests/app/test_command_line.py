@@ -212,3 +212,19 @@ def test_exit_codes_are_in_the_help() -> None:
     text = cli.parser().format_help()
     for code in (cli.EXIT_OK, cli.EXIT_FAILED, cli.EXIT_USAGE, cli.EXIT_NOT_READY):
         assert f"\n  {code}  " in text
+
+
+@pytest.mark.parametrize(
+    ("members", "streams", "words"),
+    [(1, 1, "1 cluster, 1 stream"), (2, 0, "2 clusters, 0 streams"), (0, 3, "0 clusters, 3 streams")],
+)
+def test_one_cluster_is_not_counted_in_the_plural(members: int, streams: int, words: str) -> None:
+    status = {"members": [{"name": f"c{n}"} for n in range(members)], "streams": streams}
+    assert showing.row("SuperCluster", {"metadata": {"name": "demo"}, "status": status}).what == words
+
+
+def test_a_move_is_shown_with_how_far_it_is() -> None:
+    status = {"streamName": "flights", "destination": "west", "phase": "Running", "percent": "40%"}
+    body = {"kind": "StreamMove", "metadata": {"name": "flights-g2"}, "status": status}
+    assert showing.row("StreamMove", body).what == "flights to west, Running, 40% copied"
+    assert showing.is_ready(body)

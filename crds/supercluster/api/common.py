@@ -90,8 +90,8 @@ class ObjectMeta(ApiModel):
 
     @property
     def age_key(self) -> tuple[str, str]:
-        """Sorts the older first; the uid decides between two of one second."""
-        return (self.creation_timestamp, self.uid)
+        """Sorts the older first; the name decides between two of one second, so that people can tell who comes first."""
+        return (self.creation_timestamp, self.name)
 
 
 class Condition(ApiModel):

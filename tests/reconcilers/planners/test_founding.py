@@ -66,6 +66,7 @@ def test_of_two_clusters_of_one_second_one_begins_and_the_other_joins() -> None:
     assert one.metadata.creation_timestamp == two.metadata.creation_timestamp
     record = founder(None, (two, one), Traces())
     assert record is not None
+    assert record.cluster == "alpha"
     home = super_cluster(status={"founder": record.to_object()})
     voters = {each.metadata.name: told(each, super_cluster=home, siblings=(one, two)) for each in (one, two)}
     assert voters["alpha"]["metaVoters"] == voters["beta"]["metaVoters"] == ["alpha-0", "alpha-1", "alpha-2"]

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -109,10 +109,11 @@ def main(argv: list[str] | None = None) -> int:
     run = partial(hunt, seeds=options.seeds, seconds_max=options.seconds)
     outcomes: list[Caught] = []
     with ThreadPoolExecutor(options.jobs) as pool:
-        for caught in pool.map(run, chosen):
-            outcomes.append(caught)
-            print(report(caught), flush=True)
-    survivors = [caught.mutant.id for caught in outcomes if caught.seed is None]
+        # As they end: one that is hard to catch hides none of the others.
+        for future in as_completed([pool.submit(run, mutant) for mutant in chosen]):
+            outcomes.append(future.result())
+            print(report(outcomes[-1]), flush=True)
+    survivors = sorted(caught.mutant.id for caught in outcomes if caught.seed is None)
     print(f"{len(outcomes) - len(survivors)} of {len(outcomes)} mutants caught")
     if survivors:
         print(f"survived: {', '.join(survivors)}")

@@ -189,6 +189,19 @@ class GroupLife:
             if node_of(member) != core.node and node_of(member) in core.peers:
                 core.post(node_of(member), Frame.BOOTSTRAP, [membership.encode()])
 
+    def _tell_absent_members(self) -> None:
+        """Nobody leads, and a voter is linked whose volume holds nothing of the group: the word of its beginning has not
+        reached it, and its vote may be the one that is lacking. Under that very identity it never had anything that it
+        could have lost, so it may begin with an empty log, like a follower to whom nothing came so far (SF-4)."""
+        core = self._core
+        if core.meta is None or core.meta.log.last_index == 0:
+            return
+        membership = core.meta.raft.committed_membership
+        for member in membership.voters if not membership.is_joint else ():
+            peer = core.peers.get(node_of(member))
+            if peer is not None and not peer.meta_state and member == f"{peer.node}@{peer.incarnation}":
+                core.post(peer.node, Frame.BOOTSTRAP, [membership.encode()])
+
     @property
     def _is_starting(self) -> bool:
         """Is the meta group's replica here, as it was begun, without a leader so far?"""
@@ -196,8 +209,8 @@ class GroupLife:
         return meta is not None and meta.log.last_index == 0 and bool(meta.raft.membership.voters)
 
     def bootstrap_received(self, body: bytes) -> None:
-        """The starter of the meta group says who its first members are: valid for this very volume only, and only
-        while it holds no meta log."""
+        """A member of the meta group says who votes in it: valid for this very volume only, and only while it holds no
+        meta log."""
         membership = Membership.decode(body)
         if self._core.meta is None and self._member() in membership.voters:
             self._try(META_GROUP, lambda: self._start_meta(membership.voters))
@@ -442,6 +455,7 @@ class GroupLife:
         if self._is_searching and now_ms >= self._search_ms:
             self._search_ms = now_ms + LEADER_SEARCH_MS
             self._who_leads(META_GROUP)
+            self._tell_absent_members()
         if self._core.meta is None and now_ms >= self._retry_ms:
             self._retry_ms = now_ms + BOOTSTRAP_RETRY_MS
             self.peers_changed()

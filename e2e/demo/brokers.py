@@ -9,6 +9,7 @@ from typing import Protocol
 
 import nats
 from benchmarks.servers import FLEETS, Fleet
+from e2e.demo.moving import MoveReport
 from e2e.demo.publish import Login
 from nats.js.api import StorageType
 
@@ -32,6 +33,10 @@ class Brokers(Protocol):
 
     async def bring_back(self, name: str) -> None:
         """Return when it is up again."""
+        ...
+
+    async def move_elsewhere(self) -> MoveReport | None:
+        """Move the stream to another cluster, and tell how that goes; None where there is no other."""
         ...
 
     def credentials_file(self) -> Path | None:
@@ -82,6 +87,9 @@ class DirectBrokers:
         broker.start()
         loop = asyncio.get_running_loop()
         await asyncio.to_thread(broker.wait_until_accepting, loop.time() + 60)
+
+    async def move_elsewhere(self) -> MoveReport | None:
+        return None
 
     def credentials_file(self) -> Path | None:
         return None

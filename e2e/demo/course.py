@@ -123,6 +123,8 @@ def report(
         f"longest publish stall: {published.stall_seconds:.2f} s (acknowledged {acknowledged.stall_seconds:.2f} s, plain"
         f" {published.plain.stall_seconds:.2f} s); {published.killed} was killed while it led"
     )
+    if published.move is not None:
+        print(published.move.line)
     print(
         f"published: {published.plain.sent:,d} plain, {acknowledged.sent:,d} acknowledged with {acknowledged.repeats:,d}"
         f" repeats, of which {acknowledged.duplicates:,d} were known already; {total / published.seconds:,.0f} messages/s"

@@ -17,10 +17,13 @@ from typing import Any
 
 import yaml
 from e2e.demo.brokers import Brokers
+from e2e.demo.moving import MoveReport, follow
 from e2e.demo.publish import Login
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "e2e" / "manifests" / "demo"
+# The cluster that the stream is moved to, beside the one that it begins in.
+ELSEWHERE = ROOT / "e2e" / "manifests" / "move"
 FIELD_MANAGER = "demo"
 READY_SECONDS = 90.0
 BACK_SECONDS = 90.0
@@ -80,7 +83,9 @@ class KubernetesBrokers(Brokers):
         self._directory = directory
         self._say = say
         self._manifests = documents(MANIFESTS)
+        self._elsewhere = documents(ELSEWHERE)
         stream = only(self._manifests, "Stream")
+        self._stream_resource: str = stream["metadata"]["name"]
         self.stream: str = stream["spec"].get("name") or stream["metadata"]["name"]
         self._cluster: str = only(self._manifests, "Cluster")["metadata"]["name"]
         self._super_cluster: str = only(self._manifests, "SuperCluster")["metadata"]["name"]
@@ -102,9 +107,11 @@ class KubernetesBrokers(Brokers):
         Raises:
             TimeoutError: something is not ready in time; the message has its condition.
         """
-        self._say(f"applying {MANIFESTS.relative_to(ROOT)}/*.yaml")
-        await asyncio.to_thread(self._apply, self._manifests)
-        for document in self._manifests:
+        folders = " and ".join(f"{folder.relative_to(ROOT)}/*.yaml" for folder in (MANIFESTS, ELSEWHERE))
+        self._say(f"applying {folders}")
+        found = [*self._manifests, *self._elsewhere]
+        await asyncio.to_thread(self._apply, found)
+        for document in found:
             if document["apiVersion"].startswith(f"{GROUP}/"):
                 await self._wait_ready(document)
         self._read_login()
@@ -152,6 +159,30 @@ class KubernetesBrokers(Brokers):
         await asyncio.to_thread(self._apply, [document])
         await self._wait_ready(document)
         return time.monotonic() - started
+
+    async def move_elsewhere(self) -> MoveReport:
+        """Edit the Stream's placement, as a user does it, and follow the StreamMove that comes of it."""
+        goal = only(self._elsewhere, "Cluster")["metadata"]["name"]
+        await asyncio.to_thread(self._place, goal)
+        self._say(f"set spec.placement.cluster of Stream {self._stream_resource} to {goal}")
+        return await follow(self._its_move, self._say)
+
+    def _resource(self, kind: str) -> Any:
+        return self._client().resources.get(api_version=f"{GROUP}/v1alpha1", kind=kind)
+
+    def _place(self, cluster: str) -> None:
+        self._resource("Stream").patch(
+            body={"spec": {"placement": {"cluster": cluster}}},
+            name=self._stream_resource,
+            namespace=self.namespace,
+            content_type="application/merge-patch+json",
+        )
+
+    def _its_move(self) -> dict[str, Any] | None:
+        listed: list[dict[str, Any]] = (
+            self._resource("StreamMove").get(namespace=self.namespace).to_dict()["items"]
+        )
+        return next((body for body in listed if body["spec"].get("streamRef") == self._stream_resource), None)
 
     async def _until(self, done: Callable[[], bool], seconds: float, wanting: Callable[[], str]) -> None:
         deadline = time.monotonic() + seconds

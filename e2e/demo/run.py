@@ -1,7 +1,7 @@
 """The demo's course: publish, kill, wait, count twice, compare.
 
 Plain publishes go through a broker that stays up; acknowledged ones go through the stream's leader, which is killed when
-half of the flights are published. What is found is compared with the data set in two ways: message by message, and by
+a quarter of the flights is published. When it is back, the stream is moved to another cluster, and publishing goes on. What is found is compared with the data set in two ways: message by message, and by
 Spark's figures.
 """
 
@@ -18,6 +18,7 @@ import nats
 from e2e.demo.brokers import Brokers
 from e2e.demo.flights import Figures, Flight, Group, expected_figures, flights
 from e2e.demo.ledger import ACKNOWLEDGED, PLAIN, Ledger, publisher_of
+from e2e.demo.moving import MoveReport
 from e2e.demo.processes import Child, tail
 from e2e.demo.publish import AcknowledgedPublisher, PlainPublisher
 from e2e.demo.spark_count import read_figures
@@ -32,6 +33,8 @@ SPARK_SECONDS = 240.0
 ARRANGE_SECONDS = 20.0
 LEADER_SECONDS = 30.0
 PATIENCE_SECONDS = 60.0
+KILL_AFTER_SHARE = 4
+"""The leader is killed when one part in so many is published; then the move has publishers, too."""
 Say = Callable[[str], None]
 
 
@@ -43,6 +46,7 @@ class PublishReport:
     killed: str
     led_again_seconds: float
     """From the kill until another broker led the stream."""
+    move: MoveReport | None
 
     @property
     def stall_seconds(self) -> float:
@@ -98,7 +102,7 @@ class StreamWatch:
 
 
 async def publish(brokers: Brokers, rows: list[dict[str, str]], say: Say, prefix: str) -> PublishReport:
-    """Publish everything, and kill the leader in the middle."""
+    """Publish everything; kill the leader meanwhile, and move the stream to another cluster."""
     watch = StreamWatch(brokers)
     await watch.open()
     plain = PlainPublisher(brokers.login)
@@ -120,13 +124,31 @@ async def publish(brokers: Brokers, rows: list[dict[str, str]], say: Say, prefix
     async with asyncio.TaskGroup() as group:
         group.create_task(plain.run(half(PLAIN)))
         group.create_task(acknowledged.run(half(ACKNOWLEDGED)))
-        killer = group.create_task(_kill_leader(brokers, watch, plain, acknowledged, total, say))
+        trouble = group.create_task(_make_trouble(brokers, watch, plain, acknowledged, total, say))
     progress.cancel()
     seconds = time.monotonic() - started
-    victim, led_again_seconds = killer.result()
+    victim, led_again_seconds, move = trouble.result()
     await _wait_for_arrival(watch, total, say)
     await watch.close()
-    return PublishReport(seconds, plain, acknowledged, victim, led_again_seconds)
+    return PublishReport(seconds, plain, acknowledged, victim, led_again_seconds, move)
+
+
+async def _make_trouble(
+    brokers: Brokers,
+    watch: StreamWatch,
+    plain: PlainPublisher,
+    acknowledged: AcknowledgedPublisher,
+    total: int,
+    say: Say,
+) -> tuple[str, float, MoveReport | None]:
+    """First the leader is killed; when it is back, the stream is moved to the other cluster."""
+    victim, led_again_seconds = await _kill_leader(brokers, watch, plain, acknowledged, total, say)
+    move = await brokers.move_elsewhere()
+    if move is not None:
+        say(
+            f"{await watch.leader()} leads the stream now; {plain.sent + acknowledged.answered:,d} are published"
+        )
+    return victim, led_again_seconds, move
 
 
 async def _kill_leader(
@@ -137,7 +159,7 @@ async def _kill_leader(
     total: int,
     say: Say,
 ) -> tuple[str, float]:
-    while plain.sent + acknowledged.answered < total // 2:
+    while plain.sent + acknowledged.answered < total // KILL_AFTER_SHARE:
         await asyncio.sleep(0.02)
     victim = await _arrange(brokers, watch, plain, acknowledged)
     say(f"killing the stream's leader {victim} with SIGKILL")

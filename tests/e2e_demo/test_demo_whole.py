@@ -65,7 +65,7 @@ def test_an_interrupted_demo_leaves_no_process_behind(logs: Path, moment: str) -
 
 
 @pytest.mark.spark
-@pytest.mark.covers("MV-5", "OP-2", "SF-2", "SF-3", "SP-1", "CL-4", "RP-2")
+@pytest.mark.covers("MV-1", "MV-4", "MV-5", "MV-13", "OP-2", "SF-2", "SF-3", "SP-1", "CL-4", "RP-2")
 def test_the_demo_loses_and_repeats_nothing_and_kept_it_says_how_to_reach_and_stop_it(logs: Path) -> None:
     process = start(logs, "--keep")
     output, _ = process.communicate(timeout=400)
@@ -75,6 +75,13 @@ def test_the_demo_loses_and_repeats_nothing_and_kept_it_says_how_to_reach_and_st
     assert "messages lost: 0   repeated: 0   out of order: 0" in output
     assert re.search(r"longest publish stall: \d+\.\d\d s", output)
     assert re.search(r"(\S+) was killed while it led", output)
+    moved = re.search(
+        r"moved from east to west in .* audit of sequences 1 to \d+ \(([\d,]+) messages.*replicas equal",
+        output,
+    )
+    assert moved is not None, output
+    assert int(moved.group(1).replace(",", "")) > 50_000
+    assert "plan: to west-0" in output
     assert f"logs: {logs}" in output
     kubeconfig = re.search(r"export KUBECONFIG=(\S+)", output)
     stop = re.search(r"stop it:\s+kill (\d+) (\d+)", output)

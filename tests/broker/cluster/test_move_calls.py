@@ -88,8 +88,9 @@ async def test_a_move_is_planned_started_watched_and_reported(fleet: Fleet) -> N
     status, state = await call(east, "GET", "S")
     assert (status, state["move"], state["lastMove"]) == (200, None, None)
 
-    status, started = await call(west[2], "POST", "S", wanted)
-    assert status == 202, started
+    for broker in (west[2], east):
+        status, started = await call(broker, "POST", "S", {**wanted, "id": "mine"})
+        assert status in (200, 202), started
     assert started["move"]["targets"][0].startswith("west-0@")
 
     async def done() -> Any:
@@ -97,7 +98,7 @@ async def test_a_move_is_planned_started_watched_and_reported(fleet: Fleet) -> N
         return state["lastMove"] if state["move"] is None else None
 
     report = await until(done, "the end of the move")
-    assert report["outcome"] == "done", report
+    assert (report["outcome"], report["id"]) == ("done", "mine"), report
     assert report["audit"]["messages"] == 100
     info = await js.stream_info("S")
     assert info.cluster is not None
@@ -127,6 +128,8 @@ async def test_who_may_call_and_what_is_refused(fleet: Fleet) -> None:
         {"placement": 1},
         {**wanted, "bytesPerS": -1},
         {**wanted, "dryRun": "x"},
+        {**wanted, "id": "no spaces"},
+        {**wanted, "id": "x" * 65},
     ]
     for body in [*bodies, {**wanted, "when": 1}, {"placement": {"zone": "a"}}]:
         status, answer = await call(east, "POST", "S", body)

@@ -384,3 +384,25 @@ def test_the_end_of_a_move_is_appended_once_and_only_for_the_move_that_runs() ->
         leader.group.move_ended(told)
         leader.turn()
     assert leader.group.log.last_index == index
+
+
+@pytest.mark.covers("OP-4")
+@pytest.mark.parametrize("outcome", [Outcome.DONE, Outcome.CANCELLED])
+def test_a_move_that_its_caller_names_is_started_once_however_often_it_is_asked_for(outcome: Outcome) -> None:
+    """An operator that was killed after its call repeats it: while the move runs, and when it has ended meanwhile."""
+    leader = two_clusters()
+    asked: dict[str, Any] = {"placement": WEST, "move_id": "mine"}
+    leader.done("move", OPERATOR, **asked)
+    first = leader.stream().move
+    assert first is not None
+    assert first.id == "mine"
+    leader.done("move", OPERATOR, **asked)
+    assert leader.stream().move == first
+    other = leader.refused("move", OPERATOR, placement=WEST, move_id="another")
+    assert other.err_code == 10124
+    end(leader, outcome, first.targets if outcome is Outcome.DONE else OLD)
+    leader.done("move", OPERATOR, **asked)
+    assert leader.stream().move is None, "it has ended, and asking again does not begin it anew"
+    home = WEST if outcome is Outcome.CANCELLED else EAST
+    leader.done("move", OPERATOR, placement=home, move_id="another")
+    assert leader.stream().move is not None

@@ -42,6 +42,8 @@ class StreamRequest:
     placement: Placement | None = None
     """Of move and plan_move."""
     bytes_per_s: int = 0
+    move_id: str = ""
+    """The caller's name for a move; empty: one is made."""
     peer: str = ""
     """The node that remove_peer names."""
 

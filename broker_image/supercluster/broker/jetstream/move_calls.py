@@ -7,6 +7,7 @@ send. Outcomes are HTTP-like: a status and a JSON object.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 PREFIX = b"$SC.MOVE."
 _VERBS = {b"$SC.MOVE.PLAN": "plan_move", b"$SC.MOVE.START": "move", b"$SC.MOVE.CANCEL": "cancel_move"}
 BYTES_PER_S_MAX = 1 << 40
+_ID = re.compile("[A-Za-z0-9-]{0,64}")
 
 Then = Callable[[int, Any], None]
 """Takes status and JSON."""
@@ -43,6 +45,8 @@ class MoveCall:
     placement: Placement
     bytes_per_s: int = 0
     dry_run: bool = False
+    id: str = ""
+    """The caller's name for the move: a call that is repeated with it starts nothing new. Empty: one is made."""
 
 
 def read_call(body: object) -> MoveCall:
@@ -52,10 +56,10 @@ def read_call(body: object) -> MoveCall:
     """
     if not isinstance(body, Mapping) or "placement" not in body:
         raise errors.error(10052, 'the body has to be an object with "placement"')
-    unknown = sorted(set(body) - {"placement", "bytesPerS", "dryRun"})
+    unknown = sorted(set(body) - {"placement", "bytesPerS", "dryRun", "id"})
     if unknown:
         raise errors.error(
-            10052, f"{unknown[0]} is no known field; known are placement, bytesPerS and dryRun"
+            10052, f"{unknown[0]} is no known field; known are placement, bytesPerS, dryRun and id"
         )
     bytes_per_s, dry_run, placement = body.get("bytesPerS", 0), body.get("dryRun", False), body["placement"]
     if type(bytes_per_s) is not int or not 0 <= bytes_per_s <= BYTES_PER_S_MAX:
@@ -67,7 +71,10 @@ def read_call(body: object) -> MoveCall:
         raise errors.error(10052, f"dryRun is {dry_run!r}; it has to be true or false")
     if not isinstance(placement, Mapping):
         raise errors.error(10052, f"placement is {placement!r}; it has to be an object")
-    return MoveCall(Placement.from_json(placement), bytes_per_s, dry_run)
+    move_id = body.get("id", "")
+    if not isinstance(move_id, str) or not _ID.fullmatch(move_id):
+        raise errors.error(10052, f"id is {move_id!r}; it has to be at most 64 letters, digits and dashes")
+    return MoveCall(Placement.from_json(placement), bytes_per_s, dry_run, move_id)
 
 
 def refusal(refused: ApiError) -> tuple[int, dict[str, Any]]:
@@ -91,7 +98,11 @@ def call(core: BrokerCore, method: str, account: str, name: str, body: object, t
         if method == "POST":
             wanted = read_call(body)
             subject = PREFIX + (b"PLAN" if wanted.dry_run else b"START")
-            fields |= {"placement": wanted.placement.to_json(), "bytes_per_s": wanted.bytes_per_s}
+            fields |= {
+                "placement": wanted.placement.to_json(),
+                "bytes_per_s": wanted.bytes_per_s,
+                "id": wanted.id,
+            }
     except ApiError as refused:
         then(*refusal(refused))
         return
@@ -181,6 +192,7 @@ def answer(
             account=str(fields["account"]),
             placement=placement,
             bytes_per_s=int(fields.get("bytes_per_s", 0)),
+            move_id=str(fields.get("id", "")),
         )
     except ApiError as refused:
         respond(refused)

@@ -179,7 +179,7 @@ class StreamDecisions:
 
     def _begin(self, present: Assignment, config: StreamConfig, facts: StreamFacts, choice: Choice) -> bytes:
         targets = meta_moves.members_of(choice.nodes, facts, self._state, self._new_token())
-        move_id = self._new_token()
+        move_id = self._request.move_id or self._new_token()
         return start_move(present, config, move_id, targets, facts.voters, self._request.bytes_per_s)
 
     def _moved_config(self, present: Assignment) -> StreamConfig:
@@ -187,9 +187,13 @@ class StreamDecisions:
         return meta_moves.with_placement(present.config, self._request.placement)
 
     def _move(self, present: Assignment) -> bytes | None:
-        config = self._moved_config(present)
+        config, move_id = self._moved_config(present), self._request.move_id
+        last = present.last_move
+        if move_id and last is not None and last.id == move_id:
+            return None  # It was started by an earlier call, and has ended.
         if present.move is not None:
-            if not meta_moves.asks_elsewhere(present.config.placement, config.placement):
+            is_same = not meta_moves.asks_elsewhere(present.config.placement, config.placement)
+            if present.move.id == move_id if move_id else is_same:
                 return None  # A call that is repeated, since its answer was lost.
             raise meta_moves.in_progress(present, self._facts(present))
         return self._put(present, config) if config != present.config else None

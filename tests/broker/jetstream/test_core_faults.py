@@ -20,6 +20,7 @@ class Nothing:
     process_count = 3
 
     def __init__(self) -> None:
+        self.now_ms = 1000
         self.forgotten: list[str] = []
         self.sent: list[tuple[str, int, bytes]] = []
         self.published: list[bytes] = []
@@ -36,7 +37,7 @@ class Nothing:
         return 1
 
     def monotonic_ms(self) -> int:
-        return 1000
+        return self.now_ms
 
     def send(self, node: str, frame: int, body: list[bytes | memoryview], channel: Channel) -> bool:
         self.sent.append((node, frame, b"".join(body)))
@@ -116,6 +117,46 @@ def test_a_disk_error_takes_out_its_group_and_not_the_broker(core: BrokerCore) -
     core.tick()
     assert group.ticks == 1, "a group that is out is not asked again"
     assert core.next_deadline_ms() > 0
+
+
+class SlowGroup:
+    """A group whose turn takes its time: a vote that has to be durable."""
+
+    failed = None
+    serves = False
+
+    def __init__(self, name: str, nothing: Nothing, order: list[str]) -> None:
+        self.id = name
+        self._nothing = nothing
+        self._order = order
+
+    def turn(self, now_ms: int) -> None:
+        self._order.append(self.id)
+        self._nothing.now_ms += 20
+
+    def tick(self, now_ms: int) -> bool:
+        return False
+
+    def deadline_ms(self) -> int | None:
+        return None
+
+
+@pytest.mark.covers("RP-3", "SF-7")
+def test_many_slow_groups_do_not_keep_a_turn_from_its_end(core: BrokerCore, nothing: Nothing) -> None:
+    order: list[str] = []
+    core.drop_group("g")
+    names = [f"g{number}" for number in range(8)]
+    for name in names:
+        core.add_group(SlowGroup(name, nothing, order))  # type: ignore[arg-type]  # Stands in for a group.
+    core.turn()
+    assert order == names[:3], "60 ms are enough for one turn"
+    assert core.has_work
+    core.touch("g0")
+    core.turn()
+    assert order == names[:6], "who waited comes first"
+    core.turn()
+    assert order == [*names, "g0"]
+    assert not core.has_work
 
 
 def test_files_that_cannot_be_removed_are_said(core: BrokerCore, events: list[tuple[str, str]]) -> None:

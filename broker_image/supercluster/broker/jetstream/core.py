@@ -39,6 +39,8 @@ from supercluster.broker.raft.messages import Append, InstallSnapshot, Message, 
 PASSES_MAX = 8
 # Frames that a broker sent to itself and that wait within a turn.
 LOCAL_FRAMES_MAX = 65536
+# A turn that took so long ends; what is left is for the next, behind the links' heartbeats.
+TURN_MS_MAX = 50
 # A frame names at most so many leaderships: some hundred KiB.
 LEADERSHIPS_PER_FRAME = 1000
 # An append to a follower that is so far behind goes over the bulk link.
@@ -372,18 +374,32 @@ class BrokerCore:
                 dispatch(self, self.node, frame, body)
             if not self._dirty and not self._local and not self.ingest.dirty:
                 break
-            dirty, self._dirty = self._dirty, {}
-            for group_id in dirty:
-                group = self.groups.get(group_id)
-                if group is not None:
-                    group.turn(now_ms)
-                    turned[group_id] = group
+            if self.clock.monotonic_ms() - now_ms >= TURN_MS_MAX:
+                break
+            turned |= self._turn_groups(now_ms)
             if self._news:
                 news, self._news = self._news, []
                 self._tell_news(news, self.peers)
         self._flush_raft()
         for group in turned.values():
             self.reschedule(group)
+
+    def _turn_groups(self, now_ms: int) -> dict[str, Group]:
+        """The touched groups' turns, as many as the time allows: the rest keeps its place in line. A thousand elections at
+        once, whose votes have to be durable, would otherwise keep the loop from its links until these count as silent,
+        which would lead to a thousand elections more."""
+        turned: dict[str, Group] = {}
+        dirty, self._dirty = self._dirty, {}
+        left = iter(dirty)
+        for group_id in left:
+            group = self.groups.get(group_id)
+            if group is not None:
+                group.turn(now_ms)
+                turned[group_id] = group
+            if self.clock.monotonic_ms() - now_ms >= TURN_MS_MAX:
+                self._dirty = dict.fromkeys(left) | self._dirty
+                break
+        return turned
 
     def _flush_acks(self) -> None:
         if not self._acks:

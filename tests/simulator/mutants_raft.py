@@ -157,7 +157,7 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         "A broker with an empty volume starts a meta group although the others have one.",
         (
             "jetstream/life.py",
-            "        if any(peers[node].meta_state for node in voters if node != core.node):\n",
+            "        if any(peer.meta_state for peer in peers.values()):\n",
             "        if not peers:\n",
         ),
     ),

@@ -279,3 +279,15 @@ def test_what_is_appended_while_a_ticket_is_out_gets_the_next_one(disk: SimDisk)
     second.log.finish_sync(second.ticket)
     assert log.persisted_index == 2
     assert store.due_syncs(10_000) == []
+
+
+def test_a_group_that_is_opened_again_leaves_no_file_open(disk: SimDisk) -> None:
+    store = open_store(disk)
+    first = store.open("S", memory=False, fsync="interval", create=True)
+    store.register("S", "n@1")
+    again = store.open("S", memory=False, fsync="interval", create=False)
+    assert not again.lost
+    with pytest.raises(DiskError, match="the log is closed"):
+        first.log.save_vote(1, "n@1")
+    again.log.save_vote(1, "n@1")
+    assert again.log.load_vote() == (1, "n@1")

@@ -42,6 +42,8 @@ FIRST_ELECTION_MS = 50
 JOIN_RETRY_MS = 1000
 # Whether a retired copy's grace time is over is looked at this often at least: clocks jump.
 RETIRED_CHECK_MS = 60_000
+# A copy that the disk had no room for is tried again at this pace, as long as the map gives it to this broker.
+OPEN_RETRY_MS = 5000
 
 
 def first_to_stand(assignment: Assignment) -> str:
@@ -71,8 +73,8 @@ class GroupLife:
     def __init__(self, core: BrokerCore) -> None:
         self._core = core
         self._joining: dict[str, int] = {}
-        self._retired: dict[str, int] = {}
-        """Copies that are kept for a while, and when to look whether that is over."""
+        self._look_again: dict[str, int] = {}
+        """Copies that are kept for a while or that could not be opened, and when to look at each again."""
         self._lost_targets: dict[str, str] = {}
         """Copies that were to join and lost their data: the meta group is told until it names others."""
         self._lost_ms = 0
@@ -265,8 +267,9 @@ class GroupLife:
         if isinstance(group, StreamGroup):
             group.set_assignment(found)
             self._core.touch(found.group)
-        elif group is None:
-            self._try(found.group, act)
+        elif group is None and not self._try(found.group, act):
+            # The stream has a replica less than it was given until the disk takes this one.
+            self._look_again[found.group] = self._core.clock.monotonic_ms() + OPEN_RETRY_MS
 
     def _put_away(self, found: Assignment, copy: Copy) -> None:
         """The map does not name the copy that is here: close it, and drop it when its time has come (SF-5)."""
@@ -285,7 +288,7 @@ class GroupLife:
         if copy.hold is Hold.DROPPED or left_ms <= 0:
             self._drop(found, copy.why or "its grace time is over")
             return
-        self._retired[group_id] = core.clock.monotonic_ms() + min(left_ms, RETIRED_CHECK_MS)
+        self._look_again[group_id] = core.clock.monotonic_ms() + min(left_ms, RETIRED_CHECK_MS)
         group = core.drop_group(group_id)
         if group is not None:
             group.stop()
@@ -368,7 +371,7 @@ class GroupLife:
 
     def _remove(self, group_id: str) -> None:
         core = self._core
-        self._retired.pop(group_id, None)
+        self._look_again.pop(group_id, None)
         self._joining.pop(group_id, None)
         group = core.drop_group(group_id)
         try:
@@ -462,7 +465,7 @@ class GroupLife:
         elif self._is_starting and now_ms >= self._retry_ms:
             self._retry_ms = now_ms + BOOTSTRAP_RETRY_MS
             self._tell_first_members()
-        self._look_at_retired(now_ms)
+        self._look_again_at_copies(now_ms)
         for group_id, member in self._lost_targets.items() if now_ms >= self._lost_ms else ():
             self._lost_ms = now_ms + JOIN_RETRY_MS
             self._tell_lost(group_id, member)
@@ -475,11 +478,11 @@ class GroupLife:
                 self._ask_to_join(group)
                 self._tell_of_lost_copy(group)
 
-    def _look_at_retired(self, now_ms: int) -> None:
+    def _look_again_at_copies(self, now_ms: int) -> None:
         meta = self._core.meta
-        for group_id, at_ms in list(self._retired.items()):
+        for group_id, at_ms in list(self._look_again.items()):
             if now_ms >= at_ms and meta is not None and self._core.map.is_fresh:
-                del self._retired[group_id]
+                del self._look_again[group_id]
                 found = meta.state.by_group(group_id)
                 if found is not None:
                     self._follow(found)
@@ -493,7 +496,7 @@ class GroupLife:
         """When `tick` has something to do."""
         due = [asked + JOIN_RETRY_MS for asked in self._joining.values()]
         if self._core.map.is_fresh:
-            due += self._retired.values()
+            due += self._look_again.values()
         if self._lost_targets:
             due.append(self._lost_ms)
         if self._is_searching:

@@ -68,6 +68,9 @@ class VolumeStore:
 
     def open(self, group: str, *, memory: bool, fsync: str, create: bool) -> OpenedGroup:
         """Raises DiskError when the log cannot be read or written, ValueError for an unknown policy."""
+        stale = self._logs.pop(group, None)
+        if stale is not None:
+            stale.close(clean=False)  # What was to begin with it had no room, and begins anew.
         known = group in self._volume.groups()
         if memory:
             log: StreamLog = MemoryLog(replace(self._options, space=self._memory_space))

@@ -28,6 +28,7 @@ SHOWN = {
     "MoveWaits", "MoveLost",
 }  # fmt: skip
 _IDENTITY = re.compile(r"@[0-9a-f]+(\.[0-9a-f]+)?")
+_HASH = re.compile(r"\b[0-9a-f]{32}\b")
 
 
 class Story:
@@ -56,7 +57,7 @@ class Story:
         return self._said or ["ok"]
 
     def _note(self, text: str) -> None:
-        self._said.append(_IDENTITY.sub("", text))
+        self._said.append(_HASH.sub("…", _IDENTITY.sub("", text)))
 
     def _event(self, node: str, group: str, reason: str, text: str) -> None:
         if reason in SHOWN:

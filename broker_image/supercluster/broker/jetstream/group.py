@@ -22,6 +22,8 @@ from supercluster.broker.raft.node import Raft
 
 # Entries are applied in stretches of this size, so that catching up does not load a log into memory.
 APPLY_BYTES_MAX = 4 * 1024 * 1024
+# A replica that follows applies so much of what is committed in one turn: one that catches up holds up nobody.
+APPLY_TURN_ENTRIES = 64
 # A turn ends after so many rounds of Raft output; the rest is for the next turn.
 ROUNDS_MAX = 16
 # How often a leader looks whether members changed their identity and learners have caught up.
@@ -67,6 +69,7 @@ class Group(ABC):
         self.raft = raft
         self.host = host
         self.applied_index = log.base_index
+        self._to_apply = 0
         self.membership_applied = raft.membership
         self.failed: DiskError | None = None
         self.serves = False
@@ -140,6 +143,7 @@ class Group(ABC):
                 ready = self.raft.ready()
                 if not self._handle(ready, now_ms):
                     break
+            self._apply_on(now_ms)
             self.after_turn(now_ms)
             if self._head_is_due:
                 self.drop_head()
@@ -171,7 +175,9 @@ class Group(ABC):
             self.host.send_raft(self.id, message)
             busy = True
         if ready.committed is not None:
-            self._apply(ready.committed[1])
+            self._to_apply = ready.committed[1]
+            if self.raft.role is Role.LEADER:
+                self._apply(self._to_apply)
             busy = True
         for member in ready.snapshot_wanted:
             state = self.log.base_state()
@@ -216,6 +222,14 @@ class Group(ABC):
             self._serving_term = self.raft.term
             self.start_serving(now_ms)
             self.host.serving(self)
+
+    def _apply_on(self, now_ms: int) -> None:
+        """As a follower: the next stretch of what is committed; the rest is for the next turn."""
+        if self.applied_index < self._to_apply:
+            self._apply(min(self._to_apply, self.applied_index + APPLY_TURN_ENTRIES))
+            self._follow_role(now_ms)
+            if self.applied_index < self._to_apply:
+                self.host.touch(self.id)
 
     def _apply(self, last: int) -> None:
         while self.applied_index < last:

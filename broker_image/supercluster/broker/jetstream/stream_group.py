@@ -224,8 +224,8 @@ class StreamGroup(Group):
 
     def propose_turn(self, now_ms: int) -> None:
         judge = self.judge
-        if judge is None or self.raft.is_handing_over:
-            return  # Nothing is taken while leadership is on its way: what came waits here, and in the windows.
+        if judge is None:
+            return
         proposal = Proposal()
         if self.assignment.version > self._config_sent:
             self._config_sent = self.assignment.version

@@ -310,4 +310,5 @@ class StreamMove:
     # ---- time -----------------------------------------------------------------------------------------------------
 
     def deadline_ms(self) -> int:
-        return min(self._look_ms, NEVER_MS)
+        """When to look again. While leadership is on its way Raft knows what it waits for."""
+        return NEVER_MS if self._group.raft.is_handing_over else self._look_ms

@@ -14,6 +14,10 @@ from supercluster.broker.raft.state import RaftState
 # An append to a learner is large from here on. Large ones leave once a millisecond at most: a copy of gigabytes is made of
 # many turns, between which everybody else is served.
 _LARGE_BYTES = 128 * 1024
+_LARGE_ENTRIES = 128
+# Small entries cost by their number, at both ends: a learner gets so many at once, and so many appends ahead of answers.
+_LEARNER_ENTRIES_MAX = 256
+_LEARNER_INFLIGHT_MAX = 16
 # However small the pace, so much goes at once: smaller appends would only be more work.
 _PACED_BYTES_MIN = 64 * 1024
 
@@ -91,8 +95,9 @@ class Sending(RaftState):
             return False
         entries = batches.get(progress.next)
         if entries is None:
+            reach = min(last_index, prev_index + _LEARNER_ENTRIES_MAX) if learns else last_index
             held = (
-                self.log.entries(progress.next, last_index, self._append_bytes_max(learns=learns))
+                self.log.entries(progress.next, reach, self._append_bytes_max(learns=learns))
                 if progress.next <= last_index
                 else ()
             )
@@ -117,7 +122,7 @@ class Sending(RaftState):
         progress.sent(end, size_bytes, self._round)
         progress.total_bytes += size_bytes
         if learns:
-            self._learner_got(progress, size_bytes)
+            self._learner_got(progress, size_bytes, len(entries))
         progress.sent_commit = max(progress.sent_commit, min(end, self.commit_index))
         if not probing and end < last_index and not self._window_full(progress):
             self._unsent = True
@@ -133,6 +138,8 @@ class Sending(RaftState):
         """Is it this learner's turn? If not, `_learners_due_ms` says when to look again."""
         if progress.state is not SendState.SNAPSHOT and progress.next > last_index:
             return True  # Nothing large is on its way out.
+        if len(progress.inflight) >= _LEARNER_INFLIGHT_MAX:
+            return False
         due_ms = self._now_ms
         if self.learner_pace is not None and not self.learner_pace.may_send(self._now_ms):
             due_ms = max(self.learner_pace.next_ms(self._now_ms), self._now_ms + 1)
@@ -143,10 +150,10 @@ class Sending(RaftState):
         self._learners_due_ms = min(due_ms, self._learners_due_ms or due_ms)
         return False
 
-    def _learner_got(self, progress: Progress, size_bytes: int) -> None:
+    def _learner_got(self, progress: Progress, size_bytes: int, entries: int) -> None:
         if self.learner_pace is not None:
             self.learner_pace.sent(size_bytes, self._now_ms)
-        if size_bytes >= _LARGE_BYTES:
+        if size_bytes >= _LARGE_BYTES or entries >= _LARGE_ENTRIES:
             progress.bulk_ms = self._now_ms
 
     def _window_full(self, progress: Progress) -> bool:
@@ -205,7 +212,7 @@ class Sending(RaftState):
         size_bytes = min(snapshot.chunk_bytes, len(snapshot.state) - offset)
         progress.total_bytes += size_bytes
         if not self.membership.is_voter(progress.member):
-            self._learner_got(progress, size_bytes)
+            self._learner_got(progress, size_bytes, 0)
         snapshot.next += 1
         snapshot.chunk_round = self._round
         more = snapshot.next < snapshot.chunks

@@ -64,6 +64,19 @@ class MoveSite(Site):
         )
         return next(iter(self.moves(stream).values()))
 
+    def wait_for_home(self, stream: str, cluster: str) -> None:
+        eventually(
+            lambda: self.get("str", stream)["status"].get("cluster") == cluster,
+            f"{stream} to live in {cluster}, of {self.moves(stream)}",
+            MOVE_TIMEOUT_S,
+        )
+
+    def kill_the_operator(self) -> None:
+        """SIGKILL, and another one in its place."""
+        os.kill(self.operator(), signal.SIGKILL)
+        again = cli("dev", "up", "--state", str(self.state))
+        assert again.returncode == 0, again.stderr
+
     def members(self, stream: str) -> set[str]:
         """Brokers whose replicas are in force."""
         cluster = self.ask(f"STREAM.INFO.{stream}")["cluster"]
@@ -165,9 +178,7 @@ def test_an_edited_placement_moves_a_stream_while_it_is_published_to_and_the_ope
         await asyncio.to_thread(site.place, "moved", "west")
         running = await asyncio.to_thread(site.wait_for_phase, "moved", "Running", "Succeeded")
         assert running["plan"]["targets"], running
-        os.kill(site.operator(), signal.SIGKILL)
-        restarted = await asyncio.to_thread(cli, "dev", "up", "--state", str(site.state))
-        assert restarted.returncode == 0, restarted.stderr
+        await asyncio.to_thread(site.kill_the_operator)
         await asyncio.to_thread(site.wait_for_phase, "moved", "Succeeded")
         sent = {publisher.name: await publisher.stop() for publisher in publishers}
         for client in clients:
@@ -210,6 +221,27 @@ def test_setting_the_placement_back_leaves_the_stream_where_it_was(site: MoveSit
     assert site.members("back") == MEMBERS["east"]
     assert site.ask("STREAM.INFO.back")["state"]["messages"] == PRELOADED
     assert "move" not in site.ask("STREAM.INFO.back")
+
+
+@pytest.mark.covers("OP-4", "MV-9")
+def test_an_operator_that_is_killed_at_every_turn_of_a_cancelled_move_leaves_nothing_behind(
+    site: MoveSite,
+) -> None:
+    site.declare("turns", move={"bandwidth": {"bytesPerS": "200k"}}, placement={"cluster": "east"})
+    site.ready("turns")
+    site.preload("turns")
+    site.place("turns", "west")
+    site.kill_the_operator()
+    site.wait_for_phase("turns", "Running")
+    site.kill_the_operator()
+    assert site.phase("turns") == "Running"
+    site.place("turns", "east")
+    site.kill_the_operator()
+    eventually(lambda: site.moves("turns") == {}, "the move to be called off", MOVE_TIMEOUT_S)
+    site.kubectl("wait", "--for=condition=Synced", "str/turns", "--timeout=30s")
+    assert site.members("turns") == MEMBERS["east"]
+    assert site.ask("STREAM.INFO.turns")["state"]["messages"] == PRELOADED
+    assert site.get("scl", "demo")["status"].get("moves", []) == []
 
 
 @pytest.mark.covers("MV-13", "SF-23")
@@ -290,3 +322,29 @@ def test_moves_of_one_super_cluster_come_one_after_the_other(site: MoveSite) -> 
     for name in names:
         assert site.members(name) == MEMBERS["west"]
         assert site.ask(f"STREAM.INFO.{name}")["state"]["messages"] == 200
+
+
+@pytest.mark.covers("MV-6", "MV-7", "CL-6")
+def test_through_clusters_of_three_three_and_five_exactly_three_brokers_hold_the_stream(
+    site: MoveSite,
+) -> None:
+    """The last test: it adds a cluster."""
+    south: dict[str, Any] = json.loads(json.dumps(WEST))
+    south["metadata"]["name"] = "south"
+    south["spec"] |= {"replicas": 5, "tags": []}
+    site.kubectl("apply", "-f", "-", stdin=south)
+    site.kubectl("wait", "--for=condition=Ready", "ncl/south", "--timeout=90s")
+    site.declare("round")
+    site.ready("round")
+    site.preload("round", 500)
+    for cluster in ("west", "south", "east"):
+        site.place("round", cluster)
+        site.wait_for_home("round", cluster)
+        site.kubectl("wait", "--for=condition=Synced", "str/round", "--timeout=60s")
+        members = site.members("round")
+        assert len(members) == 3
+        assert {member.rpartition("-")[0] for member in members} == {cluster}
+        assert site.ask("STREAM.INFO.round")["state"]["messages"] == 500
+    found = site.with_client(lambda client: read_all(client, "round", 500))
+    assert sorted(number for _, number in found) == list(range(500))
+    assert [status["phase"] for status in site.moves("round").values()] == ["Succeeded"] * 3

@@ -115,7 +115,12 @@ async def test_a_lame_duck_loses_nothing_of_a_client_that_goes_on_writing(fleet:
     found: list[int] = []
     while len(found) < total:
         found += [int(message.data) for message in await consumer.fetch(2000, timeout=5)]
-    assert found == list(range(total))
+    assert sorted(found) == list(range(total))
+    place = {number: index for index, number in enumerate(found)}
+    # Order is a connection's (SF-3): where the client went over to another broker, what that one takes may overtake
+    # what still stands in the duck's window.
+    turned = [number for number in range(total - 1) if place[number] > place[number + 1]]
+    assert len(turned) <= 1, f"out of order behind {turned[:5]}"
 
 
 USERS = {

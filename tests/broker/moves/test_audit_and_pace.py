@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from supercluster.broker.jetstream.config import Placement, StreamConfig
@@ -63,10 +63,14 @@ def test_hashes_do_not_depend_on_how_entries_are_handed_in(sizes: list[int], cut
     assert [piece.number for piece in pieces] == sorted({range_of(e.first_seq) for e in found if e.count})
 
 
-@given(counts, st.integers(0, 8))
-def test_a_comparison_that_goes_on_from_a_range_sees_the_same_hashes(sizes: list[int], first: int) -> None:
+@given(counts, st.integers(0, 8), st.sampled_from([1, 9_000, 10_001, 15_000, 30_001]))
+@example([9999, 4000, 9999], 1, 10_001)
+def test_a_comparison_that_goes_on_from_a_range_sees_the_same_hashes(
+    sizes: list[int], first: int, floor: int
+) -> None:
+    """Wherever the floor is: an entry that began in the range before counts there, and only there."""
     found = entries(*sizes)
-    assert hashes(found, 1, first) == [h for h in hashes(found) if h.number >= first]
+    assert hashes(found, floor, first) == [h for h in hashes(found, floor) if h.number >= first]
 
 
 @pytest.mark.covers("SF-6")
@@ -178,6 +182,8 @@ def test_a_pace_of_nothing_is_refused() -> None:
 def test_a_note_survives_its_bytes_and_is_for_its_own_move_only() -> None:
     note = Note("m1", True, "differs", 3, "ab", 30_000, 1, 3, 30_500, {"a": "equal"}, 5, {"learning": 7})
     assert note_of(note.encode(), "m1") == note
+    assert note.audited == (3, 30_000, "ab")
+    assert replace(note, end_messages=500, end_chain="cd").audited == (4, 30_500, "cd")
     assert note_of(note.encode(), "m2") == Note("m2")
     assert Note.decode(b'{"move_id": "m1", "of_tomorrow": 1}') == Note("m1")
 
@@ -213,6 +219,9 @@ def test_a_former_member_is_kept_for_its_time_and_a_cancelled_copy_is_not() -> N
     moved = replace(HELD, members=MOVE.targets, last_move=done)
     kept = copy_of(moved, "a@1", "a@1", 100)
     assert (kept.hold, kept.until_ns) == (Hold.RETIRED, 5_100)
+    on = replace(moved, move=Move("n", ("b@1", "e@1.y"), MOVE.targets, Placement(), 5_050))
+    assert copy_of(on, "a@1", "a@1", 100) == kept, "the next move does not cut its time short"
+    assert copy_of(on, "e@1", "e@1.x", 100).hold is Hold.UNDECIDED
     cancelled = replace(HELD, last_move=replace(done, outcome=Outcome.CANCELLED))
     assert copy_of(cancelled, "c@1", "c@1.x", 100).hold is Hold.DROPPED
     memory = replace(moved, config=replace(CONFIG, storage="memory"))

@@ -206,3 +206,12 @@ def test_every_step_is_one_that_raft_takes_and_none_skips_the_joint_membership(
         assert not planned.auto_leave
         assert leave_joint(planned).voters == seen.targets
     assert all(node_of(member) for member in planned.members)
+
+
+@pytest.mark.covers("MV-6", "MV-9")
+def test_a_cancel_behind_the_origin_leaves_no_learner_behind() -> None:
+    """A target was replaced while the origin was being left: its successor learns when the cancel comes."""
+    targets = ("d@1", "e@1", "g@1")
+    late = view(plain(NEW, learners=["g@1"]), me="d@1", targets=targets, cancelled=True)
+    assert (next_step(late).do, next_step(late).members) == (Do.DROP, ("g@1",))
+    assert next_step(view(plain(NEW), me="d@1", targets=targets, cancelled=True)).do is Do.END

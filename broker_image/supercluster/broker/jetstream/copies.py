@@ -63,9 +63,11 @@ def copy_of(assignment: Assignment, volume_member: str, registered: str | None, 
             return Copy(Hold.UNDECIDED, target)
     if registered is None:
         return Copy(Hold.NOTHING)
-    if move is not None:
-        return Copy(Hold.UNDECIDED)
     last = assignment.last_move
+    # Behind a move that ended, its former members have left for good: another move does not cut their time short.
+    has_left = last is not None and last.outcome is Outcome.DONE and registered in last.origin
+    if move is not None and not has_left:
+        return Copy(Hold.UNDECIDED)
     only_learned = last is not None and last.outcome is Outcome.CANCELLED and registered in last.joining
     if only_learned:
         return Copy(Hold.DROPPED, why="the move that it was for was cancelled")

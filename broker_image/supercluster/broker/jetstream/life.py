@@ -250,13 +250,15 @@ class GroupLife:
         core = self._core
         registered = core.store.registered().get(found.group)
         copy = copy_of(found, self._member(), registered, core.settings.retired_grace_ms * 1_000_000)
+        if self._lost_targets.get(found.group) != copy.member:
+            # It is named no more as one that is to join: what is said of it now would be believed of its successor.
+            self._lost_targets.pop(found.group, None)
         if copy.hold is Hold.MEMBER:
             if registered is not None or core.map.is_fresh:
                 self._open(found, partial(self._open_member, found))
         elif copy.hold is Hold.TARGET:
             if self._lost_targets.get(found.group) == copy.member:
                 return
-            self._lost_targets.pop(found.group, None)
             if registered is not None or core.map.is_fresh:
                 self._open(found, partial(self._open_target, found, copy.member))
         elif registered is not None and core.map.is_fresh:
@@ -282,7 +284,7 @@ class GroupLife:
                 return  # Its own log has the last word while the move runs.
             self._drop(found, "the move does not name it")
             if copy.member:
-                self._open_target(found, copy.member)
+                self._open(found, partial(self._open_target, found, copy.member))
             return
         left_ms = (copy.until_ns - core.clock.now_ns()) // 1_000_000
         if copy.hold is Hold.DROPPED or left_ms <= 0:
@@ -329,7 +331,7 @@ class GroupLife:
         mine = next((member for member in assignment.members if node_of(member) == core.node), "")
         opened = self._open_log(assignment, create=registered is None)
         # Only the first members begin a stream: behind a move everybody else comes to a group that exists.
-        first = registered is None and mine.startswith(self._member()) and assignment.last_move is None
+        first = registered is None and mine.startswith(self._member()) and not assignment.has_moved
         if first:
             member = mine
         elif registered is not None and not opened.lost:
@@ -373,6 +375,7 @@ class GroupLife:
         core = self._core
         self._look_again.pop(group_id, None)
         self._joining.pop(group_id, None)
+        self._lost_targets.pop(group_id, None)
         group = core.drop_group(group_id)
         try:
             if group is not None:

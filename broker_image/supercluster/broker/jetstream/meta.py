@@ -35,6 +35,11 @@ class Assignment:
     last_move: MoveReport | None = None
 
     @property
+    def has_moved(self) -> bool:
+        """Did a move of this very group end? One that began anew in memory has the last move of the group before it."""
+        return self.last_move is not None and self.last_move.ended_ns > self.created_ns
+
+    @property
     def declared_by(self) -> str:
         """The resource that declares the stream (`namespace/name`), empty when none does (SF-23)."""
         return dict(self.config.metadata).get(RESOURCE_KEY, "")

@@ -29,6 +29,8 @@ class MoveCompare:
         self._group = group
         self._comparison: Comparison | None = None
         self._joint = False
+        self._goes_on = False
+        """Does it begin where the comparison before the joint membership ended?"""
         self._floor_seq = 0
         self._starts = 0
         self._number = (group.raft.term << 16) + 1
@@ -66,7 +68,7 @@ class MoveCompare:
         self._joint = joint
         self._before = note
         self._number += 1
-        tail = joint and note.ranges > 0
+        tail = self._goes_on = joint and note.ranges > 0
         first_range = note.next_range if tail else 0
         floor = max(self._floor_seq, self._group.state.first_seq)
         self._comparison = Comparison(
@@ -132,18 +134,20 @@ class MoveCompare:
             results[found.differs or "comparison"] = self.difference.removeprefix(f"{found.differs} ")
         ranges, chain, messages, growing = found.complete_ranges()
         own = found.own_ranges
-        if self._joint and own:
-            # Nothing is compared after this one: the last range counts as it is.
-            ranges, chain, messages = ranges + 1, chained(chain, own[-1]), messages + own[-1].count
+        # Nothing is compared after the joint membership: the last range counts as it is. But the next leader may have to
+        # compare again, if this one does not get to leave; so it is kept apart from what need not be repeated.
+        end = own[-1] if self._joint and own else None
         last = own[-1].first_seq + own[-1].count - 1 if own else note.last_seq
         return replace(
             note.plain(),
             difference=self.difference,
             ranges=ranges,
             chain=chain.hex(),
-            messages=messages + (before.messages if self._joint else 0),
+            messages=messages + (before.messages if self._goes_on else 0),
             first_seq=before.first_seq or (own[0].first_seq if own else 0),
             next_range=growing,
             last_seq=last,
+            end_messages=end.count if end is not None else 0,
+            end_chain=chained(chain, end).hex() if end is not None else "",
             results=results,
         )

@@ -42,6 +42,7 @@ class StreamMove:
         self._group = group
         self.move = move
         self._note = note_of(group.state.move_note, move.id)
+        self._bytes_before = self._note.bytes_copied
         self._clock = StageClock(self._note.stage_ms, now_ms)
         self._compare = MoveCompare(group, now_ms)
         self._waiting: set[str] = set()
@@ -143,7 +144,7 @@ class StreamMove:
             settled=settled,
             targets=self._targets(),
             origin=self.move.origin,
-            cancelled=self.move.cancelled,
+            cancelled=self.move.cancelled or self._note.turned_back,
             difference=self._note.difference,
             waiting=frozenset(self._waiting),
             replicas=self._replicas(),
@@ -212,8 +213,10 @@ class StreamMove:
                 self._change(membership, membership.voters, ())
         elif step.do is Do.GO_BACK:
             self._change(membership, membership.voters_outgoing, ())
-        elif step.do in (Do.END, Do.END_CANCELLED):
-            self._tell_end(Outcome.DONE if step.do is Do.END else Outcome.CANCELLED, now_ms)
+        elif step.do is Do.END:
+            self._tell_end(Outcome.DONE, now_ms)
+        elif step.do is Do.END_CANCELLED and self._turned_back(now_ms):
+            self._tell_end(Outcome.CANCELLED, now_ms)
 
     def _change(
         self,
@@ -237,7 +240,18 @@ class StreamMove:
         return self._group.put_note(self._note) > 0
 
     def _note_bytes(self) -> int:
-        return self._note.bytes_copied + self._copied()
+        return max(self._note.bytes_copied, self._bytes_before + self._copied())
+
+    def _turned_back(self, now_ms: int) -> bool:
+        """Is it committed that the move is taken back? Once its end is told, copies that were to join are dropped; a later
+        leader whose map is older than the cancel would let them vote."""
+        if note_of(self._group.state.move_note, self.move.id).turned_back:
+            return True
+        if not self._note.turned_back and not self._keep(
+            replace(self._note.plain(), turned_back=True), now_ms
+        ):
+            self._note = replace(self._note, turned_back=False)
+        return False
 
     def _compare_with(self, members: tuple[str, ...], now_ms: int) -> None:
         compare = self._compare
@@ -271,9 +285,8 @@ class StreamMove:
         reason = ""
         if outcome is Outcome.CANCELLED:
             reason = note.difference or "cancelled by request"
-        audit = Audit(
-            note.ranges, note.messages, note.first_seq, note.last_seq, note.chain, dict(note.results)
-        )
+        ranges, messages, chain = note.audited
+        audit = Audit(ranges, messages, note.first_seq, note.last_seq, chain, dict(note.results))
         report = MoveReport(
             self.move.id,
             outcome,

@@ -78,8 +78,8 @@ class RangeHasher:
             if not entry.count or entry.last_seq < self._from_seq:
                 continue
             number = range_of(entry.first_seq)
-            if number < self._first_range and first_seq_of(self._first_range) > self.floor_seq:
-                continue  # It began in a range before those that were asked for, and belongs there.
+            if number < self._first_range:
+                continue  # It began in a range before those that were asked for, and counts there, wherever the floor is.
             if number != self._number:
                 if self._number >= 0:
                     ended.append(self._end())

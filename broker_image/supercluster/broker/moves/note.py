@@ -38,6 +38,20 @@ class Note:
     """Bytes sent to copies that join, by earlier leaders."""
     stage_ms: Mapping[str, int] = field(default_factory=dict)
     """Stage → milliseconds, under earlier leaders."""
+    end_messages: int = 0
+    """At the end of the comparison after the hand-over: sequences in the last range, as far as it went. They are not among
+    `messages`: a leader that comes later compares that range anew."""
+    end_chain: str = ""
+    """The chain with that range; empty while there is none."""
+    turned_back: bool = False
+    """The move ends as cancelled, whatever a later leader's record of it says: it may not have heard of the cancel."""
+
+    @property
+    def audited(self) -> tuple[int, int, str]:
+        """(ranges, sequences, chain) of all that compared equal, for the report."""
+        if self.end_chain:
+            return self.ranges + 1, self.messages + self.end_messages, self.end_chain
+        return self.ranges, self.messages, self.chain
 
     def plain(self) -> Note:
         """What is to be kept of it, without the mark that it set."""

@@ -217,17 +217,17 @@ def _always(view: View) -> bool:
 
 _OLD = (
     _Row(
-        lambda v: v.turns_back and v.has_left,
-        Stage.DONE,
-        Do.END,
-        "the origin was left before the cancel came",
-    ),
-    _Row(
         lambda v: v.turns_back and bool(v.to_drop),
         Stage.CANCELLING,
         Do.DROP,
         "learners of the move are dropped",
         lambda v: v.to_drop,
+    ),
+    _Row(
+        lambda v: v.turns_back and v.has_left,
+        Stage.DONE,
+        Do.END,
+        "the origin was left before the cancel came",
     ),
     _Row(lambda v: v.turns_back, Stage.CANCELLING, Do.END_CANCELLED, "the origin alone is in force"),
     _Row(

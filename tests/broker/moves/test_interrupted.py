@@ -1,0 +1,166 @@
+"""Moves that are interrupted where it hurts most: what a leader noted, a copy in memory, a disk without room."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.broker.moves.world import STREAM, MoveWorld
+
+from supercluster.broker.jetstream.frames import Frame
+from supercluster.broker.raft.confchange import ChangeRefusal, MembershipChange, RefusalReason
+from supercluster.broker.raft.errors import DiskError
+
+EAST = ("east-0", "east-1", "east-2")
+WEST = ("west-0", "west-1", "west-2")
+
+
+@pytest.mark.covers("MV-8")
+def test_messages_are_counted_once_though_the_leader_died_after_its_last_note() -> None:
+    world = MoveWorld(1, east=3, west=3)
+    world.begin()
+    world.create("east")
+    world.load("east-0", "acked", 3)
+    world.run_ms(500)
+    world.move(WEST)
+    world.until("leaving")
+    leader = world.leader()
+    assert leader is not None
+    asked: list[MembershipChange] = []
+
+    def refuse(change: MembershipChange, time_ns: int) -> ChangeRefusal:
+        asked.append(change)
+        return ChangeRefusal(RefusalReason.DISK, "no room", change.planned_on)
+
+    leader.raft.propose_membership = refuse  # type: ignore[method-assign]
+    assert world.run_until(lambda: len(asked) > 1, 5000)
+    world.run_ms(200)
+    world.stop(world.leader_node(), power=False)
+    world.until("ended done")
+    world.finish()
+    report = world.assignment().last_move
+    assert report is not None
+    assert (report.audit.ranges, report.audit.messages) == (1, report.audit.last_seq)
+
+
+@pytest.mark.covers("SF-5", "MV-6")
+def test_a_move_that_was_taken_back_stays_so_for_a_leader_that_did_not_hear_of_the_cancel() -> None:
+    world = MoveWorld(1, east=3, west=3)
+    world.begin()
+    world.create("east")
+    world.load("meta-0", "acked", 3)
+    world.run_ms(200)
+    world.deaf.add("meta-0")
+    world.move(WEST)
+    world.until("learning")
+    uncancelled = world.assignment()
+    world.cancel()
+    world.until("cancelling")
+    world.run_ms(500)
+    for node in EAST:
+        # The next leader, and the copies that ask to be taken in, act by the map as it was before the cancel.
+        world.groups()[node].assignment = uncancelled
+    told = len(world.events)
+    assert world.stage() == "cancelling"
+    leader = world.leader()
+    assert leader is not None
+    leader.raft.transfer_leadership(
+        next(v for v in leader.raft.membership.voters if v != leader.member), world.now_us // 1000
+    )
+    leader.host.touch(leader.id)
+    world.want_turn(world.leader_node())
+    world.run_ms(3000)
+    assert any(reason == "Leads" for _, reason, _ in world.events[told:]), "another one leads"
+    leader = world.leader()
+    assert leader is not None
+    assert leader.mover is not None
+    assert not leader.mover.move.cancelled
+    assert leader.raft.membership.members == leader.raft.membership.voters
+    world.deaf.clear()
+    world.until("ended cancelled")
+    world.finish()
+
+
+@pytest.mark.covers("SF-4")
+def test_a_stream_in_memory_that_has_moved_begins_anew_when_all_its_copies_are_gone() -> None:
+    world = MoveWorld(1, east=3, west=3)
+    world.begin()
+    world.create("east", storage="memory")
+    world.move(WEST)
+    world.until("ended done")
+    before = world.assignment()
+    for node in WEST:
+        world.stop(node, power=False)
+    for node in WEST:
+        world.start(node)
+    assert world.run_until(lambda: world.assignment().group != before.group, 15_000)
+    assert world.run_until(lambda: world.leader() is not None, 5000), (
+        "the new group has members that begin it"
+    )
+    assert world.assignment().last_move == before.last_move
+    assert not world.assignment().has_moved
+
+
+@pytest.mark.covers("SF-4")
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_lost_copy_is_told_of_no_longer_than_the_move_names_it(
+    cancelled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = MoveWorld(1, east=3, west=3)
+    told: list[str] = []
+    send = world.send
+
+    def listen(frm: str, to: str, frame_type: int, body: bytes) -> bool:
+        if frame_type == Frame.COPY_LOST:
+            told.append(frm)
+        return send(frm, to, frame_type, body)
+
+    monkeypatch.setattr(world, "send", listen)
+    world.begin()
+    world.create("east", storage="memory")
+    world.load("east-0", "acked", 3)
+    world.run_ms(200)
+    world.move(WEST)
+    world.until("learning" if cancelled else "joint")
+    world.stop("west-1", power=False)
+    if cancelled:
+        world.run_ms(50)
+        world.cancel()
+        world.start("west-1")
+    else:
+        world.start("west-1")
+    world.until("ended cancelled" if cancelled else "ended done")
+    world.run_ms(3000)
+    told.clear()
+    world.run_ms(5000)
+    assert told == []
+    world.finish()
+
+
+@pytest.mark.covers("MV-9")
+def test_a_copy_that_gave_way_is_begun_as_soon_as_the_disk_has_room() -> None:
+    world = MoveWorld(1, east=3, west=3)
+    world.begin()
+    world.create("east")
+    world.load("meta-0", "acked", 3)
+    world.move(WEST)
+    world.until("ended done")
+    world.run_ms(500)
+    core = world.nodes["east-1"].core
+    assert core is not None
+    open_log = core.store.open
+    refused: list[str] = []
+
+    def full(group: str, *, memory: bool, fsync: str, create: bool) -> Any:
+        if create and not refused:
+            refused.append(group)
+            raise DiskError("no space left on device", group)
+        return open_log(group, memory=memory, fsync=fsync, create=create)
+
+    core.store.open = full  # type: ignore[method-assign]
+    world.move(EAST)
+    world.run_ms(5)
+    world.until("ended done", 20_000)
+    world.finish()
+    assert len(refused) == 1
+    assert STREAM in refused[0]

@@ -159,6 +159,25 @@ def test_many_slow_groups_do_not_keep_a_turn_from_its_end(core: BrokerCore, noth
     assert not core.has_work
 
 
+@pytest.mark.covers("RP-3", "MV-11")
+def test_a_slow_intake_does_not_take_the_groups_their_turns(
+    core: BrokerCore, nothing: Nothing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    core.drop_group("g")
+    for name in ("g0", "g1"):
+        core.add_group(SlowGroup(name, nothing, order))  # type: ignore[arg-type]  # Stands in for a group.
+
+    def slow(now_ms: int) -> None:
+        nothing.now_ms += 60
+
+    monkeypatch.setattr(core.ingest, "flush", slow)
+    core.turn()
+    assert order == ["g0"]
+    core.turn()
+    assert order == ["g0", "g1"]
+
+
 def test_files_that_cannot_be_removed_are_said(core: BrokerCore, events: list[tuple[str, str]]) -> None:
     core.life._remove("g")
     assert events == [("g", "DiskFailed")]

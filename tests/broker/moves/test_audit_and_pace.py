@@ -208,9 +208,22 @@ def test_a_broker_holds_what_the_map_names_in_exactly_that_incarnation() -> None
     assert copy_of(HELD, "a@2", "a@1", 0).hold is Hold.MEMBER, "a lost volume is repaired as ever"
     assert copy_of(moving, "c@1", None, 0).member == "c@1.x"
     assert copy_of(moving, "c@2", None, 0).hold is Hold.NOTHING
-    assert copy_of(moving, "c@1", "c@1.old", 0).hold is Hold.UNDECIDED
-    assert copy_of(moving, "d@1", "d@1.old", 0).hold is Hold.UNDECIDED, "its own log says whether it votes"
     assert copy_of(moving, "d@1", None, 0).hold is Hold.NOTHING
+
+
+@pytest.mark.covers("SF-5", "MV-9")
+def test_a_copy_of_before_the_move_gives_way_and_only_a_replaced_target_asks_its_own_log() -> None:
+    """A member that was out of contact when it was voted out still finds itself a voter in its own log."""
+    moving = replace(HELD, move=MOVE)
+    found = copy_of(moving, "c@1", "c@1.old", 0)
+    assert (found.hold, found.member) == (Hold.SUPERSEDED, "c@1.x")
+    assert copy_of(moving, "d@1", "d@1.old", 0).hold is Hold.RETIRED
+    again = replace(HELD, move=Move.from_json(MOVE.with_target("c@1.x", "c@1.y").to_json()))
+    found = copy_of(again, "c@1", "c@1.x", 0)
+    assert (found.hold, found.member) == (Hold.UNDECIDED, "c@1.y")
+    assert copy_of(again, "c@1", "c@1.old", 0).hold is Hold.SUPERSEDED
+    elsewhere = replace(HELD, move=MOVE.with_target("c@1.x", "d@1.y"))
+    assert copy_of(elsewhere, "c@1", "c@1.x", 0).hold is Hold.UNDECIDED
 
 
 @pytest.mark.covers("SF-5", "MV-9")
@@ -221,7 +234,7 @@ def test_a_former_member_is_kept_for_its_time_and_a_cancelled_copy_is_not() -> N
     assert (kept.hold, kept.until_ns) == (Hold.RETIRED, 5_100)
     on = replace(moved, move=Move("n", ("b@1", "e@1.y"), MOVE.targets, Placement(), 5_050))
     assert copy_of(on, "a@1", "a@1", 100) == kept, "the next move does not cut its time short"
-    assert copy_of(on, "e@1", "e@1.x", 100).hold is Hold.UNDECIDED
+    assert copy_of(on, "e@1", "e@1.x", 100).hold is Hold.SUPERSEDED
     cancelled = replace(HELD, last_move=replace(done, outcome=Outcome.CANCELLED))
     assert copy_of(cancelled, "c@1", "c@1.x", 100).hold is Hold.DROPPED
     memory = replace(moved, config=replace(CONFIG, storage="memory"))

@@ -23,7 +23,10 @@ class Hold(Enum):
     TARGET = auto()
     """The copy that a move names: it learns."""
     UNDECIDED = auto()
-    """A move runs that does not name the copy which is here. If the copy's own log says that it votes, it stays."""
+    """The copy was a target of the move that runs, and is not any more. If its own log says that it votes, it stays."""
+    SUPERSEDED = auto()
+    """The copy is of before the move that runs, which names another one on this broker. What its own log says of its
+    vote is old: the member may have been out of contact when it was voted out."""
     RETIRED = auto()
     """The copy of a former member: closed, until its grace time is over."""
     DROPPED = auto()
@@ -36,7 +39,7 @@ class Copy:
 
     hold: Hold
     member: str = ""
-    """With TARGET: the identity."""
+    """With TARGET, UNDECIDED and SUPERSEDED: the identity that is wanted here, if any."""
     until_ns: int = 0
     """With RETIRED: when it may go."""
     why: str = ""
@@ -60,14 +63,13 @@ def copy_of(assignment: Assignment, volume_member: str, registered: str | None, 
         if incarnation_of(target) == volume_member:
             if registered in (None, target):
                 return Copy(Hold.TARGET, target)
-            return Copy(Hold.UNDECIDED, target)
+            assert move is not None
+            return Copy(Hold.UNDECIDED if registered in move.replaced else Hold.SUPERSEDED, target)
     if registered is None:
         return Copy(Hold.NOTHING)
-    last = assignment.last_move
-    # Behind a move that ended, its former members have left for good: another move does not cut their time short.
-    has_left = last is not None and last.outcome is Outcome.DONE and registered in last.origin
-    if move is not None and not has_left:
+    if move is not None and registered in move.replaced:
         return Copy(Hold.UNDECIDED)
+    last = assignment.last_move
     only_learned = last is not None and last.outcome is Outcome.CANCELLED and registered in last.joining
     if only_learned:
         return Copy(Hold.DROPPED, why="the move that it was for was cancelled")

@@ -282,6 +282,7 @@ class GroupLife:
             group = core.groups.get(group_id)
             if group is None or group.failed is not None or group.raft.membership.is_voter(group.member):
                 return  # Its own log has the last word while the move runs.
+        if copy.hold in (Hold.UNDECIDED, Hold.SUPERSEDED):
             self._drop(found, "the move does not name it")
             if copy.member:
                 self._open(found, partial(self._open_target, found, copy.member))
@@ -309,6 +310,10 @@ class GroupLife:
         core = self._core
         registered = core.store.registered().get(found.group)
         opened = self._open_log(found, create=registered is None)
+        if registered is None and (opened.lost or opened.log.last_index):
+            # What an earlier copy left behind, whose files the disk would not let go.
+            opened.log.destroy()
+            opened = self._open_log(found, create=True)
         if opened.lost:
             # It may have voted: it never does again. The meta group names another copy.
             core.event(found.group, "RecordLost", f"{member} lost its data while it was to join {found.name}")
@@ -330,6 +335,11 @@ class GroupLife:
         registered = core.store.registered().get(group_id)
         mine = next((member for member in assignment.members if node_of(member) == core.node), "")
         opened = self._open_log(assignment, create=registered is None)
+        if opened.lost and registered is not None and not core.map.is_fresh:
+            # By an older map it is a member's; a move since may name it as a target, and an identity that was forgotten
+            # here would be taken again, empty (SF-4). So whose it was is kept until the map was read.
+            opened.log.close(clean=False)
+            return
         # Only the first members begin a stream: behind a move everybody else comes to a group that exists.
         first = registered is None and mine.startswith(self._member()) and not assignment.has_moved
         if first:

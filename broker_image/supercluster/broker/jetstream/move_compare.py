@@ -42,6 +42,11 @@ class MoveCompare:
         return self._comparison is not None and self._joint == joint
 
     @property
+    def number(self) -> int:
+        """Of the newest comparison."""
+        return self._number
+
+    @property
     def is_stale(self) -> bool:
         """Does it have to start anew, with a new mark?"""
         found = self._comparison

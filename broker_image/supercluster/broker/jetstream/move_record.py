@@ -13,6 +13,9 @@ from typing import Any
 
 from supercluster.broker.jetstream.config import Placement
 
+# Targets that were replaced in one move and are remembered: a target is gone for a minute before another one comes.
+REPLACED_MAX = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Move:
@@ -29,6 +32,8 @@ class Move:
     bytes_per_s: int = 0
     """What may be sent to new copies together; 0: no limit."""
     cancelled: bool = False
+    replaced: tuple[str, ...] = ()
+    """Targets that others came for: who had taken part already may vote until the stream's group says otherwise."""
 
     @property
     def joining(self) -> tuple[str, ...]:
@@ -37,7 +42,8 @@ class Move:
 
     def with_target(self, old: str, new: str) -> Move:
         """The same move with one of its targets replaced."""
-        return replace(self, targets=tuple(new if member == old else member for member in self.targets))
+        targets = tuple(new if member == old else member for member in self.targets)
+        return replace(self, targets=targets, replaced=(*self.replaced, old)[-REPLACED_MAX:])
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -48,6 +54,7 @@ class Move:
             "started_ns": self.started_ns,
             "bytes_per_s": self.bytes_per_s,
             "cancelled": self.cancelled,
+            "replaced": list(self.replaced),
         }
 
     @staticmethod
@@ -60,6 +67,7 @@ class Move:
             data["started_ns"],
             data["bytes_per_s"],
             data["cancelled"],
+            tuple(data.get("replaced", ())),
         )
 
 

@@ -51,6 +51,8 @@ class StreamMove:
         self._handed_to = ""
         self._end_told_ms: int | None = None
         self._refusal = ""
+        self._noted = 0
+        """Number of the comparison whose outcome this leader has put into the log."""
         self._look_ms = 0
         self._rate = 0.0
         self._rate_seen = (now_ms, 0)
@@ -204,12 +206,12 @@ class StreamMove:
         elif step.do is Do.COMPARE:
             self._compare_with(step.members, now_ms)
         elif step.do is Do.JOIN:
-            if self._keep(self._compare.noted(self._note), now_ms):
+            if self._keep_compared(now_ms):
                 self._change(membership, self._targets(), (), joint=True)
         elif step.do is Do.HAND_OVER:
             self._hand_over(step.members[0], now_ms)
         elif step.do is Do.LEAVE:
-            if self._keep(self._compare.noted(self._note), now_ms):
+            if self._keep_compared(now_ms):
                 self._change(membership, membership.voters, ())
         elif step.do is Do.GO_BACK:
             self._change(membership, membership.voters_outgoing, ())
@@ -238,6 +240,14 @@ class StreamMove:
         copied = self._note_bytes() if not self._group.raft.membership.is_joint else self._note.bytes_copied
         self._note = replace(note, bytes_copied=copied, stage_ms=self._clock.spent_ms(now_ms))
         return self._group.put_note(self._note) > 0
+
+    def _keep_compared(self, now_ms: int) -> bool:
+        """Put what a comparison found into the log, once: a change that Raft refuses is tried with every look, and a
+        target that is behind would never catch up with as many notes at the pace of the move."""
+        number = self._compare.number
+        if self._noted != number and self._keep(self._compare.noted(self._note), now_ms):
+            self._noted = number
+        return self._noted == number
 
     def _note_bytes(self) -> int:
         return max(self._note.bytes_copied, self._bytes_before + self._copied())

@@ -168,7 +168,7 @@ class Comparison:
     def with_members(self, members: Iterable[str]) -> None:
         """Compare with these; what is known of others is forgotten."""
         wanted = frozenset(members)
-        for name in wanted - self._members.keys():
+        for name in sorted(wanted - self._members.keys()):
             self._members[name] = _Member(page_from=self.first_range)
         for name in self._members.keys() - wanted:
             del self._members[name]

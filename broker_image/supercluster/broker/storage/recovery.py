@@ -57,23 +57,26 @@ class Recovery:
     """Paths of the files that were set aside."""
 
 
-def open_log(disk: Disk, directory: str, options: LogOptions, stop: Stop) -> tuple[FileLog, Recovery]:
-    """Open (or create) the log in `directory`.
+def open_log(
+    disk: Disk, directory: str, options: LogOptions, stop: Stop, *, known: bool = False
+) -> tuple[FileLog, Recovery]:
+    """Open (or create) the log in `directory`. Where the volume has `known` it, a log that is not there was lost.
 
     Raises:
         DiskError: the directory cannot be read or written.
     """
-    return _Opening(disk, directory, options, stop).run()
+    return _Opening(disk, directory, options, stop, known=known).run()
 
 
 class _Opening:
     """One opening, step by step: read everything, judge, write the judgement down, repair, hand out."""
 
-    def __init__(self, disk: Disk, directory: str, options: LogOptions, stop: Stop) -> None:
+    def __init__(self, disk: Disk, directory: str, options: LogOptions, stop: Stop, *, known: bool) -> None:
         self.disk = disk
         self.directory = directory
         self.options = options
         self.stop = stop
+        self.known = known
         self.standing = Standing.SOUND
         self.torn = False
         self.reasons: list[str] = []
@@ -123,7 +126,12 @@ class _Opening:
         path = self.path(HARD_STATE)
         if is_new:
             self.disk.fsync_dir(self.directory.rpartition("/")[0])
-            return SlotFile.create(self.disk, path, HardState().encode())
+            state = HardState()
+            if self.known:
+                # Written with the first byte: the next start finds a directory, and must not take it for the one that was.
+                self._lose(f"{self.directory}: the volume has joined this group, and has nothing of it")
+                state = replace(state, standing=Standing.LOST)
+            return SlotFile.create(self.disk, path, state.encode())
         found = SlotFile.load(self.disk, path) if self.disk.exists(path) else None
         if found is not None:
             return found

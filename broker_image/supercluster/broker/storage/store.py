@@ -78,7 +78,7 @@ class VolumeStore:
             return OpenedGroup(log=log, commit_index=0, doubtful=False, lost=known)
         options = replace(self._options, fsync=Fsync(fsync), space=self._file_space)
         log, report = open_log(
-            self._volume.disk, self._volume.group_directory(group), options, self._volume.stop
+            self._volume.disk, self._volume.group_directory(group), options, self._volume.stop, known=known
         )
         self._logs[group] = log
         if options.fsync is not Fsync.NEVER:
@@ -89,7 +89,7 @@ class VolumeStore:
             log=log,
             commit_index=report.commit_index,
             doubtful=report.verdict is Verdict.DOUBTFUL,
-            lost=report.verdict is Verdict.LOST_RECORD or (report.is_new and known),
+            lost=report.verdict is Verdict.LOST_RECORD,
         )
 
     def register(self, group: str, member: str) -> None:

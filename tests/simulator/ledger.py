@@ -79,6 +79,8 @@ class Ledger:
         self._serving: dict[tuple[str, str], int] = {}
         """(broker, group) → the term in which it last served as the leader."""
         self._floors: dict[tuple[str, str, str], tuple[int, int]] = {}
+        self.on_new: Callable[[str, Group, Entry], None] = lambda node, group, entry: None
+        """An entry was applied that nobody had applied before."""
 
     def broken(self, what: str) -> InvariantBrokenError:
         return InvariantBrokenError(f"seed {self._world.seed}: {what} (at {self._world.now_us / 1e6:.4f} s)")
@@ -108,6 +110,9 @@ class Ledger:
             del self._floors[key]
 
     def _watch_group(self, node: str, group: Group) -> None:
+        # A copy that was retired gives way to one that begins empty, within the same process.
+        for key in [key for key in self._floors if key[:2] == (node, group.id)]:
+            del self._floors[key]
         self.oracle.watch_group(group)
         apply_entry = group.apply_entry
 
@@ -158,6 +163,7 @@ class Ledger:
                 self.oracle.membership(group, Membership.decode(entry.payload))
             if isinstance(group, StreamGroup):
                 self._new_entry(group, entry, history)
+            self.on_new(node, group, entry)
         elif known != record:
             raise self.broken(
                 f"invariant 4: committed entry {entry.index} of {group.id} is {known}, {node} applied {record}"

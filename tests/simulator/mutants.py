@@ -18,11 +18,12 @@ from functools import partial
 from pathlib import Path
 
 from tests.simulator.mutants_ingest import INGEST_MUTANTS
+from tests.simulator.mutants_moves import MOVE_MUTANTS
 from tests.simulator.mutants_raft import RAFT_MUTANTS
 from tests.simulator.mutants_storage import STORAGE_MUTANTS
 from tests.simulator.mutation import Mutant, check, write_mutated
 
-MUTANTS = (*RAFT_MUTANTS, *INGEST_MUTANTS, *STORAGE_MUTANTS)
+MUTANTS = (*RAFT_MUTANTS, *INGEST_MUTANTS, *STORAGE_MUTANTS, *MOVE_MUTANTS)
 ROOT = Path(__file__).parents[2]
 SEEDS_MAX = 400
 # Seconds of the processor, so that a mutant's fate does not depend on what else the machine does.
@@ -60,6 +61,7 @@ def _first_failure(mutant: Mutant, folder: str, *, seeds: int, seconds_max: floa
         count = min(16, seeds - first)
         command = [sys.executable, "-m", "tests.simulator.run", "--until-failure", "--json"]
         command += ["--first", str(first), "--seeds", str(count), "--package", folder]
+        command += ["--moves"] if mutant.moves else []
         try:
             found = subprocess.run(
                 command,

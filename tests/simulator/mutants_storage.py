@@ -78,7 +78,7 @@ STORAGE_MUTANTS: tuple[Mutant, ...] = (
         "A copy with a damaged record votes as the member that it was.",
         (
             "storage/store.py",
-            "            lost=report.verdict is Verdict.LOST_RECORD or (report.is_new and known),\n",
+            "            lost=report.verdict is Verdict.LOST_RECORD,\n",
             "            lost=False,\n",
         ),
     ),

@@ -35,6 +35,8 @@ class Mutant:
     why: str
     """What the mutant does, in a sentence."""
     edits: tuple[Edit, ...]
+    moves: bool = False
+    """Is it to be looked for in super-clusters whose stream moves?"""
 
 
 def mutant(id_: str, rule: str, why: str, *edits: tuple[str, str, str]) -> Mutant:

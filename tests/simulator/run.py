@@ -2,6 +2,10 @@
 
 python -m tests.simulator.run --seeds 2000 --jobs 2
 python -m tests.simulator.run --seed 17 --verbose
+python -m tests.simulator.run --seed 17 --moves --verbose
+
+Every fourth seed is run a second time with another meaning: a super-cluster whose stream moves (`--moves` alone runs
+only those).
 """
 
 from __future__ import annotations
@@ -15,11 +19,14 @@ import traceback
 from dataclasses import dataclass
 
 from tests.simulator.scenario import Scenario
+from tests.simulator.super_scenario import SuperScenario
 
 from supercluster.broker.jetstream import core
 
 SECONDS = 30.0
 REPORT_LINES = 60
+# One in so many seeds stands for a run of a super-cluster as well.
+SUPER_EVERY = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +38,21 @@ class Outcome:
     steps: int
     applied: int
     log: tuple[str, ...]
+    moves: bool = False
+    """Was it a super-cluster's run?"""
+
+    @property
+    def name(self) -> str:
+        return f"{self.seed} with moves" if self.moves else str(self.seed)
+
+    @property
+    def replay(self) -> str:
+        return f"make sim SEED={self.seed}" + (" MOVES=1" if self.moves else "")
 
 
-def run_seed(seed: int, *, seconds: float = SECONDS, verbose: bool = False) -> Outcome:
-    """One run. The outcome's `failure` is empty when every promise held."""
-    scenario = Scenario(seed, seconds=seconds)
+def run_seed(seed: int, *, moves: bool = False, seconds: float = SECONDS, verbose: bool = False) -> Outcome:
+    """One run, of a cluster or (moves) of a super-cluster. `failure` is empty when every promise held."""
+    scenario = (SuperScenario if moves else Scenario)(seed, seconds=seconds)
     scenario.world.verbose = verbose
     failure = ""
     try:
@@ -47,38 +64,48 @@ def run_seed(seed: int, *, seconds: float = SECONDS, verbose: bool = False) -> O
         failure = traceback.format_exc()
     world = scenario.world
     return Outcome(
-        seed, failure, world.steps, world.ledger.applied_total, tuple(world.log) if failure else ()
+        seed, failure, world.steps, world.ledger.applied_total, tuple(world.log) if failure else (), moves
     )
 
 
-def run_many(first: int, count: int, jobs: int, *, seconds: float = SECONDS) -> list[Outcome]:
+def _run_task(task: tuple[int, bool, float]) -> Outcome:
+    seed, moves, seconds = task
+    return run_seed(seed, moves=moves, seconds=seconds)
+
+
+def run_many(
+    first: int, count: int, jobs: int, *, seconds: float = SECONDS, moves_only: bool = False
+) -> list[Outcome]:
     """Runs in `jobs` processes; prints progress; returns those that failed."""
+    seeds = range(first, first + count)
+    tasks = [(seed, False, seconds) for seed in seeds if not moves_only]
+    tasks += [(seed, True, seconds) for seed in seeds if moves_only or seed % SUPER_EVERY == 0]
     started = time.monotonic()
     failed: list[Outcome] = []
     steps = applied = done = 0
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        for outcome in pool.imap_unordered(run_seed, range(first, first + count), chunksize=4):
+        for outcome in pool.imap_unordered(_run_task, tasks, chunksize=4):
             done += 1
             steps += outcome.steps
             applied += outcome.applied
             if outcome.failure:
                 failed.append(outcome)
-                print(f"seed {outcome.seed} FAILED: {outcome.failure.splitlines()[-1]}", flush=True)
-            if done % 100 == 0 or done == count:
+                print(f"seed {outcome.name} FAILED: {outcome.failure.splitlines()[-1]}", flush=True)
+            if done % 100 == 0 or done == len(tasks):
                 took = time.monotonic() - started
-                print(f"{done}/{count} seeds, {len(failed)} failed, {took:.0f} s", flush=True)
+                print(f"{done}/{len(tasks)} runs, {len(failed)} failed, {took:.0f} s", flush=True)
     took = max(time.monotonic() - started, 1e-9)
     print(
-        f"{count} seeds of {seconds:.0f} simulated seconds: {steps:,} steps, {applied:,} entries applied, "
+        f"{len(tasks)} runs of {seconds:.0f} simulated seconds: {steps:,} steps, {applied:,} entries applied, "
         f"{1e6 * took * jobs / max(steps, 1):.0f} µs a step, {took:.0f} s on {jobs} processes"
     )
     return failed
 
 
-def until_failure(first: int, count: int, *, seconds: float = SECONDS) -> Outcome | None:
+def until_failure(first: int, count: int, *, seconds: float = SECONDS, moves: bool = False) -> Outcome | None:
     """One seed after the other in this process; the first that fails, or None."""
     for seed in range(first, first + count):
-        outcome = run_seed(seed, seconds=seconds)
+        outcome = run_seed(seed, moves=moves, seconds=seconds)
         if outcome.failure:
             return outcome
     return None
@@ -91,7 +118,7 @@ def _hunt(options: argparse.Namespace) -> int:
             f"{core.__file__} is not in {options.package}: PYTHONPATH does not name it first", file=sys.stderr
         )
         return 2
-    outcome = until_failure(options.first, options.seeds, seconds=options.seconds)
+    outcome = until_failure(options.first, options.seeds, seconds=options.seconds, moves=options.moves)
     # Of the processor: how long it takes by the clock depends on what else runs.
     found: dict[str, object] = {"seconds": time.process_time()}
     if outcome is not None:
@@ -108,6 +135,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="simulated seconds a run (default 30)")
     parser.add_argument("--seed", type=int, help="replay this one seed")
+    parser.add_argument("--moves", action="store_true", help="only super-clusters whose stream moves")
     parser.add_argument("--verbose", action="store_true", help="print what happens in the run")
     parser.add_argument("--until-failure", action="store_true", help="stop at the first seed that fails")
     parser.add_argument(
@@ -118,13 +146,17 @@ def main(argv: list[str] | None = None) -> int:
     if options.until_failure and options.json:
         return _hunt(options)
     if options.seed is not None:
-        outcome = run_seed(options.seed, seconds=options.seconds, verbose=options.verbose)
+        outcome = run_seed(
+            options.seed, moves=options.moves, seconds=options.seconds, verbose=options.verbose
+        )
         failed = [outcome] if outcome.failure else []
-        print(f"seed {outcome.seed}: {outcome.failure or 'every promise held'} ({outcome.steps:,} steps)")
+        print(f"seed {outcome.name}: {outcome.failure or 'every promise held'} ({outcome.steps:,} steps)")
     else:
-        failed = run_many(options.first, options.seeds, options.jobs, seconds=options.seconds)
+        failed = run_many(
+            options.first, options.seeds, options.jobs, seconds=options.seconds, moves_only=options.moves
+        )
     for outcome in failed[:3]:
-        print(f"\n--- seed {outcome.seed}; replay: make sim SEED={outcome.seed}")
+        print(f"\n--- seed {outcome.name}; replay: {outcome.replay}")
         print("\n".join(outcome.log[-REPORT_LINES:]))
         print(outcome.failure)
     return 1 if failed else 0

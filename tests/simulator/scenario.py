@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.simulator.consumers import INFO, SimConsumer
 from tests.simulator.ledger import History
-from tests.simulator.plan import draw
+from tests.simulator.plan import Plan, draw
 from tests.simulator.publishers import ACCOUNT, Publishers
 from tests.simulator.room import FullDisks
 from tests.simulator.weather import Weather
@@ -31,21 +31,30 @@ class Scenario:
 
     def __init__(self, seed: int, *, seconds: float = 30.0) -> None:
         rng = random.Random(seed)
-        self.plan = plan = draw(rng)
-        self.world = world = World(seed, plan.nodes, rng=rng, meta_voters=plan.meta_voters)
+        self.plan = plan = self._draw(rng)
+        self.world = world = self._new_world(seed, rng)
         world.ledger.keeps_all = plan.keeps_all
         world.ledger.nobody_deletes = not plan.removes
         world.ledger.duplicate_window_ns = plan.max_age_ms * 1_000_000
         self.rng = rng
         self.seconds = seconds
         self.group = ""
-        self.weather = Weather(world, plan, self._step_down)
+        self.weather = self._new_weather()
         self.publishers = Publishers(world, plan, lambda: self.weather.is_quiet)
         self.consumer = SimConsumer(world, MAIN, self.request, self._history)
         self._requests = 0
         self._side_generation = 0
         self._side_deletes = 0
         world.note(f"plan: {plan}")
+
+    def _draw(self, rng: random.Random) -> Plan:
+        return draw(rng)
+
+    def _new_world(self, seed: int, rng: random.Random) -> World:
+        return World(seed, self.plan.nodes, rng=rng, meta_voters=self.plan.meta_voters)
+
+    def _new_weather(self) -> Weather:
+        return Weather(self.world, self.plan, self._step_down)
 
     # ---- the run --------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""200 seeded runs of a whole cluster under faults: every promise holds in each (`make sim` runs more)."""
+"""200 seeded runs of a whole cluster under faults, and 50 of a super-cluster whose stream moves: every promise holds in each (`make sim` runs more)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from tests.simulator.mutants import MUTANTS
 from tests.simulator.mutation import Mutant, MutantError, check, mutant
 from tests.simulator.run import run_many, run_seed
+from tests.simulator.super_scenario import SuperScenario
 
 SEEDS = 200
 
@@ -15,17 +16,40 @@ SEEDS = 200
 @pytest.mark.timeout(900)
 @pytest.mark.covers(
     *("SF-1", "SF-2", "SF-3", "SF-4", "SF-7", "SF-10", "SF-11", "SF-12", "SF-13", "SF-14", "SF-15"),
-    *("SF-17", "SF-18", "RP-1", "RP-2", "RP-6", "RP-8", "MV-5", "MV-10"),
+    *(
+        "SF-17",
+        "SF-18",
+        "RP-1",
+        "RP-2",
+        "RP-6",
+        "RP-8",
+        "MV-4",
+        "MV-5",
+        "MV-6",
+        "MV-7",
+        "MV-9",
+        "MV-10",
+        "MV-12",
+    ),
 )
 def test_every_promise_holds_under_faults() -> None:
     failed = run_many(0, SEEDS, os.cpu_count() or 1)
-    assert not failed, "\n".join(f"seed {outcome.seed}: {outcome.failure}" for outcome in failed)
+    assert not failed, "\n".join(f"seed {outcome.name}: {outcome.failure}" for outcome in failed)
 
 
 def test_a_seed_replays_to_the_same_run() -> None:
     first, second = run_seed(3, seconds=8), run_seed(3, seconds=8)
     assert (first.steps, first.applied, first.failure) == (second.steps, second.applied, second.failure)
     assert first.applied > 50
+
+
+def test_a_seed_of_a_super_cluster_replays_to_the_same_run_and_moves_its_stream() -> None:
+    first, second = run_seed(4, moves=True, seconds=12), run_seed(4, moves=True, seconds=12)
+    assert (first.steps, first.applied, first.failure) == (second.steps, second.applied, second.failure)
+    assert first.replay == "make sim SEED=4 MOVES=1"
+    scenario = SuperScenario(4, seconds=12)
+    scenario.run()
+    assert scenario.oracle.moves
 
 
 @pytest.mark.parametrize("found", MUTANTS, ids=lambda found: found.id)

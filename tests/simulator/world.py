@@ -181,16 +181,19 @@ class World:
         self._arm(node)
         self.want_turn(name)
 
-    def _new_core(self, node: Node) -> BrokerCore:
-        name = node.name
-        opened = node.store.start()
-        settings = CoreSettings(
+    def _settings(self, name: str) -> CoreSettings:
+        return CoreSettings(
             name,
             self.cluster_of[name],
             self.meta_voters,
             tags=self.tags_of.get(name, ()),
             founding_wait_ms=self.founding_wait_ms,
         )
+
+    def _new_core(self, node: Node) -> BrokerCore:
+        name = node.name
+        opened = node.store.start()
+        settings = self._settings(name)
         rng = random.Random(self.rng.getrandbits(64))
         self.note(f"{name} starts as process {node.process}, volume {node.store.incarnation}")
         return BrokerCore(

@@ -121,24 +121,29 @@ class Auditor:
         if work is None or not self._is_busy(applied_index) or now_ms < self._next_ms:
             return
         self._next_ms = now_ms + HASH_PAUSE_MS
+        start = self._start_seq(work)
         if not work.next_index:
-            start = self._start_seq(work)
             if start > state.last_seq:
                 self._tell(work, Answered.END)
                 return
             index = self._log.index_of_seq(start)
             if index is None:
-                self._tell(work, Answered.LACKS_HEAD, first_seq=max(state.first_seq, start + 1))
-                self._work = None
+                self._lacks_head(work, max(state.first_seq, start + 1))
                 return
             work.next_index = index
-        if not work.read_all and len(work.found) < PAGE_RANGES:
-            self._read_on(work)
+        if not work.read_all and len(work.found) < PAGE_RANGES and not self._read_on(work):
+            self._lacks_head(work, max(state.first_seq, start + 1))
+            return
         is_end = work.read_all and len(work.found) <= PAGE_RANGES
         if is_end or len(work.found) >= PAGE_RANGES:
             self._tell(work, Answered.END if is_end else Answered.PAGE)
 
-    def _read_on(self, work: _Work) -> None:
+    def _lacks_head(self, work: _Work, first_seq: int) -> None:
+        self._tell(work, Answered.LACKS_HEAD, first_seq=first_seq)
+        self._work = None
+
+    def _read_on(self, work: _Work) -> bool:
+        """False: what comes next was dropped while nobody asked for longer than it is held."""
         entries = self._log.entries(work.next_index, work.ask.mark, HASH_BYTES)
         work.found += work.hasher.take(entries)
         if entries:
@@ -146,6 +151,7 @@ class Auditor:
         if work.next_index > work.ask.mark:
             work.found += work.hasher.finish()
             work.read_all = True
+        return bool(entries) or work.read_all
 
     def _tell(self, work: _Work, status: Answered, first_seq: int = 0) -> None:
         page, work.found = work.found[:PAGE_RANGES], work.found[PAGE_RANGES:]

@@ -43,7 +43,7 @@ test: $(STAMP) ## Everything: unit, property, scripted, 200 simulator seeds, end
 test-unit: $(STAMP) ## Only what needs no processes, no Java and no kubectl
 	$(PY) -m pytest tests -m 'not e2e and not spark'
 
-sim: $(STAMP) ## Run the simulator: make sim SEEDS=2000 (replay one: make sim SEED=17, with moves: MOVES=1)
+sim: $(STAMP) ## Run the simulator: make sim SEEDS=2000 (replay one: make sim SEED=17, MOVES=1: all with moves)
 	$(PY) -m tests.simulator.run --seeds $(SEEDS) --jobs $(JOBS) $(if $(SEED),--seed $(SEED) --verbose) $(if $(MOVES),--moves)
 
 sim-mutants: $(STAMP) ## Take each safety rule out of a copy of the code and show that the simulator notices

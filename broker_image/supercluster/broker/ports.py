@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import Protocol
 
 from supercluster.broker.raft.entry import Entry
+from supercluster.broker.raft.errors import DiskError
 
 
 class Channel(IntEnum):
@@ -123,6 +124,12 @@ class RaftLog(Protocol):
 
 class StreamLog(RaftLog, Protocol):
     """A log that is also a stream's store (RP-4)."""
+
+    @property
+    def failed(self) -> DiskError | None:
+        """Why the log refuses everything until it is opened anew (an fsync failed); None while it works, and while the
+        disk is only full."""
+        ...
 
     def entry(self, index: int) -> Entry | None:
         """The entry at `index`, or None when it is not held."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.jetstream.wire import blob, u64
 from supercluster.broker.raft.confchange import membership_of, node_of
 from supercluster.broker.raft.config import RaftConfig, Role
+from supercluster.broker.raft.entry import Entry
+from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.raft.messages import Message, TimeoutNow
 from supercluster.broker.raft.node import Raft
 from supercluster.broker.storage.memory_log import MemoryLog
@@ -27,6 +30,22 @@ ASSIGNMENT = Assignment("$G", "S", "S.$G.S.1", CONFIG, 1, tuple(f"{node}@1" for 
 ORIGIN = SessionKey("d", "vol-d", 1)
 
 
+class BreakableLog(MemoryLog):
+    """A log whose disk may have no room, or fail for good."""
+
+    problem: DiskError | None = None
+    is_final = False
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        if self.problem is not None:
+            raise self.problem
+        super().append(entries)
+
+    @property
+    def failed(self) -> DiskError | None:
+        return self.problem if self.is_final else None
+
+
 class Broker:
     """One replica and everything around it: host, clock, network and randomness."""
 
@@ -35,7 +54,8 @@ class Broker:
         self.node = node
         self.posts: list[tuple[int, bytes]] = []
         self.stored: list[VerdictRun] = []
-        member, membership, log = f"{node}@1", membership_of(ASSIGNMENT.members), MemoryLog()
+        self.events: list[str] = []
+        member, membership, log = f"{node}@1", membership_of(ASSIGNMENT.members), BreakableLog()
         log.save_checkpoint(0, blob(membership.encode()) + StreamGroup.blank_state(ASSIGNMENT))
         raft = Raft(
             RaftConfig(member),
@@ -82,7 +102,8 @@ class Broker:
 
     def touch(self, group: str) -> None: ...
 
-    def event(self, group: str, reason: str, text: str) -> None: ...
+    def event(self, group: str, reason: str, text: str) -> None:
+        self.events.append(reason)
 
     def new_token(self) -> str:
         return "t"
@@ -216,3 +237,27 @@ def test_a_gap_is_asked_for_once_however_many_blocks_are_behind_it(replicas: Rep
     leader.group.intake.offer(forward(6, b"late"), early=False)
     replicas.settle()
     assert leader.asked_again() == [1, 3, 4]
+
+
+@pytest.mark.covers("SF-1", "SF-18")
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_log_that_failed_for_good_takes_its_replica_out_and_a_full_one_does_not(
+    replicas: Replicas, leads: bool
+) -> None:
+    leader = replicas.leader()
+    broken = leader if leads else next(b for b in replicas.brokers.values() if b is not leader)
+    log = broken.group.log
+    assert isinstance(log, BreakableLog)
+    log.problem = DiskError("no space left", "d")
+    leader.group.intake.offer(forward(1, b"x"), early=False)
+    replicas.settle(2000)
+    assert broken.group.failed is None, "room may come back"
+    log.is_final = True
+    replicas.leader().group.intake.offer(forward(1, b"x"), early=False)
+    replicas.settle(2000)
+    assert broken.group.failed is not None
+    assert not broken.group.serves
+    said = len(broken.events)
+    replicas.settle(2000)
+    assert len(broken.events) == said, "it is said once"
+    assert replicas.leader() is not broken, "the others go on"

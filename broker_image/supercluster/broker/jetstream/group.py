@@ -186,6 +186,9 @@ class Group(ABC):
                 busy = True
         if ready.disk_error is not None:
             self.host.event(self.id, "DiskError", f"{self.member} could not write: {ready.disk_error}")
+            if self.log.failed is not None:
+                # Nothing can be written before the log is opened anew: say so once, and stand in nobody's way.
+                raise self.log.failed
         if ready.doubtful_election:
             self.host.event(
                 self.id,

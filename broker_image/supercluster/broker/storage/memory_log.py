@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 from supercluster.broker.raft.entry import Entry
+from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.options import LogOptions
 from supercluster.broker.storage.segment import SEGMENT_HEAD_BYTES
 
@@ -235,6 +236,11 @@ class MemoryLog:
         return self.last_index
 
     def deadline_ms(self) -> int | None:
+        return None
+
+    @property
+    def failed(self) -> DiskError | None:
+        """Memory does not fail."""
         return None
 
     def close(self, *, clean: bool) -> None:

@@ -177,8 +177,8 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "A leader that was deposed since its last turn takes the next one's entries for its own, and answers by them.",
         (
             "jetstream/group.py",
-            "        try:\n            self._leave_office()\n",
-            "        try:\n",
+            "        if self.serves and (self.raft.role",
+            "        if self.serves and self.applied_index >= self._to_apply and (self.raft.role",
         ),
     ),
     mutant(

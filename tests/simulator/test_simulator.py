@@ -46,7 +46,7 @@ def test_a_seed_replays_to_the_same_run() -> None:
 def test_a_seed_of_a_super_cluster_replays_to_the_same_run_and_moves_its_stream() -> None:
     first, second = run_seed(4, moves=True, seconds=12), run_seed(4, moves=True, seconds=12)
     assert (first.steps, first.applied, first.failure) == (second.steps, second.applied, second.failure)
-    assert first.replay == "make sim SEED=4 MOVES=1"
+    assert first.replay == "make sim SEED=4"
     scenario = SuperScenario(4, seconds=12)
     scenario.run()
     assert scenario.oracle.moves

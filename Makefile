@@ -13,7 +13,7 @@ SEEDS ?= 200
 JOBS ?= 2
 STAMP := $(VENV)/.supercluster-stamp
 
-.PHONY: help setup check format test test-unit sim sim-mutants demo e2e e2e-kind bench bench-moves image crds clean
+.PHONY: help setup check format test test-unit sim sim-mutants demo e2e e2e-kind e2e-moves bench bench-moves image crds clean
 
 help: ## Say what each target does
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -57,6 +57,9 @@ e2e: $(STAMP) ## The end-to-end tests alone
 
 e2e-kind: $(STAMP) ## The demo on a kind cluster (needs an engine, kind, kubectl and helm; KEEP=1 leaves it)
 	$(PY) -m e2e.kind $(if $(KEEP),--keep)
+
+e2e-moves: $(STAMP) ## Moves under load with kills and cuts at every stage, as a table (about 25 minutes; ONLY='leader at joint')
+	$(PY) -m e2e.moves $(if $(ONLY),--only '$(ONLY)') $(if $(TOPOLOGY),--topology $(TOPOLOGY))
 
 bench-moves: $(STAMP) ## Move, step-down and killed leader under load beside nats-server (table and picture)
 	$(PY) -m benchmarks.moves

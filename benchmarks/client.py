@@ -154,15 +154,9 @@ def wait_for_jetstream(url: str, seconds: float = 60.0) -> None:
     raise BenchError(f"{url}: JetStream does not answer for {seconds:g} s")
 
 
-def make_stream(
-    url: str, name: str, subjects: list[str], replicas: int, *, storage: str = "file", seconds: float = 60.0
-) -> None:
-    """Create a stream, as soon as the servers are ready for that.
-
-    Raises:
-        BenchError: they are not, in time.
-    """
-    config = {
+def stream_config(name: str, subjects: list[str], replicas: int, storage: str = "file") -> dict[str, Any]:
+    """A stream without limits, for either server."""
+    return {
         "name": name,
         "subjects": subjects,
         "retention": "limits",
@@ -175,6 +169,17 @@ def make_stream(
         "discard": "old",
         "duplicate_window": 120_000_000_000,
     }
+
+
+def make_stream(
+    url: str, name: str, subjects: list[str], replicas: int, *, storage: str = "file", seconds: float = 60.0
+) -> None:
+    """Create a stream, as soon as the servers are ready for that.
+
+    Raises:
+        BenchError: they are not, in time.
+    """
+    config = stream_config(name, subjects, replicas, storage)
     deadline = time.monotonic() + seconds
     said: object = "nothing"
     with RawClient(url) as client:
@@ -262,6 +267,15 @@ def publish_acknowledged(
     """
     make = distinct_messages if distinct else equal_messages
     block = make(subject, "_INBOX.acks" if distinct else "_INBOX.acks.all", payload_bytes, BLOCK_MESSAGES)
+    return publish_block(url, block, count, in_flight=in_flight)
+
+
+def publish_block(url: str, block: Block, count: int, *, in_flight: int = 1_000) -> float:
+    """The same with prepared messages, over and over; their reply subjects are `_INBOX.acks.…`.
+
+    Raises:
+        BenchError: one was refused, or answers stopped.
+    """
     with RawClient(url) as client:
         sock = client.socket
         sock.sendall(b"SUB _INBOX.acks.* 1\r\n")
@@ -280,7 +294,7 @@ def publish_acknowledged(
             answers.feed(data)
             errors.feed(data)
             if errors.total:
-                raise BenchError(f"a publish on {subject} was refused: {data[-300:]!r}")
+                raise BenchError(f"a publish was refused: {data[-300:]!r}")
         return count / (time.perf_counter() - started)
 
 

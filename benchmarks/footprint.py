@@ -30,7 +30,7 @@ def is_healthy(broker: BrokerProcess, *, query: str) -> bool:
 
 
 def start_and_time(fleet: Fleet) -> float:
-    """Start the fleet's only broker; seconds until its health endpoint says ready."""
+    """Start the fleet's first broker; seconds until its health endpoint says ready."""
     broker = fleet.brokers[0]
     # Ours tells ready from live; nats-server's plain answer includes JetStream.
     query = "?probe=ready" if fleet.kind == "supercluster" else ""

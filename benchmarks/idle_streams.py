@@ -1,4 +1,5 @@
-"""What streams cost that nobody uses: traffic between the brokers, processor time and memory, with few and with many.
+"""What streams cost that nobody uses: traffic between the brokers, processor time and memory, with few and with many;
+and how soon many streams go on when they are used again, and when a broker is killed.
 
 The traffic is what the servers themselves count on their routes. It is measured after the groups had time to fall
 silent; who asks only for the leaders' names would wake none of them.
@@ -16,6 +17,8 @@ from dataclasses import dataclass
 import psutil
 from benchmarks.client import BenchError, RawClient, wait_for_jetstream
 from benchmarks.course import Course
+from benchmarks.footprint import start_and_time
+from benchmarks.many_streams import all_take
 from benchmarks.servers import MONITOR_PORT, Fleet
 from benchmarks.table import Row, Target
 
@@ -27,6 +30,9 @@ SETTLE_SECONDS = 15.0
 IDLE_SECONDS = 20.0
 CREATE_SECONDS = 900.0
 CREATORS_PER_BROKER = 6
+SILENT_SECONDS = 5.0
+"""After so long groups that nobody uses are silent again."""
+RUNS_MAX = 1
 KIB = 1024
 
 
@@ -51,9 +57,13 @@ def idle_streams(course: Course) -> list[Row]:
         "% of a core",
         Target(5, at_least=False),
     )
+    awake = Row(f"{MANY:,} idle streams R{REPLICAS}: all have stored a message after", "s")
+    half = Row(f"one of three brokers killed, {MANY:,} streams R{REPLICAS}: half take messages after", "s")
+    every = Row("the same: all take messages after", "s")
+    back = Row("that broker started again: ready after", "s")
     memory = Row(f"idle broker of three: memory per idle stream R{REPLICAS}", "KiB")
     creation = Row(f"creation of {MANY - FEW} streams R{REPLICAS}, 18 at a time", "streams/s")
-    for run in range(course.runs):
+    for run in range(min(course.runs, RUNS_MAX)):
         for kind, fleet_type in course.fleets.items():
             with fleet_type(course.directory / f"{kind}-{run}", 3) as fleet:
                 wait_for_jetstream(fleet.urls[0])
@@ -68,7 +78,20 @@ def idle_streams(course: Course) -> list[Row]:
                 growth.add(kind, 100 * (after.bytes_per_s / before.bytes_per_s - 1))
                 processor.add(kind, after.processor_percent)
                 memory.add(kind, (after.memory_kib - before.memory_kib) / (MANY - FEW))
-    return [few, many, growth, processor, memory, creation]
+                staying = fleet.brokers[1].url
+                awake.add(kind, all_take(staying, _subject, MANY, "awake")[-1])
+                time.sleep(SILENT_SECONDS)
+                fleet.brokers[0].kill()
+                taken = all_take(staying, _subject, MANY, "killed")
+                half.add(kind, taken[len(taken) // 2])
+                every.add(kind, taken[-1])
+                back.add(kind, start_and_time(fleet))
+    growth.note = f"at most {RUNS_MAX} run, whatever --runs says: creating the streams takes most of the time"
+    return [few, many, growth, processor, memory, creation, awake, half, every, back]
+
+
+def _subject(number: int) -> str:
+    return f"idle.{number}.x"
 
 
 def create(fleet: Fleet, first: int, end: int) -> None:

@@ -11,10 +11,10 @@ import select
 import time
 from array import array
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from benchmarks.client import BenchError, RawClient
+from benchmarks.client import BenchError, Block, RawClient, block_of
 
 from supercluster.spark.client import Address, Credentials, Servers
 from supercluster.spark.jetstream import Session
@@ -23,6 +23,8 @@ from supercluster.spark.wire import MessageParser
 
 PLAIN, ACKNOWLEDGED, REPEATED = 0, 1, 2
 MODES = ("plain", "acknowledged, no retry", "Nats-Msg-Id with retry")
+PRELOADED = 9
+"""In the mode's place: what was in the stream before the publishers began."""
 SUBJECT = b"f.x"
 PAYLOAD_BYTES = 128
 HEAD_BYTES = 13
@@ -55,6 +57,24 @@ def message(mode: int, number: int) -> bytes:
     )
 
 
+def preloaded(count: int) -> Block:
+    """What is in the stream beforehand, numbered like everything else: it may not be lost either."""
+    bodies = (payload(PRELOADED, number) for number in range(1, count + 1))
+    return block_of([b"PUB f.preload _INBOX.acks.all %d\r\n%b\r\n" % (len(body), body) for body in bodies])
+
+
+def worst_gap_ms(answered: Iterable[Iterable[float]], since: float, until: float) -> float:
+    """The longest time for which one of the publishers had no answer, by the times of each one's answers.
+
+    Of each by itself: while the others are answered, a stall at one publisher's broker would not show in all together.
+    """
+    worst = 0.0
+    for times in answered:
+        edges = [since, *sorted({at for at in times if since <= at <= until}), until]
+        worst = max(worst, *(after - before for before, after in itertools.pairwise(edges)))
+    return 1000 * worst
+
+
 @dataclass(slots=True)
 class Stream:
     """One publisher: its connection, and what it knows of its messages."""
@@ -65,7 +85,7 @@ class Stream:
     sent_at: array[float] = field(default_factory=lambda: array("d"))
     answered_at: dict[int, float] = field(default_factory=dict)
     waiting: deque[tuple[float, int]] = field(default_factory=deque)
-    refused: int = 0
+    refused: set[int] = field(default_factory=set)
     parser: MessageParser = field(default_factory=MessageParser)
 
     def offer(self, count: int, now: float) -> None:
@@ -95,11 +115,11 @@ class Stream:
             raise BenchError(f"the broker that was to stay up closed the connection: {MODES[self.mode]}")
         now = time.monotonic()
         for found in self.parser.feed(data):
-            body = found[4]
+            number, body = int(found[1].rpartition(b".")[2]), found[4]
             if not body or b'"error"' in body:
-                self.refused += 1  # 503: nobody takes it at present.
+                self.refused.add(number)  # 503: nobody takes it at present.
                 continue
-            self.answered_at.setdefault(int(found[1].rpartition(b".")[2]), now)
+            self.answered_at.setdefault(number, now)
         if self.parser.pings:
             self.client.socket.sendall(b"PONG\r\n" * self.parser.pings)
             self.parser.pings = 0
@@ -169,12 +189,8 @@ class Load:
     # ---- what the answers tell ------------------------------------------------------------------------------------
 
     def longest_gap_ms(self, since: float, until: float) -> float:
-        """The longest time without any answer."""
-        times = sorted(
-            {at for stream in self._answered for at in stream.answered_at.values() if since <= at <= until}
-        )
-        edges = [since, *times, until]
-        return 1000 * max(after - before for before, after in itertools.pairwise(edges))
+        """The longest time for which one of the publishers had no answer."""
+        return worst_gap_ms((stream.answered_at.values() for stream in self._answered), since, until)
 
     def latencies_ms(self, since: float, until: float) -> Iterator[tuple[float, float]]:
         """(when it was sent, ms until its answer) of the acknowledged messages sent in that time."""
@@ -190,19 +206,22 @@ class Ledger:
     """What became of the messages."""
 
     lost: Mapping[int, int]
-    """By mode."""
+    """By mode, what was preloaded among them."""
     repeated: int
     out_of_order: int
-    """Messages of the modes without a retry that stand behind a later one."""
+    """Messages that stand behind a later one of their publisher's. One that was refused and then sent again is none; one
+    that was only not answered is: its first sending was lost, or taken in another place."""
 
 
-def audit(urls: Sequence[str], name: str, load: Load, preloaded: int = 0) -> Ledger:
-    """Read the whole stream behind the first `preloaded` messages and compare it with what was sent."""
+def audit(urls: Sequence[str], name: str, load: Load, preloads: int = 0) -> Ledger:
+    """Read the whole stream and compare it with what was preloaded and what was sent."""
     session = Session(Servers([Address.parse(url) for url in urls], Credentials()), patience_seconds=30)
-    found: dict[int, dict[int, int]] = {mode: {} for mode in load.streams}
-    newest = dict.fromkeys(load.streams, 0)
+    sent = {PRELOADED: preloads, **{mode: stream.sent for mode, stream in load.streams.items()}}
+    found: dict[int, dict[int, int]] = {mode: {} for mode in sent}
+    newest = dict.fromkeys(sent, 0)
+    by_refusal = load.streams[REPEATED].refused if REPEATED in load.streams else set()
     out_of_order = 0
-    wanted = preloaded + load.sent
+    wanted = sum(sent.values())
     deadline = time.monotonic() + SETTLE_SECONDS
     try:
         state = session.stream_state(name)
@@ -211,17 +230,21 @@ def audit(urls: Sequence[str], name: str, load: Load, preloaded: int = 0) -> Led
             time.sleep(0.2)
             before, state = state.messages, session.stream_state(name)
             grew_at = time.monotonic() if state.messages > before else grew_at
-        for records in read_range(session, name, preloaded + 1, state.last_sequence, patience_seconds=30):
+        for records in read_range(
+            session, name, 1, state.last_sequence, patience_seconds=30, fail_on_data_loss=False
+        ):
             for record in records:
                 head = bytes(record[4][:HEAD_BYTES])
                 mode, number = int(head[:1]), int(head[1:])
-                found[mode][number] = found[mode].get(number, 0) + 1
-                out_of_order += number < newest[mode] and mode != REPEATED
+                times = found[mode][number] = found[mode].get(number, 0) + 1
+                if times > 1 or (mode == REPEATED and number in by_refusal):
+                    continue
+                out_of_order += number < newest[mode]
                 newest[mode] = max(newest[mode], number)
     finally:
         session.drop()
     return Ledger(
-        lost={mode: stream.sent - len(found[mode]) for mode, stream in load.streams.items()},
+        lost={mode: count - len(found[mode]) for mode, count in sent.items()},
         repeated=sum(sum(by_number.values()) - len(by_number) for by_number in found.values()),
         out_of_order=out_of_order,
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.course import Course
 from benchmarks.servers import FLEETS
-from benchmarks.table import Row, markdown
+from benchmarks.table import Row, exit_code, markdown
 
 from benchmarks import failover, footprint, idle_streams, machine, platform, throughput
 
@@ -74,17 +74,13 @@ def main(argv: list[str] | None = None) -> int:
             failed.append(f"{name}: {type(error).__name__}: {error}")
             print(f"{name} could not be run: {error}", file=sys.stderr, flush=True)
         print(f"{name} took {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
-    text = markdown(rows, described, arguments.runs)
-    if failed:
-        text += "\nCould not be run:\n\n" + "".join(f"- {line}\n" for line in failed)
+    text = markdown(rows, described, arguments.runs, failed)
     out = arguments.out or RESULTS / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}.md"
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(text, encoding="utf-8")
     print(text)
     print(f"written to {out}", file=sys.stderr)
-    if failed:
-        return 2
-    return 1 if any(row.is_reached is False for row in rows) else 0
+    return exit_code(rows, failed)
 
 
 if __name__ == "__main__":

@@ -15,12 +15,15 @@ class Target:
     at_least: bool
     of_ratio: bool = False
     """The bound is for our figure divided by the other server's."""
+    or_below_theirs: bool = False
+    """It is enough to be below the other server: where the machine is too noisy for the bound, it was so for both."""
 
     def reached(self, value: float) -> bool:
         return value >= self.bound if self.at_least else value <= self.bound
 
     def __str__(self) -> str:
-        return f"{'≥' if self.at_least else '≤'} {self.bound:g}{' of nats-server' if self.of_ratio else ''}"
+        text = f"{'≥' if self.at_least else '≤'} {self.bound:g}{' of nats-server' if self.of_ratio else ''}"
+        return f"{text}, or below nats-server" if self.or_below_theirs else text
 
 
 @dataclass(slots=True)
@@ -54,6 +57,8 @@ class Row:
             return None if self.ratio is None else self.target.reached(self.ratio)
         if not self.ours:
             return None
+        if self.target.or_below_theirs and self.ratio is not None and self.ratio < 1:
+            return True
         worst = min(self.ours) if self.target.at_least else max(self.ours)
         return self.target.reached(worst if self.by_worst else statistics.median(self.ours))
 
@@ -78,7 +83,7 @@ def spread(values: Sequence[float]) -> str:
     return median if len(values) == 1 else f"{median} ({show(min(values))} to {show(max(values))})"
 
 
-def markdown(rows: Sequence[Row], machine: Sequence[str], runs: int) -> str:
+def markdown(rows: Sequence[Row], machine: Sequence[str], runs: int, failed: Sequence[str] = ()) -> str:
     """The whole report."""
     verdicts = {True: "yes", False: "**no**", None: "–"}
     lines = [
@@ -107,4 +112,12 @@ def markdown(rows: Sequence[Row], machine: Sequence[str], runs: int) -> str:
         )
         lines.append("| " + " | ".join(cells) + " |")
     notes = [f"- {row.name}: {row.note}" for row in rows if row.note]
-    return "\n".join([*lines, *(["", *notes] if notes else [])]) + "\n"
+    missing = ["Could not be run:", "", *(f"- {line}" for line in failed)] if failed else []
+    return "\n\n".join("\n".join(part) for part in (lines, notes, missing) if part) + "\n"
+
+
+def exit_code(rows: Sequence[Row], failed: Sequence[str]) -> int:
+    """0 every target is reached, 1 one is not, 2 something could not be run."""
+    if failed:
+        return 2
+    return 1 if any(row.is_reached is False for row in rows) else 0

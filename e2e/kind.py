@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from e2e.demo.course import EXIT_CODES, EXIT_FAILED, Speaker, conduct
+from e2e.demo.course import EXIT_CODES, EXIT_FAILED, Speaker, add_logs_argument, conduct
 from e2e.demo.kube import ROOT, KubernetesBrokers, Say
 from e2e.demo.processes import Child, tail
 
@@ -315,13 +315,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--name", default="supercluster-e2e", help="of the kind cluster, which must not exist (%(default)s)"
     )
-    parser.add_argument(
-        "--logs",
-        type=Path,
-        default=Path(".demo"),
-        metavar="DIR",
-        help="a folder per run is made in it (%(default)s)",
-    )
+    add_logs_argument(parser)
     arguments = parser.parse_args(argv)
     try:
         tools = find_tools(os.environ)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.servers import FLEETS
 from e2e.demo.brokers import Brokers, DirectBrokers
-from e2e.demo.course import EXIT_CODES, Speaker, conduct
+from e2e.demo.course import EXIT_CODES, Speaker, add_logs_argument, conduct
 from e2e.demo.plane import PlaneBrokers
 
 
@@ -28,13 +28,7 @@ def main() -> int:
         default="kubernetes",
         help="where the brokers come from: manifests (default), or started directly, to look at the demo's own parts",
     )
-    parser.add_argument(
-        "--logs",
-        type=Path,
-        default=Path(".demo"),
-        metavar="DIR",
-        help="a folder per run is made in it (%(default)s)",
-    )
+    add_logs_argument(parser)
     arguments = parser.parse_args()
     if arguments.keep and arguments.brokers != "kubernetes":
         parser.error("--keep goes with --brokers kubernetes only")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import secrets
@@ -34,12 +35,25 @@ class Speaker:
         print(f"[{time.monotonic() - self._started:6.1f} s] {text}", flush=True)
 
 
+def add_logs_argument(parser: argparse.ArgumentParser) -> None:
+    """Where `make_directory` is to make the run's folder."""
+    parser.add_argument(
+        "--logs",
+        type=Path,
+        default=Path(".demo"),
+        metavar="DIR",
+        help="a folder per run is made in it (%(default)s)",
+    )
+
+
 def make_directory(parent: Path) -> Path:
-    """A new folder for this run; the oldest of earlier runs that are not kept alive are removed."""
+    """A new folder for this run; the oldest of earlier runs are removed, but for those that still run or are kept alive."""
     parent.mkdir(parents=True, exist_ok=True)
     earlier = sorted(path for path in parent.iterdir() if path.is_dir())
     for path in earlier[: max(0, len(earlier) - RUNS_KEPT + 1)]:
-        if not (path / "plane" / "ready.json").exists():
+        # The folder's name ends with the process that made it.
+        still_runs = Path("/proc", path.name.rpartition("-")[2]).exists()
+        if not still_runs and not (path / "plane" / "ready.json").exists():
             shutil.rmtree(path, ignore_errors=True)
     directory = parent / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     directory.mkdir()

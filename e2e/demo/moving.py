@@ -38,7 +38,7 @@ class MoveReport:
         return (
             f"moved from {self.source} to {self.destination} in {self.seconds:.1f} s: {self.bytes_copied / 1e6:,.1f} MB copied;"
             f" audit of sequences {audit.get('firstSequence')} to {audit.get('lastSequence')}"
-            f" ({audit.get('messages', 0):,d} messages, {audit.get('ranges', 0)} ranges): {found}"
+            f" ({audit.get('messages', 0):,d} messages in {audit.get('ranges', 0)} ranges): {found}"
         )
 
 

@@ -105,7 +105,8 @@ def test_the_shortest_manifest_of_each_kind_is_taken(kind: str, spec: dict[str, 
             {"limits": {"maxMessages": 5, "maxMessagesPerSubject": 6}},
             "must not be more than limits.maxMessages",
         ),
-        ({"limits": {"maxAge": "1ms"}, "duplicateWindow": "0s"}, "at least 100ms"),
+        ({"duplicateWindow": "0s"}, "duplicateWindow must be at least 100ms"),
+        ({"duplicateWindow": "99ms"}, "duplicateWindow must be at least 100ms"),
         ({"limits": {"maxAge": "1m"}}, "must not be longer than spec.limits.maxAge"),
         ({"discardNewPerSubject": True}, "needs spec.discard New"),
         ({"discardNewPerSubject": True, "discard": "New"}, "needs spec.discard New"),
@@ -118,6 +119,11 @@ def test_a_stream_that_contradicts_itself_is_refused(change: dict[str, Any], com
     assert re.search(complaint, messages[0])
 
 
+def test_an_age_below_100ms_is_refused() -> None:
+    messages = admit("Stream", STREAM | {"limits": {"maxAge": "1ms"}, "duplicateWindow": "100ms"})
+    assert any("limits.maxAge must be at least 100ms" in message for message in messages)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -126,6 +132,7 @@ def test_a_stream_that_contradicts_itself_is_refused(change: dict[str, Any], com
         {"minReplicas": 2, "replicas": 2},
         {"subjects": ["a", "b.*.c", "*.>"]},
         {"name": "KV_prices"},
+        {"duplicateWindow": "100ms", "limits": {"maxAge": "100ms"}},
         {"ackPolicy": "None", "fsync": "Always", "storage": "Memory"},
     ],
 )
@@ -233,6 +240,8 @@ def test_names_do_not_shadow_each_other() -> None:
             {key: value for key, value in MOVE.items() if key != "streamRef"},
             "either spec.streamRef or spec.stream",
         ),
+        (MOVE | {"replicas": 5}, "either spec.destination or spec.replicas"),
+        ({**MOVE, "destination": {}, "replicas": 6}, "maximum of 5"),
         (MOVE | {"destination": {}}, "must name a cluster, tags, or both"),
         (MOVE | {"destination": {"tags": []}}, "must name a cluster, tags, or both"),
         (MOVE | {"approval": "Perhaps"}, "is not one of"),
@@ -261,18 +270,24 @@ WINDOW = {"cron": "0 2 * * sat", "durationMinutes": 90, "timeZone": "Europe/Berl
         ({"cancel": True}, True),
         ({"destination": {"cluster": "south"}}, False),
         ({"streamRef": "others"}, False),
-        ({"bandwidth": {"bytesPerS": "1Mi"}}, False),
+        ({"bandwidth": {"bytesPerS": "1Mi"}}, True),
         ({"maintenanceWindow": WINDOW}, False),
         ({"dryRun": True}, False),
         ({"superCluster": "other"}, False),
     ],
 )
-def test_only_approval_suspend_and_cancel_of_a_move_can_be_changed(
+def test_only_approval_suspend_cancel_and_bandwidth_of_a_move_can_be_changed(
     change: dict[str, Any], is_taken: bool
 ) -> None:
     messages = admit("StreamMove", MOVE | change, MOVE)
     assert (messages == []) is is_taken
     assert all("only spec.approval" in message for message in messages)
+
+
+def test_the_count_of_a_change_of_replicas_stays_as_it_was_created() -> None:
+    five = {"superCluster": "demo", "streamRef": "flights", "replicas": 5}
+    assert admit("StreamMove", five) == []
+    assert "only spec.approval" in admit("StreamMove", five | {"replicas": 4}, five)[0]
 
 
 def test_a_cancel_can_not_be_taken_back() -> None:

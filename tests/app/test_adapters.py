@@ -13,6 +13,7 @@ import pytest
 import pytest_asyncio
 import yaml
 from aiohttp import web
+from tests.app.scripted import serving
 
 from supercluster.api.conditions import EventReason
 from supercluster.app.brokers import read_answer
@@ -121,14 +122,8 @@ class Server:
 @pytest_asyncio.fixture
 async def server() -> AsyncIterator[Server]:
     made = Server()
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", made.handle)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield made
-    await runner.cleanup()
+    async with serving(made.handle) as made.url:
+        yield made
 
 
 @pytest_asyncio.fixture

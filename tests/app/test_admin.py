@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from aiohttp import web
+from tests.app.scripted import serving
 
 from supercluster.app.admin import BrokerAdmin
 from supercluster.reconcilers.ports import BrokersRefusedError, BrokersUnreachableError, BrokerTarget
@@ -39,14 +40,8 @@ class Broker:
 @pytest_asyncio.fixture
 async def broker() -> AsyncIterator[Broker]:
     made = Broker()
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", made.handle)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield made
-    await runner.cleanup()
+    async with serving(made.handle) as made.url:
+        yield made
 
 
 @pytest_asyncio.fixture
@@ -65,13 +60,26 @@ async def test_a_plan_is_a_dry_run_and_a_start_has_the_moves_identity(
     admin: BrokerAdmin, broker: Broker
 ) -> None:
     broker.answers = [(200, {"bytes": 5}), (200, {"id": "u1"})]
-    assert await admin.plan_move(target(broker.url), "flights", PLACEMENT, 7) == {"bytes": 5}
-    await admin.start_move(target(broker.url), "flights", "u1", PLACEMENT, 0)
+    assert await admin.plan_move(target(broker.url), "flights", {"placement": PLACEMENT}, 7) == {"bytes": 5}
+    await admin.start_move(target(broker.url), "flights", "u1", {"replicas": 5}, 0, ("east-0",))
     assert broker.asked == [
         ("POST", PATH, {"placement": PLACEMENT, "bytesPerS": 7, "dryRun": True}),
-        ("POST", PATH, {"id": "u1", "placement": PLACEMENT, "bytesPerS": 0, "dryRun": False}),
+        ("POST", PATH, {"id": "u1", "replicas": 5, "bytesPerS": 0, "dryRun": False, "nodes": ["east-0"]}),
     ]
     assert broker.users == ["operator:s3cret"] * 2
+
+
+@pytest.mark.covers("MV-13")
+async def test_all_moves_that_run_are_listed_and_brokers_that_can_not_tell_have_none(
+    admin: BrokerAdmin, broker: Broker
+) -> None:
+    broker.answers = [(200, {"moves": [{"id": "a", "name": "s"}]}), (404, {"error": "not known"})]
+    assert await admin.running_moves(target(broker.url)) == [{"id": "a", "name": "s"}]
+    assert await admin.running_moves(target(broker.url)) == []
+    assert broker.asked[0] == ("GET", "/admin/moves", None)
+    broker.answers = [(503, BUSY)]
+    with pytest.raises(BrokersUnreachableError, match="GET of the list of moves"):
+        await admin.running_moves(target(broker.url))
 
 
 async def test_a_broker_that_is_away_or_can_not_say_is_passed_over(
@@ -81,6 +89,28 @@ async def test_a_broker_that_is_away_or_can_not_say_is_passed_over(
     there = target("http://127.0.0.1:9", broker.url, broker.url)
     assert await admin.move_state(there, "flights") == {"move": None}
     assert len(broker.asked) == 2
+
+
+async def test_lost_clusters_are_told_in_the_brokers_words(admin: BrokerAdmin, broker: Broker) -> None:
+    broker.answers = [(200, {"brokers": [], "lostClusters": ["west is gone"]}), (404, {"error": "not known"})]
+    assert (await admin.brokers_state(target(broker.url)))["lostClusters"] == ["west is gone"]
+    assert await admin.brokers_state(target(broker.url)) == {}, "an older broker knows no such call"
+    assert broker.asked[0] == ("GET", "/admin/brokers", None)
+
+
+async def test_while_a_broker_is_away_the_one_that_knows_the_room_of_all_is_looked_for(
+    admin: BrokerAdmin, broker: Broker
+) -> None:
+    away = {"brokers": [{"node": "a", "awaySinceNs": 7}], "knowsRoom": False}
+    broker.answers = [(503, BUSY), (200, away), (200, {**away, "knowsRoom": True})]
+    there = target("http://127.0.0.1:9", broker.url, broker.url, broker.url)
+    assert (await admin.brokers_state(there))["knowsRoom"] is True
+    broker.answers = [(200, away), (503, BUSY)]
+    told = await admin.brokers_state(target(broker.url, broker.url))
+    assert told == away, "else what anybody says"
+    broker.answers = [(503, BUSY)]
+    with pytest.raises(BrokersUnreachableError):
+        await admin.brokers_state(target(broker.url))
 
 
 async def test_when_no_broker_can_say_the_error_names_each(admin: BrokerAdmin, broker: Broker) -> None:
@@ -114,7 +144,17 @@ async def test_only_this_very_move_is_called_off_and_only_once(
 ) -> None:
     broker.answers = [(200, state), (404, NOT_FOUND)]
     await admin.cancel_move(target(broker.url), "flights", "u1")
-    assert [method for method, _, _ in broker.asked] == (["GET", "DELETE"] if deleted else ["GET"])
+    asked = [("GET", PATH), ("DELETE", f"{PATH}?id=u1")] if deleted else [("GET", PATH)]
+    assert [(method, path) for method, path, _ in broker.asked] == asked
+
+
+async def test_a_move_that_ended_while_it_was_called_off_is_none_to_call_off(
+    admin: BrokerAdmin, broker: Broker
+) -> None:
+    another = {"error": "stream move not in progress: u1 does not run, u2 does", "err_code": 10129}
+    broker.answers = [(200, {"move": {"id": "u1"}}), (409, another)]
+    await admin.cancel_move(target(broker.url), "flights", "u1")
+    assert broker.answers == []
 
 
 async def test_a_cancel_that_is_too_late_says_so(admin: BrokerAdmin, broker: Broker) -> None:
@@ -122,3 +162,13 @@ async def test_a_cancel_that_is_too_late_says_so(admin: BrokerAdmin, broker: Bro
     broker.answers = [(200, {"move": {"id": "u1"}}), (409, late)]
     with pytest.raises(BrokersRefusedError, match="leaving was appended"):
         await admin.cancel_move(target(broker.url), "flights", "u1")
+
+
+@pytest.mark.covers("OP-5")
+async def test_a_broker_is_looked_at_and_said_to_leave(admin: BrokerAdmin, broker: Broker) -> None:
+    broker.answers = [(200, {"leaves": False}), (404, {"error": "there is no broker west-1"}), (200, {})]
+    assert await admin.broker_state(target(broker.url), "west-1") == {"leaves": False}
+    assert await admin.broker_state(target(broker.url), "west-1") is None
+    await admin.leave_broker(target(broker.url), "west-1")
+    path = "/admin/brokers/west-1"
+    assert broker.asked == [("GET", path, None), ("GET", path, None), ("DELETE", path, None)]

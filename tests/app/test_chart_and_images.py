@@ -6,12 +6,15 @@ import os
 import re
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from tests.helm_command import run_helm_in
 
+from supercluster.api.cluster import Ports
 from supercluster.api.crd import KINDS, definition
 from supercluster.reconcilers.handlers.registration import CHILDREN
 from supercluster.reconcilers.planners.manifests import BROKER_UID
@@ -23,19 +26,7 @@ WRITES = {"create", "patch", "update", "delete", "deletecollection"}
 
 @pytest.fixture
 def run_helm(helm: Path, tmp_path: Path) -> Any:
-    def run(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [str(helm), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env={**os.environ, "HOME": str(tmp_path), "HELM_CACHE_HOME": str(tmp_path)},
-        )
-        if check:
-            assert done.returncode == 0, done.stdout + done.stderr
-        return done
-
-    return run
+    return partial(run_helm_in, tmp_path, helm)
 
 
 def rendered(run_helm: Any, *values: str) -> list[dict[str, Any]]:
@@ -136,6 +127,12 @@ def test_images_run_as_a_plain_user_in_exec_form(path: str) -> None:
     assert entry.startswith('ENTRYPOINT ["')
     assert not any(line.startswith("HEALTHCHECK") for line in lines)
     assert any("USER=supercluster" in line for line in lines)
+
+
+def test_the_broker_image_exposes_the_ports_that_a_broker_listens_on() -> None:
+    lines = (ROOT / "broker_image/Dockerfile").read_text().splitlines()
+    (exposed,) = [line.split()[1:] for line in lines if line.startswith("EXPOSE ")]
+    assert exposed == sorted(str(port) for port in Ports().model_dump().values())
 
 
 def test_the_build_context_has_what_the_package_needs() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.conftest import Kubectl, RunningPlane, eventually
+from tests.helm_command import run_helm_in
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -22,15 +21,7 @@ Helm = Callable[..., str]
 @pytest.fixture
 def run_helm(plane: RunningPlane, helm: Path, tmp_path: Path) -> Helm:
     def run(*arguments: str) -> str:
-        done = subprocess.run(
-            [str(helm), "--kubeconfig", str(plane.kubeconfig), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            env={**os.environ, "HOME": str(tmp_path)},
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return run_helm_in(tmp_path, helm, "--kubeconfig", str(plane.kubeconfig), *arguments).stdout
 
     return run
 

@@ -7,10 +7,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from supercluster.app import applying, cli, processes, settings, showing
+from supercluster.app import applying, cli, explaining, processes, settings, showing
 from supercluster.app.applying import ManifestError
 
 STREAM = "apiVersion: supercluster.dev/v1alpha1\nkind: Stream\nmetadata: {name: flights}\nspec: {}\n"
@@ -49,6 +50,28 @@ def test_wrong_arguments_end_with_two_and_are_named(arguments: tuple[str, ...], 
     done = run("supercluster.app.cli", *arguments)
     assert done.returncode == 2
     assert word in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("argument", "codes"),
+    [("version", {cli.EXIT_FAILED}), ("--help", {cli.EXIT_OK, cli.EXIT_FAILED})],
+)
+def test_a_reader_that_wants_no_more_is_no_error_to_tell_of(argument: str, codes: set[int]) -> None:
+    """As in `supercluster status | head`. Whether argparse itself meets the closed pipe depends on Python's buffers."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "supercluster.app.cli", argument],
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    finally:
+        os.close(writing)
+    assert done.stderr == ""
+    assert done.returncode in codes
 
 
 def test_version_is_printed() -> None:
@@ -228,3 +251,28 @@ def test_a_move_is_shown_with_how_far_it_is() -> None:
     body = {"kind": "StreamMove", "metadata": {"name": "flights-g2"}, "status": status}
     assert showing.row("StreamMove", body).what == "flights to west, Running, 40% copied"
     assert showing.is_ready(body)
+
+
+def test_a_stream_is_explained_with_what_is_wrong_and_each_broker() -> None:
+    spec = {"replicas": 3, "placement": {"cluster": "west", "tags": ["ssd"]}}
+    replicas: list[dict[str, Any]] = [
+        {"name": "east-0", "leader": True, "current": True},
+        {"name": "east-1", "current": False, "lag": 7, "offline": True},
+    ]
+    fine = {"type": "Accepted", "status": "True", "reason": "AsDeclared", "message": ""}
+    moving = {"type": "Synced", "status": "False", "reason": "Moving", "message": "the move … is Refused"}
+    status = {
+        "replicas": replicas,
+        "conditions": [fine, moving],
+        "move": {"name": "flights-g2", "phase": "Refused"},
+        "rejected": [{"name": "west-0", "reason": "is not ready"}],
+    }
+    whole = {"metadata": {"name": "flights"}, "spec": spec, "status": status}
+    assert explaining.text_of(whole).splitlines() == [
+        "stream/flights: 2 replicas (3 wanted; cluster west; tags ssd) on east-0 (leader), east-1 (offline, 7 entries behind)",
+        "Synced is False: Moving: the move … is Refused",
+        "move: flights-g2, Refused (supercluster moves)",
+        "  west-0  is not ready",
+    ]
+    well = {**whole, "status": {"replicas": replicas[:1], "conditions": [fine], "move": status["move"]}}
+    assert explaining.text_of(well).splitlines()[1:] == ["everything is as it is declared"]

@@ -10,11 +10,16 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
+import urllib.error
+import urllib.request
+from base64 import b64encode
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import nats
+import psutil
 import pytest
 from nats.aio.client import Client
 from tests.app.test_operator_on_the_plane import MANIFESTS, Site, cli
@@ -72,11 +77,72 @@ class MoveSite(Site):
             MOVE_TIMEOUT_S,
         )
 
+    def messages(self, name: str, reason: str) -> list[str]:
+        """What the events of one reason say of an object."""
+        listed = json.loads(self.kubectl("get", "events", "-o", "json").stdout)["items"]
+        mine = (event for event in listed if event["involvedObject"]["name"] == name)
+        return [str(event["message"]) for event in mine if event["reason"] == reason]
+
+    def pods(self, cluster: str) -> set[str]:
+        """The uids of a Cluster's brokers."""
+        listed = json.loads(self.kubectl("get", "pods", "-o", "json").stdout)["items"]
+        mine = [body["metadata"] for body in listed if body["metadata"]["name"].startswith(f"{cluster}-")]
+        return {str(metadata["uid"]) for metadata in mine}
+
+    def admin(self, stream: str, method: str, body: Any = None) -> None:
+        """The brokers' own call about moves: of somebody who has the operator's password and makes no StreamMove."""
+        host = self.get("pod", "east-0")["status"]["podIP"]
+        login = b64encode(f"operator:{self.password('operator')}".encode()).decode()
+        url = f"http://{host}:8222/admin/streams/$G/{stream}/move"
+        raw = json.dumps(body).encode() if body is not None else None
+        request = urllib.request.Request(url, raw, {"Authorization": f"Basic {login}"}, method=method)
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            assert answer.status in (200, 202)
+
+    def broker(self, name: str) -> dict[str, Any]:
+        """What east's first broker knows of a broker; empty: nothing."""
+        host = self.get("pod", "east-0")["status"]["podIP"]
+        login = b64encode(f"operator:{self.password('operator')}".encode()).decode()
+        url = f"http://{host}:8222/admin/brokers/{name}"
+        request = urllib.request.Request(url, headers={"Authorization": f"Basic {login}"})
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                found: dict[str, Any] = json.load(answer)
+                return found
+        except urllib.error.HTTPError as error:
+            error.close()
+            return {}
+
+    def rejected(self, stream: str) -> dict[str, str]:
+        """Brokers that are no use to a stream, and why."""
+        found = self.get("str", stream).get("status", {}).get("rejected") or ()
+        return {entry["name"]: entry["reason"] for entry in found}
+
+    def wait_for_count(self, stream: str, count: int) -> None:
+        eventually(
+            lambda: len(self.members(stream)) == count,
+            f"{stream} to have {count} replicas, of {self.moves(stream)}",
+            MOVE_TIMEOUT_S,
+        )
+
     def kill_the_operator(self) -> None:
         """SIGKILL, and another one in its place."""
         os.kill(self.operator(), signal.SIGKILL)
         again = cli("dev", "up", "--state", str(self.state))
         assert again.returncode == 0, again.stderr
+
+    def process_of(self, broker: str) -> psutil.Process:
+        """A broker's process, by what its pod's environment says."""
+        address = self.get("pod", broker)["status"]["podIP"]
+        for process in psutil.process_iter():
+            try:
+                environment, words = process.environ(), process.cmdline()
+            except psutil.Error:
+                continue
+            is_broker = any("supercluster.broker" in w or "supercluster-broker" in w for w in words)
+            if is_broker and (environment.get("POD_NAME"), environment.get("POD_IP")) == (broker, address):
+                return process
+        raise LookupError(f"no process of broker {broker} at {address}")
 
     def members(self, stream: str) -> set[str]:
         """Brokers whose replicas are in force."""
@@ -225,6 +291,56 @@ def test_setting_the_placement_back_leaves_the_stream_where_it_was(site: MoveSit
     assert "move" not in site.ask("STREAM.INFO.back")
 
 
+@pytest.mark.covers("MV-13")
+def test_a_move_whose_destination_is_out_of_contact_says_so_until_it_is_back(site: MoveSite) -> None:
+    site.declare("waits", move={"bandwidth": {"bytesPerS": "400k"}}, placement={"cluster": "east"})
+    site.ready("waits")
+    site.preload("waits")
+    site.place("waits", "west")
+    site.wait_for_phase("waits", "Running")
+    (name,) = site.moves("waits")
+
+    def progress() -> dict[str, Any]:
+        return site.condition("smv", name, "Progressing")
+
+    frozen = site.process_of("west-2")
+    frozen.suspend()
+    try:
+        eventually(lambda: progress()["reason"] == "NoHeadway", "it to be said", MOVE_TIMEOUT_S)
+        told = progress()
+        assert told["status"] == "True"
+        assert "west-2" in told["message"]
+        assert "has been out of contact for" in told["message"]
+        assert site.phase("waits") == "Running"
+    finally:
+        frozen.resume()
+    assert len(site.messages(name, "MoveStalled")) == 1
+    site.wait_for_phase("waits", "Succeeded")
+    assert len(site.members("waits") & MEMBERS["west"]) == 3
+
+
+@pytest.mark.covers("MV-9", "OP-5")
+@pytest.mark.parametrize("policy", ["Retain", "Delete"])
+def test_deleting_a_stream_while_it_moves_leaves_no_move_and_no_place_taken(
+    site: MoveSite, policy: str
+) -> None:
+    name = f"fleeting{policy.lower()}"
+    slow = {"bandwidth": {"bytesPerS": "200k"}}
+    site.declare(name, move=slow, placement={"cluster": "east"}, deletionPolicy=policy)
+    site.ready(name)
+    site.preload(name)
+    site.place(name, "west")
+    site.wait_for_phase(name, "Running")
+    site.kubectl("delete", "str", name, "--timeout=60s")
+    eventually(lambda: site.moves(name) == {}, f"no move of {name} to be left", MOVE_TIMEOUT_S)
+    eventually(lambda: site.get("scl", "demo")["status"].get("moves", []) == [], "the place to be free")
+    if policy == "Delete":
+        assert site.ask(f"STREAM.INFO.{name}")["error"]["err_code"] == 10059
+        return
+    assert site.members(name) == MEMBERS["east"]
+    assert site.ask(f"STREAM.INFO.{name}")["state"]["messages"] == PRELOADED
+
+
 @pytest.mark.covers("OP-4", "MV-9")
 def test_an_operator_that_is_killed_at_every_turn_of_a_cancelled_move_leaves_nothing_behind(
     site: MoveSite,
@@ -326,11 +442,149 @@ def test_moves_of_one_super_cluster_come_one_after_the_other(site: MoveSite) -> 
         assert site.ask(f"STREAM.INFO.{name}")["state"]["messages"] == 200
 
 
+def homes(brokers: Iterable[str]) -> list[str]:
+    """The Cluster of each."""
+    return [broker.rpartition("-")[0] for broker in brokers]
+
+
+@pytest.mark.covers("MV-3", "MV-4", "MV-6", "MV-13")
+def test_a_move_and_another_count_of_replicas_in_one_edit_are_made_one_after_the_other(
+    site: MoveSite,
+) -> None:
+    """Under load: from one replica in east to three in west, and back."""
+    site.declare("both", replicas=1, placement={"cluster": "east"})
+    site.ready("both")
+    site.preload("both", 500)
+    address, password = site.address(), site.password("app")
+
+    def edit(replicas: int, cluster: str) -> None:
+        """Change both at once, and wait until both are done."""
+        text = json.dumps({"spec": {"replicas": replicas, "placement": {"cluster": cluster}}})
+        site.kubectl("patch", "str", "both", "--type=merge", "-p", text)
+        generation = site.get("str", "both")["metadata"]["generation"]
+
+        def is_done() -> bool:
+            synced = site.condition("str", "both", "Synced")
+            moves = site.moves("both")
+            assert sum(status.get("phase") != "Succeeded" for status in moves.values()) <= 1, moves
+            return bool(synced["status"] == "True" and synced["observedGeneration"] == generation)
+
+        eventually(is_done, f"both to be done, of {site.moves('both')}", MOVE_TIMEOUT_S)
+
+    async def course() -> int:
+        client = await nats.connect(address, user="app", password=password)
+        publisher = Publisher("acked", client, "both", is_plain=False)
+        await asyncio.to_thread(edit, 3, "west")
+        assert await asyncio.to_thread(site.members, "both") == MEMBERS["west"]
+        await asyncio.to_thread(edit, 1, "east")
+        (left,) = await asyncio.to_thread(site.members, "both")
+        assert left in MEMBERS["east"]
+        sent = await publisher.stop()
+        await client.close()
+        return sent
+
+    sent = asyncio.run(course())
+    plans = {name: status["plan"] for name, status in site.moves("both").items()}
+    steps = {
+        name: (homes(plan["origin"]), homes(found["name"] for found in plan["targets"]))
+        for name, plan in plans.items()
+    }
+    east, west, wide = ["east"], ["west"], ["west"] * 3
+    assert steps == {
+        "both-g2": (east, west),
+        "both-g2-r3": (west, wide),
+        "both-g3-r1": (wide, west),
+        "both-g3": (west, east),
+    }
+    said = site.messages("both", "MoveCreated")
+    for made, then in (
+        ("both-g2", "the change of spec.replicas to 3"),
+        ("both-g3-r1", "the move to Cluster east"),
+    ):
+        assert any(text.endswith(f"made StreamMove {made}; after it comes {then}") for text in said), said
+    found = site.with_client(lambda client: read_all(client, "both", 500 + sent))
+    assert [number for name, number in found if name == "acked"] == list(range(sent))
+    assert site.ask("STREAM.INFO.both")["config"]["num_replicas"] == 1
+
+
+@pytest.mark.covers("MV-13", "OP-3")
+def test_a_change_that_somebody_else_began_takes_a_place_and_brokers_are_restarted_after_it(
+    site: MoveSite,
+) -> None:
+    budget = json.dumps({"spec": {"moves": {"concurrentMax": 1}}})
+    site.kubectl("patch", "scl", "demo", "--type=merge", "-p", budget)
+    theirs = {"name": "theirs", "subjects": ["theirs.>"], "num_replicas": 1, "placement": {"cluster": "west"}}
+    assert "error" not in site.ask("STREAM.CREATE.theirs", theirs, user="app")
+    site.preload("theirs", 200)
+    site.declare("queued", replicas=1, placement={"cluster": "east"})
+    site.ready("queued")
+    site.admin("theirs", "POST", {"replicas": 3, "bytesPerS": 1})
+
+    site.place("queued", "west")
+    said = "theirs (by somebody else)"
+    eventually(lambda: said in str(site.wait_for_phase("queued", "Queued").get("message")), said)
+    assert site.get("scl", "demo")["status"]["otherMoves"] == ["theirs"]
+
+    before = site.pods("west")
+    limits = json.dumps({"spec": {"limits": {"pingsOutMax": 4}}})
+    site.kubectl("patch", "ncl", "west", "--type=merge", "-p", limits)
+    held = "streams move and are waited for, 30 minutes at most: theirs (west-0), theirs (west-1), theirs (west-2)"
+    eventually(lambda: site.condition("ncl", "west", "Synced").get("message") == held, held)
+    assert site.pods("west") == before
+    assert site.phase("queued") == "Queued"
+
+    site.admin("theirs", "DELETE")
+    eventually(lambda: not site.pods("west") & before, "all brokers of west to be restarted", MOVE_TIMEOUT_S)
+    site.wait_for_phase("queued", "Succeeded")
+    assert site.get("scl", "demo")["status"].get("otherMoves", []) == []
+    site.kubectl("wait", "--for=condition=Synced", "ncl/west", "--timeout=60s")
+    assert site.ask("STREAM.INFO.theirs")["state"]["messages"] == 200
+    assert len(site.members("theirs")) == 1
+
+
+@pytest.mark.covers("CL-7")
+def test_rebalancing_is_planned_from_the_command_line(site: MoveSite) -> None:
+    kubeconfig = ("--kubeconfig", str(site.state / "kubeconfig"))
+    shown = cli("rebalance", "east", "--dry-run", *kubeconfig)
+    assert shown.returncode == 0, shown.stderr
+    assert [line.split()[0] for line in shown.stdout.splitlines()[:4]] == [
+        "BROKER",
+        "east-0",
+        "east-1",
+        "east-2",
+    ]
+    assert shown.stdout.endswith("nobody is asked to leave\n"), shown.stdout
+    wrong = cli("rebalance", "nowhere", *kubeconfig)
+    assert (wrong.returncode, "there is no Cluster nowhere" in wrong.stderr) == (1, True)
+
+
+def explain_who_fits_nowhere(site: MoveSite) -> None:
+    """Of eleven brokers in three clusters each is named, with the reason why it is no use."""
+    every = {f"{name}-{n}" for name, size in (("east", 3), ("west", 3), ("south", 5)) for n in range(size)}
+    wishes: dict[str, tuple[dict[str, Any], str]] = {
+        "wide": ({"replicas": 5, "placement": {"cluster": "west"}}, "TooManyReplicas"),
+        "taped": ({"placement": {"tags": ["tape"]}}, "PlacementUnmatched"),
+    }
+    for name, (spec, reason) in wishes.items():
+        site.declare(name, **spec)
+        eventually(partial(site.rejected, name), f"{name} to be judged")
+        assert site.condition("str", name, "Accepted")["reason"] == reason
+        told = site.rejected(name)
+        assert told.keys() == every
+        assert all(told.values()), told
+        kubeconfig = ("--kubeconfig", str(site.state / "kubeconfig"))
+        shown = cli("explain", name, *kubeconfig)
+        assert shown.returncode == 0, shown.stderr
+        assert f"Accepted is False: {reason}" in shown.stdout
+        assert all(f"  {broker} " in shown.stdout for broker in every)
+        site.kubectl("delete", "str", name)
+
+
 @pytest.mark.covers("MV-6", "MV-7", "CL-6")
 def test_through_clusters_of_three_three_and_five_exactly_three_brokers_hold_the_stream(
     site: MoveSite,
 ) -> None:
-    """The last test: it adds a cluster."""
+    """Behind the other moves: it adds a cluster."""
     south: dict[str, Any] = json.loads(json.dumps(WEST))
     south["metadata"]["name"] = "south"
     south["spec"] |= {"replicas": 5, "tags": []}
@@ -350,3 +604,31 @@ def test_through_clusters_of_three_three_and_five_exactly_three_brokers_hold_the
     found = site.with_client(lambda client: read_all(client, "round", 500))
     assert sorted(number for _, number in found) == list(range(500))
     assert [status["phase"] for status in site.moves("round").values()] == ["Succeeded"] * 3
+
+    explain_who_fits_nowhere(site)
+    site.place("round", "south")
+    for count in (5, 3):
+        site.kubectl("patch", "str", "round", "--type=merge", "-p", json.dumps({"spec": {"replicas": count}}))
+        site.wait_for_count("round", count)
+        site.kubectl("wait", "--for=condition=Synced", "str/round", "--timeout=60s")
+        assert {member.rpartition("-")[0] for member in site.members("round")} == {"south"}
+    assert site.ask("STREAM.INFO.round")["state"]["messages"] == 500
+
+
+@pytest.mark.covers("OP-3", "OP-5")
+def test_a_cluster_that_is_deleted_parts_from_the_others_first(site: MoveSite) -> None:
+    spec = {"superCluster": "demo", "replicas": 1, "storage": {"size": "1Gi"}, "deletionPolicy": "Delete"}
+    north = {**WEST, "metadata": {"name": "north", "namespace": "default"}, "spec": spec}
+    site.kubectl("apply", "-f", "-", stdin=north)
+    eventually(lambda: site.broker("north-0").get("inContact") is True, "north-0 to be known", MOVE_TIMEOUT_S)
+    site.kubectl("delete", "ncl", "north", "--wait=false")
+    told: list[dict[str, Any]] = []
+
+    def is_gone() -> bool:
+        told.append(site.broker("north-0"))
+        listed = json.loads(site.kubectl("get", "ncl", "-o", "json").stdout)["items"]
+        return all(body["metadata"]["name"] != "north" for body in listed)
+
+    eventually(is_gone, "Cluster north to be gone", MOVE_TIMEOUT_S)
+    assert told[-1].get("leaves") is True, told[-1]
+    assert told[-1].get("votes") is False

@@ -108,6 +108,17 @@ async def test_moves_are_listed_with_how_far_they_are(server: Server, kube: Kube
     assert new.split()[4] == "Pending"
 
 
+async def test_a_move_without_an_end_in_sight_says_so_instead_of_a_time(
+    server: Server, kube: KubeClient
+) -> None:
+    trouble = "the new copies come no nearer: raise the bandwidth of the move well above 9000 bytes/s"
+    found = move(phase="Running", message=trouble, progress={"stage": "learning", "trouble": trouble})
+    server.answers = [(200, {"items": [found]})]
+    _, row = (await moving.listed(kube, "ns")).splitlines()
+    assert " unknown " in row
+    assert "raise the bandwidth of the move well above 9000" in row
+
+
 @pytest.mark.parametrize("text", ["fast", "0", "-1", "1.5Mi"])
 def test_a_rate_that_is_none_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:

@@ -6,8 +6,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from benchmarks.client import RawClient, make_stream
-from benchmarks.load import ACKNOWLEDGED, PLAIN, REPEATED, Load, audit, message
+from benchmarks.client import RawClient, make_stream, publish_block
+from benchmarks.load import (
+    ACKNOWLEDGED,
+    PLAIN,
+    PRELOADED,
+    REPEATED,
+    Load,
+    audit,
+    message,
+    payload,
+    preloaded,
+    worst_gap_ms,
+)
 from benchmarks.servers import Fleet, NatsServers
 
 pytestmark = pytest.mark.e2e
@@ -37,16 +48,57 @@ def test_the_ledger_counts_what_the_stream_really_holds(fleet: Fleet) -> None:
     by_id = [message(REPEATED, number) for number in (1, 2, 1, 3, 4)]
     store(url, plain + twice + by_id)
     ledger = audit([url], "F", load)
-    assert ledger.lost == {PLAIN: 1, ACKNOWLEDGED: 0, REPEATED: 0}
+    assert ledger.lost == {PRELOADED: 0, PLAIN: 1, ACKNOWLEDGED: 0, REPEATED: 0}
     assert ledger.repeated == 1, (
         "a repeat under the same Nats-Msg-Id is stored once, one without is stored twice"
     )
     assert ledger.out_of_order == 1
 
 
-def test_a_gap_is_the_longest_time_without_an_answer_and_counts_up_to_the_end(fleet: Fleet) -> None:
-    load = Load({ACKNOWLEDGED: fleet.urls[0]}, 1_000)
+def test_order_is_judged_for_publishers_that_repeat_too(fleet: Fleet) -> None:
+    url = fleet.urls[0]
+    make_stream(url, "F", ["f.>"], 1)
+    load = Load({REPEATED: url}, 1_000)
     load.close()
+    load.streams[REPEATED].sent = 5
+    store(url, [message(REPEATED, number) for number in (1, 3, 2, 5, 4)])
+    assert audit([url], "F", load).out_of_order == 2, "nobody refused them: their first sending was lost"
+    load.streams[REPEATED].refused.add(2)
+    assert audit([url], "F", load).out_of_order == 1, "the publisher itself put 2 behind 3"
+
+
+def test_what_was_there_before_the_load_is_audited_too(fleet: Fleet) -> None:
+    url = fleet.urls[0]
+    make_stream(url, "F", ["f.>"], 1)
+    load = Load({PLAIN: url}, 1_000)
+    load.close()
+    publish_block(url, preloaded(40), 40)
+    ledger = audit([url], "F", load, 40)
+    assert (ledger.lost, ledger.repeated, ledger.out_of_order) == ({PRELOADED: 0, PLAIN: 0}, 0, 0)
+    with RawClient(url) as client:
+        client.request("$JS.API.STREAM.MSG.DELETE.F", {"seq": 7})
+    body = payload(PRELOADED, 3)
+    store(url, [b"PUB f.preload %d\r\n%b\r\n" % (len(body), body)])
+    ledger = audit([url], "F", load, 40)
+    assert (ledger.lost, ledger.repeated) == ({PRELOADED: 1, PLAIN: 0}, 1)
+    with RawClient(url) as client:
+        client.request("$JS.API.STREAM.PURGE.F", {"seq": 5})
+    assert audit([url], "F", load, 40).lost[PRELOADED] == 4, "1, 2, 4 and 7; 3 is there again"
+
+
+def test_a_stall_at_one_publisher_is_seen_though_others_are_answered() -> None:
+    steady = [10.0 + 0.01 * tick for tick in range(101)]
+    stalled = [at for at in steady if not 10.2 < at < 10.6]
+    assert worst_gap_ms([steady, steady], 10.0, 11.0) == pytest.approx(10)
+    assert worst_gap_ms([steady, stalled], 10.0, 11.0) == pytest.approx(400)
+    assert worst_gap_ms([steady, []], 10.0, 11.0) == pytest.approx(1_000)
+    assert worst_gap_ms([], 10.0, 11.0) == 0
+
+
+def test_a_gap_is_the_longest_time_without_an_answer_and_counts_up_to_the_end(fleet: Fleet) -> None:
+    load = Load({ACKNOWLEDGED: fleet.urls[0], REPEATED: fleet.urls[0]}, 1_000)
+    load.close()
+    load.streams[REPEATED].answered_at.update({n: 10 + 0.01 * n for n in range(200)})
     load.streams[ACKNOWLEDGED].answered_at.update({1: 10.1, 2: 10.2, 3: 10.5})
     assert load.longest_gap_ms(10.0, 10.6) == pytest.approx(300)
     assert load.longest_gap_ms(10.0, 12.0) == pytest.approx(1_500)

@@ -16,6 +16,14 @@ import pytest
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
 
 
+@pytest.fixture(autouse=True)
+def _interrupts_count() -> Iterator[None]:
+    """A shell in the background has its children ignore SIGINT, and theirs: those of this test must not."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def start(logs: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "e2e.demo", "--logs", str(logs), *arguments],

@@ -89,13 +89,14 @@ def stream_move(
     owned: bool = False,
     **spec: Any,
 ) -> StreamMove:
-    """A move of Stream flights to west; `owned`: the Stream has made it for itself."""
+    """A move of Stream flights to west, or to so many `replicas`; `owned`: the Stream has made it for itself."""
     owners = [{"kind": "Stream", "name": "flights", "uid": "uid-flights"}] if owned else []
     whom = {} if "stream" in spec else {"streamRef": "flights"}
+    goal = {} if "replicas" in spec else {"destination": {"cluster": "west"}}
     return StreamMove.model_validate(
         {
             "metadata": metadata(name, finalizer=False, ownerReferences=owners) | dict(meta or {}),
-            "spec": {"superCluster": "demo", "destination": {"cluster": "west"}, **whom, **spec},
+            "spec": {"superCluster": "demo", **goal, **whom, **spec},
             "status": status or {},
         }
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -24,6 +24,7 @@ class FakeKube:
         self.events: list[Note] = []
         self.calls: list[str] = []
         self.fail_next: list[KubeError] = []
+        self.fail: Callable[[str], Exception | None] = lambda _: None
         self._version = 100
 
     def put(self, body: Mapping[str, Any]) -> Json:
@@ -53,6 +54,9 @@ class FakeKube:
         self.calls.append(call)
         if self.fail_next:
             raise self.fail_next.pop(0)
+        error = self.fail(call)
+        if error is not None:
+            raise error
 
     async def get(self, api_version: str, kind: str, namespace: str, name: str) -> Json | None:
         self._enter(f"get {kind} {name}")
@@ -143,6 +147,14 @@ class FakeBrokers:
         self.created: list[str] = []
         self.fail: Callable[[str], Exception | None] = lambda _: None
         self.moves = FakeMoves()
+        self.parting: dict[str, Json] = {}
+        self.lost: list[str] = []
+        self.known: dict[str, Json] = {}
+        """Brokers of the map, for tests in which one is away."""
+        self.members: dict[str, list[str]] = {}
+        """Of streams that are not on the first brokers of their cluster; the first one leads."""
+        self.now_ns: Callable[[], int] = lambda: 1
+        self.recovered: dict[str, Json] = {}
 
     def _enter(self, call: str) -> None:
         self.calls.append(call)
@@ -156,14 +168,21 @@ class FakeBrokers:
             return None
         config = self.streams[name]
         home = config.get("placement", {}).get("cluster", "east")
-        others = [f"{home}-{n}" for n in range(1, config["num_replicas"])]
+        held = self.members.get(name) or [f"{home}-{n}" for n in range(config["num_replicas"])]
+        away = {node for node, told in self.known.items() if told.get("awaySinceNs")}
+        there = [node for node in held if node not in away]
+        leader = there[0] if len(there) > len(held) // 2 else ""
+        others = [node for node in held if node != leader]
         return {
             "config": copy.deepcopy(config),
             "state": {"messages": 4, "bytes": 40, "first_seq": 1, "last_seq": 4, "consumer_count": 0},
             "cluster": {
                 "name": home,
-                "leader": f"{home}-0",
-                "replicas": [{"name": other, "current": True, "lag": 0} for other in others],
+                "leader": leader,
+                "replicas": [
+                    {"name": other, "current": other not in away, "offline": other in away, "lag": 0}
+                    for other in others
+                ],
             },
         }
 
@@ -188,17 +207,57 @@ class FakeBrokers:
         self._enter("move state")
         return {"move": self.moves.running.get(name), "lastMove": self.moves.last.get(name)}
 
+    async def running_moves(self, target: BrokerTarget) -> list[Json]:
+        self._enter("moves")
+        return [{"name": name, "account": "$G", **move} for name, move in self.moves.running.items()]
+
+    async def recovery_state(self, target: BrokerTarget, name: str) -> Json:
+        self._enter("recovery")
+        if name not in self.streams:
+            raise BrokersRefusedError(404, 10059, "stream not found")
+        mark = self.streams[name].get("metadata", {}).get("supercluster.dev/resource", "")
+        return {"declaredBy": mark, "recovery": self.recovered.get(name)}
+
+    async def recover_stream(
+        self, target: BrokerTarget, name: str, node: str, accepted_sequence: int, recovery_id: str
+    ) -> Json:
+        self._enter("recover")
+        self.recovered[name] = {"id": recovery_id, "known": [recovery_id], "mayLose": f"what {node} lacks"}
+        return {}
+
+    async def brokers_state(self, target: BrokerTarget) -> Json:
+        self._enter("brokers")
+        return {
+            "brokers": copy.deepcopy(list(self.known.values())),
+            "lostClusters": self.lost,
+            "timeNs": self.now_ns(),
+        }
+
+    async def broker_state(self, target: BrokerTarget, broker: str) -> Json | None:
+        self._enter("broker state")
+        return self.parting.get(broker)
+
+    async def leave_broker(self, target: BrokerTarget, broker: str) -> None:
+        self._enter("leave")
+        self.parting[broker] = {"leaves": True, "votes": False}
+
     async def plan_move(
-        self, target: BrokerTarget, name: str, placement: Mapping[str, Any], bytes_per_s: int
+        self, target: BrokerTarget, name: str, goal: Mapping[str, Any], bytes_per_s: int
     ) -> Json:
         self._enter("move plan")
-        return self.moves.plan(self.streams[name], placement)
+        return self.moves.plan(self.streams[name], goal)
 
     async def start_move(
-        self, target: BrokerTarget, name: str, move_id: str, placement: Mapping[str, Any], bytes_per_s: int
+        self,
+        target: BrokerTarget,
+        name: str,
+        move_id: str,
+        goal: Mapping[str, Any],
+        bytes_per_s: int,
+        nodes: Sequence[str] = (),
     ) -> Json:
         self._enter("move start")
-        self.moves.start(name, move_id, placement, bytes_per_s)
+        self.moves.start(name, move_id, self.streams[name], goal, bytes_per_s, nodes)
         return {"id": move_id}
 
     async def cancel_move(self, target: BrokerTarget, name: str, move_id: str) -> None:
@@ -221,14 +280,18 @@ class FakeMoves:
         self.started: list[tuple[str, str]] = []
         self.rates: list[int] = []
         self.refusal = ""
+        self.down: set[str] = set()
+        """Brokers that are no use at present."""
+        self.not_dead: set[str] = set()
+        """Brokers that came back after the operator looked."""
         self.too_late = False
 
-    def plan(self, config: Json, placement: Mapping[str, Any]) -> Json:
-        home = placement.get("cluster", "west")
+    def plan(self, config: Json, goal: Mapping[str, Any]) -> Json:
+        placement = goal.get("placement", config.get("placement", {}))
+        home, count = placement.get("cluster", "west"), goal.get("replicas", config["num_replicas"])
+        nodes = goal.get("nodes") or self._well(home, count)
         return {
-            "targets": [
-                {"node": f"{home}-{n}", "why": "holds 0 copies"} for n in range(config["num_replicas"])
-            ],
+            "targets": [{"node": node, "why": "holds 0 copies"} for node in nodes],
             "rejected": [{"node": "east-0", "why": f"is in cluster east, not {home}"}],
             "bytes": 2048,
             "bytesToSend": 4096,
@@ -240,18 +303,43 @@ class FakeMoves:
             "refusal": self.refusal,
         }
 
-    def start(self, name: str, move_id: str, placement: Mapping[str, Any], rate: int) -> None:
+    def _well(self, home: str, count: int) -> list[str]:
+        well = [f"{home}-{n}" for n in range(9) if f"{home}-{n}" not in self.down]
+        return well[:count]
+
+    def start(
+        self,
+        name: str,
+        move_id: str,
+        config: Json,
+        goal: Mapping[str, Any],
+        rate: int,
+        nodes: Sequence[str] = (),
+    ) -> None:
         if move_id in (self.running.get(name, {}).get("id"), self.last.get(name, {}).get("id")):
             return
         if name in self.running:
             raise BrokersRefusedError(400, 10124, "stream move already in progress")
         if self.refusal:
             raise BrokersRefusedError(400, 10005, self.refusal)
+        if self.not_dead & set(goal.get("replace", ())):
+            raise BrokersRefusedError(409, 19005, "the replica is not to be replaced: it is in contact")
+        unfit = sorted(self.down & set(nodes))
+        if unfit:
+            raise BrokersRefusedError(
+                409, 19004, f"the plan cannot be carried out any more: {unfit[0]} is out"
+            )
         self.started.append((name, move_id))
         self.rates.append(rate)
+        placement = goal.get("placement", config.get("placement", {}))
+        before = config["num_replicas"]
+        # As the brokers do: the configuration has the new count from the start.
+        config["num_replicas"] = goal.get("replicas", before)
         self.running[name] = {
             "id": move_id,
-            "targets": [f"{placement.get('cluster', 'west')}-0@a.b"],
+            "targets": [f"{node}@a.b" for node in nodes],
+            "nodes": sorted({"east-0", *nodes}),
+            "origin_replicas": before,
             "progress": {"stage": "learning", "bytes_left": 1024, "lag": 7, "eta_ns": 2_500_000_000},
             "cancelled": False,
             "placement": dict(placement),
@@ -270,8 +358,11 @@ class FakeMoves:
         move = self.running.pop(name)
         if outcome == "done":
             config["placement"] = move["placement"]
+        else:
+            config["num_replicas"] = move["origin_replicas"]
         audit = {
             "ranges": 1,
+            "sequences": 4,
             "messages": 4,
             "first_seq": 1,
             "last_seq": 4,

@@ -1,4 +1,4 @@
-"""A durable pull consumer and its client, which forgets, refuses and confirms messages.
+"""A durable pull consumer and its client, which forgets, refuses and confirms messages, at once or late.
 
 What it gets is committed and what is stored under that sequence; in the end it got every message; and one whose
 acknowledgement was confirmed (double ack) never comes again (SF-2).
@@ -33,6 +33,8 @@ class SimConsumer:
         self._request = request
         self._history = history
         self._replies = 0
+        self.refuses_all = False
+        """Is every message refused, and wanted again at once?"""
 
     def start(self, is_quiet: Callable[[], bool]) -> None:
         world, stream = self.world, self._stream
@@ -46,17 +48,24 @@ class SimConsumer:
             self._request(self.rng.choice(world.names), subject, body, lambda answer: None)
 
         def pull() -> None:
-            node = self.rng.choice(world.names)
+            node = self._broker()
             core = world.nodes[node].core
             if core is not None and core.accepts_clients and not is_quiet():
-                body = json.dumps({"batch": 50, "expires": 900_000_000}).encode()
+                batch = self.rng.choice((2, 10, 50, 150))
+                body = json.dumps({"batch": batch, "expires": 900_000_000}).encode()
                 core.on_api(INFO, f"$JS.API.CONSUMER.MSG.NEXT.{stream}.worker".encode(), inbox, b"", body)
                 world.want_turn(node)
-            world.at(1000, pull)
+            world.at(50 if world.sought else 800, pull)
 
         for at_ms in (2500, 4000, 8000, 12000, 22000):
             world.at(at_ms, create)
         world.at(3000, pull)
+
+    def _broker(self) -> str:
+        """Where the client is connected now."""
+        if self.world.sought and self.rng.random() < 0.5:
+            return self.world.sought
+        return self.rng.choice(self.world.names)
 
     def _deliver(self, items: Sequence[Any]) -> None:
         history = self._history()
@@ -78,16 +87,28 @@ class SimConsumer:
     def _answer(self, seq: int, reply: bytes) -> None:
         """Mostly acknowledge; sometimes wait for the confirmation, sometimes refuse, sometimes say nothing."""
         fate = self.rng.random()
-        node = self.rng.choice(self.world.names)
+        if self.refuses_all:
+            self._say(0.34, seq, reply)
+            return
+        if fate >= 0.85:
+            return
+        late_ms = self.rng.random() * 900 if self.rng.random() < 0.2 else 0.0
+        if late_ms:
+            self.world.at(late_ms, lambda: self._say(fate, seq, reply))
+        else:
+            self._say(fate, seq, reply)
+
+    def _say(self, fate: float, seq: int, reply: bytes) -> None:
+        node = self._broker()
         core = self.world.nodes[node].core
-        if fate >= 0.85 or core is None or not core.accepts_clients:
+        if core is None or not core.accepts_clients:
             return
         confirm, verdict = b"", b"+ACK"
-        if fate < 0.2:
+        if fate < 0.3:
             self._replies += 1
             confirm = b"_D.%d" % self._replies
             self.world.on_reply(confirm, lambda header, body: self._confirmed(seq, header))
-        elif fate < 0.25:
+        elif fate < 0.35:
             verdict = b"-NAK"
         core.on_api(INFO, reply, confirm, b"", verdict)
         self.world.want_turn(node)

@@ -19,7 +19,7 @@ _SECTOR_BYTES = 512
 _UNLIMITED = 1 << 50
 
 
-class CrashNow(Exception):  # noqa: N818 (an event of the simulation, not an error of the code)
+class CrashNow(BaseException):
     """The process ends in the middle of a disk operation, as `crash_after` asked. Nothing may catch it but the test."""
 
 
@@ -159,6 +159,8 @@ class SimDisk:
         self.locks: set[str] = set()
         self.failing_writes = 0
         """So many of the next writes fail, after a part of them was written."""
+        self.failing_writes_of = ""
+        """Only those of paths with this in them."""
         self.failing_truncates = 0
         self.failing_syncs = 0
         self.failing_syncs_of = ""
@@ -274,7 +276,7 @@ class SimDisk:
         error = None
         if grown > room:
             written, error = data[: max(len(data) - grown + max(room, 0), 0)], "no space left on device"
-        elif self.failing_writes:
+        elif self.failing_writes and self.failing_writes_of in path:
             self.failing_writes -= 1
             written, error = data[: self._rng.randint(0, len(data))], "input/output error"
         elif self._crash_in == 0:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from tests.simulator.oracle import Oracle
+from tests.simulator.recoveries import Recoveries
 
 from supercluster.broker.jetstream.core import BrokerCore
 from supercluster.broker.jetstream.group import Group
@@ -79,6 +80,7 @@ class Ledger:
         self._serving: dict[tuple[str, str], int] = {}
         """(broker, group) → the term in which it last served as the leader."""
         self._floors: dict[tuple[str, str, str], tuple[int, int]] = {}
+        self.recoveries = Recoveries(self, world)
         self.on_new: Callable[[str, Group, Entry], None] = lambda node, group, entry: None
         """An entry was applied that nobody had applied before."""
 
@@ -114,6 +116,7 @@ class Ledger:
         for key in [key for key in self._floors if key[:2] == (node, group.id)]:
             del self._floors[key]
         self.oracle.watch_group(group)
+        self.recoveries.watch(group)
         apply_entry = group.apply_entry
 
         def applied(entry: Entry) -> None:
@@ -172,6 +175,9 @@ class Ledger:
             self._state(node, group, entry, history)
 
     def _new_entry(self, group: StreamGroup, entry: Entry, history: History) -> None:
+        if self.recoveries.is_over(group.id):
+            self.recoveries.committed_late(entry, history)
+            return
         if not entry.count:
             return
         if entry.first_seq != history.last_seq + 1:
@@ -258,6 +264,8 @@ class Ledger:
 
     def acknowledged(self, stream: str, payload: bytes, seq: int) -> None:
         """A publisher got an acknowledgement: the message is committed under that sequence (SF-1)."""
+        if self.recoveries.excuses(payload, seq):
+            return
         found = self.stored.get(payload)
         if found is None:
             raise self.broken(f"SF-1: {payload!r} was acknowledged at {seq} and is not committed")

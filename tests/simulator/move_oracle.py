@@ -7,6 +7,7 @@ in the order in which anybody applied them first, and knows nothing of how the p
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 from tests.simulator.ledger import History
@@ -39,15 +40,19 @@ class MoveOracle:
         self._committed: dict[int, Membership] = {}
         self._since_us: list[tuple[int, Membership]] = []
         """When each membership was first known to be committed."""
+        self._counts: set[int] = {world.plan.replicas}
+        """How many voters a half of the membership may have: before the move that runs, and after it."""
         self._named: set[str] = set()
         """Every member that a move has ever named."""
         self._left_us: dict[str, int] = {}
+        self._called_off: set[str] = set()
+        """Copies of moves that were cancelled: what went back to the origin is all there."""
         """Former members → when the move that they left by was over."""
         self._joint_seq: int | None = None
         """The stream's last message when the joint membership of the move that runs was entered."""
         self._joined: set[str] = set()
         self.damaged: set[str] = set()
-        self.moves = self.done = self.cancelled = 0
+        self.moves = self.scaled = self.done = self.cancelled = 0
         self.on_turn: Callable[[], None] = lambda: None
         """The joint membership of a move was committed, or the one behind it."""
         watch_group = world.ledger.oracle.watch_group
@@ -86,6 +91,7 @@ class MoveOracle:
         if found is None or found is before:
             return
         if before is None or before.group != found.group:
+            self._counts = {len(found.members)}
             self.membership = membership_of(found.members)
             self._committed = {0: self.membership}
             self._since_us = [(self._world.now_us, self.membership)]
@@ -93,21 +99,29 @@ class MoveOracle:
         if found.move is not None:
             self._named.update(found.move.targets)
             if before.move is None:
-                self._begun(found.move)
+                self._begun(found.move, found.config.num_replicas)
             elif before.move.id != found.move.id:
                 raise self._broken(
                     f"MV-3: move {found.move.id} of {found.name} began while {before.move.id} ran"
                 )
         elif before.move is not None and found.last_move is not None:
+            if found.last_move.outcome is Outcome.CANCELLED:
+                self._called_off.update(found.last_move.joining)
             self._ended(before, found, found.last_move)
 
-    def _begun(self, move: Move) -> None:
+    def _begun(self, move: Move, replicas: int) -> None:
         self.moves += 1
+        self.scaled += len(move.targets) != len(move.origin)
+        self._counts = {len(move.origin), replicas}
         self._joint_seq, self._joined = None, set()
         nodes = {node_of(target) for target in move.targets}
-        if len(nodes) != self._plan.replicas or len(move.targets) != self._plan.replicas:
+        if len(nodes) != replicas or len(move.targets) != replicas:
+            raise self._broken(f"MV-2: move {move.id} names {move.targets}: {replicas} members are to be had")
+        if len(move.origin) != replicas and not (
+            nodes <= (old := set(map(node_of, move.origin))) or nodes > old
+        ):
             raise self._broken(
-                f"MV-2: move {move.id} names {move.targets}: {self._plan.replicas} members are to be had"
+                f"MV-3: move {move.id} from {move.origin} to {move.targets} exchanges and scales"
             )
 
     def _change(self, after: Membership) -> None:
@@ -117,8 +131,8 @@ class MoveOracle:
         self._since_us.append((self._world.now_us, after))
         text = f"membership {after.index} of {self.group}, {after}, after {before}"
         for half in (after.voters, after.voters_outgoing):
-            if len(half) not in ({self._plan.replicas} if half is after.voters else {0, self._plan.replicas}):
-                raise self._broken(f"SF-8: {len(half)} voters instead of {self._plan.replicas} in {text}")
+            if len(half) not in (self._counts if half is after.voters else {0, *self._counts}):
+                raise self._broken(f"SF-8: {len(half)} voters instead of {sorted(self._counts)} in {text}")
         if before.is_joint:
             allowed = not after.is_joint and after.voters in (before.voters, before.voters_outgoing)
         else:
@@ -160,14 +174,18 @@ class MoveOracle:
         # A new identity of a member may have come since (SF-4); another place may not.
         if {node_of(m) for m in self.membership.voters} != {node_of(m) for m in in_force.voters}:
             raise self._broken(f"MV-7: {text}, in force is {self.membership}")
-        for _, known in self._since_us:
+        # The map may hear of it much later than the group left its old members, and counts from then on too.
+        for (_, known), (left_us, _) in pairwise([*self._since_us, (self._world.now_us, in_force)]):
             for member in known.all_voters:
                 if member not in after.members:
-                    self._left_us.setdefault(member, self._world.now_us)
+                    self._left_us[member] = max(left_us, self._left_us.get(member, 0))
         nodes = {node_of(member) for member in after.members}
         wanted = move.targets if report.outcome is Outcome.DONE else move.origin
         if nodes != {node_of(member) for member in wanted}:
             raise self._broken(f"MV-12: {text}, it was from {move.origin} to {move.targets}")
+        if after.config.num_replicas != len(after.members):
+            raise self._broken(f"MV-9: {text}, and {after.config.num_replicas} replicas are configured")
+        self._counts = {len(after.members)}
         if report.outcome is Outcome.DONE:
             self.done += 1
             self._audited(report, text)
@@ -205,11 +223,8 @@ class MoveOracle:
             raise self._broken(f"SF-5: {node} drops {member}, which votes in {group}: {self.membership}")
         renamed = any(node_of(target) == node for target in (found.move.targets if found.move else ()))
         left_us = self._left_us.get(member)
-        if left_us is None or renamed:
-            return  # It never voted, or gives way to a copy that a move wants here.
-        last = found.last_move
-        if last is not None and last.outcome is Outcome.CANCELLED and member in last.joining:
-            return  # What went back to the origin is all there.
+        if left_us is None or renamed or member in self._called_off:
+            return  # It never voted, or gives way to a copy that a move wants here, or is of one that was called off.
         left_ms = self._plan.grace_ms - (self._world.now_us - left_us) / 1000
         if left_ms > CLOCKS_MS:
             raise self._broken(f"SF-5: {node} drops {member} {left_ms:.0f} ms before its grace time is over")

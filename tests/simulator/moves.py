@@ -1,4 +1,5 @@
-"""Who moves streams while the weather is bad: an operator's calls and any client's, and cancels at random points.
+"""Who moves streams and changes their count of replicas while the weather is bad: an operator's calls and any client's, and
+cancels at random points.
 
 Also whoever looks: STREAM.INFO at random brokers, whose members must be those in force.
 """
@@ -17,6 +18,9 @@ from supercluster.broker.raft.confchange import node_of
 Ask = Callable[[str, Any, Callable[[dict[str, Any]], None]], None]
 # What may be said to a move, its cancel or a removed peer: no suitable peers, no leader, in progress, nothing runs, …
 REFUSALS = {10005, 10008, 10023, 10040, 10059, 10075, 10118, 10124, 10129}
+MOVE_AND_SCALE = 10123
+REPLICAS_MAX = 5
+SCALES_PART = 0.35
 
 
 class Movers:
@@ -44,7 +48,9 @@ class Movers:
             return
         if self._oracle.assignment is not None:
             kind = rng.random()
-            if kind < 0.45:
+            if self._plan.scales and rng.random() < SCALES_PART:
+                self._scale()
+            elif kind < 0.45:
                 self._update()
             elif kind < 0.8:
                 self._call()
@@ -63,12 +69,17 @@ class Movers:
         others = [name for name in self._plan.clusters if name != here]
         return self._rng.choice(others if self._rng.random() < 0.9 else list(self._plan.clusters))
 
-    def _answered(self, what: str) -> Callable[[dict[str, Any]], None]:
+    def _count(self) -> int:
+        """The count of replicas that is configured, as far as anybody has applied it."""
+        found = self._oracle.assignment
+        return found.config.num_replicas if found is not None else self._plan.replicas
+
+    def _answered(self, what: str, also: int = 0) -> Callable[[dict[str, Any]], None]:
         def answered(answer: dict[str, Any]) -> None:
             error = answer.get("error")
             self._world.note(f"{what}: {error or 'taken'}")
             code = error["err_code"] if isinstance(error, dict) else answer.get("err_code")
-            if error and code not in REFUSALS:
+            if error and code not in REFUSALS and code != also:
                 raise self._world.ledger.broken(f"{what} was refused: {answer}")
 
         return answered
@@ -76,8 +87,29 @@ class Movers:
     def _update(self) -> None:
         """Any client's STREAM.UPDATE."""
         cluster = self._elsewhere()
-        config = {**self._plan.config(self._stream, "orders.>"), "placement": {"cluster": cluster}}
-        self._ask(f"$JS.API.STREAM.UPDATE.{self._stream}", config, self._answered(f"update to {cluster}"))
+        config = {
+            **self._plan.config(self._stream, "orders.>"),
+            "placement": {"cluster": cluster},
+            "num_replicas": self._count(),
+        }
+        # Another count may have been configured a moment ago.
+        also = MOVE_AND_SCALE if self._plan.scales else 0
+        self._ask(
+            f"$JS.API.STREAM.UPDATE.{self._stream}", config, self._answered(f"update to {cluster}", also)
+        )
+
+    def _scale(self) -> None:
+        """Another count of replicas, by any client's STREAM.UPDATE or the operator's call."""
+        found = self._oracle.assignment
+        assert found is not None
+        counts = [n for n in range(self._plan.replicas, REPLICAS_MAX + 1) if n != self._count()]
+        wanted = self._rng.choice(counts)
+        if self._rng.random() < 0.5:
+            self._operate("POST", {"replicas": wanted, "bytesPerS": self._rng.choice((0, 100_000))})
+            return
+        config = found.config.to_json() | {"num_replicas": wanted}
+        answered = self._answered(f"update to {wanted} replicas", MOVE_AND_SCALE)
+        self._ask(f"$JS.API.STREAM.UPDATE.{self._stream}", config, answered)
 
     def _call(self) -> None:
         """The operator's call, with a limit to the bytes per second or without one."""

@@ -20,10 +20,11 @@ from pathlib import Path
 from tests.simulator.mutants_ingest import INGEST_MUTANTS
 from tests.simulator.mutants_moves import MOVE_MUTANTS
 from tests.simulator.mutants_raft import RAFT_MUTANTS
+from tests.simulator.mutants_recovery import RECOVERY_MUTANTS
 from tests.simulator.mutants_storage import STORAGE_MUTANTS
 from tests.simulator.mutation import Mutant, check, write_mutated
 
-MUTANTS = (*RAFT_MUTANTS, *INGEST_MUTANTS, *STORAGE_MUTANTS, *MOVE_MUTANTS)
+MUTANTS = (*RAFT_MUTANTS, *INGEST_MUTANTS, *STORAGE_MUTANTS, *MOVE_MUTANTS, *RECOVERY_MUTANTS)
 ROOT = Path(__file__).parents[2]
 SEEDS_MAX = 400
 # Seconds of the processor, so that a mutant's fate does not depend on what else the machine does.
@@ -62,6 +63,7 @@ def _first_failure(mutant: Mutant, folder: str, *, seeds: int, seconds_max: floa
         command = [sys.executable, "-m", "tests.simulator.run", "--until-failure", "--json"]
         command += ["--first", str(first), "--seeds", str(count), "--package", folder]
         command += ["--moves"] if mutant.moves else []
+        command += ["--recover"] if mutant.recovers else []
         try:
             found = subprocess.run(
                 command,
@@ -74,7 +76,7 @@ def _first_failure(mutant: Mutant, folder: str, *, seeds: int, seconds_max: floa
             )
         except subprocess.TimeoutExpired:
             return Caught(mutant, first, f"a run from seed {first} on does not end", seconds)
-        if found.returncode not in (0, 1):
+        if found.returncode not in (0, 1) or not found.stdout.strip():  # A traceback ends with 1 as well.
             raise RuntimeError(f"the simulator did not run: {found.stderr[-2000:]}")
         told = json.loads(found.stdout.splitlines()[-1])
         seconds += float(told["seconds"])

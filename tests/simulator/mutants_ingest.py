@@ -53,14 +53,24 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
+        "given-up-in-silence",
+        "SF-15",
+        "A window gives up what no leader took in time, and tells nobody.",
+        (
+            "jetstream/window.py",
+            "                given_up += self._unanswered(block)\n                self._void(block)\n",
+            "                self._void(block)\n",
+        ),
+    ),
+    mutant(
         "numbers-out-of-order",
         "SF-10",
         "The leader takes a number although those before it are missing.",
         ("jetstream/judge.py", "if forward.first_number > next_number:", "if forward.first_number < 0:"),
         (
             "jetstream/judge.py",
-            "run = VerdictRun(next_number, block.count, self.next_seq)",
-            "run = VerdictRun(max(next_number, forward.first_number), block.count, self.next_seq)",
+            "run = VerdictRun(next_number, block.count, self.end.next_seq)",
+            "run = VerdictRun(max(next_number, forward.first_number), block.count, self.end.next_seq)",
         ),
         (
             "jetstream/sessions.py",
@@ -135,7 +145,7 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "SF-12",
         "The leader judges what is expected of a subject by what is committed, not by the end of its log.",
         (
-            "jetstream/judge.py",
+            "jetstream/log_end.py",
             "            pending = self._pending_subjects.get(subject, 0)\n            return pending if",
             "            pending = 0\n            return pending if",
         ),
@@ -145,14 +155,14 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "SF-12",
         "The leader judges whether a stream is full by what is committed, not by the end of its log.",
         (
-            "jetstream/judge.py",
-            "state.messages + (seq - 1 - state.last_seq) >= config.max_msgs",
-            "state.messages >= config.max_msgs",
+            "jetstream/log_end.py",
+            "return self.state.messages + (seq - 1 - self.state.last_seq)",
+            "return self.state.messages",
         ),
         (
-            "jetstream/judge.py",
-            "state.bytes + self._pending_logical + size > config.max_bytes",
-            "state.bytes + size > config.max_bytes",
+            "jetstream/log_end.py",
+            "return self.state.bytes + self._pending_logical",
+            "return self.state.bytes",
         ),
     ),
     mutant(
@@ -177,8 +187,18 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "A leader that was deposed since its last turn takes the next one's entries for its own, and answers by them.",
         (
             "jetstream/group.py",
-            "        if self.serves and (self.raft.role",
-            "        if self.serves and self.applied_index >= self._to_apply and (self.raft.role",
+            "            self._leave_office()\n            if self._vote",
+            "            if self._vote",
+        ),
+        (
+            "jetstream/group.py",
+            "            if self.serves and not self",
+            "            if self.serves and self.raft.role is Role.LEADER and not self",
+        ),
+        (
+            "jetstream/group.py",
+            "        self._leave_office()\n        leads = ",
+            "        if self.applied_index >= self._to_apply:\n            self._leave_office()\n        leads = ",
         ),
     ),
     mutant(
@@ -266,9 +286,19 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
-        "floors-fall-behind",
-        "SF-13",
-        "A replica that was restored from a snapshot raises consumers' floors once more than the others.",
-        ("jetstream/stream.py", "        state._first_seq_told = state.first_seq\n", ""),
+        "handed-out-before-commit",
+        "SF-2",
+        "A message leaves before the entry that says so is committed: a leader that was cut off hands it out too.",
+        (
+            "jetstream/handing_out.py",
+            "waits = leader.state.config.needs_ack and any(delivery.served for delivery in deliveries)",
+            "waits = False",
+        ),
+    ),
+    mutant(
+        "consumers-eat-the-reserve",
+        "SF-18",
+        "Consumers are handed messages however little room is left, and what they do with them is noted in the log.",
+        ("jetstream/stream_group.py", "is_scarce=self.log.is_scarce)", "is_scarce=False)"),
     ),
 )

@@ -49,7 +49,21 @@ _MUTANTS: tuple[Mutant, ...] = (
         "tail-not-compared",
         "MV-6",
         "The old peers are dropped before the audit of what came since the first comparison.",
-        ("moves/plan.py", "lambda v: not v.compared_by_both(),", "lambda v: not v.membership.voters,"),
+        (
+            "moves/plan.py",
+            "lambda v: v.takes_in and not v.compared_by_both(),",
+            "lambda v: not v.membership.voters,",
+        ),
+    ),
+    mutant(
+        "deletes-only-counted",
+        "MV-6",
+        "Copies that have deleted as many messages, but others, are taken for equal.",
+        (
+            "jetstream/auditor.py",
+            "        return found.head + found.contents.digest if with_contents else found.head\n",
+            "        return found.head\n",
+        ),
     ),
     mutant(
         "consumers-left-behind",
@@ -107,8 +121,8 @@ _MUTANTS: tuple[Mutant, ...] = (
         "A move is begun while another one runs.",
         (
             "jetstream/meta.py",
-            "    if present.move is not None:\n        return None\n    move = Move(\n",
-            "    move = Move(\n",
+            "    if present.move is not None:\n        return None\n    config, before",
+            "    config, before",
         ),
         (
             "jetstream/stream_decisions.py",
@@ -137,6 +151,16 @@ _MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
+        "new-count-left-behind",
+        "MV-9",
+        "A cancelled change of the count of replicas leaves the new count configured.",
+        (
+            "jetstream/move_record.py",
+            "        replicas = self.origin_replicas or config.num_replicas\n",
+            "        replicas = config.num_replicas\n",
+        ),
+    ),
+    mutant(
         "learner-forgotten",
         "MV-12",
         "A cancelled move leaves its learners in the membership.",
@@ -144,6 +168,16 @@ _MUTANTS: tuple[Mutant, ...] = (
             "moves/plan.py",
             "    _Row(\n        lambda v: v.turns_back and bool(v.to_drop),\n        Stage.CANCELLING,",
             "    _Row(\n        lambda v: v.turns_back and not v.membership.voters,\n        Stage.CANCELLING,",
+        ),
+    ),
+    mutant(
+        "away-and-never-fetched",
+        "SF-7",
+        "A group falls silent without a member that is away, and its return does not wake the leader.",
+        (
+            "jetstream/core.py",
+            "if before is None or before.process != peer.process:",
+            "if before is not None and before.process != peer.process:",
         ),
     ),
 )

@@ -29,7 +29,30 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         "vote-not-saved",
         "SF-4",
         "Term and vote are not written before the vote is sent.",
-        ("jetstream/group.py", "            self.log.save_vote(*ready.hard_state)\n", ""),
+        (
+            "jetstream/group.py",
+            "            ticket = self.log.begin_vote(*ready.hard_state)\n",
+            "            ticket = None\n",
+        ),
+    ),
+    mutant(
+        "vote-before-it-is-durable",
+        "SF-4",
+        "Term and vote are written, and the vote is sent while they are on their way to the disk.",
+        (
+            "jetstream/group.py",
+            (
+                "                self._vote, self._held = ticket, ready\n"
+                "                self.host.save_vote(self.id, ticket)\n"
+                "                return False\n"
+            ),
+            "                self._vote = ticket\n                self.host.save_vote(self.id, ticket)\n",
+        ),
+        (
+            "jetstream/group.py",
+            "            if self._vote is not None:\n                return\n            held",
+            "            held",
+        ),
     ),
     mutant(
         "conflict-not-truncated",
@@ -156,7 +179,7 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         "SF-4",
         "A broker with an empty volume starts a meta group although the others have one.",
         (
-            "jetstream/life.py",
+            "jetstream/founding.py",
             "        if any(peer.meta_state for peer in peers.values()):\n",
             "        if not peers:\n",
         ),
@@ -166,7 +189,7 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         "SF-4",
         "The first members of the meta group are told of it once, and the word is lost.",
         (
-            "jetstream/life.py",
+            "jetstream/founding.py",
             "            self._retry_ms = now_ms + BOOTSTRAP_RETRY_MS\n            self._tell_first_members()\n",
             "            self._retry_ms = now_ms + BOOTSTRAP_RETRY_MS\n",
         ),
@@ -176,9 +199,9 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         "SF-4",
         "A first member of the meta group that missed the beginning follows without ever knowing the voters.",
         (
-            "jetstream/life.py",
-            "            if membership.index == 0 and self._member() in membership.voters:\n",
-            "            if membership.index < 0:\n",
+            "jetstream/founding.py",
+            "        if membership.index == 0 and volume_member(core) in membership.voters:\n",
+            "        if membership.index < 0:\n",
         ),
     ),
     mutant(

@@ -37,9 +37,19 @@ STORAGE_MUTANTS: tuple[Mutant, ...] = (
         "SF-4",
         "A vote is written and not fsynced before it is answered.",
         (
+            "storage/syncing.py",
+            "            self._handle.sync()\n",
+            "            pass\n",
+        ),
+    ),
+    mutant(
+        "membership-not-synced",
+        "SF-4",
+        "A membership is confirmed before it is durable, where the stream's policy calls what is written durable.",
+        (
             "storage/entry_log.py",
-            "            self._hard_file.save(hard.encode(), durable=True)\n",
-            "            self._hard_file.save(hard.encode(), durable=False)\n",
+            "            return max(self._synced_index, self._memberships[0] - 1)\n",
+            "            return self._last_index\n",
         ),
     ),
     mutant(
@@ -68,8 +78,8 @@ STORAGE_MUTANTS: tuple[Mutant, ...] = (
         "Messages may fill the disk to its last byte: the purge that would free it finds no room.",
         (
             "storage/space.py",
-            "        kept_back = 0 if reserved else self._reserve_bytes\n",
-            "        kept_back = 0\n",
+            "return size_bytes <= self._room(self._reserve_bytes)",
+            "return size_bytes <= self._room(0)",
         ),
     ),
     mutant(

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream.core import BrokerCore
 from supercluster.broker.jetstream.group import Group
+from supercluster.broker.jetstream.lineage import lineage_of
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.confchange import Membership, node_of
 from supercluster.broker.raft.config import Role
-from supercluster.broker.raft.messages import Message, TimeoutNow, VoteRequest, VoteResponse
+from supercluster.broker.raft.messages import AppendResponse, Message, TimeoutNow, VoteRequest, VoteResponse
 from supercluster.broker.storage.log import FileLog
 from supercluster.broker.storage.memory_log import MemoryLog
 
@@ -69,6 +70,8 @@ class Oracle:
         def on_send(group: str, message: Message) -> None:
             if isinstance(message, VoteRequest | VoteResponse) and not message.pre:
                 self._vote(node, core, group, message)
+            elif isinstance(message, AppendResponse):
+                self._confirmed(core, group, message)
             elif isinstance(message, TimeoutNow):
                 self.on_hand_over(node, node_of(message.to))
             send_raft(group, message)
@@ -120,6 +123,20 @@ class Oracle:
             raise self._broken(
                 f"SF-4: {group.member} had entry {held} of {group.id}, which is committed, and comes back with "
                 f"{log.last_index}, sure of itself"
+            )
+
+    # ---- confirmations --------------------------------------------------------------------------------------------
+
+    def _confirmed(self, core: BrokerCore, group: str, message: AppendResponse) -> None:
+        """SF-4: the membership that a member goes by is durable before it confirms it, whatever the fsync policy."""
+        held = core.groups.get(group)
+        if held is None or not isinstance(held.log, FileLog) or not message.ok:
+            return
+        index = held.raft.membership.index
+        if message.index >= index > held.log._synced_index:
+            raise self._broken(
+                f"SF-4: {message.frm} confirms membership {index} of {group}; only {held.log._synced_index} entries are "
+                "durable"
             )
 
     # ---- votes ----------------------------------------------------------------------------------------------------
@@ -191,7 +208,9 @@ class Oracle:
                 newest = raft.membership
                 in_force = (newest,) if newest.index <= raft.commit_index else (seen.membership, newest)
                 self._committed(group, in_force)
-            if raft.quiesced and not seen.silent and not leads:
+            if raft.quiesced and leads:
+                self._leads_in_silence(group, core)
+            elif raft.quiesced and not seen.silent:
                 self._silent(group)
             seen.term, seen.led = raft.term, leads
             seen.commit_index, seen.silent, seen.membership = (
@@ -256,6 +275,15 @@ class Oracle:
                     f"has {group.log.last_index}"
                 )
 
+    def _leads_in_silence(self, group: Group, core: BrokerCore) -> None:
+        """SF-7: a silent leader lacks nobody's word that it is linked with; who was away woke it when it came back."""
+        for member, progress in group.raft.progress.items():
+            if node_of(member) in core.peers and progress.match != group.log.last_index:
+                raise self._broken(
+                    f"SF-7: {group.member} leads {group.id} in silence with {group.log.last_index} entries; {member} is "
+                    f"linked, and has confirmed {progress.match}"
+                )
+
     # ---- memberships ----------------------------------------------------------------------------------------------
 
     def membership(self, group: Group, membership: Membership) -> None:
@@ -265,5 +293,6 @@ class Oracle:
         if before is None:
             return
         strangers = set(membership.voters) - set(before.all_voters) - set(before.learners)
-        if strangers:
+        begins = lineage_of(group.id) > 0 and membership.all_voters == (group.member,)
+        if strangers and not begins:  # A lineage begins with one member, whom a person chose (SF-9).
             raise self._broken(f"SF-4: {sorted(strangers)} vote in {group.id} and never learned")

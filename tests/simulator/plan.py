@@ -13,6 +13,7 @@ from typing import Any
 FAULTS = {
     "kill": 6.0,
     "cut": 5.0,
+    "blink": 4.0,
     "power": 3.0,
     "reset": 2.0,
     "slow": 1.5,

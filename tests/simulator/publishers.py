@@ -235,6 +235,8 @@ class Publishers:
                 payload = publisher.payload(number)
                 if payload in stored or payload in self.world.ledger.refused:
                     continue
+                if payload in self.world.ledger.recoveries.lost:  # As was announced (SF-9).
+                    continue
                 if number in publisher.answered:
                     raise broken(f"SF-1: {payload!r} was acknowledged and is gone")
                 if (publisher.kind != "retry" and number in publisher.may_be_lost) or publisher.refused:

@@ -10,6 +10,7 @@ import json
 from functools import partial
 from typing import Any, Protocol
 
+from tests.simulator.consumers import SimConsumer
 from tests.simulator.publishers import ACCOUNT, NO_ROOM, SimPublisher
 from tests.simulator.stores import RESERVE_BYTES
 from tests.simulator.world import World
@@ -24,6 +25,8 @@ REFUSALS = 4
 # Messages until the disks must be full: three times as many as have room.
 MESSAGES_MAX = 3 * (ROOM_BYTES_MAX + RESERVE_BYTES) // SMALL_BYTES
 STEP_MS = 20.0
+# A person comes after so long.
+PURGED_AFTER_MS = 10_000.0
 # Everything is to be done in so much time, since there are no other faults.
 DONE_MS = 60_000.0
 
@@ -37,8 +40,9 @@ class Asker(Protocol):
 class FullDisks:
     """One filling, one purge, one message."""
 
-    def __init__(self, world: World, stream: str, ask: Asker) -> None:
+    def __init__(self, world: World, stream: str, ask: Asker, consumer: SimConsumer) -> None:
         self.world = world
+        self._consumer = consumer
         self.done = False
         self.purged = False
         self._stream = stream
@@ -57,6 +61,9 @@ class FullDisks:
             disk = node.store.disk
             disk.capacity_bytes = disk.used_bytes + room_bytes
         world.note("all disks are nearly full")
+        # A consumer goes on, refuses what it gets and gets it again: its operations take room as well.
+        world.sought = rng.choice(world.names)
+        self._consumer.refuses_all = True
         world.at(NOTICE_MS, self._fill)
         if not world.run_until(lambda: self.done, DONE_MS):
             what = "is taken" if self.purged else "is purged"
@@ -64,6 +71,8 @@ class FullDisks:
                 f"SF-18: nothing {what} after {self._publisher.sent} messages, {self._refusals} of them refused, on full "
                 f"disks: {[node.store.disk.free_bytes() for node in world.nodes.values()]} bytes are free"
             )
+        world.sought = ""
+        self._consumer.refuses_all = False
         for node in world.nodes.values():
             node.store.disk.capacity_bytes = 1 << 50
 
@@ -73,7 +82,7 @@ class FullDisks:
         """One message after the other until none is taken."""
         if self._refusals >= REFUSALS:
             self.world.note(f"the disks are full after {self._publisher.sent} messages")
-            self._purge()
+            self.world.at(PURGED_AFTER_MS, self._purge)
             return
         if self._publisher.sent >= MESSAGES_MAX:
             raise self.world.ledger.broken("SF-18: full disks take messages without end")

@@ -3,8 +3,9 @@
 python -m tests.simulator.run --seeds 2000 --jobs 2
 python -m tests.simulator.run --seed 17 --verbose
 python -m tests.simulator.run --seed 17 --moves --verbose
+python -m tests.simulator.run --seeds 40 --recover
 
-Every fifth seed stands for a super-cluster whose stream moves, the others for a cluster (`--moves`: all stand for the
+Every eighth seed stands for a super-cluster whose stream moves, the others for a cluster (`--moves`: all stand for the
 former).
 """
 
@@ -18,6 +19,7 @@ import time
 import traceback
 from dataclasses import dataclass
 
+from tests.simulator.recover_scenario import RecoverScenario
 from tests.simulator.scenario import Scenario
 from tests.simulator.super_scenario import SuperScenario
 
@@ -26,7 +28,7 @@ from supercluster.broker.jetstream import core
 SECONDS = 30.0
 REPORT_LINES = 60
 # One in so many seeds stands for a run of a super-cluster.
-SUPER_EVERY = 5
+SUPER_EVERY = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +52,18 @@ class Outcome:
         return f"make sim SEED={self.seed}" + (" MOVES=1" if self.moves and not has_moves(self.seed) else "")
 
 
-def run_seed(seed: int, *, moves: bool = False, seconds: float = SECONDS, verbose: bool = False) -> Outcome:
-    """One run, of a cluster or (moves) of a super-cluster. `failure` is empty when every promise held."""
-    scenario = (SuperScenario if moves else Scenario)(seed, seconds=seconds)
+def run_seed(
+    seed: int,
+    *,
+    moves: bool = False,
+    recovers: bool = False,
+    seconds: float = SECONDS,
+    verbose: bool = False,
+) -> Outcome:
+    """One run: of a cluster, of a super-cluster (moves), or of a stream that is recovered by force. `failure` is empty when
+    every promise held."""
+    kind = RecoverScenario if recovers else SuperScenario if moves else Scenario
+    scenario = kind(seed, seconds=seconds)
     scenario.world.verbose = verbose
     failure = ""
     try:
@@ -105,10 +116,12 @@ def run_many(
     return failed
 
 
-def until_failure(first: int, count: int, *, seconds: float = SECONDS, moves: bool = False) -> Outcome | None:
+def until_failure(
+    first: int, count: int, *, seconds: float = SECONDS, moves: bool = False, recovers: bool = False
+) -> Outcome | None:
     """One seed after the other in this process; the first that fails, or None."""
     for seed in range(first, first + count):
-        outcome = run_seed(seed, moves=moves, seconds=seconds)
+        outcome = run_seed(seed, moves=moves, recovers=recovers, seconds=seconds)
         if outcome.failure:
             return outcome
     return None
@@ -121,7 +134,13 @@ def _hunt(options: argparse.Namespace) -> int:
             f"{core.__file__} is not in {options.package}: PYTHONPATH does not name it first", file=sys.stderr
         )
         return 2
-    outcome = until_failure(options.first, options.seeds, seconds=options.seconds, moves=options.moves)
+    outcome = until_failure(
+        options.first,
+        options.seeds,
+        seconds=options.seconds,
+        moves=options.moves,
+        recovers=options.recover,
+    )
     # Of the processor: how long it takes by the clock depends on what else runs.
     found: dict[str, object] = {"seconds": time.process_time()}
     if outcome is not None:
@@ -141,6 +160,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--moves", action="store_true", help="let every seed stand for a super-cluster whose stream moves"
     )
+    parser.add_argument(
+        "--recover", action="store_true", help="let every seed stand for a stream that is recovered by force"
+    )
     parser.add_argument("--verbose", action="store_true", help="print what happens in the run")
     parser.add_argument("--until-failure", action="store_true", help="stop at the first seed that fails")
     parser.add_argument(
@@ -150,10 +172,17 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if options.until_failure and options.json:
         return _hunt(options)
-    if options.seed is not None:
+    if options.recover and options.seed is None:
+        found = until_failure(options.first, options.seeds, seconds=options.seconds, recovers=True)
+        failed = [found] if found is not None else []
+        print(
+            f"{options.seeds} seeds of a forced recovery: {found.failure if found else 'every promise held'}"
+        )
+    elif options.seed is not None:
         outcome = run_seed(
             options.seed,
-            moves=options.moves or has_moves(options.seed),
+            moves=not options.recover and (options.moves or has_moves(options.seed)),
+            recovers=options.recover,
             seconds=options.seconds,
             verbose=options.verbose,
         )

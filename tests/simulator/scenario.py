@@ -12,7 +12,7 @@ from tests.simulator.consumers import INFO, SimConsumer
 from tests.simulator.ledger import History
 from tests.simulator.plan import Plan, draw
 from tests.simulator.publishers import ACCOUNT, Publishers
-from tests.simulator.room import FullDisks
+from tests.simulator.room import NOTICE_MS, FullDisks
 from tests.simulator.weather import Weather
 from tests.simulator.world import World
 
@@ -77,7 +77,10 @@ class Scenario:
         world.run(self.seconds * 1000)
         self._settle()
         if self.plan.fills:
-            FullDisks(world, MAIN, self._anywhere).run()
+            # In life nobody uses up the reserve before the broker looks again: here it is small.
+            self.weather.quiet_until_us = world.now_us + int(1000 * (1000 + NOTICE_MS))
+            world.run(world.now_us / 1000 + 1000)
+            FullDisks(world, MAIN, self._anywhere, self.consumer).run()
             self._settle()
         self._check_end()
 
@@ -186,6 +189,9 @@ class Scenario:
         # Looked at often: seldom enough to cost nothing.
         return self.world.steps % 64 == 0 and not self._unsettled()
 
+    def _replicas_wanted(self) -> int:
+        return self.plan.replicas
+
     def _unsettled(self) -> str:
         """What there is still to do; "" when everything has come to rest."""
         if not self._group_of_main():
@@ -216,8 +222,8 @@ class Scenario:
                 return f"{name} applied {group.applied_index} of {history.last_index}"
             if group.member not in group.raft.membership.voters:
                 return f"{name} is {group.member}, voters are {group.raft.membership.voters}"
-        if replicas != self.plan.replicas:
-            return f"{MAIN} has {replicas} replicas instead of {self.plan.replicas}"
+        if replicas != self._replicas_wanted():
+            return f"{MAIN} has {replicas} replicas instead of {self._replicas_wanted()}"
         disagreeing = self._disagreeing()
         if disagreeing:
             return disagreeing

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from supercluster.broker.ports import Channel
+from supercluster.broker.jetstream.core import BrokerCore
+from supercluster.broker.ports import Channel, Ticket
 
 if TYPE_CHECKING:
     from tests.simulator.world import World
@@ -53,3 +55,29 @@ class SimNetwork:
 
     def pending_bytes(self, account: str, inbox: bytes) -> int:
         return 0
+
+
+# An fsync takes so long at most, but for a disk that has much else to do.
+VOTE_MS_MAX = 4.0
+BUSY_MS_MAX = 400.0
+
+
+class SimCore(BrokerCore):
+    """A broker's core whose votes become durable a while after they were written, as on a process's threads."""
+
+    def __init__(self, world: World, *arguments: Any, **named: Any) -> None:
+        self._world = world
+        super().__init__(*arguments, **named)
+
+    def start_votes(self, votes: list[tuple[str, Ticket]]) -> None:
+        rng = self._world.rng
+        for group_id, ticket in votes:
+            wait_ms = rng.random() * (BUSY_MS_MAX if rng.random() < 0.02 else VOTE_MS_MAX)
+            self._world.at(wait_ms, partial(self._vote_is_through, group_id, ticket))
+
+    def _vote_is_through(self, group_id: str, ticket: Ticket) -> None:
+        if self._world.nodes[self.node].core is not self:
+            return  # The process ended before.
+        ticket.run()
+        self.vote_saved(group_id, ticket)
+        self._world.want_turn(self.node)

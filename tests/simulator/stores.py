@@ -6,6 +6,7 @@ import random
 
 from tests.simulator.disk import SimDisk
 
+from supercluster.broker.storage.ballast import Ballast
 from supercluster.broker.storage.naming import HARD_STATE, HardState
 from supercluster.broker.storage.options import LogOptions
 from supercluster.broker.storage.slots import SLOT_BYTES, _decode
@@ -17,6 +18,7 @@ from supercluster.broker.storage.volume import GROUPS, Volume, directory_name, o
 SEGMENT_BYTES = 4096
 SYNC_INTERVAL_MS = 200
 RESERVE_BYTES = 16 * 1024
+BALLAST_BYTES = 16 * 1024
 
 
 class SimStore:
@@ -28,6 +30,8 @@ class SimStore:
         self.disk = SimDisk(rng)
         self._volume: Volume | None = None
         self.incarnation = ""
+        self.ballast_bytes = BALLAST_BYTES
+        """As brokers have it, but small: a checkpoint or two, and the entry of a purge."""
 
     def start(self) -> VolumeStore:
         """Open the volume for a new process."""
@@ -35,7 +39,9 @@ class SimStore:
         self._volume = volume
         self.incarnation = volume.incarnation
         options = LogOptions(segment_bytes=SEGMENT_BYTES, sync_interval_ms=SYNC_INTERVAL_MS)
-        return VolumeStore(volume, options, file_space=Space(self.disk, reserve_bytes=RESERVE_BYTES))
+        ballast = Ballast(self.disk, self.ballast_bytes) if self.ballast_bytes else None
+        space = Space(self.disk, reserve_bytes=RESERVE_BYTES, ballast=ballast)
+        return VolumeStore(volume, options, file_space=space)
 
     def durable_vote(self, group: str) -> tuple[int, str]:
         """(term, vote) of a group as a power failure at this moment would leave it at worst."""

@@ -30,6 +30,8 @@ class SuperPlan(Plan):
     """Part of the moves that are cancelled at a random point."""
     grace_ms: int = 2000
     """How long copies of former members are kept."""
+    scales: bool = False
+    """Is the count of replicas changed as well? It never goes below `replicas`, which the weather counts on."""
 
     @property
     def cluster_of(self) -> dict[str, str]:
@@ -68,4 +70,12 @@ def draw_super(rng: random.Random) -> SuperPlan:
         grace_ms=rng.choice((500, 2000, 4000)),
     )
     plan.bad_copies = plan.keeps_all and rng.random() < 0.25
+    # Drawn beside the generator, so that the other seeds stay what they were.
+    ahead = random.Random()
+    ahead.setstate(rng.getstate())
+    plan.scales = ahead.random() < 0.4
+    if plan.scales and ahead.random() < 0.7:
+        # Somewhere there has to be room for more replicas.
+        plan.shape, plan.home = SHAPES[-1], CLUSTERS[2]
+        plan.nodes = sum(plan.shape)
     return plan

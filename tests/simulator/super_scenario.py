@@ -151,5 +151,9 @@ class SuperScenario(Scenario):
 
         ledger.oracle.watch_group = watched  # type: ignore[method-assign]
 
+    def _replicas_wanted(self) -> int:
+        found = self.oracle.assignment
+        return found.config.num_replicas if found is not None else self.plan.replicas
+
     def _unsettled(self) -> str:
         return super()._unsettled() or self.oracle.unsettled()

@@ -1,20 +1,25 @@
 """The world of several clusters: grace times that end within a run, events that are looked at, copies that read wrong.
 
-A copy that reads other bytes than it was sent, with fitting checksums, is what only the comparison of a move can find;
-so it is made here, and must never come to vote.
+A copy that reads other bytes than it was sent, with fitting checksums, or that has deleted other messages, is what only
+the comparison of a move can find; so it is made here, and must never come to vote.
 """
 
 from __future__ import annotations
 
 import random
+import zlib
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 
 from tests.simulator.super_plan import SuperPlan
 from tests.simulator.world import Node, World
 
 from supercluster.broker.jetstream.core import BrokerCore, CoreSettings
+from supercluster.broker.jetstream.deleted import DeletedSeqs
+from supercluster.broker.jetstream.stream import StreamState
 from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.jetstream.subject_index import SubjectIndex
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.entry import Entry
 
@@ -67,6 +72,38 @@ class SuperWorld(World):
         return core
 
     def damage(self, group: StreamGroup) -> None:
-        """From now on this copy reads other bytes than it was sent."""
-        self.note(f"{group.member} reads other bytes of {group.id} than it was sent")
-        group.auditor._log = DamagedLog(group.auditor._log)  # type: ignore[assignment]
+        """From now on this copy reads other bytes than it was sent; or it has deleted other messages than it was told to,
+        as many."""
+        auditor, log = group.auditor, group.auditor._log
+        if zlib.crc32(group.member.encode()) % 2:
+            self.note(f"{group.member} reads other bytes of {group.id} than it was sent")
+            auditor._log = DamagedLog(log)  # type: ignore[assignment]
+            return
+        self.note(f"{group.member} has deleted other messages of {group.id} than it was told to")
+        marked = auditor.marked
+
+        def other(index: int, state: StreamState) -> None:
+            seen = with_other_holes(state)
+            # A stream that holds nothing has nothing to miss.
+            auditor._log = log if seen is not None else DamagedLog(log)  # type: ignore[assignment]
+            marked(index, seen or state)
+
+        auditor.marked = other  # type: ignore[method-assign]
+
+
+def with_other_holes(state: StreamState) -> StreamState | None:
+    """The state with a message deleted that is there, and there again one that was deleted; where nothing was deleted, with
+    a message counted for another subject. None: it holds nothing. The messages themselves stay as they are."""
+    if not state.messages:
+        return None
+    seen = copy(state)
+    if state.deleted:
+        seen.deleted = DeletedSeqs(state.deleted)
+        seen.deleted.discard(min(state.deleted))
+        seen.deleted.add(next(seq for seq in range(state.last_seq, 0, -1) if seq not in state.deleted))
+        return seen
+    seen.subjects = SubjectIndex.restore(state.subjects.snapshot())
+    subject = next(iter(seen.subjects.counts()[0]))
+    row = seen.subjects._rows.pop(subject)
+    seen.subjects._rows[subject + b".other"] = row
+    return seen

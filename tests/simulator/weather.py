@@ -14,7 +14,13 @@ from tests.simulator.plan import Plan
 from tests.simulator.world import Faults, World
 
 from supercluster.broker.jetstream.group import Group
+from supercluster.broker.jetstream.meta_group import META_GROUP
 from supercluster.broker.storage.segment import SEGMENT_SUFFIX
+
+
+def _needs_restart(group: Group) -> bool:
+    """Was it a log that only a new process may open again? The meta group's is not opened anew at all."""
+    return group.failed is not None and (group.id == META_GROUP or not group.log.may_ever_open_anew)
 
 
 class Weather:
@@ -36,6 +42,7 @@ class Weather:
         self._acts: dict[str, Callable[[], None]] = {
             "kill": self._kill,
             "cut": self._cut,
+            "blink": self._blink,
             "power": lambda: self._kill(power=True),
             "reset": self._reset,
             "slow": self._slow,
@@ -93,10 +100,11 @@ class Weather:
         self._acts[kind]()
 
     def _look_after(self) -> None:
-        """As a person or a process manager would: a broker whose disk failed is started anew."""
+        """As a person or a process manager would: a broker whose disk failed is started anew, where it does not help
+        itself."""
         for name, node in self.world.nodes.items():
             core = node.core
-            if core is not None and any(group.failed is not None for group in core.groups.values()):
+            if core is not None and any(_needs_restart(group) for group in core.groups.values()):
                 self.world.note(f"{name} is restarted after a failure of its disk")
                 self.stop(name)
                 self.start_in(name, 200)
@@ -346,6 +354,25 @@ class Weather:
             self.world.cut(one, other)
         self.world.note(f"{one} is cut off")
         self.world.at(200 + self.rng.random() * 3000, self.world.mend)
+
+    def _blink(self) -> None:
+        """The leader is cut off for less than it takes to notice by time that nobody follows any more, and just then its
+        clients are busy: what it does meanwhile is overtaken by what the next leader commits."""
+        leader = self.leader()
+        if leader is None:
+            return
+        others = [name for name in self.world.names if name != leader]
+        lost_ms = 100 + self.rng.random() * 450
+        self.world.note(f"{leader} leads and is cut off for {lost_ms:.0f} ms")
+        for other in others:
+            self.world.cut(leader, other)
+        self.world.sought = leader
+
+        def over() -> None:
+            self.world.sought = ""
+            self.world.mend()
+
+        self.world.at(lost_ms, over)
 
     def _reset(self) -> None:
         self.world.reset(*self.rng.sample(self.world.names, 2))

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import types
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from supercluster.spark.client import Address, Credentials
 from supercluster.spark.datasource.options import OptionError, read_credentials, read_options
@@ -128,14 +130,13 @@ def test_columns_are_ours_by_name_and_type() -> None:
 
 
 def test_arrow_types_are_those_that_spark_expects() -> None:
-    types = pytest.importorskip("pyspark.sql.types")
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    names = {"bigint": types.LongType(), "timestamp": types.TimestampType(), "string": types.StringType()}
-    names |= {"binary": types.BinaryType()}
-    names["map<string,array<string>>"] = types.MapType(
-        types.StringType(), types.ArrayType(types.StringType())
-    )
+    names: dict[str, types.DataType] = {
+        "bigint": types.LongType(),
+        "timestamp": types.TimestampType(),
+        "string": types.StringType(),
+        "binary": types.BinaryType(),
+        "map<string,array<string>>": types.MapType(types.StringType(), types.ArrayType(types.StringType())),
+    }
     schema = types.StructType([types.StructField(name, names[kind]) for name, kind in COLUMNS.items()])
     assert to_arrow_schema(schema, timezone="UTC").equals(arrow_schema(list(COLUMNS)))
 

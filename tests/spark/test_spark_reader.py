@@ -14,7 +14,14 @@ from nats.js import JetStreamContext
 from nats.js.api import RetentionPolicy
 
 from supercluster.spark.client import Address, Connection, ConnectionFailedError, Credentials, Servers
-from supercluster.spark.jetstream import NotReadableError, Session, StreamMissingError, UnansweredError
+from supercluster.spark.jetstream import (
+    DataRemovedError,
+    NotReadableError,
+    Session,
+    StreamMissingError,
+    StreamState,
+    UnansweredError,
+)
 from supercluster.spark.reader import Record, read_range
 
 
@@ -32,12 +39,16 @@ def open_session(urls: list[str], patience_seconds: float = 20.0) -> Session:
     )
 
 
-def read_all(urls: list[str], stream: str, first: int, last: int) -> list[Record]:
+def read_all(
+    urls: list[str], stream: str, first: int, last: int, *, fail_on_data_loss: bool = True
+) -> list[Record]:
     session = open_session(urls)
     try:
         return [
             record
-            for records in read_range(session, stream, first, last, patience_seconds=20)
+            for records in read_range(
+                session, stream, first, last, patience_seconds=20, fail_on_data_loss=fail_on_data_loss
+            )
             for record in records
         ]
     finally:
@@ -82,8 +93,76 @@ async def test_a_range_of_nothing_but_deleted_messages_is_empty(fleet: Fleet, js
     for sequence in range(5, 16):
         await js.delete_msg("S", sequence)
     assert await asyncio.to_thread(read_all, fleet.urls, "S", 5, 15) == []
-    await js.purge_stream("S")
-    assert await asyncio.to_thread(read_all, fleet.urls, "S", 16, 30) == []
+
+
+@pytest.mark.covers("SP-1")
+@pytest.mark.parametrize(
+    ("purged_below", "left"),
+    [(11, range(11, 31)), (21, range(21, 31)), (31, range(0)), (36, range(0)), (41, range(0))],
+)
+async def test_a_head_that_is_removed_before_it_was_read_is_an_error_and_no_shorter_range(
+    fleet: Fleet, js: JetStreamContext, purged_below: int, left: range
+) -> None:
+    await fill(js, 40)
+    await js.delete_msg("S", 25)  # inside: no loss
+    await js.purge_stream("S", seq=purged_below)
+    with pytest.raises(DataRemovedError, match=f"sequence 5 .* begins at {purged_below}"):
+        await asyncio.to_thread(read_all, fleet.urls, "S", 5, 30)
+    rest = await asyncio.to_thread(read_all, fleet.urls, "S", 5, 30, fail_on_data_loss=False)
+    assert [record[0] for record in rest] == [number for number in left if number != 25]
+
+
+async def test_a_head_that_is_removed_in_the_middle_of_a_read_is_an_error(
+    fleet: Fleet, js: JetStreamContext
+) -> None:
+    """The consumer has told what it can; the rest of the range goes before it is asked for."""
+    await fill(js, 4_000)
+    loop = asyncio.get_running_loop()
+    session = open_session(fleet.urls)
+    seen: list[int] = []
+
+    def read() -> None:
+        for records in read_range(session, "S", 1, 4_000, patience_seconds=20):
+            if not seen:
+                asyncio.run_coroutine_threadsafe(js.purge_stream("S"), loop).result(20)
+            seen.extend(record[0] for record in records)
+
+    try:
+        with pytest.raises(DataRemovedError, match="begins at 4001"):
+            await asyncio.to_thread(read)
+    finally:
+        session.drop()
+    assert seen == list(range(1, len(seen) + 1))
+    assert len(seen) < 4_000
+
+
+async def test_what_was_read_is_handed_out_and_the_question_stays_open_when_nobody_answers_it(
+    fleet: Fleet, js: JetStreamContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(js, 40)
+    await js.purge_stream("S", seq=11)
+    session, asked = open_session(fleet.urls), 0
+    answered = Session.stream_state
+
+    def answer(self: Session, stream: str) -> StreamState:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            raise UnansweredError("nobody")
+        return answered(self, stream)
+
+    monkeypatch.setattr(Session, "stream_state", answer)
+    seen: list[int] = []
+
+    def read() -> None:
+        for records in read_range(session, "S", 5, 40, patience_seconds=20):
+            seen.extend(record[0] for record in records)
+
+    with pytest.raises(DataRemovedError, match=r"sequence 5 .* begins at 11"):
+        await asyncio.to_thread(read)
+    session.drop()
+    assert asked == 2
+    assert seen[0] == 11
 
 
 async def test_a_missing_stream_is_named_at_once(fleet: Fleet) -> None:

@@ -7,7 +7,7 @@ than a local write.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
@@ -96,9 +96,8 @@ class RaftLog(Protocol):
         ...
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Append entries that follow `last_index` without a gap. A CONFIG entry is durable when the call returns,
-        whatever the fsync policy: a member that lost one might take an older membership for the one in force and elect
-        itself by it (SF-4).
+        """Append entries that follow `last_index` without a gap. `persisted_index` stays before a CONFIG entry until that
+        is durable, whatever the fsync policy: a group must not commit a membership that its members may forget (SF-4).
 
         Raises:
             DiskError: nothing of them was kept.
@@ -122,13 +121,37 @@ class RaftLog(Protocol):
         ...
 
 
+class Ticket(Protocol):
+    """Something on its way to the disk."""
+
+    def run(self) -> None:
+        """Wait for the disk, on any thread; who gave the ticket out hears of errors."""
+        ...
+
+
 class StreamLog(RaftLog, Protocol):
     """A log that is also a stream's store (RP-4)."""
+
+    frees_room: Callable[[Entry], bool]
+    """Set by the group: does the entry free room on the disk, or stand before one that does? It gets what is kept back
+    when there is no other (SF-18)."""
 
     @property
     def failed(self) -> DiskError | None:
         """Why the log refuses everything until it is opened anew (an fsync failed); None while it works, and while the
         disk is only full."""
+        ...
+
+    @property
+    def may_open_anew(self) -> bool:
+        """Does the disk know all that this process does? Then the log may be closed and opened again, as by a restart of
+        the process. Not after an fsync that failed (what is read back may never have reached the disk), nor while one is
+        under way, of entries or of a vote; and not what is in memory only."""
+        ...
+
+    @property
+    def may_ever_open_anew(self) -> bool:
+        """The same, but for what is under way: is it worth looking again later?"""
         ...
 
     def entry(self, index: int) -> Entry | None:
@@ -175,8 +198,23 @@ class StreamLog(RaftLog, Protocol):
         """`reset`, with the state that belongs to the base (an installed snapshot)."""
         ...
 
+    def begin_vote(self, term: int, vote: str) -> Ticket | None:
+        """Write term and vote, whatever the fsync policy (SF-4): they are durable when the ticket was run and `finish_vote`
+        has taken it. None: they are already. Nothing that follows from them may be said before. Raises DiskError."""
+        ...
+
+    def finish_vote(self, ticket: Ticket) -> None:
+        """Take the outcome of a ticket of `begin_vote`. Raises DiskError: the vote may be lost, and the log refuses
+        everything from now on."""
+        ...
+
     def save_vote(self, term: int, vote: str) -> None:
-        """Make term and vote durable, whatever the fsync policy (SF-4)."""
+        """Make term and vote durable, at once."""
+        ...
+
+    def sync(self) -> None:
+        """Make everything that is written durable, now, while the caller waits: for what happens once in a stream's life.
+        Raises DiskError."""
         ...
 
     def load_vote(self) -> tuple[int, str]:
@@ -190,8 +228,19 @@ class StreamLog(RaftLog, Protocol):
 
     def bytes_on_disk(self) -> int: ...
 
-    def has_room(self, size_bytes: int, *, reserved: bool) -> bool:
-        """Is there room for an entry of that size? `reserved` entries (not messages) may use the reserve (SF-18)."""
+    def bytes_behind(self, index: int) -> int:
+        """How much the held entries behind `index` take. It reads nothing: in a segment whose index is put away all entries
+        count as equally large."""
+        ...
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Is there room for so many bytes of messages? A reserve is kept from them, for entries that are none (SF-18)."""
+        ...
+
+    @property
+    def is_scarce(self) -> bool:
+        """Is half of the reserve used up? The rest is for what frees room: nothing is handed out to consumers any more,
+        whose operations would use it up as messages would (SF-18)."""
         ...
 
     def settle(self) -> None:
@@ -302,12 +351,32 @@ class GroupStore(Protocol):
         """Called often, for what all groups share: the room on the volume is asked for now and then (SF-18)."""
         ...
 
-    def register(self, group: str, member: str) -> None:
-        """Remember durably that this volume joined the group as that member."""
+    def register(self, group: str, member: str, home: str = "") -> None:
+        """Remember durably that this volume joined the group as that member; with `home`, that the group has the files
+        of that other group, which it follows as a new lineage (SF-9)."""
+        ...
+
+    def has_tail(self, group: str, last_index: int, last_term: int) -> bool:
+        """Has `keep_tail` kept a copy's end that ends with that entry?"""
+        ...
+
+    def keep_tail(
+        self, group: str, last_index: int, last_term: int, head: bytes, records: Iterable[bytes]
+    ) -> str:
+        """Write the end of a copy of an older lineage into a file, durably: `head`, and the records behind it. Each end
+        has its own file, by the entry that it ends with. Returns where, below the data directory.
+
+        Raises:
+            DiskError: it is not there as a whole; to be tried again.
+        """
         ...
 
     def forget(self, group: str) -> None:
         """The group was deleted."""
+        ...
+
+    def directory_of(self, group: str) -> str:
+        """Where a group's files are, for people: a path below the data directory."""
         ...
 
     def room_bytes(self, *, memory: bool) -> int:

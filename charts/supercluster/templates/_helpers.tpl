@@ -21,7 +21,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{/* What the operator does in a namespace that it serves: these rights and no more. */}}
 {{- define "supercluster.rules" -}}
 - apiGroups: ["supercluster.dev"]
-  resources: ["superclusters", "clusters", "streams", "streammoves"]
+  resources: ["superclusters", "clusters", "streams", "streammoves", "replicapolicies"]
   # patch is for finalizers; nothing but the status is written otherwise.
   verbs: ["get", "list", "watch", "patch"]
 - apiGroups: ["supercluster.dev"]
@@ -29,10 +29,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   resources: ["streammoves"]
   verbs: ["create", "delete"]
 - apiGroups: ["supercluster.dev"]
-  resources: ["superclusters/status", "clusters/status", "streams/status", "streammoves/status"]
+  resources: ["superclusters/status", "clusters/status", "streams/status", "streammoves/status", "replicapolicies/status"]
   verbs: ["patch"]
 - apiGroups: ["supercluster.dev"]
-  resources: ["superclusters/finalizers", "clusters/finalizers", "streams/finalizers", "streammoves/finalizers"]
+  resources: ["superclusters/finalizers", "clusters/finalizers", "streams/finalizers", "streammoves/finalizers", "replicapolicies/finalizers"]
   verbs: ["update"]
 - apiGroups: [""]
   resources: ["services", "configmaps", "secrets"]

@@ -7,6 +7,7 @@ library only.
 
 from supercluster.api.cluster import Cluster, ClusterSpec, ClusterStatus
 from supercluster.api.common import GROUP, VERSION, Condition, ObjectMeta
+from supercluster.api.replica_policy import ReplicaPolicy, ReplicaPolicySpec, ReplicaPolicyStatus
 from supercluster.api.stream import Stream, StreamSpec, StreamStatus
 from supercluster.api.stream_move import StreamMove, StreamMoveSpec, StreamMoveStatus
 from supercluster.api.super_cluster import SuperCluster, SuperClusterSpec, SuperClusterStatus
@@ -22,6 +23,9 @@ __all__ = [
     "ClusterStatus",
     "Condition",
     "ObjectMeta",
+    "ReplicaPolicy",
+    "ReplicaPolicySpec",
+    "ReplicaPolicyStatus",
     "Stream",
     "StreamMove",
     "StreamMoveSpec",

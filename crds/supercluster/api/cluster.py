@@ -248,6 +248,11 @@ class ClusterStatus(ApiModel):
         description="The brokers.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
+    parting_since: str | None = Field(
+        default=None,
+        description="When the brokers began to part from the others, before the cluster is deleted.",
+        json_schema_extra={"format": "date-time"},
+    )
     conditions: Conditions = ()
 
 

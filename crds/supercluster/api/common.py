@@ -86,6 +86,7 @@ class ObjectMeta(ApiModel):
     deletion_timestamp: str | None = None
     finalizers: tuple[str, ...] = ()
     labels: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
     owner_references: tuple[OwnerReference, ...] = ()
 
     @property

@@ -24,6 +24,7 @@ class ConditionType(StrEnum):
     DEFERRED = "Deferred"
     PROGRESSING = "Progressing"
     COMPLETE = "Complete"
+    RECOVERED = "Recovered"
 
 
 class Reason(StrEnum):
@@ -37,6 +38,7 @@ class Reason(StrEnum):
 
     BROKERS_STARTING = "BrokersStarting"
     MEMBERS_STARTING = "MembersStarting"
+    CLUSTER_OUT_OF_CONTACT = "ClusterOutOfContact"
     NO_CLUSTER = "NoCluster"
     NO_LEADER = "NoLeader"
     REPLICAS_CATCHING_UP = "ReplicasCatchingUp"
@@ -68,6 +70,9 @@ class Reason(StrEnum):
     INVALID_WINDOW = "InvalidWindow"
 
     MOVING = "Moving"
+    NO_HEADWAY = "NoHeadway"
+    OUT_OF_SIGHT = "OutOfSight"
+    SCALING = "Scaling"
     MOVE_ENDED = "MoveEnded"
     PLANNING = "Planning"
     AWAITING_APPROVAL = "AwaitingApproval"
@@ -84,13 +89,21 @@ class Reason(StrEnum):
     FAILED = "Failed"
     REFUSED = "Refused"
 
+    REPAIRING = "Repairing"
+    LOST_REPLICAS = "LostReplicas"
+    BELOW_MINIMUM = "BelowMinimum"
+    POLICY_CONFLICT = "PolicyConflict"
+    UNKNOWN_STRATEGY = "UnknownStrategy"
+
+    RECOVERING = "Recovering"
+    RECOVERY_FORCED = "RecoveryForced"
+    RECOVERY_REFUSED = "RecoveryRefused"
+
     EVEN_REPLICAS = "EvenReplicas"
     VOLATILE_STORAGE = "VolatileStorage"
     PREFERRED_LEADER_UNKNOWN = "PreferredLeaderUnknown"
 
-    REPAIR_NOT_AVAILABLE = "RepairNotAvailable"
     SCALE_IN_NOT_AVAILABLE = "ScaleInNotAvailable"
-    REPLICA_CHANGE_NOT_AVAILABLE = "ReplicaChangeNotAvailable"
 
 
 class EventReason(StrEnum):
@@ -103,14 +116,18 @@ class EventReason(StrEnum):
     DELETED = "Deleted"
     DRIFT_REPAIRED = "DriftRepaired"
     STREAM_LOST = "StreamLost"
+    RECOVERY_BEGUN = "RecoveryBegun"
     RESTARTING_BROKER = "RestartingBroker"
     MOVE_CREATED = "MoveCreated"
     MOVE_WITHDRAWN = "MoveWithdrawn"
     MOVE_PLANNED = "MovePlanned"
     MOVE_STARTED = "MoveStarted"
+    MOVE_STALLED = "MoveStalled"
     MOVE_SUCCEEDED = "MoveSucceeded"
     MOVE_CANCELLED = "MoveCancelled"
     MOVE_FAILED = "MoveFailed"
+    REPAIR_CREATED = "RepairCreated"
+    REPAIR_WITHDRAWN = "RepairWithdrawn"
     CREDENTIALS_GENERATED = "CredentialsGenerated"
     STEP_FAILED = "StepFailed"
 
@@ -132,8 +149,12 @@ TYPES: dict[ConditionType, Entry] = {
         "StreamMove", "True while the move runs; else the reason says what it waits for, or how it ended."
     ),
     ConditionType.COMPLETE: Entry("StreamMove", "True: the move is done, or its plan, if it is a dry run."),
+    ConditionType.RECOVERED: Entry(
+        "Stream",
+        "Whether the forced recovery that the annotation supercluster.dev/force-recover asks for was carried out.",
+    ),
     ConditionType.DEFERRED: Entry(
-        "Cluster, Stream",
+        "Cluster",
         "True: a field asks for something whose mechanism is not there yet, and it is not carried out.",
     ),
 }
@@ -148,6 +169,10 @@ REASONS: dict[Reason, Entry] = {
     Reason.NOTHING_TO_SAY: Entry("Unwise, Deferred", "There is nothing to point out."),
     Reason.BROKERS_STARTING: Entry("Ready", "Some brokers do not take clients yet; the message counts them."),
     Reason.MEMBERS_STARTING: Entry("Ready", "Some clusters are not ready yet; the message names them."),
+    Reason.CLUSTER_OUT_OF_CONTACT: Entry(
+        "Ready",
+        "The brokers of a whole cluster are out of contact; the message says, in the brokers' words, what is lost meanwhile.",
+    ),
     Reason.NO_CLUSTER: Entry("Ready", "No Cluster names this SuperCluster."),
     Reason.NO_LEADER: Entry("Ready", "The stream's replicas have no leader; it takes no messages meanwhile."),
     Reason.REPLICAS_CATCHING_UP: Entry("Ready", "Some replicas lag or are offline; the message names them."),
@@ -198,14 +223,30 @@ REASONS: dict[Reason, Entry] = {
         "Accepted", "A Stream resource declares the stream; its own placement is what moves it."
     ),
     Reason.PLACEMENT_DISAGREES: Entry(
-        "Accepted", "The Stream's own placement does not allow the destination, and would move it back."
+        "Accepted", "The Stream's own placement or count of replicas is another, and would be set back."
     ),
     Reason.INVALID_WINDOW: Entry(
         "Accepted", "The maintenance window makes no sense; the message names the field."
     ),
-    Reason.MOVING: Entry("Synced, Progressing", "A move is under way; the message says how far it is."),
+    Reason.MOVING: Entry(
+        "Synced, Progressing",
+        "A move is under way; the message says how far it is, and what comes after it.",
+    ),
+    Reason.SCALING: Entry(
+        "Synced",
+        "The count of replicas is being changed; the message says how far it is, and what comes after it.",
+    ),
+    Reason.NO_HEADWAY: Entry(
+        "Progressing",
+        "A move is under way and does not come on; the message says why, and what to do about it.",
+    ),
+    Reason.OUT_OF_SIGHT: Entry(
+        "Progressing",
+        "The broker that answered does not know of the move, which was started; others are asked before it counts as over.",
+    ),
     Reason.MOVE_ENDED: Entry(
-        "Synced", "The move to where the placement asks for did not succeed; the message says how to go on."
+        "Synced",
+        "What the placement or the count of replicas asks for did not succeed; the message says how to go on.",
     ),
     Reason.PLANNING: Entry("Progressing, Complete", "It is found out what the move would do."),
     Reason.AWAITING_APPROVAL: Entry(
@@ -225,7 +266,7 @@ REASONS: dict[Reason, Entry] = {
         "Progressing, Complete", "spec.dryRun is true: the plan is made, and nothing else is done."
     ),
     Reason.MOVED: Entry(
-        "Progressing, Complete", "The stream lives where it was to go, and the copies compared equal."
+        "Progressing, Complete", "The stream lives where it was to go, and new copies compared equal."
     ),
     Reason.NOTHING_TO_MOVE: Entry("Progressing, Complete", "The stream is where it was to go."),
     Reason.CANCELLED: Entry("Progressing, Complete", "The move was called off; the stream is where it was."),
@@ -236,17 +277,34 @@ REASONS: dict[Reason, Entry] = {
     Reason.INVALID_OBJECT: Entry(
         "Accepted", "The stored object does not fit the schema that the operator knows."
     ),
-    Reason.EVEN_REPLICAS: Entry("Unwise", "An even count tolerates no more failures than one less."),
+    Reason.REPAIRING: Entry(
+        "Ready, Synced", "Lost replicas are being replaced; the message says how far it is."
+    ),
+    Reason.LOST_REPLICAS: Entry(
+        "Ready",
+        "Streams have fewer usable replicas than they must have; the message says which, and what is waited for.",
+    ),
+    Reason.BELOW_MINIMUM: Entry(
+        "Synced", "spec.replicas was set below the minimum that is kept up; the stream stays as it is."
+    ),
+    Reason.POLICY_CONFLICT: Entry(
+        "Accepted", "An older ReplicaPolicy of the same weight selects the same streams, and counts for them."
+    ),
+    Reason.UNKNOWN_STRATEGY: Entry("Accepted", "No installed package has that placement strategy."),
+    Reason.RECOVERING: Entry(
+        "Recovered", "The brokers were asked, and have not answered yet; the message says what is waited for."
+    ),
+    Reason.RECOVERY_FORCED: Entry(
+        "Recovered", "The stream goes on from one copy, as a new lineage; the message says what may be lost."
+    ),
+    Reason.RECOVERY_REFUSED: Entry(
+        "Recovered",
+        "The recovery is not needed or not possible; the message says why. Another value of the annotation is another try.",
+    ),
+    Reason.EVEN_REPLICAS: Entry("Unwise", "An even count tolerates just as many failures as one less would."),
     Reason.VOLATILE_STORAGE: Entry("Unwise", "Data is lost when pods are, in memory or in an EmptyDir."),
     Reason.PREFERRED_LEADER_UNKNOWN: Entry(
         "Unwise", "spec.placement.preferredLeader names no broker of the cluster."
-    ),
-    Reason.REPAIR_NOT_AVAILABLE: Entry(
-        "Deferred", "minReplicas is set; replacing lost replicas is not there yet."
-    ),
-    Reason.REPLICA_CHANGE_NOT_AVAILABLE: Entry(
-        "Deferred",
-        "replicas of an existing stream was changed; adding and removing replicas is not there yet.",
     ),
     Reason.SCALE_IN_NOT_AVAILABLE: Entry(
         "Deferred", "replicas was lowered; taking brokers away is not there yet."
@@ -266,16 +324,31 @@ EVENTS: dict[EventReason, Entry] = {
         "Warning",
         "The stream had been there and was gone; it was created again, empty: its messages are lost.",
     ),
+    EventReason.RECOVERY_BEGUN: Entry(
+        "Warning",
+        "A person has a stream go on from one copy (supercluster.dev/force-recover); what may be lost is said next.",
+    ),
     EventReason.RESTARTING_BROKER: Entry("Normal", "A broker is restarted to take over a change."),
-    EventReason.MOVE_CREATED: Entry("Normal", "The placement was changed, and a StreamMove was made for it."),
+    EventReason.MOVE_CREATED: Entry(
+        "Normal", "The placement or the count of replicas was changed, and a StreamMove was made for it."
+    ),
     EventReason.MOVE_WITHDRAWN: Entry(
-        "Normal", "The placement was changed again, and the StreamMove of the earlier change was deleted."
+        "Normal", "The spec was changed again, and the StreamMove of the earlier change was deleted."
     ),
     EventReason.MOVE_PLANNED: Entry("Normal", "It is known what the move would do."),
     EventReason.MOVE_STARTED: Entry("Normal", "A move was started."),
+    EventReason.MOVE_STALLED: Entry(
+        "Warning", "A move runs and does not come on; the message says why, and what to do about it."
+    ),
     EventReason.MOVE_SUCCEEDED: Entry("Normal", "A move is done; its audit is in the status."),
     EventReason.MOVE_CANCELLED: Entry("Normal", "A move was called off; the stream is where it was."),
     EventReason.MOVE_FAILED: Entry("Warning", "A move ended and not at its goal; the message says why."),
+    EventReason.REPAIR_CREATED: Entry(
+        "Warning", "A stream's replica was lost for too long, and a StreamMove was made that replaces it."
+    ),
+    EventReason.REPAIR_WITHDRAWN: Entry(
+        "Normal", "A replica came back before it was replaced, and the StreamMove was deleted."
+    ),
     EventReason.CREDENTIALS_GENERATED: Entry("Normal", "Users and passwords were made; the Secret is named."),
     EventReason.STEP_FAILED: Entry("Warning", "A step failed and is tried again; the message has the error."),
 }

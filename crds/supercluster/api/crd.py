@@ -7,6 +7,7 @@ from typing import Any
 
 from supercluster.api.cluster import Cluster
 from supercluster.api.common import GROUP, VERSION, ApiModel
+from supercluster.api.replica_policy import ReplicaPolicy
 from supercluster.api.schema import structural_schema
 from supercluster.api.stream import Stream
 from supercluster.api.stream_move import StreamMove
@@ -110,6 +111,22 @@ KINDS: tuple[Kind, ...] = (
             Column("ETA", "integer", ".status.progress.etaSeconds"),
             Column("Stage", "string", ".status.progress.stage", 1),
             Column("Message", "string", ".status.message", 1),
+            _AGE,
+        ),
+    ),
+    Kind(
+        ReplicaPolicy,
+        "replicapolicies",
+        "rpp",
+        (
+            Column("SuperCluster", "string", ".spec.superCluster"),
+            Column("Weight", "integer", ".spec.weight"),
+            Column("Minimum", "integer", ".spec.minReplicas"),
+            Column("InForce", "integer", ".status.inForce"),
+            Column("Below", "integer", ".status.belowMinimum"),
+            Column("Repairing", "integer", ".status.repairing"),
+            _condition("Accepted", "Accepted"),
+            _condition("Ready", "Ready"),
             _AGE,
         ),
     ),

@@ -39,8 +39,9 @@ class Bandwidth(ApiModel):
 
     bytes_per_s: Size | None = Field(
         default=None,
-        description="Bytes per second that may be sent to the new replicas together; unset is the share of the "
-        "super-cluster's budget.",
+        description="Bytes per second that may be sent to the new replicas together; unset or 0 is the share of the "
+        "super-cluster's budget, without a limit where it has none. The first message of any size goes at once, and the "
+        "next ones wait until it is paid for: below some 20k a large one holds the move up for minutes.",
     )
 
 
@@ -66,8 +67,8 @@ class MoveBudget(ApiModel):
     )
     bytes_per_s: Size | None = Field(
         default=None,
-        description="Bytes per second of all moves together; each gets an equal share of it, by concurrentMax. Unset is "
-        "without a limit.",
+        description="Bytes per second of all moves together; each gets an equal share of it, by concurrentMax. Unset or 0 "
+        "is without a limit.",
     )
 
     cel_rules: ClassVar[tuple[CelRule, ...]] = (

@@ -19,6 +19,9 @@ from supercluster.api.common import (
 from supercluster.api.moves import MovePolicy, Tag
 from supercluster.api.units import Duration, Size
 
+FORCE_RECOVER = "supercluster.dev/force-recover"
+"""Annotation of a Stream that lost its majority: `<broker>:<last sequence>`, the broker whose copy it goes on from and the
+sequence that this copy must have at least; behind another colon any word, for asking the same once more (RP-8, SF-9)."""
 STREAM_NAME_PATTERN = r"^[A-Za-z0-9_-]+$"
 # Tokens between dots; a star is a whole token; ">" stands for the rest and only at the end.
 SUBJECT_PATTERN = r"^(\*|[^\s.*>]+)(\.(\*|[^\s.*>]+))*(\.>)?$"
@@ -104,23 +107,26 @@ class StreamSpec(ApiModel):
         default=3,
         ge=1,
         le=REPLICAS_MAX,
-        description="Copies of the stream: the number that people ask for. Changing it for a stream that exists is not "
-        "carried out yet.",
+        description="Copies of the stream: the number that people ask for. Changing it makes a StreamMove; changed together "
+        "with the placement, one is made after the other.",
     )
     min_replicas: int | None = Field(
         default=None,
         ge=1,
         le=REPLICAS_MAX,
-        description="Copies that repair restores; replicas unless set. Automatic repair is not there yet.",
+        description="Usable copies that repair restores by replacing lost ones; that of the ReplicaPolicy in force unless set, "
+        "else replicas.",
     )
     placement: Placement = Field(
         default=Placement(), description="Where the replicas live. Changing it makes a StreamMove."
     )
     move: MovePolicy = Field(
-        default=MovePolicy(), description="How the stream is moved when its placement changes."
+        default=MovePolicy(),
+        description="How the stream is moved when its placement changes, or its count of replicas.",
     )
     duplicate_window: Duration = Field(
-        default="2m", description="How long a Nats-Msg-Id is remembered; 0s remembers none."
+        default="2m",
+        description="How long a Nats-Msg-Id is remembered; at least 100ms: brokers take 0 for 2m.",
     )
     ack_policy: Literal["Commit", "Append", "None"] = Field(
         default="Commit",
@@ -156,6 +162,11 @@ class StreamSpec(ApiModel):
             rule="!has(self.minReplicas) || self.minReplicas <= self.replicas",
             message="spec.minReplicas must not be more than spec.replicas",
             field_path=".minReplicas",
+        ),
+        CelRule(
+            rule="duration(self.duplicateWindow) >= duration('100ms')",
+            message="spec.duplicateWindow must be at least 100ms; a Nats-Msg-Id is always remembered",
+            field_path=".duplicateWindow",
         ),
         CelRule(
             rule="!has(self.limits.maxAge) || duration(self.duplicateWindow) <= duration(self.limits.maxAge)",
@@ -194,6 +205,36 @@ class MoveReference(ApiModel):
     phase: str = Field(default="", description="How far it is.")
 
 
+class ReplicationStatus(ApiModel):
+    """How many usable replicas are kept up, by whose word, and how it stands."""
+
+    minimum: int = Field(default=0, description="Usable replicas that repair restores.")
+    usable: int = Field(default=0, description="Replicas whose brokers are in contact.")
+    decided_by: str = Field(default="", description="Stream, ReplicaPolicy <name>, or SuperCluster <name>.")
+    reason: str = Field(default="", description="Why that one counts, and why the others do not.")
+    lost: tuple[str, ...] = Field(
+        default=(), max_length=REPLICAS_MAX, description="Brokers whose replicas are out of contact."
+    )
+    since: str | None = Field(
+        default=None,
+        description="Since when there are fewer than the minimum.",
+        json_schema_extra={"format": "date-time"},
+    )
+    repair: MoveReference | None = Field(
+        default=None, description="The StreamMove that replaces lost replicas."
+    )
+
+
+class RecoveryStatus(ApiModel):
+    """What became of the annotation supercluster.dev/force-recover."""
+
+    request: str = Field(description="The annotation's value: one that stands here is not acted upon again.")
+    outcome: Literal["Recovered", "Refused"] = Field(description="Whether the brokers did it.")
+    message: Annotated[str, StringConstraints(max_length=4096)] = Field(
+        default="", description="What may be lost by it, or why it was refused."
+    )
+
+
 class StreamStatus(ApiModel):
     """What was observed of a stream."""
 
@@ -216,6 +257,12 @@ class StreamStatus(ApiModel):
     consumers: int = Field(default=0, description="Consumers of the stream.")
     move: MoveReference | None = Field(
         default=None, description="The StreamMove of the last change of placement."
+    )
+    replication: ReplicationStatus | None = Field(
+        default=None, description="How many usable replicas are kept up, and how it stands."
+    )
+    recovery: RecoveryStatus | None = Field(
+        default=None, description="What became of the last forced recovery that was asked for."
     )
     rejected: tuple[NodeFinding, ...] = Field(
         default=(),

@@ -1,4 +1,5 @@
-"""StreamMove: one move of one stream, planned before it starts, watched while it runs, proven afterwards (MV-13)."""
+"""StreamMove: one move of one stream, or one change of its count of replicas, which is made in the same way: planned before
+it starts, watched while it runs, proven afterwards (MV-13)."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from pydantic import Field, StringConstraints
 
 from supercluster.api.common import ApiModel, CelRule, Conditions, LabelName, ObjectMeta, ShortText
 from supercluster.api.moves import Destination, MovePolicy
-from supercluster.api.stream import STREAM_NAME_PATTERN, NodeFinding
+from supercluster.api.stream import REPLICAS_MAX, STREAM_NAME_PATTERN, NodeFinding
+from supercluster.api.units import Duration
 
 Phase = Literal[
     "Pending",
@@ -25,12 +27,12 @@ Phase = Literal[
 ]
 # A stream's plan tells of every broker; a super-cluster has a few hundred at most.
 FINDINGS_MAX = 512
-_FIXED = ("superCluster", "destination", "bandwidth", "dryRun")
-_FIXED_OPTIONAL = ("streamRef", "stream", "maintenanceWindow")
+_FIXED = ("superCluster", "dryRun")
+_FIXED_OPTIONAL = ("streamRef", "stream", "destination", "replicas", "repair", "maintenanceWindow")
 
 
 def _fixed() -> CelRule:
-    """Everything but approval, approved, suspend and cancel stays as it was created."""
+    """Everything but approval, approved, suspend, cancel and bandwidth stays as it was created."""
     same = [f"self.{name} == oldSelf.{name}" for name in _FIXED]
     same += [
         f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || self.{name} == oldSelf.{name})"
@@ -38,9 +40,31 @@ def _fixed() -> CelRule:
     ]
     return CelRule(
         rule=" && ".join(f"({part})" for part in same),
-        message="only spec.approval, spec.approved, spec.suspend and spec.cancel of a StreamMove can be changed; delete it "
-        "and create another",
+        message="only spec.approval, spec.approved, spec.suspend, spec.cancel and spec.bandwidth of a StreamMove can be "
+        "changed; delete it and create another",
     )
+
+
+class Repair(ApiModel):
+    """Lost replicas, and who takes their places."""
+
+    replace: tuple[ShortText, ...] = Field(
+        min_length=1,
+        max_length=REPLICAS_MAX,
+        description="Brokers whose replicas are lost. They leave in the same change in which the new ones join.",
+        json_schema_extra={"x-kubernetes-list-type": "set"},
+    )
+    nodes: tuple[ShortText, ...] = Field(
+        default=(),
+        max_length=REPLICAS_MAX,
+        description="All brokers that are to hold the stream; unset: the brokers choose.",
+        json_schema_extra={"x-kubernetes-list-type": "set"},
+    )
+    away: Duration = Field(
+        default="60s",
+        description="Only while the brokers have missed all of them for so long: a replica that is back is left alone.",
+    )
+    reason: ShortText = Field(default="", description="Why, for people.")
 
 
 class StreamMoveSpec(MovePolicy):
@@ -55,7 +79,19 @@ class StreamMoveSpec(MovePolicy):
     stream: (
         Annotated[str, StringConstraints(pattern=STREAM_NAME_PATTERN, min_length=1, max_length=128)] | None
     ) = Field(default=None, description="Name on the brokers of a stream that no resource declares.")
-    destination: Destination = Field(description="Where the stream is to go.")
+    destination: Destination | None = Field(default=None, description="Where the stream is to go.")
+    replicas: int | None = Field(
+        default=None,
+        ge=1,
+        le=REPLICAS_MAX,
+        description="Instead of a destination: how many replicas the stream is to have, inside its placement. For a declared "
+        "stream, change spec.replicas of the Stream, which makes a StreamMove for itself.",
+    )
+    repair: Repair | None = Field(
+        default=None,
+        description="Instead of a destination: replicas that are lost, and who takes their places. The operator makes such a "
+        "StreamMove by itself, as the ReplicaPolicy says.",
+    )
     approved: bool = Field(default=False, description="With approval Manual: the move may start.")
     suspend: bool = Field(
         default=False, description="Do not start the move for the time being. One that runs goes on."
@@ -71,6 +107,11 @@ class StreamMoveSpec(MovePolicy):
         CelRule(
             rule="has(self.streamRef) != has(self.stream)",
             message="either spec.streamRef or spec.stream must be set, and not both",
+        ),
+        CelRule(
+            rule="(has(self.destination) ? 1 : 0) + (has(self.replicas) ? 1 : 0) + (has(self.repair) ? 1 : 0) == 1",
+            message="either spec.destination or spec.replicas must be set (or spec.repair), and not both: a move and another "
+            "count of replicas are never one step",
         ),
         CelRule(
             rule="!oldSelf.cancel || self.cancel",
@@ -139,7 +180,18 @@ class MoveProgress(ApiModel):
     targets: tuple[str, ...] = Field(default=(), description="Brokers that are to hold the stream.")
     bytes_left: int = Field(default=0, description="Bytes that the new replicas lack.")
     lag_entries: int = Field(default=0, description="Log entries that the slowest new replica lacks.")
-    eta_seconds: int | None = Field(default=None, description="Time left, as far as can be told.")
+    eta_seconds: int | None = Field(
+        default=None,
+        description="Time left; absent while it can't be told, or at this rate there is no end of it.",
+    )
+    bytes_per_s: int | None = Field(
+        default=None,
+        description="Bytes per second that the new replicas may be sent together; 0 is no limit.",
+    )
+    trouble: str = Field(
+        default="",
+        description="What keeps the move from coming on, and what to do about it; empty while nothing does.",
+    )
 
 
 class MemberAudit(ApiModel):
@@ -153,13 +205,24 @@ class MoveAudit(ApiModel):
     """The comparison of old and new replicas, made before the old ones were dropped."""
 
     ranges: int = Field(default=0, description="Ranges of 10,000 sequences that were hashed.")
-    messages: int = Field(default=0, description="Messages in them.")
+    sequences: int = Field(default=0, description="Sequences in them, those of removed messages included.")
+    messages: int = Field(
+        default=0,
+        description="Messages that the stream held when the replicas' states were compared, removed ones not counted.",
+    )
     first_sequence: int = Field(default=0, description="First sequence compared.")
     last_sequence: int = Field(default=0, description="Last sequence compared.")
     digest: str = Field(default="", description="Hash over the hashes of all ranges.")
     members: tuple[MemberAudit, ...] = Field(
         default=(), max_length=64, description="How each replica compared."
     )
+
+
+class StageTime(ApiModel):
+    """How long one stage of a move took."""
+
+    stage: str = Field(description="What was done.")
+    milliseconds: int = Field(default=0, description="For how long.")
 
 
 class WindowStatus(ApiModel):
@@ -182,16 +245,26 @@ class StreamMoveStatus(ApiModel):
     phase: Phase | None = Field(default=None, description="How far the move is in its life.")
     stream_name: str | None = Field(default=None, description="Name of the stream on the brokers.")
     source: str | None = Field(default=None, description="Cluster that the stream came from.")
-    destination: str | None = Field(default=None, description="Cluster, or tags, that it goes to.")
+    destination: str | None = Field(
+        default=None, description="Cluster, or tags, that it goes to; or its count of replicas."
+    )
     ticket: int = Field(
         default=0, description="How often the move has queued: a place in the budget is given to one ticket."
     )
     plan: MovePlan | None = Field(default=None, description="What the move would do.")
+    approval_void: bool = Field(
+        default=False,
+        description="spec.approved is true for a plan that could not be carried out any more; the next one needs an approval "
+        "of its own: set spec.approved to false and to true again.",
+    )
     progress: MoveProgress | None = Field(default=None, description="How far it is.")
     percent: str | None = Field(default=None, description="Share of the planned bytes that is copied.")
     window: WindowStatus | None = Field(default=None, description="The maintenance window.")
     audit: MoveAudit | None = Field(default=None, description="The proof that nothing was lost.")
     bytes_copied: int | None = Field(default=None, description="Bytes that were copied.")
+    stages: tuple[StageTime, ...] = Field(
+        default=(), max_length=32, description="How long each stage took, in their order."
+    )
     started_at: str | None = Field(
         default=None, description="When it was started.", json_schema_extra={"format": "date-time"}
     )
@@ -203,7 +276,7 @@ class StreamMoveStatus(ApiModel):
 
 
 class StreamMove(ApiModel):
-    """One move of one stream to other brokers, without losing a message."""
+    """One move of one stream to other brokers, or to more or fewer of them, without losing a message."""
 
     metadata: ObjectMeta
     spec: StreamMoveSpec
@@ -211,6 +284,10 @@ class StreamMove(ApiModel):
 
     @property
     def destination_text(self) -> str:
-        destination = self.spec.destination
+        destination, replicas = self.spec.destination, self.spec.replicas
+        if self.spec.repair is not None:
+            return f"another broker for {', '.join(self.spec.repair.replace)}"
+        if destination is None:
+            return f"{replicas} replica{'s' if replicas != 1 else ''}"
         tags = f"tags {', '.join(destination.tags)}" if destination.tags else ""
         return ", ".join(part for part in (destination.cluster or "", tags) if part)

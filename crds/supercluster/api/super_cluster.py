@@ -17,6 +17,7 @@ from supercluster.api.common import (
     kept,
 )
 from supercluster.api.moves import MoveBudget
+from supercluster.api.replica_policy import RepairRules
 
 UUID_PATTERN = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 
@@ -34,6 +35,10 @@ class SuperClusterSpec(ApiModel):
         description="User name that is generated for applications; the password is in the Secret <name>-client.",
     )
     moves: MoveBudget = Field(default=MoveBudget(), description="What moves of streams may take together.")
+    repair: RepairRules = Field(
+        default=RepairRules(),
+        description="How lost replicas are replaced of declared streams for which no ReplicaPolicy counts.",
+    )
     description: ShortText | None = Field(default=None, description="For people.")
 
     cel_rules: ClassVar[tuple[CelRule, ...]] = (
@@ -63,12 +68,40 @@ class FounderStatus(ApiModel):
     brokers: tuple[str, ...] = Field(default=(), description="The brokers that start the map of streams.")
 
 
+# Streams that are named; more of them count, and are not.
+OTHER_MOVES_MAX = 64
+
+
 class MoveGrant(ApiModel):
     """A StreamMove that has a place in the budget."""
 
     name: str = Field(description="Name of the StreamMove.")
     uid: str = Field(default="", description="Its uid: another StreamMove of that name has no place.")
     ticket: int = Field(default=0, description="The ticket of its status that the place was given to.")
+
+
+class WaitingRepair(ApiModel):
+    """A stream with lost replicas that are not being replaced just now."""
+
+    stream: str = Field(description="Name on the brokers.")
+    reason: str = Field(default="", description="What is waited for.")
+
+
+class RepairStatus(ApiModel):
+    """Streams with lost replicas."""
+
+    below_minimum: int = Field(
+        default=0, description="Streams with fewer usable replicas than they must have."
+    )
+    repairing: int = Field(default=0, description="Repairs under way, or in the queue of moves.")
+    waiting: tuple[WaitingRepair, ...] = Field(
+        default=(),
+        max_length=OTHER_MOVES_MAX,
+        description="Those that wait, and for what; at most 64 are named.",
+    )
+    lost_brokers: tuple[str, ...] = Field(
+        default=(), max_length=OTHER_MOVES_MAX, description="Brokers that are out of contact."
+    )
 
 
 class SuperClusterStatus(ApiModel):
@@ -94,6 +127,15 @@ class SuperClusterStatus(ApiModel):
         description="StreamMoves that have a place in the budget of spec.moves. One worker gives them out, so that two never "
         "take the same place.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
+    other_moves: tuple[str, ...] = Field(
+        default=(),
+        max_length=OTHER_MOVES_MAX,
+        description="Streams that the brokers move though no StreamMove has a place for it, as when a client asked for it. "
+        "They count in the budget, and are shown while a StreamMove waits.",
+    )
+    repair: RepairStatus | None = Field(
+        default=None, description="Streams with lost replicas; absent while there are none."
     )
     client_secret: str | None = Field(
         default=None, description="Secret with user, password and url for applications."

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -28,6 +28,8 @@ REQUEST_TIMEOUT_S = 5.0
 # Brokers asked for one call: more than that are not down without everything being.
 BROKERS_ASKED_MAX = 6
 NOT_FOUND = 404
+# The brokers' err_code: no move runs, or another one than is meant.
+NOT_IN_PROGRESS = 10129
 
 
 class BrokerAdmin:
@@ -44,16 +46,33 @@ class BrokerAdmin:
     async def move_state(self, target: BrokerTarget, name: str) -> Json:
         return await self._call(target, "GET", name)
 
+    async def running_moves(self, target: BrokerTarget) -> list[Json]:
+        try:
+            answer = await self._call_any(target, "GET", "moves", "the list of moves")
+        except BrokersRefusedError as error:
+            if error.code == NOT_FOUND:
+                return []  # Brokers of an older version, in the middle of an update.
+            raise
+        return [dict(mapping(entry)) for entry in answer.get("moves") or ()]
+
     async def plan_move(
-        self, target: BrokerTarget, name: str, placement: Mapping[str, Any], bytes_per_s: int
+        self, target: BrokerTarget, name: str, goal: Mapping[str, Any], bytes_per_s: int
     ) -> Json:
-        body = {"placement": dict(placement), "bytesPerS": bytes_per_s, "dryRun": True}
+        body = {**goal, "bytesPerS": bytes_per_s, "dryRun": True}
         return await self._call(target, "POST", name, body)
 
     async def start_move(
-        self, target: BrokerTarget, name: str, move_id: str, placement: Mapping[str, Any], bytes_per_s: int
+        self,
+        target: BrokerTarget,
+        name: str,
+        move_id: str,
+        goal: Mapping[str, Any],
+        bytes_per_s: int,
+        nodes: Sequence[str] = (),
     ) -> Json:
-        body = {"id": move_id, "placement": dict(placement), "bytesPerS": bytes_per_s, "dryRun": False}
+        body = {"id": move_id, **goal, "bytesPerS": bytes_per_s, "dryRun": False}
+        if nodes:
+            body["nodes"] = list(nodes)
         return await self._call(target, "POST", name, body)
 
     async def cancel_move(self, target: BrokerTarget, name: str, move_id: str) -> None:
@@ -61,34 +80,109 @@ class BrokerAdmin:
         if running.get("id") != move_id or running.get("cancelled"):
             return
         try:
-            await self._call(target, "DELETE", name)
+            # By its id: another one may have begun since.
+            path = f"{_move_path(name)}?id={quote(move_id, safe='')}"
+            await self._call_any(target, "DELETE", path, f"a move of stream {name}")
         except BrokersRefusedError as error:
-            if error.code != NOT_FOUND:
+            if error.code != NOT_FOUND and error.err_code != NOT_IN_PROGRESS:
                 raise
+
+    async def recovery_state(self, target: BrokerTarget, name: str) -> Json:
+        return await self._call_any(target, "GET", _recover_path(name), f"the copies of stream {name}")
+
+    async def plan_recovery(self, target: BrokerTarget, name: str, node: str, accepted_sequence: int) -> Json:
+        """What forcing it would lose, without doing it."""
+        body = {"node": node, "acceptLastSeq": accepted_sequence, "dryRun": True}
+        return await self._call_any(target, "POST", _recover_path(name), f"the copies of stream {name}", body)
+
+    async def recover_stream(
+        self, target: BrokerTarget, name: str, node: str, accepted_sequence: int, recovery_id: str
+    ) -> Json:
+        body = {"node": node, "acceptLastSeq": accepted_sequence, "id": recovery_id}
+        return await self._call_any(
+            target, "POST", _recover_path(name), f"the recovery of stream {name}", body
+        )
+
+    async def brokers_state(self, target: BrokerTarget) -> Json:
+        """Of the broker that knows how much room each has, which is the one that leads the map; else of any. One whose map may
+        be old is believed only when there is no other: it may itself be what is cut off."""
+        found: Json | None = None
+        doubtful: Json | None = None
+        for url in target.monitors[:BROKERS_ASKED_MAX]:
+            try:
+                answer = await self._call_one(target, url, "GET", "brokers", None)
+            except BrokersUnreachableError:
+                continue
+            except BrokersRefusedError as error:
+                if error.code == NOT_FOUND:
+                    return {}  # Brokers of an older version, in the middle of an update.
+                if not error.is_passing:
+                    raise
+                continue
+            if not answer.get("mapIsFresh", True):
+                doubtful = doubtful or answer
+                continue
+            found = found or answer
+            is_needed = any(mapping(entry).get("awaySinceNs") for entry in answer.get("brokers") or ())
+            if answer.get("knowsRoom") or not is_needed:
+                return answer
+        found = found or doubtful
+        if found is None:
+            raise BrokersUnreachableError("GET of the list of brokers: no broker answers")
+        return found
+
+    async def broker_state(self, target: BrokerTarget, broker: str) -> Json | None:
+        try:
+            return await self._call_any(target, "GET", _broker_path(broker), f"broker {broker}")
+        except BrokersRefusedError as error:
+            if error.code == NOT_FOUND:
+                return None  # So do brokers of an older version say, in the middle of an update.
+            raise
+
+    async def leave_broker(self, target: BrokerTarget, broker: str) -> None:
+        await self._call_any(target, "DELETE", _broker_path(broker), f"broker {broker}")
+
+    async def clients_of(self, target: BrokerTarget) -> Json:
+        """How many clients the one broker of `target` has, and how far it is with asking some to leave."""
+        return await self._call_any(target, "GET", "rebalance", "the clients of a broker")
+
+    async def let_clients_go(self, target: BrokerTarget, count: int, per_s: int) -> Json:
+        """Have the one broker of `target` ask clients to go to others of its cluster."""
+        body = {"clients": count, "perS": per_s}
+        return await self._call_any(target, "POST", "rebalance", "the clients of a broker", body)
 
     async def _call(
         self, target: BrokerTarget, method: str, name: str, body: Mapping[str, Any] | None = None
     ) -> Json:
+        return await self._call_any(target, method, _move_path(name), f"a move of stream {name}", body)
+
+    async def _call_any(
+        self,
+        target: BrokerTarget,
+        method: str,
+        path: str,
+        what: str,
+        body: Mapping[str, Any] | None = None,
+    ) -> Json:
         problems = []
         for url in target.monitors[:BROKERS_ASKED_MAX]:
             try:
-                return await self._call_one(target, url, method, name, body)
+                return await self._call_one(target, url, method, path, body)
             except BrokersUnreachableError as error:
                 problems.append(str(error))
             except BrokersRefusedError as error:
                 if not error.is_passing:
                     raise
                 problems.append(f"{url}: {error}")
-        what = "; ".join(problems) or "no broker is ready"
-        raise BrokersUnreachableError(f"{method} of a move of stream {name}: {what}")
+        raise BrokersUnreachableError(f"{method} of {what}: {'; '.join(problems) or 'no broker is ready'}")
 
     async def _call_one(
-        self, target: BrokerTarget, url: str, method: str, name: str, body: Mapping[str, Any] | None
+        self, target: BrokerTarget, url: str, method: str, path: str, body: Mapping[str, Any] | None
     ) -> Json:
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S)
             self._session = aiohttp.ClientSession(timeout=timeout)
-        address = f"{url}/admin/streams/{ACCOUNT}/{quote(name, safe='')}/move"
+        address = f"{url}/admin/{path}"
         try:
             async with self._session.request(
                 method,
@@ -101,6 +195,18 @@ class BrokerAdmin:
             words = str(error) or type(error).__name__
             raise BrokersUnreachableError(f"{url}: {words}") from error
         return read_answer(url, status, text)
+
+
+def _move_path(name: str) -> str:
+    return f"streams/{ACCOUNT}/{quote(name, safe='')}/move"
+
+
+def _recover_path(name: str) -> str:
+    return f"streams/{ACCOUNT}/{quote(name, safe='')}/recover"
+
+
+def _broker_path(broker: str) -> str:
+    return f"brokers/{quote(broker, safe='')}"
 
 
 def _headers(target: BrokerTarget) -> dict[str, str]:

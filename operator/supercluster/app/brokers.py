@@ -33,7 +33,7 @@ WRITE_TIMEOUT_S = 5.0
 RECONNECT_WAIT_S = 0.1
 STREAM_NOT_FOUND = 10059
 PAGES_MAX = 1_000
-# Calls in a row without an answer, of whatever stream, until another broker is asked: this one may be cut off.
+# Calls in a row without an answer, or that a broker could not answer just now, of whatever stream, until another broker is asked: this one may be cut off.
 MISSES_MAX = 3
 
 
@@ -106,8 +106,14 @@ class NatsBrokers(BrokerAdmin):
             kept.misses += 1
             words = str(error) or type(error).__name__
             raise BrokersUnreachableError(f"{call}: {words}") from error
+        try:
+            answer = read_answer(call, message.data)
+        except BrokersRefusedError as error:
+            # One that can't say, since it is cut off from the others, counts like one that does not answer.
+            kept.misses = kept.misses + 1 if error.is_passing else 0
+            raise
         kept.misses = 0
-        return read_answer(call, message.data)
+        return answer
 
     async def _client(self, target: BrokerTarget) -> _Kept:
         key = (target.namespace, target.super_cluster)

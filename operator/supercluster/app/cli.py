@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import re
 import sys
 import time
@@ -13,10 +14,21 @@ from pathlib import Path
 
 from supercluster.api import API_VERSION
 from supercluster.api.units import SIZE_PATTERN, size_bytes
-from supercluster.app import VERSION, applying, dev, kubeconfig, moving, showing
+from supercluster.app import (
+    VERSION,
+    applying,
+    dev,
+    explaining,
+    kubeconfig,
+    moving,
+    rebalancing,
+    recovering,
+    showing,
+)
+from supercluster.app.admin import BrokerAdmin
 from supercluster.app.kube import KubeClient
 from supercluster.app.settings import count, seconds
-from supercluster.reconcilers.ports import KubeError
+from supercluster.reconcilers.ports import BrokersRefusedError, BrokersUnreachableError, KubeError
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -33,6 +45,8 @@ examples:
   supercluster status
   supercluster move flights --to west --dry-run
   supercluster moves
+  supercluster explain flights
+  supercluster rebalance east --dry-run
   supercluster dev down
 
 exit codes:
@@ -75,8 +89,58 @@ def parser() -> argparse.ArgumentParser:
     )
     _add_connection(status)
     _add_moves(commands)
+    explain = commands.add_parser(
+        "explain", help="say why a stream is where it is, or why no broker suits it: each of them, and why"
+    )
+    explain.add_argument("stream", metavar="STREAM", help="name of the Stream")
+    _add_connection(explain)
+    _add_rebalance(commands)
+    _add_recover(commands)
     commands.add_parser("version", help="print the version")
     return result
+
+
+def _add_rebalance(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    rebalance = commands.add_parser(
+        "rebalance",
+        help="have brokers with many more clients than the others ask some to go over",
+        description="Even out how many clients the brokers of a cluster have. Clients reconnect by themselves and lose "
+        "nothing; those that wait for an answer are left alone. Run it where the brokers' monitoring ports can be reached.",
+    )
+    rebalance.add_argument("cluster", metavar="CLUSTER", help="name of the Cluster")
+    rebalance.add_argument("--dry-run", action="store_true", help="show the plan, and leave it at that")
+    rebalance.add_argument(
+        "--per-s",
+        type=count,
+        default=20,
+        metavar="N",
+        help="clients that each broker asks in a second (%(default)s)",
+    )
+    rebalance.add_argument(
+        "--timeout", type=seconds, default=300.0, metavar="SECONDS", help="for all of it (%(default)s)"
+    )
+    _add_connection(rebalance)
+
+
+def _add_recover(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    recover = commands.add_parser(
+        "recover",
+        help="force a stream that lost its majority to go on from one copy; messages may be lost",
+        description="Without --node, or with --dry-run, show what copies there are and what choosing each may lose. Nothing "
+        "unclean ever happens by itself; this is the explicit act. Run it where the brokers' monitoring ports can be reached.",
+    )
+    recover.add_argument("what", choices=("stream",), help="what is recovered")
+    recover.add_argument("stream", metavar="STREAM", help="name of the stream on the brokers")
+    recover.add_argument("--node", default="", metavar="BROKER", help="whose copy the stream goes on from")
+    recover.add_argument(
+        "--accept-last-seq",
+        type=int,
+        metavar="S",
+        help="the last sequence that this copy must have at least; refused where it ends before",
+    )
+    recover.add_argument("--dry-run", action="store_true", help="show what it may lose, and leave it at that")
+    recover.add_argument("--super-cluster", default="", metavar="NAME", help="(the only one there is)")
+    _add_connection(recover)
 
 
 def _add_moves(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -302,7 +366,60 @@ async def _cancel_move(kube: KubeClient, given: argparse.Namespace, namespace: s
     return EXIT_OK
 
 
-COMMANDS = {"apply": _apply, "status": _status, "move": _move, "moves": _moves, "cancel-move": _cancel_move}
+async def _explain(kube: KubeClient, given: argparse.Namespace, namespace: str) -> int:
+    text = await explaining.explained(kube, namespace, given.stream)
+    if text is None:
+        return _complain(
+            f"there is no Stream {given.stream} in namespace {namespace}; `supercluster status` lists them",
+            EXIT_FAILED,
+        )
+    print(text)
+    return EXIT_OK
+
+
+async def _rebalance(kube: KubeClient, given: argparse.Namespace, namespace: str) -> int:
+    wish = rebalancing.Wish(given.cluster, given.per_s, given.dry_run, given.timeout)
+    brokers = await rebalancing.find(kube, namespace, wish.cluster)
+    admin = BrokerAdmin()
+    try:
+        done = await rebalancing.rebalance(admin, brokers, wish, lambda text: print(text, flush=True))
+    finally:
+        await admin.close()
+    if not done:
+        return _complain(
+            f"not done after {given.timeout:g} s; the brokers go on by themselves", EXIT_NOT_READY
+        )
+    return EXIT_OK
+
+
+async def _recover(kube: KubeClient, given: argparse.Namespace, namespace: str) -> int:
+    if given.node and given.accept_last_seq is None:
+        return _complain(
+            "--node needs --accept-last-seq: the last sequence that its copy must have", EXIT_USAGE
+        )
+    wish = recovering.Wish(
+        given.stream, given.node, given.accept_last_seq or 0, given.dry_run, given.super_cluster
+    )
+    target = await recovering.find(kube, namespace, wish.super_cluster)
+    admin = BrokerAdmin()
+    try:
+        possible, text = await recovering.recover(admin, target, wish)
+    finally:
+        await admin.close()
+    print(text)
+    return EXIT_OK if possible else EXIT_FAILED
+
+
+COMMANDS = {
+    "apply": _apply,
+    "status": _status,
+    "move": _move,
+    "moves": _moves,
+    "cancel-move": _cancel_move,
+    "explain": _explain,
+    "rebalance": _rebalance,
+    "recover": _recover,
+}
 
 
 async def _with_kube(given: argparse.Namespace) -> int:
@@ -314,6 +431,18 @@ async def _with_kube(given: argparse.Namespace) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point of `supercluster`."""
+    try:
+        try:
+            return _run(argv)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output (`head`, a pager) wanted no more of it. Nothing may be flushed there when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+
+
+def _run(argv: list[str] | None) -> int:
     given = parser().parse_args(argv)
     if given.command == "version":
         print(VERSION)
@@ -324,8 +453,10 @@ def main(argv: list[str] | None = None) -> int:
         return asyncio.run(_with_kube(given))
     except (kubeconfig.KubeconfigError, applying.ManifestError) as error:
         return _complain(str(error), EXIT_USAGE)
-    except (KubeError, moving.MoveError) as error:
+    except (KubeError, moving.MoveError, rebalancing.RebalanceError, recovering.RecoverError) as error:
         return _complain(str(error), EXIT_FAILED)
+    except (BrokersRefusedError, BrokersUnreachableError) as error:
+        return _complain(f"the brokers: {error}", EXIT_FAILED)
     except KeyboardInterrupt:
         return _complain("interrupted", EXIT_FAILED)
 

@@ -20,6 +20,8 @@ class State:
     workers: Callable[[], int]
     failing: Callable[[], int]
     objects: Callable[[], int]
+    more: Callable[[], list[str]] = list
+    """Lines about what the operator looks after."""
 
 
 def metrics_text(state: State) -> str:
@@ -47,7 +49,7 @@ def metrics_text(state: State) -> str:
         "kind",
         counters.failures,
     )
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *state.more()]) + "\n"
 
 
 def application(state: State) -> web.Application:

@@ -33,6 +33,8 @@ PLURALS = {
     "Cluster": "clusters",
     "Stream": "streams",
     "StreamMove": "streammoves",
+    "ReplicaPolicy": "replicapolicies",
+    "Node": "nodes",
     "StatefulSet": "statefulsets",
     "Service": "services",
     "ConfigMap": "configmaps",

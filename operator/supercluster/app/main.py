@@ -28,7 +28,9 @@ from supercluster.app.clock import SystemClock
 from supercluster.app.kube import KubeClient
 from supercluster.app.kubeconfig import Connection, KubeconfigError, load
 from supercluster.app.lease import LeaseHolder, LeaseLostError
+from supercluster.app.repair_metrics import repair_lines
 from supercluster.app.settings import EXIT_FAILED, EXIT_LEASE_LOST, EXIT_OK, EXIT_USAGE, Settings, parse
+from supercluster.app.strategies import installed_strategies
 from supercluster.reconcilers.execute.executor import Executor
 from supercluster.reconcilers.handlers.registration import Intake, build_registry, build_settings
 from supercluster.reconcilers.handlers.rounds import Rounds
@@ -192,11 +194,12 @@ class Operator:
             workers=lambda: len(self.workers),
             failing=lambda: self.workers.failing,
             objects=lambda: len(self.cache.all_keys()),
+            more=lambda: repair_lines(self.cache),
         )
 
 
 async def build(
-    settings: Settings, connection: Connection, kube: KubeClient, brokers: NatsBrokers
+    settings: Settings, connection: Connection, kube: KubeClient, brokers: NatsBrokers, clock: SystemClock
 ) -> Operator:
     """All parts, wired.
 
@@ -206,10 +209,10 @@ async def build(
     budget_version = "policy/v1"
     if not await kube.has_resource("policy/v1", "poddisruptionbudgets"):
         budget_version = "policy/v1beta1"
-    cache, clock = ObjectCache(), SystemClock()
+    cache = ObjectCache()
     executor = Executor(kube, brokers, cache, lambda: secrets.token_urlsafe(PASSWORD_BYTES))
     defaults = OperatorDefaults(settings.broker_image, budget_version)
-    rounds = Rounds(kube, brokers, cache, executor, clock, defaults)
+    rounds = Rounds(kube, brokers, cache, executor, clock, defaults, strategies=installed_strategies())
     pace = Pace(resync_ms=int(settings.resync_s * 1000), concurrency_max=settings.concurrency_max)
     workers = Workers(rounds.reconcile, clock, random.random, pace)
     intake = Intake(cache, workers.wake)
@@ -225,19 +228,19 @@ def handle_signals(stop: asyncio.Event) -> None:
         loop.add_signal_handler(number, stop.set)
 
 
-async def run(settings: Settings, connection: Connection) -> int:
+async def run(settings: Settings, connection: Connection, clock: SystemClock) -> int:
     stop = asyncio.Event()
     handle_signals(stop)
     async with AsyncExitStack() as stack:
         kube = await stack.enter_async_context(KubeClient(connection, identity=settings.identity))
         brokers = NatsBrokers()
         stack.push_async_callback(brokers.close)
-        operator = await build(settings, connection, kube, brokers)
+        operator = await build(settings, connection, kube, brokers, clock)
         return await operator.run(stop)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Entry point of `supercluster-operator`."""
+def main(argv: list[str] | None = None, clock: SystemClock | None = None) -> int:
+    """Entry point of `supercluster-operator`. Tests of maintenance windows hand in a clock."""
     settings = parse(argv)
     logs.set_up(settings.log_level)
     try:
@@ -246,7 +249,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"supercluster-operator: {error}", file=sys.stderr)
         return EXIT_USAGE
     try:
-        return asyncio.run(run(settings, connection))
+        return asyncio.run(run(settings, connection, clock or SystemClock()))
     except (KubeError, OSError) as error:
         log.error("stopping", extra={"reason": str(error)})
         return EXIT_FAILED

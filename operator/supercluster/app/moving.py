@@ -166,7 +166,7 @@ def _row(body: Mapping[str, Any]) -> tuple[str, ...]:
         str(status.get("phase") or "Pending"),
         str(status.get("percent") or "-"),
         str(progress.get("stage") or "-"),
-        f"{eta} s" if eta is not None else "-",
+        f"{eta} s" if eta is not None else "unknown" if progress.get("stage") else "-",
         message if len(message) <= MESSAGE_CHARACTERS_MAX else f"{message[: MESSAGE_CHARACTERS_MAX - 1]}…",
     )
 

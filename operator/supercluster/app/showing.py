@@ -83,13 +83,15 @@ def _counted(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
+def is_as_it_should_be(entry: Mapping[str, Any]) -> bool:
+    """Is it a condition that nobody needs to read?"""
+    return (entry.get("status") == "True") is (entry.get("type") not in _NEGATIVE)
+
+
 def _note(body: Mapping[str, Any]) -> str:
     """The first condition that is not as it should be."""
     for entry in map(mapping, mapping(body.get("status")).get("conditions") or ()):
-        bad = (
-            entry.get("status") == "True" if entry.get("type") in _NEGATIVE else entry.get("status") != "True"
-        )
-        if bad:
+        if not is_as_it_should_be(entry):
             text = f"{entry.get('type')}: {entry.get('reason')}: {entry.get('message', '')}"
             return text if len(text) <= NOTE_CHARACTERS_MAX else f"{text[: NOTE_CHARACTERS_MAX - 1]}…"
     return ""

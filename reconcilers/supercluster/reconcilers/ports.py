@@ -6,7 +6,7 @@ no others that a reconciler should know of.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
@@ -105,21 +105,55 @@ class Brokers(Protocol):
     async def stream_infos(self, target: BrokerTarget) -> list[Json]: ...
 
     async def move_state(self, target: BrokerTarget, name: str) -> Json:
-        """The stream's running move, its last one, and its members in force (ARCHITECTURE.md, "moves")."""
+        """The stream's running move, its last one, and its members in force (docs/admin.md)."""
         ...
 
-    async def plan_move(self, target: BrokerTarget, name: str, placement: Manifest, bytes_per_s: int) -> Json:
-        """What a move would do, without doing it."""
+    async def running_moves(self, target: BrokerTarget) -> list[Json]:
+        """All moves that the brokers carry out, whoever asked for them."""
+        ...
+
+    async def plan_move(self, target: BrokerTarget, name: str, goal: Manifest, bytes_per_s: int) -> Json:
+        """What a move would do, without doing it. The goal is a `placement`, or a count of `replicas`."""
         ...
 
     async def start_move(
-        self, target: BrokerTarget, name: str, move_id: str, placement: Manifest, bytes_per_s: int
+        self,
+        target: BrokerTarget,
+        name: str,
+        move_id: str,
+        goal: Manifest,
+        bytes_per_s: int,
+        nodes: Sequence[str] = (),
     ) -> Json:
-        """Start a move; one of the same identity that runs or has ended is not started again."""
+        """Start a move; one of the same identity that runs or has ended is not started again. `nodes`: those of its plan;
+        when they do not fit any more, it is refused."""
         ...
 
     async def cancel_move(self, target: BrokerTarget, name: str, move_id: str) -> None:
         """Call a move off; one that has ended or was never there is no error."""
+        ...
+
+    async def recovery_state(self, target: BrokerTarget, name: str) -> Json:
+        """What copies of a stream there are, and how its last forced recovery was (ARCHITECTURE.md, "recover")."""
+        ...
+
+    async def recover_stream(
+        self, target: BrokerTarget, name: str, node: str, accepted_sequence: int, recovery_id: str
+    ) -> Json:
+        """Have a stream go on from one copy; of the same identity, it is done once."""
+        ...
+
+    async def brokers_state(self, target: BrokerTarget) -> Json:
+        """What the map of streams has of all `brokers`, and a sentence for each of `lostClusters`: clusters that are out of
+        contact as a whole, and what is lost with them."""
+        ...
+
+    async def broker_state(self, target: BrokerTarget, broker: str) -> Json | None:
+        """What the map of streams has of a broker; None when it knows none of that name."""
+        ...
+
+    async def leave_broker(self, target: BrokerTarget, broker: str) -> None:
+        """Say that a broker goes for good. It may be said again."""
         ...
 
 

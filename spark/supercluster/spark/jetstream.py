@@ -45,6 +45,16 @@ class NotReadableError(Exception):
         )
 
 
+class DataRemovedError(Exception):
+    """Messages at the stream's head are gone that had not been read."""
+
+    def __init__(self, stream: str, wanted: int, first: int) -> None:
+        super().__init__(
+            f"stream {stream!r}: sequence {wanted} was to be read next, but the stream begins at {first}: retention or"
+            " a purge removed messages before they were read. Set failOnDataLoss to false to go on without them."
+        )
+
+
 class ApiRefusedError(Exception):
     """JetStream refused a request for good."""
 

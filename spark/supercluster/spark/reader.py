@@ -8,7 +8,9 @@ so that the broker never waits for the reader. The rules that make it complete:
   starts a new consumer at the next wanted sequence, as it does after every silence, error and reconnection;
 * a hole in the stream's own sequences (a deleted message) is no hole in that count, and is passed over;
 * the end is reached by the range's last sequence, or when the stream's leader says that no message exists between the
-  next wanted sequence and that one. "Nothing pending" from a consumer is a reason to ask, not a proof.
+  next wanted sequence and that one. "Nothing pending" from a consumer is a reason to ask, not a proof;
+* where sequences are passed over, the leader is asked where the stream begins: behind the first of them, retention or a
+  purge was faster than the reader, which raises instead of reading less than there was (`fail_on_data_loss`).
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from supercluster.spark.jetstream import (
     BAD_REQUEST,
     ERR_STREAM_NOT_FOUND,
     ApiRefusedError,
+    DataRemovedError,
     Session,
     UnansweredError,
 )
@@ -56,10 +59,19 @@ class RangeProgress:
     """Messages asked for and not yet delivered."""
     hole: bool = False
     asks_for_end: bool = False
+    watches_head: bool = False
+    """Has somebody to ask why sequences are missing?"""
+    passed_over: int | None = None
+    """The first of the sequences that were passed over since somebody last asked."""
 
     @property
     def finished(self) -> bool:
         return self.next_sequence > self.last_sequence
+
+    @property
+    def settled(self) -> bool:
+        """Finished, and nothing is missing without a reason."""
+        return self.finished and self.passed_over is None
 
     def renewed(self) -> None:
         """A new consumer starts at the next wanted sequence."""
@@ -85,6 +97,8 @@ class RangeProgress:
         self.outstanding -= 1
         if place.sequence < self.next_sequence:
             return None
+        if place.sequence > self.next_sequence:
+            self._pass_over()
         if place.sequence > self.last_sequence:
             self.next_sequence = self.last_sequence + 1
             return None
@@ -93,23 +107,41 @@ class RangeProgress:
             self.asks_for_end = True
         return place.sequence, place.time_ns, message[1], message[3], message[4]
 
+    def nothing_follows(self) -> None:
+        """The leader has nothing more of the range."""
+        self._pass_over()
+        self.next_sequence = self.last_sequence + 1
+
+    def _pass_over(self) -> None:
+        if self.watches_head and self.passed_over is None:
+            self.passed_over = self.next_sequence
+
 
 def read_range(
-    session: Session, stream: str, first: int, last: int, *, patience_seconds: float
+    session: Session,
+    stream: str,
+    first: int,
+    last: int,
+    *,
+    patience_seconds: float,
+    fail_on_data_loss: bool = True,
 ) -> Iterator[list[Record]]:
     """Yield the messages `first` … `last` (inclusive) that exist, in order, in lists as they arrive.
 
     Raises:
+        DataRemovedError: the stream begins behind a sequence of the range that was not read (`fail_on_data_loss`).
         UnansweredError: no message came and no consumer could be made for `patience_seconds`.
         StreamMissingError, ApiRefusedError, LoginRefusedError: for good.
     """
-    progress = RangeProgress(first, last)
+    progress = RangeProgress(first, last, watches_head=fail_on_data_loss)
     moved_at = time.monotonic()
     said = "nothing was tried"
-    while not progress.finished:
+    while not progress.settled:
         before = progress.next_sequence
         try:
-            yield from _read_with_one_consumer(session, stream, progress, patience_seconds)
+            _check_head(session, stream, progress)
+            if not progress.finished:
+                yield from _read_with_one_consumer(session, stream, progress, patience_seconds)
             said = "the consumer fell silent"
         except (ConnectionFailedError, TimeoutError, UnansweredError) as failure:
             said = str(failure)
@@ -120,7 +152,7 @@ def read_range(
             said = str(refused)
         if progress.next_sequence != before:
             moved_at = time.monotonic()
-        elif not progress.finished and time.monotonic() - moved_at > patience_seconds:
+        elif not progress.settled and time.monotonic() - moved_at > patience_seconds:
             raise UnansweredError(
                 f"stream {stream!r}: sequence {progress.next_sequence} of {first} to {last} could not be read"
                 f" for {patience_seconds:g} s; last: {said}"
@@ -157,6 +189,7 @@ def _read_with_one_consumer(
         records, usable = _judge(messages, sid, progress)
         if records:
             yield records
+        _check_head(session, stream, progress)
         if not messages or not usable or progress.hole:
             break
         if progress.asks_for_end:
@@ -212,9 +245,24 @@ def _nothing_left(session: Session, stream: str, progress: RangeProgress) -> boo
     """Ask the stream's leader whether the range has more; finishes the progress when it has not."""
     following = session.next_existing(stream, progress.next_sequence)
     if following is None or following > progress.last_sequence:
-        progress.next_sequence = progress.last_sequence + 1
+        progress.nothing_follows()
         return True
     return False
+
+
+def _check_head(session: Session, stream: str, progress: RangeProgress) -> None:
+    """Ask the stream's leader whether what was passed over, if anything, went with the stream's head; what somebody
+    deleted inside the stream is no loss. While nobody answers, the question stays open.
+
+    Raises:
+        DataRemovedError: it was.
+    """
+    if progress.passed_over is None:
+        return
+    begin = session.stream_state(stream).first_sequence
+    if begin > progress.passed_over:
+        raise DataRemovedError(stream, progress.passed_over, begin)
+    progress.passed_over = None
 
 
 def _dismiss(connection: Connection, sid: bytes, stream: str, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -431,3 +432,41 @@ async def test_the_stream_api_shows_no_error_while_leaders_move(fleet: Fleet) ->
     await until(settled, "requests behind the fall of the meta leader")
     stop = True
     assert await asking > 0
+
+
+@pytest.mark.covers("SF-4")
+async def test_a_stream_whose_only_copy_lost_data_says_so_and_can_be_made_again(fleet: Fleet) -> None:
+    brokers = await fleet.start(2, storage={"segmentBytes": 65536})
+    js = await fleet.js()
+    await js.add_stream(name="S", subjects=["s"])
+    await fill(js, "s", 1500, 200)
+    victim = await fleet.leader("S")
+    (other,) = (broker for broker in brokers if broker is not victim)
+    victim.kill()
+    target = largest_sealed(victim)
+    content = target.read_bytes()
+    target.write_bytes(content[: len(content) // 2])
+    for _ in range(2):
+        victim.start()
+        await victim.ready()
+
+        async def is_told() -> bool:
+            return "nobody can lead it" in json.dumps(await victim.get("/healthz"))
+
+        await until(is_told, "the warning")
+        assert "NoVoterLeft" in victim.log()
+        for broker in (victim, other):
+            asking = (await fleet.js(broker)).stream_info("S")
+            with pytest.raises(nats.js.errors.APIError) as caught:
+                await asking
+            assert caught.value.err_code == 10118
+            assert "delete the stream and create it again" in str(caught.value.description)
+        victim.kill()
+        victim.log_file.unlink()
+    victim.start()
+    await victim.ready()
+    js = await fleet.js(victim)
+    await js.delete_stream("S")
+    await js.add_stream(name="S", subjects=["s"])
+    assert (await js.publish("s", b"x")).seq == 1
+    assert "nobody can lead it" not in json.dumps(await victim.get("/healthz"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import resource
 from typing import Any
 
 import nats
@@ -12,6 +14,8 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, Placement, StorageType, StreamConfig
 from nats.js.errors import APIError, NoStreamResponseError
 from tests.support.local_clusters import Broker, Fleet, until
+
+from supercluster.broker.runtime import descriptors
 
 pytestmark = pytest.mark.e2e
 
@@ -390,8 +394,9 @@ async def test_placement_and_subjects_that_cannot_be_are_refused(fleet: Fleet) -
     wrong = await refused(js.add_stream(name="T", subjects=["t"], placement=Placement(cluster="west")))
     assert wrong.err_code == 10005
     assert "west" in str(wrong.description)
-    wrong = await refused(js.update_stream(name="S", subjects=["s.>"], num_replicas=1))
-    assert wrong.err_code == 19002
+    wrong = await refused(js.update_stream(name="S", subjects=["s.>"], num_replicas=5))
+    assert wrong.err_code == 10005
+    assert "5 replicas wanted" in str(wrong.description)
     # A repeated create of the same is no error; at another broker too, and the map is there at once.
     for broker in fleet.running:
         other: JetStreamContext = await fleet.js(broker)
@@ -418,3 +423,40 @@ async def test_age_takes_messages_on_every_replica_by_the_same_entry(fleet: Flee
     rows = await fleet.level("S", 3)
     assert [row["state"]["first_seq"] for row in rows] == [301] * 3
     assert (await js.publish("s", b"young")).seq == 301
+
+
+async def test_a_broker_that_runs_out_of_file_descriptors_refuses_streams_and_goes_on(fleet: Fleet) -> None:
+    (broker,) = await fleet.start(1)
+    js = await fleet.js()
+    await js.add_stream(name="KEEP", subjects=["keep"], metadata={"supercluster.dev/fsync": "always"})
+    assert broker.process is not None
+    resource.prlimit(broker.process.pid, resource.RLIMIT_NOFILE, (200, 200))
+    refusal: APIError | None = None
+    for number in range(200):
+        try:
+            await js.add_stream(name=f"S{number}", subjects=[f"s{number}"])
+        except APIError as error:
+            refusal = error
+            break
+    assert refusal is not None
+    assert refusal.err_code == 10005
+    assert "few file descriptors" in str(refusal.description)
+    assert "few file descriptors" in json.dumps(await broker.get("/healthz"))
+    assert (await js.publish("keep", b"x")).seq == 1
+    # With none left at all, what is open goes on, durably where that is what an answer means.
+    resource.prlimit(broker.process.pid, resource.RLIMIT_NOFILE, (10, 200))
+    assert (await js.publish("keep", b"y")).seq == 2
+    assert (await js.publish("s0", b"z")).seq == 1
+    resource.prlimit(broker.process.pid, resource.RLIMIT_NOFILE, (200, 200))
+    assert await broker.is_ready()
+    assert "DiskFailed" not in broker.log()
+
+
+def test_a_process_uses_the_descriptors_that_it_is_allowed() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
+        descriptors.raise_limit()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -7,6 +7,7 @@ import base64
 import json
 import urllib.error
 import urllib.request
+from functools import partial
 from typing import Any
 
 import pytest
@@ -38,9 +39,9 @@ def http(url: str, method: str, who: str, body: Any) -> tuple[int, Any]:
 
 
 async def call(
-    broker: Broker, method: str, stream: str, body: Any = None, who: str = OPERATOR
+    broker: Broker, method: str, stream: str, body: Any = None, who: str = OPERATOR, query: str = ""
 ) -> tuple[int, Any]:
-    url = f"http://{broker.host}:8222/admin/streams/$G/{stream}/move"
+    url = f"http://{broker.host}:8222/admin/streams/$G/{stream}/move{query}"
     return await asyncio.to_thread(http, url, method, who, body)
 
 
@@ -66,6 +67,8 @@ async def test_a_move_is_planned_started_watched_and_reported(fleet: Fleet) -> N
     )
     for number in range(100):
         await js.publish("s", b"%d" % number)
+    for sequence in (3, 50, 51):
+        assert await js.delete_msg("S", sequence)
 
     wanted = {"placement": {"cluster": "west", "tags": ["ssd"]}}
 
@@ -82,7 +85,7 @@ async def test_a_move_is_planned_started_watched_and_reported(fleet: Fleet) -> N
         "west-1": "lacks tag ssd (has none)",
         "west-2": "fits, but others come first: holds 0 copies of streams",
     }
-    assert plan["messages"] == 100
+    assert plan["messages"] == 97
     assert 0 < plan["bytes"] == plan["bytesToSend"]
     assert plan["quorumBefore"] == plan["quorumAfter"] == {"voters": 1, "majority": 1, "well": 1}
     status, state = await call(east, "GET", "S")
@@ -99,13 +102,100 @@ async def test_a_move_is_planned_started_watched_and_reported(fleet: Fleet) -> N
 
     report = await until(done, "the end of the move")
     assert (report["outcome"], report["id"]) == ("done", "mine"), report
-    assert report["audit"]["messages"] == 100
+    assert (report["audit"]["sequences"], report["audit"]["messages"]) == (100, 97), "three were removed"
     info = await js.stream_info("S")
     assert info.cluster is not None
     assert info.cluster.leader == "west-0"
-    assert info.state.messages == 100
+    assert info.state.messages == 97
     status, wrong = await call(east, "DELETE", "S")
     assert (status, wrong["err_code"]) == (409, 10129)
+
+
+async def all_moves(broker: Broker, who: str = OPERATOR) -> tuple[int, Any]:
+    return await asyncio.to_thread(http, f"http://{broker.host}:8222/admin/moves", "GET", who, None)
+
+
+@pytest.mark.covers("MV-2", "MV-3", "MV-9", "MV-13")
+async def test_the_count_of_replicas_is_changed_by_the_operator_and_by_any_client(fleet: Fleet) -> None:
+    found = await clusters(fleet)
+    (east,), west = found["east"], found["west"]
+    client = await fleet.client(east, user="app", password="app-secret")
+    js = client.jetstream()
+    config = StreamConfig(name="S", subjects=["s"], num_replicas=1, placement=Placement(cluster="west"))
+    await js.add_stream(config)
+    for number in range(100):
+        await js.publish("s", b"%d" % number)
+    assert await all_moves(east) == (200, {"moves": []})
+    assert (await all_moves(east, "app:app-secret"))[0] == 403
+
+    async def slowly() -> bool:
+        status, _ = await call(east, "POST", "S", {"replicas": 3, "bytesPerS": 1, "id": "slow"})
+        return status == 202
+
+    await until(slowly, "every broker to have said how much room it has")
+    status, told = await all_moves(west[1])
+    assert status == 200
+    assert [(move["id"], move["name"], move["nodes"]) for move in told["moves"]] == [
+        ("slow", "S", ["west-0", "west-1", "west-2"])
+    ]
+    with pytest.raises(APIError) as busy:
+        await js.update_stream(config.evolve(num_replicas=2))
+    assert busy.value.err_code == 10124
+    assert (await call(west[2], "DELETE", "S"))[0] == 202
+
+    async def members(count: int) -> bool:
+        info = await js.stream_info("S")
+        assert info.cluster is not None
+        state = (await call(east, "GET", "S"))[1]
+        return state["move"] is None and info.config.num_replicas == count == len(state["members"])
+
+    await until(lambda: members(1), "the change to be taken back")
+    for count in (3, 2, 1):
+        await js.update_stream(config.evolve(num_replicas=count))
+        await until(partial(members, count), f"{count} replicas")
+    assert (await js.stream_info("S")).state.messages == 100
+    for wanted, code in ((config.evolve(num_replicas=5), 10005), (config.evolve(num_replicas=6), 10052)):
+        with pytest.raises(APIError) as refused:
+            await js.update_stream(wanted)
+        assert refused.value.err_code == code
+    both = {"replicas": 3, "placement": {"cluster": "east"}}
+    assert (await call(east, "POST", "S", both))[1]["err_code"] == 10123
+    for wrong in ({"replicas": 0}, {"replicas": 6}, {"replicas": "3"}):
+        assert (await call(east, "POST", "S", wrong))[1]["err_code"] == 10052
+
+
+@pytest.mark.covers("MV-13")
+async def test_a_move_that_a_client_starts_keeps_the_limit_that_its_brokers_were_given_meanwhile(
+    fleet: Fleet,
+) -> None:
+    found = await clusters(fleet)
+    (east,), west = found["east"], found["west"]
+    js = (await fleet.client(east, user="app", password="app-secret")).jetstream()
+    config = StreamConfig(name="S", subjects=["s"], num_replicas=1, placement=Placement(cluster="east"))
+    await js.add_stream(config)
+    for number in range(500):
+        await js.publish("s", b"%d" % number + b"x" * 1000)
+    for broker in (east, *west):
+        broker.change(moves={"bytesPerS": 1000})
+
+    async def taken_over() -> bool:
+        return all("clients start: 1000 bytes/s" in broker.log() for broker in (east, *west))
+
+    await until(taken_over, "the limit at every broker")
+
+    async def started() -> bool:
+        try:
+            await js.update_stream(config.evolve(placement=Placement(cluster="west")))
+        except APIError:
+            return False  # 10005: no room is known of.
+        return True
+
+    await until(started, "every broker to have said how much room it has")
+    told = (await all_moves(west[0]))[1]
+    assert [(move["name"], move["bytesPerS"]) for move in told["moves"]] == [("S", 1000)]
+    state = (await call(east, "GET", "S"))[1]
+    assert state["move"]["bytes_per_s"] == 1000
+    assert (await call(east, "DELETE", "S"))[0] == 202
 
 
 @pytest.mark.covers("SF-23")
@@ -131,9 +221,9 @@ async def test_who_may_call_and_what_is_refused(fleet: Fleet) -> None:
         {**wanted, "id": "no spaces"},
         {**wanted, "id": "x" * 65},
     ]
-    for body in [*bodies, {**wanted, "when": 1}, {"placement": {"zone": "a"}}]:
+    for body in [*bodies, {**wanted, "when": 1}, {"placement": {"zone": "a"}}, b"[" * 20_000]:
         status, answer = await call(east, "POST", "S", body)
-        assert status in (400, 500), (body, answer)
+        assert status == 400, (body, answer)
         assert isinstance(answer["error"], str)
     status, wrong = await call(east, "POST", "S", {"placement": {"cluster": "nowhere"}})
     assert (status, wrong["err_code"]) == (409, 10005)
@@ -144,6 +234,9 @@ async def test_who_may_call_and_what_is_refused(fleet: Fleet) -> None:
             StreamConfig(name="S", subjects=["s"], num_replicas=3, placement=Placement(cluster="west"))
         )
     assert scaled.value.err_code == 10123
+    status, wrong = await call(east, "DELETE", "S", query="?id=no%20name")
+    assert (status, wrong["err_code"]) == (400, 10052)
+    assert (await call(east, "DELETE", "S", query="?id=u1"))[0] == 409
     answer = json.loads(
         (await client.request("$JS.API.ACCOUNT.STREAM.CANCEL_MOVE.$G.S", b"", timeout=5)).data
     )

@@ -14,8 +14,9 @@ from supercluster.broker.jetstream.meta import Assignment
 from supercluster.broker.jetstream.meta_group import MetaGroup
 from supercluster.broker.jetstream.meta_requests import Decided, StreamRequest
 from supercluster.broker.jetstream.move_plan import MovePlan
+from supercluster.broker.jetstream.recovery import CopiesTold, CopyFacts
 from supercluster.broker.jetstream.stream_facts import MemberFacts, StreamFacts
-from supercluster.broker.ports import ClientInfo
+from supercluster.broker.ports import ClientInfo, Ticket
 from supercluster.broker.raft.confchange import membership_of
 from supercluster.broker.raft.config import RaftConfig
 from supercluster.broker.raft.messages import Message
@@ -47,6 +48,10 @@ class Host:
     rooms: dict[str, Room | None] = field(default_factory=dict)
     facts: dict[str, StreamFacts | None] = field(default_factory=dict)
     """By stream: what its leader says; without an entry it says what the map does."""
+    copies: list[CopyFacts] = field(default_factory=list)
+    """What brokers say of their copies when a recovery is to be forced."""
+    silent: set[str] = field(default_factory=set)
+    """Brokers that do not say it."""
     held_answers: list[Callable[[], None]] | None = None
     """Streams' leaders answer when the test lets them; None: at once."""
     tokens: int = 0
@@ -65,6 +70,9 @@ class Host:
     def send_raft(self, group: str, message: Message) -> None: ...
 
     def serving(self, group: Group) -> None: ...
+
+    def save_vote(self, group: str, ticket: Ticket) -> None:
+        raise AssertionError(f"{group} is kept in memory")
 
     def touch(self, group: str) -> None: ...
 
@@ -92,6 +100,9 @@ class Host:
         else:
             self.held_answers.append(answer)
 
+    def ask_copies(self, found: Assignment, then: CopiesTold) -> None:
+        then(self.copies, frozenset(self.silent))
+
     def map_index_of(self, node: str) -> int:
         assert self.meta is not None
         return self.applied.get(node, self.meta.applied_index)
@@ -103,6 +114,8 @@ class Host:
     def meta_leader_heard(self, *, heard: bool) -> None: ...
 
     def meta_leadership_lost(self) -> None: ...
+
+    def group_failed(self, group: Group) -> None: ...
 
     def new_token(self) -> str:
         self.tokens += 1

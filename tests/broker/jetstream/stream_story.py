@@ -67,7 +67,7 @@ class StreamStory:
             payload=payload,
         )
         self.log.append([entry])
-        self.judge.appended(entry, len(entry.record))
+        self.judge.end.appended(entry, len(entry.record))
         self.uncommitted.append(entry)
         return entry
 
@@ -77,7 +77,7 @@ class StreamStory:
         while self.uncommitted and len(done) < entries:
             entry = self.uncommitted.pop(0)
             done.append(self.state.apply(entry))
-            self.judge.applied(entry.index)
+            self.judge.end.applied(entry.index)
         return done
 
     def command(self, kind: Section, *body: bytes) -> list[int]:
@@ -86,14 +86,14 @@ class StreamStory:
 
     def open(self, key: SessionKey) -> None:
         self.append((Section.SESSION_OPEN, [encode_session(key)]))
-        self.judge.opened(key)
+        self.judge.end.opened(key)
         self.commit()
 
     def offer(
         self, raw: bytes, first: int, key: SessionKey = ORIGIN, *, confirmed: int = 0, room: bool = True
     ) -> Taken:
         """Judge a block, and append it when it is taken."""
-        forward = Forward(key, first, confirmed, self.judge.config_version, raw)
+        forward = Forward(key, first, confirmed, self.judge.end.config_version, raw)
         taken = self.judge.take(forward, self.now_ns, room=room)
         if taken.section is not None:
             run = taken.section.run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from supercluster.broker.jetstream import frames
 from supercluster.broker.jetstream.core import BrokerCore, CoreSettings
 from supercluster.broker.jetstream.frames import Frame, ResponseStatus
 from supercluster.broker.ports import Channel, ClientInfo
+from supercluster.broker.raft.config import Role
 from supercluster.broker.raft.errors import DiskError
 
 
@@ -65,6 +67,9 @@ class BrokenGroup:
         self.log = self.raft = self
         self.ticks = 0
 
+    def is_due_to_stand(self, now_ms: int) -> bool:
+        return False
+
     def tick(self, now_ms: int) -> bool:
         self.ticks += 1
         raise DiskError("no space left", "/data/g")
@@ -80,7 +85,7 @@ class BrokenGroup:
 
     def turn(self, now_ms: int) -> None: ...
 
-    def stop(self) -> None: ...
+    def stop(self, *, is_deleted: bool = False) -> None: ...
 
 
 @pytest.fixture
@@ -120,10 +125,11 @@ def test_a_disk_error_takes_out_its_group_and_not_the_broker(core: BrokerCore) -
 
 
 class SlowGroup:
-    """A group whose turn takes its time: a vote that has to be durable."""
+    """A group whose turn takes its time: a checkpoint of much that is alive."""
 
     failed = None
     serves = False
+    raft = SimpleNamespace(role=Role.FOLLOWER)
 
     def __init__(self, name: str, nothing: Nothing, order: list[str]) -> None:
         self.id = name
@@ -224,3 +230,18 @@ def test_a_broker_takes_no_answer_to_the_one_on_its_lost_volume(core: BrokerCore
         answer = frames.encode_response(origin, (3 << 32) + 1, ResponseStatus.ANSWER, origin.encode())
         core.on_frame("n2", Frame.RESPONSE, memoryview(b"".join(answer)))
     assert nothing.published == [b"vol"]
+
+
+@pytest.mark.parametrize("subject", [b"$JS.ACK.S.c.1.1.1.1", b"$JS.ACK.NONE.c.1.1.1.1.1"])
+def test_an_acknowledgement_that_is_none_is_answered_as_if_nobody_listened(
+    core: BrokerCore, nothing: Nothing, monkeypatch: pytest.MonkeyPatch, subject: bytes
+) -> None:
+    told: list[tuple[bytes, bytes]] = []
+    monkeypatch.setattr(
+        nothing, "publish", lambda account, subject, reply, header, payload: told.append((subject, header))
+    )
+    info = ClientInfo("$G", "app", is_operator=False)
+    core.on_api(info, subject, b"", b"", b"+ACK")
+    assert told == []
+    core.on_api(info, subject, b"_R", b"", b"+ACK")
+    assert told == [(b"_R", b"NATS/1.0 503\r\n\r\n")]

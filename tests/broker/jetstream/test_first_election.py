@@ -9,7 +9,7 @@ from tests.broker.jetstream.many_streams import STREAMS, Brokers
 
 from supercluster.broker.jetstream.core import CoreSettings
 from supercluster.broker.jetstream.life import FIRST_ELECTION_MS
-from supercluster.broker.jetstream.meta import PREFERRED_LEADER_KEY
+from supercluster.broker.jetstream.own_metadata import PREFERRED_LEADER_KEY
 
 pytestmark = pytest.mark.covers("RP-1")
 

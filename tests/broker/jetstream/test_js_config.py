@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supercluster.broker.jetstream.config import StreamConfig, check_create, check_mechanisms, check_update
+from supercluster.broker.jetstream.config import StreamConfig, check_create, check_update
 from supercluster.broker.jetstream.consumer_config import (
     ConsumerConfig,
     check_consumer_update,
@@ -163,12 +163,6 @@ def test_a_stream_update_may_change_limits_and_subjects() -> None:
     check_update(
         stream(), stream(subjects=["u.>"], max_msgs=5, retention="interest", description="x", sealed=True)
     )
-
-
-def test_changes_without_a_mechanism_are_refused() -> None:
-    with pytest.raises(ApiError, match="num_replicas"):
-        check_mechanisms(stream(), stream(num_replicas=3))
-    check_mechanisms(stream(), stream(max_msgs=3, placement={"cluster": "west"}))
 
 
 @pytest.mark.covers("MV-3")

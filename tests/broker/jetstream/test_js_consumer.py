@@ -61,6 +61,20 @@ def test_no_wait_with_expires_waits_for_its_first_message_only(source: Source) -
     ]
 
 
+@pytest.mark.covers("SF-18")
+def test_without_room_to_note_it_nothing_is_handed_out_and_requests_end_in_their_time(source: Source) -> None:
+    story = Story(source, ack_policy="explicit", ack_wait=SECOND)
+    assert len(story.ask(batch=1)) == 1
+    story.leader.on_pull(b'{"batch":2,"expires":5000000000}', b"in", 0, story.has_interest)
+    story.at(2 * SECOND)
+    assert story.leader.pump(source, story.now_ns, story.has_interest, serves=False) == []
+    assert story.leader.next_deadline_ns() == 5 * SECOND, "a message that is due makes nobody spin"
+    assert shown(story.leader.pump(source, 5 * SECOND, story.has_interest, serves=False)) == [
+        "in<408 Request Timeout Nats-Pending-Messages: 2 Nats-Pending-Bytes: 0"
+    ]
+    assert story.ask(batch=2) == ["in<s.0 2.1.2.5", "in<s.1 1.2.3.4"]
+
+
 def test_a_request_waits_for_messages_until_it_expires() -> None:
     source = Source()
     story = Story(source, ack_policy="none")

@@ -40,7 +40,7 @@ def test_a_newer_session_of_a_broker_shuts_out_the_older_one() -> None:
     assert story.offer(block(message()), 1, newer).answer is Answer.TAKEN
     story.open(other_volume)
     assert story.offer(block(message()), 2, newer).answer is Answer.SHUT_OUT
-    assert not story.judge.may_open(newer)
+    assert not story.judge.end.may_open(newer)
     assert story.offer(block(message()), 1, other_volume).answer is Answer.TAKEN
 
 
@@ -144,14 +144,14 @@ def test_sequences_begin_where_the_first_configuration_says() -> None:
     wanted = config(first_seq=100)
     body = u64(1) + u64(7) + json.dumps(wanted.to_json()).encode()
     story.append((Section.CONFIG_PUT, [body]))
-    story.judge.configured(wanted)
+    story.judge.end.configured(wanted)
     # Messages may follow before it is applied, under this leader and under the next.
     assert story.publish(message()) == [(100,)]
     story.new_leader()
     assert story.publish(message(Nats_Expected_Last_Sequence="100")) == [(101,)]
     story.commit()
     assert (story.state.first_seq, story.state.last_seq, story.held()) == (100, 101, [100, 101])
-    story.judge.configured(wanted)
+    story.judge.end.configured(wanted)
     assert story.publish(message()) == [(102,)]
 
 
@@ -196,7 +196,7 @@ def test_a_subject_that_is_not_the_streams_is_routed_again() -> None:
     story = StreamStory()
     assert story.publish(message(b"t.x", Any="header"), message()) == [(REROUTE, 0, 0), (1,)]
     # Without headers a block is looked into when its taker's map is older than the configuration.
-    story.judge.config_version = 7
+    story.judge.end.config_version = 7
     old_map = Forward(ORIGIN, 3, 0, 6, block(message(b"t.x"), message()))
     section = story.judge.take(old_map, story.now_ns).section
     assert section is not None

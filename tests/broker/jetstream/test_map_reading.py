@@ -15,7 +15,7 @@ from supercluster.broker.jetstream.meta import MetaState
 from supercluster.broker.jetstream.meta_group import META_GROUP, MetaGroup
 from supercluster.broker.ports import Channel, PeerInfo
 from supercluster.broker.raft.confchange import membership_of
-from supercluster.broker.raft.config import RaftConfig
+from supercluster.broker.raft.config import RaftConfig, Role
 from supercluster.broker.raft.messages import Append, Message, ReadRequest, ReadResponse
 from supercluster.broker.raft.node import Raft
 from supercluster.broker.storage.memory_log import MemoryLog
@@ -64,6 +64,7 @@ class Replica:
     failed = None
     serves = False
     last_index = 7
+    role = Role.FOLLOWER
 
     def __init__(self) -> None:
         self.state = MetaState()
@@ -71,6 +72,10 @@ class Replica:
         self.membership = MEMBERS
         self.asked: list[int] = []
         self.waits_for: int | None = None
+        self.has_majority = True
+
+    def could_win(self) -> bool:
+        return self.has_majority
 
     def read_map(self, number: int) -> None:
         self.asked.append(number)
@@ -175,6 +180,27 @@ def test_a_read_that_fails_is_repeated_and_captures_are_held_for_a_bounded_time(
     assert len(set(broker.meta.asked)) == len(broker.meta.asked) > MAP_WAIT_MS // MAP_RETRY_MS
     assert min(broker.meta.asked) > 3 << 32, "no former process used these numbers"
     core.map_was_read()
+    assert broker.believes() == (True, False)
+
+
+@pytest.mark.covers("SF-14")
+def test_a_leader_without_a_linked_majority_does_not_believe_its_map_and_reads_it_in_the_next_contact(
+    broker: Broker,
+) -> None:
+    """Seed 188: the others elected somebody and made a stream before the leader noticed by time that nobody follows."""
+    broker.news("n", 2)
+    assert broker.believes() == (True, False)
+    broker.core.on_link_down("a")
+    assert broker.believes() == (True, False), "it has b"
+    broker.meta.has_majority = False
+    broker.core.on_link_down("b")
+    assert broker.believes() == (False, False)
+    asked = len(broker.meta.asked)
+    broker.meta.has_majority = True
+    broker.link("b")
+    assert broker.believes() == (False, True)
+    assert len(broker.meta.asked) > asked
+    broker.core.map_was_read()
     assert broker.believes() == (True, False)
 
 

@@ -9,9 +9,11 @@ import pytest
 from tests.broker.jetstream.meta_story import APP, OPERATOR, meta
 
 from supercluster.broker.jetstream.config import StreamConfig
-from supercluster.broker.jetstream.meta import RESOURCE_KEY, MetaState
-from supercluster.broker.jetstream.meta_group import LOST_REPORT_MS, MAP_WAIT_MS
-from supercluster.broker.jetstream.meta_requests import StreamRequest
+from supercluster.broker.jetstream.memory_loss import LOST_REPORT_MS
+from supercluster.broker.jetstream.meta import MetaState
+from supercluster.broker.jetstream.meta_group import MAP_WAIT_MS
+from supercluster.broker.jetstream.meta_requests import Decided, StreamRequest
+from supercluster.broker.jetstream.own_metadata import RESOURCE_KEY
 
 
 def test_create_update_and_delete() -> None:
@@ -27,7 +29,7 @@ def test_create_update_and_delete() -> None:
     assert changed.version > created.version
     assert leader.done("update", max_msgs=5).version == changed.version
     assert leader.refused("update", storage="memory").err_code == 10052
-    assert leader.refused("update", num_replicas=3).err_code == 19002
+    assert leader.refused("update", num_replicas=3).err_code == 10005
     leader.done("delete")
     assert leader.refused("delete").err_code == 10059
     assert leader.done("create").assignment.group != created.assignment.group
@@ -108,6 +110,27 @@ def test_a_change_is_answered_when_all_in_contact_have_the_map() -> None:
     assert len(answers) == 1
     leader.turn(MAP_WAIT_MS)
     assert len(answers) == 2
+
+
+def test_a_change_that_is_committed_late_is_waited_for_without_a_turn_every_millisecond(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Followers are slow: the bound for answers passes before there is anything to answer."""
+    leader = meta()
+    answers: list[Any] = []
+    wanted = StreamConfig.from_json({"name": "S", "subjects": ["s"], "num_replicas": 1})
+    with monkeypatch.context() as slow:
+        slow.setattr(leader.group, "_apply_on", lambda now_ms: None)
+        slow.setattr(leader.group, "_apply", lambda last: None)
+        leader.group.request(StreamRequest("create", APP, "S", wanted, answers.append))
+        for _ in range(8):
+            leader.turn(MAP_WAIT_MS)
+        due_ms = leader.group.deadline_ms()
+        assert due_ms is None or due_ms > leader.host.now_ms
+        assert not leader.group.tick(leader.host.now_ms)
+    assert answers == []
+    leader.turn(1)
+    assert isinstance(answers[0], Decided), "it is answered with the turn that applies it"
 
 
 def test_a_leader_that_falls_sends_everybody_on() -> None:

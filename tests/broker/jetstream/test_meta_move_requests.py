@@ -11,10 +11,10 @@ from tests.broker.jetstream.meta_story import APP, OPERATOR, Meta, facts_of, met
 from supercluster.broker.jetstream.config import Placement
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.load import Room
-from supercluster.broker.jetstream.meta import RESOURCE_KEY
 from supercluster.broker.jetstream.meta_requests import Decided
 from supercluster.broker.jetstream.move_plan import MovePlan
 from supercluster.broker.jetstream.move_record import MoveEnd, MoveReport, Outcome
+from supercluster.broker.jetstream.own_metadata import RESOURCE_KEY
 from supercluster.broker.jetstream.stream_facts import MemberFacts
 
 EAST, WEST = {"cluster": "east"}, {"cluster": "west"}
@@ -155,7 +155,7 @@ def test_other_fields_may_change_while_a_stream_moves_and_it_may_be_deleted() ->
     move = leader.stream().move
     leader.done("update", num_replicas=3, placement=WEST, max_msgs=9)
     assert (leader.stream().move, leader.stream().config.max_msgs) == (move, 9)
-    assert leader.refused("update", num_replicas=5, placement=WEST).err_code == 19002
+    assert leader.refused("update", num_replicas=5, placement=WEST).err_code == 10124
     leader.done("delete")
     assert leader.group.state.streams == {}
     assert leader.group.end.moving == set()
@@ -241,7 +241,13 @@ def test_a_move_is_cancelled_and_the_placement_comes_back_with_its_end() -> None
     leader = two_clusters()
     assert leader.refused("cancel_move").err_code == 10129
     leader.done("update", num_replicas=3, placement=WEST)
-    leader.done("cancel_move")
+    running = leader.stream().move
+    assert running is not None
+    other = leader.refused("cancel_move", move_id="of-before")
+    assert other.err_code == 10129
+    assert f"of-before does not run, {running.id} does" in other.description
+    assert leader.stream().move == running, "only the move that is meant is called off"
+    leader.done("cancel_move", move_id=running.id)
     leader.done("cancel_move")  # Again: the answer may have been lost.
     move = leader.stream().move
     assert move is not None
@@ -308,6 +314,83 @@ def test_a_peer_is_removed_by_having_another_one_in_its_place() -> None:
     assert "east-1 is not in contact" in wrong.description
 
 
+# ---- another count of replicas ---------------------------------------------------------------------------------------
+
+
+def five_in_east() -> Meta:
+    leader = meta(**{f"east_{i}": "east" for i in range(1, 5)}, west_0="west")
+    leader.done("create", num_replicas=3)
+    return leader
+
+
+@pytest.mark.covers("MV-3", "MV-6")
+def test_another_count_of_replicas_is_made_as_a_move_is() -> None:
+    leader = five_in_east()
+    leader.done("update", num_replicas=5)
+    found = leader.stream()
+    assert found.move is not None
+    assert found.move.targets[:3] == OLD
+    assert [member.partition("@")[0] for member in found.move.targets[3:]] == ["east-3", "east-4"]
+    assert (found.members, found.config.num_replicas, found.move.origin_replicas) == (OLD, 5, 3)
+    leader.done("update", num_replicas=5)  # Again: the answer may have been lost.
+    assert leader.refused("update", num_replicas=3).err_code == 10124
+    assert leader.refused("update", num_replicas=5, placement={"cluster": "west"}).err_code == 10124
+    end(leader, Outcome.DONE, found.move.targets)
+    assert leader.stream().members == found.move.targets
+    leader.host.facts["S"] = replace(facts_of(leader.stream()), leader="east-3")
+    leader.done("update", num_replicas=1)
+    move = leader.stream().move
+    assert move is not None
+    assert move.targets == (found.move.targets[3],), "the leader's copy stays"
+    end(leader, Outcome.DONE, move.targets)
+    assert leader.stream().config.num_replicas == 1
+
+
+@pytest.mark.covers("MV-9")
+def test_a_change_of_the_count_that_is_taken_back_restores_the_count() -> None:
+    leader = five_in_east()
+    before = leader.stream().config
+    leader.done("update", num_replicas=5)
+    leader.done("cancel_move")
+    assert leader.stream().config.num_replicas == 5, "until the stream's own group has said how it ended"
+    end(leader, Outcome.CANCELLED, OLD)
+    assert (leader.stream().config, leader.stream().members) == (before, OLD)
+
+
+@pytest.mark.covers("MV-2", "MV-3")
+def test_a_count_that_cannot_be_had_is_refused_and_nothing_is_changed() -> None:
+    leader = two_clusters()
+    before = leader.stream()
+    wrong = leader.refused("update", num_replicas=5, placement=EAST)
+    assert (wrong.code, wrong.err_code) == (400, 10005)
+    assert "5 replicas wanted in cluster east, 3 of 6 nodes can be used" in wrong.description
+    assert "west-2 is in cluster west, not east" in wrong.description
+    assert leader.refused("update", num_replicas=1, placement=WEST).err_code == 10123
+    leader.host.facts["S"] = None
+    assert leader.refused("update", num_replicas=1, placement=EAST).err_code == 10118
+    assert leader.stream() == before
+
+
+@pytest.mark.covers("MV-13", "OP-4")
+def test_the_operator_plans_and_names_a_change_of_the_count() -> None:
+    leader = five_in_east()
+    plan = leader.ask("plan_move", OPERATOR, replicas=4)
+    assert isinstance(plan, MovePlan)
+    assert [found.node for found in plan.targets] == ["east-0", "east-1", "east-2", "east-3"]
+    assert (plan.send_bytes, plan.before.voters, plan.after.voters) == (120_000, 3, 4)
+    for _ in range(2):
+        leader.done("move", OPERATOR, replicas=4, move_id="mine")
+    first = leader.stream().move
+    assert first is not None
+    assert first.id == "mine"
+    end(leader, Outcome.DONE, first.targets)
+    leader.done("move", OPERATOR, replicas=4, move_id="mine")
+    assert leader.stream().move is None
+    both = leader.ask("move", OPERATOR, replicas=3, placement={"cluster": "west"})
+    assert isinstance(both, ApiError)
+    assert both.err_code == 10123
+
+
 # ---- the operator's calls --------------------------------------------------------------------------------------------
 
 
@@ -335,6 +418,49 @@ def test_a_plan_says_what_a_move_would_do_and_changes_nothing() -> None:
         "movesNothing": False,
         "refusal": "",
     }
+
+
+@pytest.mark.covers("MV-13")
+def test_a_move_goes_to_the_brokers_of_its_plan_or_nowhere() -> None:
+    names = {f"{cluster}_{i}": cluster for cluster in ("east", "west") for i in range(5)}
+    leader = meta(**{name: cluster for name, cluster in names.items() if name != "east_0"})
+    leader.done("create", OPERATOR, num_replicas=3, placement=EAST)
+    planned = ("west-0", "west-1", "west-2")
+    leader.done("create", OPERATOR, name="busy", num_replicas=1, placement={"cluster": "west"})
+    before = leader.stream()
+    contact = leader.host.contact.pop("west-1")
+    wrong = leader.ask("move", OPERATOR, placement=WEST, nodes=planned)
+    assert isinstance(wrong, ApiError)
+    assert (wrong.code, wrong.err_code) == (409, 19004)
+    assert wrong.description == (
+        "the plan cannot be carried out any more: it was to go to west-0, west-1, west-2; west-1 is not in contact"
+    )
+    more = leader.ask("move", OPERATOR, replicas=4, nodes=("east-0", "east-1", "east-2", "gone-0"))
+    assert isinstance(more, ApiError)
+    assert more.err_code == 19004
+    fewer = leader.ask("move", OPERATOR, replicas=1, nodes=("west-0",))
+    assert isinstance(fewer, ApiError)
+    assert fewer.err_code == 19004
+    assert leader.stream() == before
+    leader.host.contact["west-1"] = contact
+    leader.done("move", OPERATOR, placement=WEST, nodes=planned, move_id="mine")
+    move = leader.stream().move
+    assert move is not None
+    assert {target.partition("@")[0] for target in move.targets} == set(planned), "though others hold less"
+
+
+@pytest.mark.covers("MV-3", "MV-13")
+def test_another_count_of_replicas_is_made_on_the_brokers_of_its_plan() -> None:
+    leader = five_in_east()
+    leader.done("move", OPERATOR, replicas=4, nodes=("east-0", "east-1", "east-2", "east-4"))
+    move = leader.stream().move
+    assert move is not None
+    assert [target.partition("@")[0] for target in move.targets] == ["east-0", "east-1", "east-2", "east-4"]
+    end(leader, Outcome.DONE, move.targets)
+    leader.done("move", OPERATOR, replicas=1, nodes=("east-4",))
+    last = leader.stream().move
+    assert last is not None
+    assert [target.partition("@")[0] for target in last.targets] == ["east-4"], "though another one leads"
 
 
 def test_a_plan_of_what_is_impossible_is_a_plan_with_a_refusal() -> None:
@@ -406,3 +532,45 @@ def test_a_move_that_its_caller_names_is_started_once_however_often_it_is_asked_
     home = WEST if outcome is Outcome.CANCELLED else EAST
     leader.done("move", OPERATOR, placement=home, move_id="another")
     assert leader.stream().move is not None
+
+
+@pytest.mark.covers("MV-13")
+def test_the_same_call_with_another_limit_changes_that_of_the_move_that_runs_and_nothing_else() -> None:
+    leader = two_clusters()
+    asked: dict[str, Any] = {"placement": WEST, "move_id": "mine"}
+    leader.done("move", OPERATOR, **asked, bytes_per_s=1000)
+    before = leader.stream()
+    assert before.move is not None
+    leader.done("move", OPERATOR, **asked, bytes_per_s=5000)
+    after = leader.stream()
+    assert after.move == replace(before.move, bytes_per_s=5000)
+    assert (after.version, after.config) == (before.version, before.config)
+    index = leader.group.log.last_index
+    leader.done("move", OPERATOR, **asked, bytes_per_s=5000)
+    assert leader.group.log.last_index == index
+
+
+@pytest.mark.covers("OP-4", "MV-3")
+def test_a_call_that_comes_after_later_moves_starts_nothing_and_is_answered_by_how_its_own_ended() -> None:
+    leader = two_clusters()
+    asked: dict[str, Any] = {"placement": WEST, "move_id": "first"}
+    leader.done("move", OPERATOR, **asked)
+    end(leader, Outcome.DONE, move_targets(leader))
+    leader.done("move", OPERATOR, placement=EAST, move_id="second")
+    end(leader, Outcome.DONE, move_targets(leader))
+    index = leader.group.log.last_index
+    late = leader.done("move", OPERATOR, **asked)
+    assert leader.group.log.last_index == index
+    assert leader.stream().move is None
+    last = late.assignment.last_move
+    assert last is not None
+    assert [(found.id, found.outcome) for found in last.known] == [
+        ("second", Outcome.DONE),
+        ("first", Outcome.DONE),
+    ]
+
+
+def move_targets(leader: Meta) -> tuple[str, ...]:
+    move = leader.stream().move
+    assert move is not None
+    return move.targets

@@ -39,6 +39,7 @@ class Group:
     away: set[str] = field(default_factory=set)
     given_up: set[str] = field(default_factory=set)
     behind: set[str] = field(default_factory=set)
+    leaving: set[str] = field(default_factory=set)
     history: list[tuple[str, ...]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -63,6 +64,7 @@ class Group:
                 here,
                 self.given_up,
                 {member for member in self.membership.members if node_of(member) in here - self.behind},
+                self.leaving,
             )
         )
 
@@ -291,3 +293,62 @@ def test_whatever_happens_every_step_has_its_majorities_and_the_voters_come_to_r
     sizes = [list(group.clusters.values()).count(name) for name in group.count()]
     if len(sizes) > 2:
         assert set(group.count().values()) == {per_cluster(sizes)}, "equal when all is well"
+
+
+@pytest.mark.covers("SF-8")
+def test_a_cluster_that_leaves_votes_no_more_while_it_is_still_there() -> None:
+    group = east(3)
+    group.join("west", 0, 1, 2)
+    group.settle()
+    group.leaving = {"west-0", "west-1", "west-2"}
+    assert group.settle() == ("east-0", "east-1", "east-2")
+    assert len(group.history) == 2, "one joint change"
+    assert {node_of(m) for m in group.membership.learners} == group.leaving
+    assert group.plan() is None
+
+
+def test_who_stays_alone_votes_alone() -> None:
+    group = east(1, 1)
+    group.join("west", 0, 1, 2)
+    group.settle()
+    group.leaving = {"west-0", "west-1", "west-2"}
+    assert group.settle() == ("east-0",)
+
+
+def test_others_of_the_cluster_vote_instead_of_those_that_leave() -> None:
+    group = east(5)
+    group.leaving = {"east-0", "east-1"}
+    assert group.settle() == ("east-2", "east-3", "east-4")
+    founded = east(5, 5)
+    founded.leaving = {"east-4"}
+    assert founded.settle() == ("east-0", "east-1", "east-2", "east-3")
+
+
+@pytest.mark.covers("SF-8")
+def test_a_cluster_that_is_gone_and_left_votes_no_more_where_the_others_are_a_majority() -> None:
+    group = east(3)
+    group.join("west", 0, 1, 2)
+    group.join("north", 0, 1, 2)
+    group.settle()
+    group.away = group.leaving = {"west-0", "west-1", "west-2"}
+    group.given_up = set(group.away)
+    group.settle()
+    assert group.count() == {"east": 3, "north": 3}
+
+
+def test_without_a_majority_nothing_is_planned_for_those_that_leave() -> None:
+    group = east(3)
+    group.join("west", 0, 1, 2)
+    group.settle()
+    group.away = group.leaving = {"west-0", "west-1", "west-2"}
+    group.given_up = set(group.away)
+    assert group.plan() is None
+
+
+def test_nobody_who_leaves_goes_before_somebody_else_has_caught_up() -> None:
+    group = east(5)
+    group.leaving, group.behind = {"east-0"}, {"east-3", "east-4"}
+    group.leader = "east-1"
+    assert group.plan() is None
+    group.behind = set()
+    assert group.settle() == ("east-1", "east-2", "east-3")

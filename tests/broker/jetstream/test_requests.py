@@ -61,7 +61,7 @@ class World:
             self.post,
             self.leaders.get,
             lambda: ["a", "b"],
-            api_routing.unavailable,
+            lambda request: b'{"error": {"err_code": 10008, "group": "%s"}}' % request.group.encode(),
             api_routing.done_before,
             origin="vol",
         )
@@ -111,7 +111,7 @@ def test_an_unanswered_request_is_repeated_and_in_the_end_refused() -> None:
     requests.tick(REQUEST_WAIT_MS)
     ((_, header, payload),) = world.published
     assert header == b""
-    assert b'"err_code":10008' in payload.replace(b" ", b"")
+    assert payload == b'{"error": {"err_code": 10008, "group": "g"}}'
 
 
 def test_a_refused_pull_is_a_status_and_no_message() -> None:
@@ -175,6 +175,39 @@ def test_who_asks_about_a_stream_that_goes_hears_it_and_one_that_begins_anew_is_
     assert b"10059" in payload
 
 
+@pytest.mark.covers("MV-10")
+def test_a_pull_that_a_broker_has_is_not_sent_to_the_next_leader_before_that_broker_spoke() -> None:
+    """It took the pull and gives the rest of it back: twice sent, it would be served twice."""
+    world = World({"g": "a"})
+    requests = world.requests()
+    ask(requests, PULL)
+    ask(requests)
+    assert [node for node, _ in world.asked()] == ["a", "a"]
+    world.leaders["g"] = "b"
+    requests.leader_serves("g", 5)
+    assert [(node, found.subject) for node, found in world.asked()] == [("b", b"$JS.API.STREAM.INFO.S")]
+    requests.response(1, ResponseStatus.TAKEN, b"", 6, "a")
+    requests.tick(REQUEST_RETRY_MS)
+    assert all(found.subject != PULL for _, found in world.asked())
+
+
+@pytest.mark.parametrize("how", ["it does not lead", "it is gone", "it is silent"])
+def test_a_pull_goes_to_the_next_leader_when_the_broker_that_has_it_will_not_serve_it(how: str) -> None:
+    world = World({"g": "c" if how == "it is gone" else "a"})
+    requests = world.requests()
+    ask(requests, PULL)
+    world.asked()
+    world.leaders["g"] = "b"
+    requests.leader_serves("g", 5)
+    if how == "it does not lead":
+        assert world.asked() == []
+        requests.response(1, ResponseStatus.NOT_LEADER, b"", 6, "a")
+    elif how == "it is silent":
+        assert world.asked() == []
+        requests.tick(REQUEST_RETRY_MS)
+    assert [node for node, _ in world.asked()] == ["b"]
+
+
 def test_requests_of_the_broker_itself_get_the_answer_or_nothing() -> None:
     world = World({"g": "a"})
     requests = world.requests()
@@ -204,3 +237,17 @@ def test_a_repeated_request_gets_the_same_answer_and_no_second_effect() -> None:
     for number in range(ANSWERS_MAX + 1):
         book.answered(("c", "vol", number), ResponseStatus.TAKEN, b"")
     assert book.begin(("a", "vol", 1)) is Known.NEW
+
+
+@pytest.mark.covers("CL-7")
+def test_who_waits_for_an_answer_is_known_and_who_waits_for_messages_is_not_among_them() -> None:
+    world = World({"g": "a"})
+    requests = world.requests()
+    asks, pulls, internal = (ClientInfo("$G", "u", False) for _ in range(3))
+    requests.send("g", asks, b"$JS.API.STREAM.INFO.S", b"r", b"", b"", 0)
+    requests.send("g", pulls, PULL, b"r", b"", b"", 0)
+    requests.send("g", internal, b"$SC.FACTS", b"", b"", b"", 0, on_answer=lambda answer: None)
+    assert requests.asking() == {id(asks)}
+    ((_, first), *_) = world.asked()
+    requests.response(first.number, ResponseStatus.ANSWER, b"{}", 1)
+    assert requests.asking() == set()

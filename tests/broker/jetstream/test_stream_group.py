@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,13 +10,14 @@ import pytest
 from tests.broker.jetstream.stream_story import block, message
 
 from supercluster.broker.jetstream.config import StreamConfig
-from supercluster.broker.jetstream.frames import Frame, decode_numbered
+from supercluster.broker.jetstream.frames import Frame, Request, decode_numbered
 from supercluster.broker.jetstream.group import Group
 from supercluster.broker.jetstream.judge import Forward
 from supercluster.broker.jetstream.meta import Assignment
 from supercluster.broker.jetstream.sections import Section, SessionKey, VerdictRun
 from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.jetstream.wire import blob, u64
+from supercluster.broker.ports import ClientInfo, Ticket
 from supercluster.broker.raft.confchange import membership_of, node_of
 from supercluster.broker.raft.config import RaftConfig, Role
 from supercluster.broker.raft.entry import Entry
@@ -55,6 +57,8 @@ class Broker:
         self.posts: list[tuple[int, bytes]] = []
         self.stored: list[VerdictRun] = []
         self.events: list[str] = []
+        self.delivered: list[int] = []
+        self.given_back: list[bytes] = []
         member, membership, log = f"{node}@1", membership_of(ASSIGNMENT.members), BreakableLog()
         log.save_checkpoint(0, blob(membership.encode()) + StreamGroup.blank_state(ASSIGNMENT))
         raft = Raft(
@@ -100,18 +104,40 @@ class Broker:
 
     def serving(self, group: Group) -> None: ...
 
+    def save_vote(self, group: str, ticket: Ticket) -> None:
+        raise AssertionError(f"{group} is kept in memory")
+
     def touch(self, group: str) -> None: ...
 
     def event(self, group: str, reason: str, text: str) -> None:
         self.events.append(reason)
 
+    def group_failed(self, group: Group) -> None: ...
+
     def new_token(self) -> str:
         return "t"
 
-    def brokers_in_contact(self) -> dict[str, tuple[str, str]]:
-        return {}
+    @property
+    def map_is_fresh(self) -> bool:
+        return True
 
-    def deliver(self, *delivery: Any) -> None: ...
+    def brokers_in_contact(self) -> dict[str, tuple[str, str]]:
+        return dict.fromkeys(NODES, ("east", "1"))
+
+    def deliver(self, account: str, inbox: bytes, items: Sequence[Any]) -> None:
+        self.delivered += [int(reply.split(b".")[5]) for _, reply, _, _ in items if reply]
+
+    def has_interest(self, account: str, inbox: bytes) -> bool:
+        return True
+
+    def pending_bytes(self, account: str, inbox: bytes) -> int:
+        return 0
+
+    def ask(self, subject: str, body: dict[str, Any], inbox: bytes = b"") -> None:
+        """A client's API request, to this broker's replica."""
+        info, payload = ClientInfo("$G", "u", False), json.dumps(body).encode()
+        request = Request("vol-d", 1, self.group.id, info, subject.encode(), inbox, b"", payload)
+        self.group.request(request, lambda answer: None, lambda: None, self.given_back.append)
 
     def asked_again(self) -> list[int]:
         return [decode_numbered(memoryview(body))[2] for frame, body in self.posts if frame == Frame.AGAIN]
@@ -196,6 +222,69 @@ def test_a_deposed_leader_does_not_answer_by_entries_of_the_next_one(replicas: R
     replicas.settle(1000)
     assert old.group.applied_index == new.group.applied_index
     assert done == [None]
+
+
+NEXT = "$JS.API.CONSUMER.MSG.NEXT.S.c"
+
+
+def with_consumer(replicas: Replicas) -> Broker:
+    leader = replicas.leader()
+    config = {"durable_name": "c", "ack_policy": "explicit"}
+    leader.ask("$JS.API.CONSUMER.DURABLE.CREATE.S.c", {"stream_name": "S", "config": config})
+    leader.group.intake.offer(forward(1, b"x", b"y"), early=False)
+    replicas.settle()
+    return leader
+
+
+@pytest.mark.covers("SF-2", "MV-10")
+def test_a_leader_that_is_cut_off_hands_nothing_out(replicas: Replicas) -> None:
+    old = with_consumer(replicas)
+    old.ask(NEXT, {"batch": 1}, b"in")
+    replicas.settle(100)
+    assert old.delivered == [1]
+    replicas.lost = {old.node}
+    old.ask(NEXT, {"batch": 1}, b"in")
+    replicas.turn(old.node, old.node)
+    replicas.settle(2000)
+    new = replicas.leader()
+    new.ask(NEXT, {"batch": 5}, b"in")
+    replicas.settle(100)
+    assert new.delivered == [2]
+    replicas.turn(old.node)
+    replicas.lost = set()
+    replicas.settle(1000)
+    assert old.delivered == [1], "the old leader knew of no commit"
+    assert [json.loads(request)["batch"] for request in old.given_back] == [1]
+
+
+@pytest.mark.covers("SF-18")
+def test_consumers_wait_while_what_is_left_of_the_disk_is_for_purges(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = with_consumer(replicas)
+    monkeypatch.setattr(BreakableLog, "is_scarce", True)
+    before = leader.group.log.last_index
+    leader.ask(NEXT, {"batch": 2}, b"in")
+    replicas.settle(500)
+    assert (leader.delivered, leader.group.log.last_index) == ([], before)
+    monkeypatch.setattr(BreakableLog, "is_scarce", False)
+    replicas.settle(1500)
+    assert leader.delivered == [1, 2], "it looks again by itself"
+
+
+@pytest.mark.covers("MV-10")
+def test_leadership_is_handed_over_behind_what_is_under_way(replicas: Replicas) -> None:
+    """Whatever the next leader will take for delivered was delivered: nothing waits for its ack_wait."""
+    old = with_consumer(replicas)
+    voters = [member for member in ASSIGNMENT.members if node_of(member) != old.node]
+    old.ask(NEXT, {"batch": 2}, b"in")
+    replicas.turn(old.node)
+    assert old.delivered == []
+    assert old.group.raft.transfer_leadership(voters[0], replicas.now_ms)
+    replicas.settle(1000)
+    assert replicas.leader().group.member == voters[0]
+    assert old.delivered == [1, 2]
+    assert old.given_back == []
 
 
 @pytest.mark.covers("SF-12")

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.broker.jetstream.stream_story import ORIGIN, SECOND, StreamStory, Triple, block, config, message
 
+from supercluster.broker.jetstream.consumer_ops import Op, OpKind, encode_ops
 from supercluster.broker.jetstream.consumer_state import ConsumerState
 from supercluster.broker.jetstream.judge import Answer, Judge
 from supercluster.broker.jetstream.messages import logical_bytes
@@ -147,6 +148,28 @@ def put_consumer(story: StreamStory, name: str, *filters: str) -> ConsumerState:
     return story.state.consumers[name]
 
 
+@pytest.mark.covers("SF-13", "MV-10")
+def test_no_entry_leaves_a_consumer_in_front_of_its_stream() -> None:
+    """The leader looked before an entry that was not applied yet removed what it saw."""
+    story = StreamStory(config(max_msgs=2))
+    story.store(*[message()] * 5)
+    body = {"durable_name": "late", "ack_policy": "explicit"}
+    request = {"name": "late", "config": body, "start_seq": 1, "last_seqs": []}
+    story.command(Section.CONSUMER_PUT, json.dumps(request).encode())
+    late = story.state.consumers["late"]
+    assert (late.delivered_sseq, late.ack_floor_sseq) == (3, 3)
+    ops = encode_ops([Op(OpKind.DELIVERED, (2, 3, 4), SECOND)])
+    story.append((Section.CONSUMER_OPS, [text("late"), ops]))
+    story.commit()
+    assert list(late.pending) == [4]
+    # Whoever begins with a snapshot of this goes on as everybody else.
+    restored = StreamState.restore(memoryview(story.state.snapshot()), story.log)
+    entry = story.append((Section.DELETE_MESSAGE, [u64(99)]))
+    story.commit()
+    restored.apply(entry)
+    assert restored.snapshot() == story.state.snapshot()
+
+
 def test_interest_keeps_only_what_somebody_waits_for() -> None:
     story = StreamStory(config(retention="interest"))
     story.store(message(b"s.a"))
@@ -168,7 +191,7 @@ def test_a_configuration_is_an_entry_and_its_limits_hold_at_once() -> None:
     story.store(*[message()] * 5)
     wanted = json.dumps(config(max_msgs=2, subjects=["s.>", "t"]).to_json()).encode()
     story.command(Section.CONFIG_PUT, u64(9) + u64(7), wanted)
-    assert (story.held(), story.state.config_version, story.judge.config_version) == ([4, 5], 9, 9)
+    assert (story.held(), story.state.config_version, story.judge.end.config_version) == ([4, 5], 9, 9)
     story.command(Section.CONFIG_PUT, u64(4) + u64(7), wanted)
     assert story.state.config_version == 9
 
@@ -263,7 +286,7 @@ def take_step(story: StreamStory, kind: str, value: Any, session: SessionKey) ->
     elif kind == "session":
         session = SessionKey(session.node, session.incarnation, session.counter + 1)
         story.append((Section.SESSION_OPEN, [encode_session(session)]))
-        story.judge.opened(session)
+        story.judge.end.opened(session)
     return session
 
 
@@ -292,7 +315,7 @@ def test_replicas_are_equal_whatever_happened_in_between(
             restored.apply(entry)
         assert restored.snapshot() == final
     # A leader made anew continues where the log ends.
-    assert Judge(story.state, []).next_seq == story.state.last_seq + 1
+    assert Judge(story.state, []).end.next_seq == story.state.last_seq + 1
     assert story.offer(block(message()), story.numbers.get(session, 0) + 1, session).answer is Answer.TAKEN
 
 

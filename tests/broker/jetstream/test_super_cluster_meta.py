@@ -4,11 +4,13 @@ cluster is gone."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.simulator.world import World
 
+from supercluster.broker.jetstream import meta_brokers, move_calls
 from supercluster.broker.jetstream.core import BrokerCore
 from supercluster.broker.jetstream.meta_group import META_GROUP
 from supercluster.broker.jetstream.meta_upkeep import SETTLE_MS, VOTER_PATIENCE_MS
@@ -81,6 +83,24 @@ class SuperCluster:
     def create(self, at: str, name: str, **fields: Any) -> dict[str, Any]:
         config = {"name": name, "subjects": [name.lower()], "num_replicas": 3, **fields}
         return self.ask(at, f"STREAM.CREATE.{name}", config)
+
+    def say(self, method: str, at: str, node: str) -> tuple[int, Any]:
+        """Call the admin API about a broker."""
+        answers: list[tuple[int, Any]] = []
+        self.core(at).broker_call(method, node, lambda status, body: answers.append((status, body)))
+        self.world.want_turn(at)
+        assert self.world.run_until(lambda: bool(answers), 8000), "no answer"
+        return answers[0]
+
+    def members(self) -> set[str]:
+        meta = self.leader().meta
+        assert meta is not None
+        return {node_of(member) for member in meta.raft.membership.members}
+
+    def known(self) -> set[str]:
+        meta = self.leader().meta
+        assert meta is not None
+        return set(meta.state.brokers)
 
     def nodes_of(self, name: str) -> list[str]:
         meta = self.leader().meta
@@ -190,11 +210,13 @@ def test_any_one_of_three_clusters_may_be_gone() -> None:
         assert len(meta.state.streams) == 3
 
 
+@pytest.mark.covers("CL-6")
 def test_with_one_of_two_clusters_gone_every_broker_says_what_is_lost() -> None:
     found = SuperCluster(east=3, west=3)
     found.start("east", "west")
     found.until_voters(*found.of("east", "west"))
     assert "error" not in found.create("east-0", "S")
+    assert "error" not in found.create("east-0", "FAR", placement={"cluster": "west"})
     found.kill("west")
     found.pass_time(3000)
     for name in found.of("east"):
@@ -202,7 +224,22 @@ def test_with_one_of_two_clusters_gone_every_broker_says_what_is_lost() -> None:
         assert "it holds 3 of the meta group's 6 voters, 3 are in contact and 4 must agree" in text
         assert "no stream can be created, changed, deleted or moved" in text
         assert any("ClusterLost" in line and f"{name} event" in line for line in found.world.log)
-    assert found.create("east-0", "T")["error"]["err_code"] == 10008
+    refused = found.create("east-0", "T")["error"]
+    assert (refused["code"], refused["err_code"]) == (503, 10008)
+    assert refused["description"].startswith(
+        "JetStream system temporarily unavailable: cluster west is out of"
+    )
+    refused = found.ask("east-0", "STREAM.INFO.FAR", None)["error"]
+    assert refused["description"].endswith(
+        "3 of stream FAR's 3 copies are in cluster west, which is out of contact"
+    )
+    status, told = found.say("DELETE", "east-0", "west-0")
+    assert (status, told["err_code"]) == (503, 10008)
+    assert "cluster west is out of contact" in told["error"]
+    status, told = found.say("GET", "east-1", "")
+    assert status == 200
+    assert [row["node"] for row in told["brokers"] if row["inContact"]] == found.of("east")
+    assert told["lostClusters"] == [text]
     info = found.ask("east-0", "STREAM.INFO.S", None)
     assert info["cluster"]["leader"].startswith("east-"), "streams that have their majority go on"
     found.start("west")
@@ -319,6 +356,57 @@ def test_a_move_asked_for_over_the_api_ends_with_its_targets_as_members() -> Non
     assert found.nodes_of("S") == ["west-0", "west-2", "west-3"]
 
 
+@pytest.mark.covers("SF-14")
+def test_a_refusal_is_told_when_what_it_was_judged_by_is_committed() -> None:
+    """Of two streams that want the same subjects the first is in the leader's log and may never be committed."""
+    found = SuperCluster(east=3)
+    found.start("east")
+    found.until_voters(*found.of("east"))
+    leader = found.leader().node
+    answers: dict[str, dict[str, Any]] = {}
+
+    def answered(name: str, payload: bytes) -> None:
+        answers[name] = json.loads(payload)
+
+    for name in found.of("east"):
+        if name != leader:
+            found.world.cut(leader, name)
+    for name in ("FIRST", "SECOND"):
+        reply = b"_R." + name.encode()
+        found.world.on_reply(reply, lambda _, payload, name=name: answered(name, payload))  # type: ignore[misc]
+        payload = json.dumps({"name": name, "subjects": ["same"], "num_replicas": 1}).encode()
+        found.core(leader).on_api(APP, b"$JS.API.STREAM.CREATE." + name.encode(), reply, b"", payload)
+        found.world.want_turn(leader)
+        found.pass_time(5)
+    meta = found.core(leader).meta
+    assert meta is not None
+    assert meta.serves
+    assert ("$G", "FIRST") in meta.end.streams
+    assert answers == {}, "the cut-off leader knows nothing for sure"
+    found.world.mend()
+    assert found.world.run_until(lambda: len(answers) == 2, 8000)
+    assert "error" not in answers["FIRST"]
+    assert answers["SECOND"]["error"]["err_code"] == 10065
+
+
+@pytest.mark.covers("MV-13")
+def test_moves_that_clients_start_have_the_limit_of_the_brokers_settings() -> None:
+    found = SuperCluster(east=3, west=4)
+    found.start("east", "west")
+    assert found.world.run_until(lambda: len(found.voters()) == 6, 40_000)
+    for name in found.of("east", "west"):
+        core = found.core(name)
+        core.settings = replace(core.settings, move_bytes_per_s=5000)
+    assert "error" not in found.create("east-0", "S")
+    assert "error" not in found.create("east-0", "T", placement={"cluster": "west"})
+    config = {"name": "S", "subjects": ["s"], "num_replicas": 3, "placement": {"cluster": "west"}}
+    assert "error" not in found.ask("west-0", "STREAM.UPDATE.S", config)
+    assert "error" not in found.ask("east-0", "STREAM.PEER.REMOVE.T", {"peer": found.nodes_of("T")[0]})
+    status, told = move_calls.running(found.leader())
+    assert status == 200
+    assert {move["name"]: move["bytesPerS"] for move in told["moves"]} == {"S": 5000, "T": 5000}
+
+
 @pytest.mark.covers("MV-9")
 def test_a_move_to_a_node_that_never_comes_goes_to_another_one() -> None:
     found = SuperCluster(east=3, west=4)
@@ -334,3 +422,94 @@ def test_a_move_to_a_node_that_never_comes_goes_to_another_one() -> None:
         "none of the new members voted when it was lost"
     )
     assert any("MoveTargetReplaced" in line for line in found.world.log)
+
+
+@pytest.mark.covers("SF-8", "OP-3")
+def test_a_cluster_that_leaves_is_asked_no_more_and_forgotten_when_it_is_gone() -> None:
+    found = SuperCluster(east=3, west=3)
+    found.start("east", "west")
+    found.until_voters(*found.of("east", "west"))
+    for name in found.of("west"):
+        assert found.say("DELETE", "west-0", name)[0] == 200
+        assert found.say("DELETE", "east-1", name)[0] == 200, "it may be said again"
+    found.until_voters(*found.of("east"))
+    assert found.members() == set(found.of("east", "west")), "while they are there they follow"
+    refused = found.create("west-0", "S", placement={"cluster": "west"})
+    assert "west-1 leaves the super-cluster" in refused["error"]["description"]
+    found.kill("west")
+    found.pass_time(5000)
+    assert "error" not in found.create("east-0", "KEPT"), "the others decide alone"
+    assert found.known() == set(found.of("east", "west")), "it may only have been restarted"
+    found.pass_time(VOTER_PATIENCE_MS + 5000)
+    assert found.members() == found.known() == set(found.of("east"))
+    assert found.say("GET", "east-0", "west-1")[0] == 404
+    assert found.say("DELETE", "east-0", "west-1")[0] == 200
+    found.start("west")
+    found.until_voters(*found.of("east", "west"))
+
+
+@pytest.mark.covers("SF-5", "OP-5")
+def test_a_broker_that_holds_copies_is_not_forgotten_and_one_that_is_brought_back_votes_again() -> None:
+    found = SuperCluster(east=3, west=3)
+    found.start("east", "west")
+    found.until_voters(*found.of("east", "west"))
+    assert "error" not in found.create("west-0", "S", num_replicas=1, placement={"cluster": "west"})
+    (holder,) = found.nodes_of("S")
+    for name in found.of("west"):
+        found.say("DELETE", "east-0", name)
+    found.until_voters(*found.of("east"))
+    found.kill("west")
+    found.pass_time(VOTER_PATIENCE_MS + 10_000)
+    assert found.known() == {*found.of("east"), holder}
+    status, told = found.say("GET", "east-0", holder)
+    assert (status, told["leaves"], told["votes"], told["holdsCopies"]) == (200, True, False, True)
+    found.start("west")
+    found.until_voters(*found.of("east", "west"))
+    assert not found.say("GET", "east-0", holder)[1]["leaves"]
+
+
+def test_a_broker_that_is_restarted_while_it_leaves_goes_on_leaving_and_one_may_stay_after_all() -> None:
+    found = SuperCluster(east=3, west=3)
+    found.start("east", "west")
+    found.until_voters(*found.of("east", "west"))
+    for name in found.of("west"):
+        found.say("DELETE", "east-0", name)
+    found.until_voters(*found.of("east"))
+    found.kill("west")
+    found.pass_time(2000)
+    found.start("west")
+    found.pass_time(20_000)
+    assert found.say("GET", "east-0", "west-1")[1]["leaves"]
+    for name in found.of("west"):
+        assert found.say("POST", "east-0", name)[0] == 200
+    found.until_voters(*found.of("east", "west"))
+
+
+def test_the_last_that_stays_can_not_leave_and_nobody_knows_a_broker_that_is_none() -> None:
+    found = SuperCluster(east=2)
+    found.start("east")
+    found.leader()
+    found.pass_time(500)
+    assert found.say("DELETE", "east-0", "east-0")[0] == 200
+    status, told = found.say("DELETE", "east-0", "east-1")
+    assert status == 409
+    assert "somebody has to stay" in told["error"]
+    assert found.say("POST", "east-0", "nobody")[0] == 404
+    assert found.say("DELETE", "east-0", "n" * 254)[0] == 400
+
+
+def test_who_was_away_for_very_long_and_holds_nothing_is_forgotten_unasked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(meta_brokers, "FORGET_MS", 2 * VOTER_PATIENCE_MS)
+    found = SuperCluster(east=3, west=3, north=3)
+    found.start("east", "west", "north")
+    found.until_voters(*found.of("east", "west", "north"))
+    assert "error" not in found.create("west-0", "S", num_replicas=1, placement={"cluster": "west"})
+    (holder,) = found.nodes_of("S")
+    found.kill("west")
+    found.pass_time(VOTER_PATIENCE_MS + 10_000)
+    assert found.known() == set(found.of("east", "west", "north"))
+    found.pass_time(VOTER_PATIENCE_MS + 10_000)
+    assert found.known() == {*found.of("east", "north"), holder}
+    assert found.members() == {*found.of("east", "north"), holder}

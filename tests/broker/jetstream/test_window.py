@@ -22,7 +22,7 @@ from supercluster.broker.jetstream.window import (
 KEY = SessionKey("n", "vol", 1)
 
 
-@dataclass
+@dataclass(eq=False)
 class Client:
     """A `ports.Publisher` that notes."""
 
@@ -318,3 +318,21 @@ def test_no_message_is_lost_repeated_or_out_of_order_on_its_way_to_a_leader(
     assert stored == sent
     assert acked == sent
     assert target.unconfirmed == 0
+
+
+@pytest.mark.covers("CL-7")
+def test_who_was_promised_an_acknowledgement_and_has_none_is_known() -> None:
+    target, leader = window(), Leader()
+    waits, plain, later, other = Client(), Client(), Client(), Client()
+    take(target, waits, "r1")
+    assert target.take(plain, b"s", b"", b"", b"x")
+    opened(target, leader)
+    take(target, later, "r2")
+    asked = [waits, plain, later, other]
+    assert target.awaiting_answers(asked) == {waits, later}, "not yet forwarded ones as well"
+    assert target.awaiting_answers([other]) == set()
+    target.verdicts(VerdictRun(1, 2, 1), 0)
+    assert target.awaiting_answers(asked) == {later}
+    target.flush(leader, 0)
+    target.verdicts(VerdictRun(3, 1, 3), 0)
+    assert target.awaiting_answers(asked) == set()

@@ -3,11 +3,18 @@
 A story is comments and commands, each followed by `----` and what happened. `python -m tests.broker.moves.script --rewrite`
 writes what happens now into the files; read the difference before you commit it.
 
+What clients and the operator ask for, with the refusal: `place cluster [k=v]` (STREAM.UPDATE with that placement),
+`scale replicas [cluster=west]`, `remove-peer n`, `ask cluster [rate=bytes_per_s]` (the operator's call for a move), `call-off`
+(its call to end it), `look` (its calls for how the move stands), `step-down [n]`, `info`; `move`, `cancel` and `replace` go into the map unasked.
+
 Commands: `clusters east=3 west=3 [founders=a,b] [seed=n]`, `stream east [replicas=n] [k=v]`, `load node kind [gap=ms]`,
-`publish node count [kind]`, `move node,node,… [rate=bytes_per_s]`, `until stage`, `step` (until anything happens), `run ms`,
-`crash n`, `power n`, `start n`, `lose n` (its volume), `cut a b` (brokers or clusters), `mend`, `cancel`, `replace old new`,
-`purge`, `forget n` (drops MOVE_END frames to it until `mend`), `damage n` (one byte of its copy, unseen by checksums),
-`state`, `finish`. For a broker, `leader` names whoever leads.
+`publish node count [kind]`, `move node,node,… [rate=bytes_per_s]`, `scale replicas [cluster=west]`, `until stage
+[within=ms]`, `step` (until anything happens), `run ms`, `crash n`, `power n`, `start n`, `lose n` (its volume), `break n
+[copies=n]` (its disk, for this stream), `cut a b` (brokers or clusters), `mend`, `cancel`, `replace old new`, `purge`,
+`forget n` (drops MOVE_END frames to it until `mend`), `damage n` (one byte of its copy, unseen by checksums), `step-down [n]` (in favour of n), `leave n` (for good: DELETE /admin/brokers/n), `pace
+bytes_per_s` (of the move that runs), `info` (what STREAM.INFO says of it), `unmap` (the map forgets
+the move), `state`, `finish`. For a broker, `leader`
+names whoever leads.
 """
 
 from __future__ import annotations
@@ -16,6 +23,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tests.broker.moves.world import ACCOUNT, META, STREAM, MoveWorld
 from tests.broker.raft.script import blocks
@@ -25,10 +33,11 @@ from supercluster.broker.raft.confchange import node_of
 SCRIPTS = Path(__file__).parents[2] / "scripts" / "moves"
 SHOWN = {
     "MoveStage", "Leads", "CopyRetired", "CopyDropped", "RecordLost", "MemberReplaced", "LearnerAdded", "CopiesDiffer",
-    "MoveWaits", "MoveLost",
+    "MoveWaits", "MoveLost", "MoveTargetReplaced", "MoveGivenUp", "DiskFailed", "MoveTooSlow",
 }  # fmt: skip
 _IDENTITY = re.compile(r"@[0-9a-f]+(\.[0-9a-f]+)?")
 _HASH = re.compile(r"\b[0-9a-f]{32}\b")
+_LAG = re.compile(r"(?<=combined lag: )[1-9][0-9]*")
 
 
 class Story:
@@ -57,7 +66,7 @@ class Story:
         return self._said or ["ok"]
 
     def _note(self, text: str) -> None:
-        self._said.append(_HASH.sub("…", _IDENTITY.sub("", text)))
+        self._said.append(_LAG.sub("some", _HASH.sub("…", _IDENTITY.sub("", text))))
 
     def _event(self, node: str, group: str, reason: str, text: str) -> None:
         if reason in SHOWN:
@@ -91,8 +100,14 @@ class Story:
         self.world.move(nodes.split(","), int(rate))
         self.world.run_ms(5)
 
-    def do_until(self, *stage: str) -> None:
-        self.world.until(" ".join(stage))
+    def do_scale(self, replicas: str, **placement: str) -> None:
+        """As any client does it: STREAM.UPDATE with another num_replicas."""
+        answer = self.world.scale(int(replicas), **placement)
+        self._answered(answer)
+        self.world.run_ms(5)
+
+    def do_until(self, *stage: str, within: str = "15000") -> None:
+        self.world.until(" ".join(stage), float(within))
 
     def do_step(self) -> None:
         before = len(self._said)
@@ -103,6 +118,64 @@ class Story:
 
     def do_cancel(self) -> None:
         self.world.cancel()
+
+    def do_pace(self, bytes_per_s: str) -> None:
+        self.world.set_pace(int(bytes_per_s))
+
+    def do_info(self) -> None:
+        answer = self.world.api(self.world.leader_node(), f"$JS.API.STREAM.INFO.{STREAM}", None)
+        found = answer.get("move", {})
+        eta_ns = found.get("eta_ns")
+        self._note(f"{found.get('stage')}, {'no end in sight' if eta_ns is None else 'it will end'}")
+        if "; " in found.get("why", ""):
+            self._note(found["why"])
+        for line in filter(None, found.get("trouble", "").split("; ")):
+            self._note(line)
+
+    def do_look(self) -> None:
+        """As the operator looks at a move: what keeps it from coming on."""
+        _, told = self.world.call(lambda core, then: core.move_call("GET", ACCOUNT, STREAM, None, then))
+        _, every = self.world.call(lambda core, then: then(*core.running_moves()))
+        for found in every["moves"]:
+            self._note(f"out of contact: {', '.join(found['outOfContact']) or 'nobody'}")
+        if told["move"] is None:
+            self._note("no move runs")
+            return
+        progress = told["move"]["progress"] or {}
+        self._note(
+            f"{progress.get('stage', 'no word of a leader')}: {progress.get('trouble') or 'no trouble'}"
+        )
+
+    def do_place(self, cluster: str, **placement: str) -> None:
+        """As any client does it: STREAM.UPDATE with another placement."""
+        config = self.world.assignment().config.to_json() | {"placement": {"cluster": cluster, **placement}}
+        self._answered(self.world.api(META, f"$JS.API.STREAM.UPDATE.{STREAM}", config))
+
+    def do_remove_peer(self, node: str) -> None:
+        self._answered(self.world.api(META, f"$JS.API.STREAM.PEER.REMOVE.{STREAM}", {"peer": node}))
+
+    def do_ask(self, cluster: str, rate: str = "0") -> None:
+        self._called("POST", {"placement": {"cluster": cluster}, "bytesPerS": int(rate)})
+
+    def do_call_off(self) -> None:
+        self._called("DELETE", None)
+
+    def _called(self, method: str, body: dict[str, Any] | None) -> None:
+        status, told = self.world.call(lambda core, then: core.move_call(method, ACCOUNT, STREAM, body, then))
+        if status >= 300:
+            self._note(f"refused, HTTP {status}, {told['err_code']}: {told['error']}")
+
+    def do_step_down(self, preferred: str = "") -> None:
+        body = {"placement": {"preferred": preferred}} if preferred else None
+        self._answered(self.world.api(META, f"$JS.API.STREAM.LEADER.STEPDOWN.{STREAM}", body))
+
+    def _answered(self, answer: dict[str, Any]) -> None:
+        if "error" in answer:
+            self._note(f"refused, {answer['error']['err_code']}: {answer['error']['description']}")
+
+    def do_leave(self, node: str) -> None:
+        status, told = self.world.call(lambda core, then: core.broker_call("DELETE", node, then))
+        assert status < 300, told
 
     def do_replace(self, old: str, new: str) -> None:
         self.world.replace(old, new)
@@ -122,6 +195,12 @@ class Story:
 
     def do_start(self, node: str) -> None:
         self.world.start(node)
+
+    def do_unmap(self) -> None:
+        self.world.forget_move()
+
+    def do_break(self, node: str, copies: str = "1") -> None:
+        self.world.break_disk(node, copies=int(copies))
 
     def do_lose(self, node: str) -> None:
         self.world.lose_volume(node)

@@ -158,7 +158,8 @@ def test_the_chain_goes_on_where_an_earlier_comparison_ended(sizes: list[int], c
 
 @pytest.mark.covers("MV-13")
 @given(
-    st.integers(1_000, 10**8), st.lists(st.tuples(st.integers(1, 400_000), st.integers(0, 50)), max_size=60)
+    st.one_of(st.integers(1, 10), st.integers(1_000, 10**8)),
+    st.lists(st.tuples(st.integers(1, 400_000), st.integers(0, 50)), max_size=60),
 )
 def test_the_pace_is_kept_over_any_time_and_never_stops_for_good(
     rate: int, sends: list[tuple[int, int]]
@@ -171,7 +172,16 @@ def test_the_pace_is_kept_over_any_time_and_never_stops_for_good(
             assert pace.may_send(now_ms)
         pace.sent(size, now_ms)
         sent, largest = sent + size, max(largest, size)
-        assert sent <= rate * now_ms / 1000 + rate / 5 + largest + 1
+        assert sent <= rate * now_ms / 1000 + max(1, rate / 5) + largest + 1
+
+
+def test_the_smallest_pace_lets_one_message_go_and_says_when_the_next_one_may() -> None:
+    pace = Pace(1, 0)
+    assert pace.may_send(0)
+    pace.sent(1000, 0)
+    assert not pace.may_send(998_000)
+    assert pace.next_ms(998_000) == 999_001
+    assert pace.may_send(999_001)
 
 
 def test_a_pace_of_nothing_is_refused() -> None:
@@ -183,7 +193,9 @@ def test_a_note_survives_its_bytes_and_is_for_its_own_move_only() -> None:
     note = Note("m1", True, "differs", 3, "ab", 30_000, 1, 3, 30_500, {"a": "equal"}, 5, {"learning": 7})
     assert note_of(note.encode(), "m1") == note
     assert note.audited == (3, 30_000, "ab")
-    assert replace(note, end_messages=500, end_chain="cd").audited == (4, 30_500, "cd")
+    assert replace(note, end_sequences=500, end_chain="cd").audited == (4, 30_500, "cd")
+    old = b'{"move_id": "m1", "ranges": 3, "messages": 30000, "end_messages": 500, "chain": "ab", "end_chain": "cd"}'
+    assert Note.decode(old).audited == (4, 30_500, "cd")
     assert note_of(note.encode(), "m2") == Note("m2")
     assert Note.decode(b'{"move_id": "m1", "of_tomorrow": 1}') == Note("m1")
 
@@ -217,13 +229,28 @@ def test_a_copy_of_before_the_move_gives_way_and_only_a_replaced_target_asks_its
     moving = replace(HELD, move=MOVE)
     found = copy_of(moving, "c@1", "c@1.old", 0)
     assert (found.hold, found.member) == (Hold.SUPERSEDED, "c@1.x")
-    assert copy_of(moving, "d@1", "d@1.old", 0).hold is Hold.RETIRED
+    assert copy_of(moving, "d@1", "d@1.old", 0).hold is Hold.UNEXPLAINED, "the map remembers no move of it"
     again = replace(HELD, move=Move.from_json(MOVE.with_target("c@1.x", "c@1.y").to_json()))
     found = copy_of(again, "c@1", "c@1.x", 0)
     assert (found.hold, found.member) == (Hold.UNDECIDED, "c@1.y")
     assert copy_of(again, "c@1", "c@1.old", 0).hold is Hold.SUPERSEDED
     elsewhere = replace(HELD, move=MOVE.with_target("c@1.x", "d@1.y"))
     assert copy_of(elsewhere, "c@1", "c@1.x", 0).hold is Hold.UNDECIDED
+
+
+@pytest.mark.covers("MV-7", "MV-9")
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_a_replaced_target_that_comes_back_after_the_move_is_dropped_whatever_its_own_log_says(
+    outcome: Outcome,
+) -> None:
+    """It still learns by its own log: nobody was there to tell it that it was taken out."""
+    move = MOVE.with_target("c@1.x", "d@1.y")
+    told = MoveReport("m", outcome)
+    last = MoveReport.from_json(told.of_move(move, 5_000, None).to_json())
+    ended = replace(HELD, members=move.targets if outcome is Outcome.DONE else HELD.members, last_move=last)
+    assert copy_of(ended, "c@1", "c@1.x", 100).hold is Hold.DROPPED
+    assert copy_of(ended, "c@1", "c@1.z", 100).hold is Hold.UNEXPLAINED
+    assert copy_of(ended, "c@1", None, 100).hold is Hold.NOTHING
 
 
 @pytest.mark.covers("SF-5", "MV-9")

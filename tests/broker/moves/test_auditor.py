@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -71,3 +72,23 @@ def test_a_copy_that_stands_still_is_told_to_its_end() -> None:
     (found,) = told
     assert found.status is Answered.END
     assert [part.count for part in found.ranges] == [3 * EACH, 2 * EACH, 3 * EACH]
+
+
+@pytest.mark.covers("MV-9")
+def test_an_ask_of_an_earlier_comparison_does_not_take_the_work_from_a_later_one() -> None:
+    """Of an earlier leader, or of this one's comparison before; the first comparison of its next move has a smaller number
+    again, and a later mark."""
+    told = list[HashesTold]()
+    auditor = Auditor(Log())  # type: ignore[arg-type]  # As much of a log as is read.
+    state: Any = SimpleNamespace(first_seq=1, last_seq=ENTRIES * EACH)
+    term = 7 << 16
+    auditor.ask(replace(ASK, number=term + 3), told.append, 0)
+    auditor.ask(replace(ASK, number=term + 2, mark=ENTRIES - 1), told.append, 0)
+    auditor.ask(replace(ASK, number=(6 << 16) + 9, mark=ENTRIES + 5), told.append, 0)
+    for now_ms in range(ENTRIES):
+        auditor.advance(state, ENTRIES, now_ms)
+    assert [(found.number, found.status) for found in told] == [(term + 3, Answered.END)]
+    auditor.ask(replace(ASK, number=term + 2, mark=ENTRIES + 1), told.append, ENTRIES)
+    for now_ms in range(ENTRIES, 2 * ENTRIES + 1):
+        auditor.advance(state, ENTRIES + 1, now_ms)
+    assert [found.number for found in told] == [term + 3, term + 2]

@@ -9,6 +9,8 @@ import pytest
 from tests.broker.moves.world import STREAM, MoveWorld
 from tests.simulator.consumers import INFO
 
+from supercluster.broker.jetstream.copies import Copy, Hold
+
 WEST = ("west-0", "west-1", "west-2")
 
 
@@ -137,3 +139,20 @@ def test_stream_info_shows_the_move_and_learners_as_observers() -> None:
     info = world.api("west-0", f"$JS.API.STREAM.INFO.{STREAM}", None)
     assert "move" not in info
     assert {info["cluster"]["leader"], *(r["name"] for r in info["cluster"]["replicas"])} == set(WEST)
+
+
+@pytest.mark.covers("MV-10")
+def test_a_fetch_that_waits_at_a_leader_whose_copy_is_put_away_goes_on_at_the_next_one() -> None:
+    """The map can show that a move is over before the leader of before has noticed that it is none any more."""
+    world, client = begin("meta-0")
+    client.pull(10, expires_s=60)
+    world.run_ms(100)
+    leader = world.leader()
+    assert leader is not None
+    core = world.nodes[world.leader_node()].core
+    assert core is not None
+    core.life._put_away(world.assignment(), Copy(Hold.RETIRED, until_ns=1 << 62))
+    assert world.run_until(lambda: world.leader() not in (None, leader), 5000)
+    published = publish(world, 6)
+    assert client.payloads == published[:10]
+    assert client.statuses == []

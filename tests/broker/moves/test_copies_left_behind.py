@@ -126,3 +126,25 @@ def test_a_target_that_lost_its_copy_is_never_that_target_again_whatever_its_old
     world.run_ms(50)
     assert set(world.groups()) == set(EAST)
     world.finish()
+
+
+@pytest.mark.covers("SF-4", "SF-5")
+def test_a_replaced_target_that_may_have_lost_the_end_of_its_log_keeps_its_copy_while_the_move_runs() -> None:
+    """What its log says of its vote is not the last that it confirmed: it may vote."""
+    world = MoveWorld(east=3, west=4)
+    world.begin()
+    world.create("east")
+    load = world.load("west-0", "acked")
+    world.run_ms(200)
+    world.move(WEST, bytes_per_s=20_000)
+    world.until("comparing")
+    world.groups()["west-1"].raft.doubtful = True
+    world.replace("west-1", "west-3")
+    world.run_ms(50)
+    assert "west-1" in world.groups()
+    load.runs = False
+    world.until("ended done", 30_000)
+    world.run_ms(100)
+    assert "west-1" not in world.groups()
+    assert set(world.groups()) == {"west-0", "west-2", "west-3"}
+    world.finish()

@@ -10,12 +10,13 @@ from tests.broker.moves.world import STREAM, MoveWorld
 from supercluster.broker.jetstream.frames import Frame
 from supercluster.broker.raft.confchange import ChangeRefusal, MembershipChange, RefusalReason
 from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.raft.messages import Append, Message
 
 EAST = ("east-0", "east-1", "east-2")
 WEST = ("west-0", "west-1", "west-2")
 
 
-@pytest.mark.covers("MV-8")
+@pytest.mark.covers("MV-13")
 def test_messages_are_counted_once_though_the_leader_died_after_its_last_note() -> None:
     world = MoveWorld(1, east=3, west=3)
     world.begin()
@@ -40,7 +41,8 @@ def test_messages_are_counted_once_though_the_leader_died_after_its_last_note() 
     world.finish()
     report = world.assignment().last_move
     assert report is not None
-    assert (report.audit.ranges, report.audit.messages) == (1, report.audit.last_seq)
+    assert (report.audit.ranges, report.audit.sequences) == (1, report.audit.last_seq)
+    assert report.audit.messages == report.audit.sequences
 
 
 @pytest.mark.covers("SF-5", "MV-6")
@@ -164,3 +166,86 @@ def test_a_copy_that_gave_way_is_begun_as_soon_as_the_disk_has_room() -> None:
     world.finish()
     assert len(refused) == 1
     assert STREAM in refused[0]
+
+
+@pytest.mark.covers("SF-5", "SF-6", "MV-9")
+def test_a_group_gets_out_of_a_joint_membership_that_the_map_knows_nothing_of_by_copies_that_were_closed() -> (
+    None
+):
+    """As it is when the brokers of the new half were restarted: no map tells them to open what they have."""
+    world = MoveWorld(1, east=3, west=3)
+    world.begin()
+    world.create("east")
+    world.load("meta-0", "acked", 50)
+    world.run_ms(200)
+    world.move(WEST)
+    world.until("handing over")
+    world.forget_move()
+    world.run_ms(1000)
+    assert set(world.groups()) == {*EAST, *WEST}
+    group_id = world.assignment().group
+    for node in WEST:
+        core = world.nodes[node].core
+        assert core is not None
+        group = core.drop_group(group_id)
+        assert group is not None
+        group.stop()
+        group.log.close(clean=True)
+        core.life._unexplained_ms.clear()
+    assert set(world.groups()) == set(EAST)
+    world.run_ms(20_000)
+    leader = world.leader()
+    assert leader is not None
+    assert leader.raft.membership.members == tuple(sorted(world.assignment().members))
+    assert set(world.groups()) == set(EAST)
+    world.finish()
+
+
+@pytest.mark.covers("SF-5")
+def test_a_copy_that_nobody_can_explain_goes_when_its_grace_time_is_over() -> None:
+    world = MoveWorld(1, east=3, west=3)
+    world.begin()
+    world.create("east")
+    world.move(WEST, bytes_per_s=20_000)
+    world.until("learning")
+    world.forget_move()
+    core = world.nodes["west-1"].core
+    assert core is not None
+    group_id = world.assignment().group
+    world.run_ms(core.settings.retired_grace_ms - 5000)
+    assert group_id in core.store.registered()
+    world.run_ms(120_000)
+    assert group_id not in core.store.registered()
+
+
+@pytest.mark.covers("MV-9", "MV-13")
+def test_what_a_move_with_a_limit_sends_ends_with_its_cancel() -> None:
+    world = MoveWorld(1, east=3, west=3)
+    world.begin()
+    world.create("east")
+    load = world.load("east-0", "acked", 1.0)
+    world.run_ms(4000)
+    load.runs = False
+    world.run_ms(300)
+    leader = world.leader()
+    assert leader is not None
+    sent: list[int] = []
+    send_raft = leader.host.send_raft
+
+    def counted(group: str, message: Message) -> None:
+        if message.to.startswith("west") and isinstance(message, Append):
+            sent.append(sum(len(entry.record) for entry in message.entries))
+        send_raft(group, message)
+
+    leader.host.send_raft = counted  # type: ignore[method-assign]
+    world.move(WEST, 3000)
+    world.run_ms(5000)
+    before = sum(sent)
+    assert 0 < 6 * before < 3 * leader.log.bytes_on_disk(), "there is much more to send"
+    world.cancel()
+    world.until("ended cancelled")
+    world.run_ms(3000)
+    assert sum(sent) - before < 3000
+    report = world.assignment().last_move
+    assert report is not None
+    assert report.bytes_copied == before

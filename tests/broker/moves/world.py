@@ -15,17 +15,18 @@ from functools import partial
 from typing import Any
 
 from tests.simulator.consumers import INFO
+from tests.simulator.super_world import DamagedLog
 from tests.simulator.world import World
 
 from supercluster.broker.jetstream.config import Placement
-from supercluster.broker.jetstream.core import BrokerCore
+from supercluster.broker.jetstream.core import BrokerCore, CoreSettings
 from supercluster.broker.jetstream.frames import Frame
 from supercluster.broker.jetstream.group import Group
+from supercluster.broker.jetstream.messages import decode_stored
 from supercluster.broker.jetstream.meta import Assignment, cancel_move, replace_target, start_move
 from supercluster.broker.jetstream.stream_group import StreamGroup
-from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.confchange import node_of
-from supercluster.broker.raft.entry import Entry
+from supercluster.broker.raft.errors import DiskError
 
 STREAM = "ORDERS"
 ACCOUNT = "$G"
@@ -125,20 +126,6 @@ class _Even(random.Random):
         return 0.5
 
 
-class _Damaged:
-    """A log that reads other bytes of messages than were written."""
-
-    def __init__(self, log: StreamLog) -> None:
-        self._log = log
-        self.index_of_seq = log.index_of_seq
-
-    def entries(self, first: int, last: int, bytes_max: int) -> list[Entry]:
-        return [
-            replace(entry, record=entry.record[:-1] + bytes([entry.record[-1] ^ 1])) if entry.count else entry
-            for entry in self._log.entries(first, last, bytes_max)
-        ]
-
-
 class MoveWorld(World):
     """See the module. Every cluster is `<name>-0` …; the meta group lives on brokers of its own, unless told otherwise."""
 
@@ -168,6 +155,10 @@ class MoveWorld(World):
         return self.meta_leader() is not None and all(
             core is not None and core.map.is_fresh for core in cores
         )
+
+    def _settings(self, name: str) -> CoreSettings:
+        """Windows wait as long as a broker's do, not as short as in bad weather: no cut here is to cost a message."""
+        return replace(super()._settings(name), window_wait_ms=10_000)
 
     def _new_core(self, node: Any) -> BrokerCore:
         core = super()._new_core(node)
@@ -292,19 +283,50 @@ class MoveWorld(World):
         self.want_turn(leader.node)
 
     def move(self, nodes: Sequence[str], bytes_per_s: int = 0) -> None:
-        """Record a move to these brokers; those that hold the stream keep their copies."""
+        """Record a move to these brokers, as many replicas as there are of them; those that hold the stream keep their
+        copies."""
         found = self.assignment()
         held = {node_of(member): member for member in found.members}
         targets = tuple(held.get(node) or self.target(node) for node in nodes)
         clusters = {self.cluster_of[node] for node in nodes}
-        config = replace(found.config, placement=Placement(clusters.pop() if len(clusters) == 1 else ""))
+        placement = Placement(clusters.pop() if len(clusters) == 1 else "")
+        config = replace(found.config, placement=placement, num_replicas=len(nodes))
         self._tokens += 1
         self._propose(start_move(found, config, f"m{self._tokens}", targets, found.members, bytes_per_s))
+
+    def scale(self, replicas: int, **placement: str) -> dict[str, Any]:
+        """Ask for another count of replicas; with a placement, for what is refused."""
+        config = self.assignment().config.to_json() | {"num_replicas": replicas}
+        if placement:
+            config["placement"] = placement
+        return self.api(self.leader_node() or META, f"$JS.API.STREAM.UPDATE.{STREAM}", config)
 
     def cancel(self) -> None:
         found = self.assignment()
         assert found.move is not None
         self._propose(cancel_move(found, found.move.id))
+
+    def set_pace(self, bytes_per_s: int) -> None:
+        """The operator calls with the same id and another limit."""
+        found = self.assignment()
+        assert found.move is not None
+        body = {
+            "placement": found.config.placement.to_json(),
+            "bytesPerS": bytes_per_s,
+            "id": found.move.id,
+        }
+        status, told = self.call(lambda core, then: core.move_call("POST", ACCOUNT, STREAM, body, then))
+        assert status < 300, told
+
+    def call(self, ask: Callable[[BrokerCore, Callable[[int, Any], None]], None]) -> tuple[int, Any]:
+        """A call of the admin API at a broker of the meta group: status and body."""
+        core = self.nodes[META].core
+        assert core is not None
+        answers: list[tuple[int, Any]] = []
+        ask(core, lambda status, told: answers.append((status, told)))
+        self.want_turn(META)
+        assert self.run_until(lambda: bool(answers), 12_000), "the call was not answered"
+        return answers[0]
 
     def replace(self, old: str, new: str) -> None:
         """Another broker joins in place of one that is gone."""
@@ -322,7 +344,43 @@ class MoveWorld(World):
         """From now on a broker reads other bytes than it was sent, and their checksums fit: what only a comparison of
         copies can find."""
         auditor = self.groups()[node].auditor
-        auditor._log = _Damaged(auditor._log)  # type: ignore[assignment]
+        auditor._log = DamagedLog(auditor._log)  # type: ignore[assignment]
+
+    def forget_move(self) -> None:
+        """The map is as if the move had never begun: the one that knew of it is gone, as behind a forced recovery."""
+        for node in self.nodes.values():
+            meta = node.core.meta if node.core is not None else None
+            for state in (meta.state, meta._end) if meta is not None else ():
+                found = state.streams.get((ACCOUNT, STREAM)) if state is not None else None
+                if state is not None and found is not None and found.move is not None:
+                    config = replace(found.config, placement=found.move.origin_placement)
+                    state.streams[ACCOUNT, STREAM] = replace(found, config=config, move=None)
+                    state.moving.discard((ACCOUNT, STREAM))
+        for node in self.nodes.values():
+            if node.core is not None and node.core.meta is not None:
+                node.core.map_changed([self.assignment().group])
+                self.want_turn(node.name)
+
+    def break_disk(self, node: str, *, copies: int = 1) -> None:
+        """The disk takes nothing more of a broker's copy, which leaves its group; the broker stays linked. So it goes with
+        the next copies of the stream there, and with this one when it is opened anew."""
+        left = [copies]
+
+        def fail(group: StreamGroup) -> None:
+            left[0] -= 1
+            group.fail(DiskError("input/output error", group.id))
+
+        fail(self.groups()[node])
+        core = self.nodes[node].core
+        assert core is not None
+        add_group = core.add_group
+
+        def added(group: Group) -> None:
+            add_group(group)
+            if isinstance(group, StreamGroup) and left[0] > 0:
+                fail(group)
+
+        core.add_group = added  # type: ignore[method-assign]
 
     def cut_clusters(self, one: str, other: str) -> None:
         for here in self.names:
@@ -340,6 +398,25 @@ class MoveWorld(World):
                 stored = load.payload(number) in self.ledger.stored
                 assert stored or number in load.may_be_lost, f"{load.payload(number)!r} is lost"
             assert not load.errors, load.errors[:3]
+        self._check_stored()
+
+    def _check_stored(self) -> None:
+        """What was stored at any time is in the stream now, but for what its purges and limits took."""
+        leader = self.leader()
+        assert leader is not None
+        stored = {
+            seq: payload for payload, (group_id, seq) in self.ledger.stored.items() if group_id == leader.id
+        }
+        assert len(stored) == len(self.ledger.stored), "the stream began anew, without what it had"
+        state = leader.state
+        for seq in range(max(state.first_seq, 1), state.last_seq + 1):
+            index = leader.log.index_of_seq(seq)
+            entry = leader.log.entry(index) if index is not None else None
+            assert entry is not None, f"message {seq} is not in the leader's log"
+            assert decode_stored(entry).message(seq).payload == stored.pop(seq), (
+                f"message {seq} is another one"
+            )
+        assert all(seq < state.first_seq for seq in stored), f"messages {sorted(stored)[-3:]} are gone"
 
     def _is_at_rest(self) -> bool:
         return self.steps % 16 == 0 and not self._unrest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -102,6 +103,9 @@ class Shelves:
 
     def jsz(self) -> dict[str, Any]:
         return {"streams": 2}
+
+    def jsz_streams(self) -> Iterator[dict[str, Any]]:
+        return iter(())
 
 
 async def start(brokers: Any, **options: Any) -> tuple[Any, Shelves]:

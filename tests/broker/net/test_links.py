@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
 import pytest
 
@@ -78,6 +79,9 @@ class Listener:
     def jsz(self) -> dict[str, Any]:
         return {}
 
+    def jsz_streams(self) -> Iterator[dict[str, Any]]:
+        return iter(())
+
 
 async def test_frames_sent_at_link_up_arrive_on_both_sides(brokers: Any) -> None:
     east = await brokers.start(2, make_core=Listener)
@@ -122,6 +126,37 @@ async def test_large_frames_arrive_whole_and_in_order(brokers: Any) -> None:
     await brokers.until(lambda: len(found) == 32, "30 frames")
     assert [body for _, kind, body in found if kind == 50] == bodies
     assert not east[0].router.send("nobody", 50, [b""], Channel.CONTROL)
+
+
+@pytest.mark.covers("RP-7")
+async def test_large_pieces_are_written_without_a_copy_and_small_ones_joined(
+    brokers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Written:
+        calls: ClassVar[list[Any]] = []
+
+        def write(self, data: bytes) -> None:
+            self.calls.append(data)
+
+        def writelines(self, pieces: list[Any]) -> None:
+            self.calls.append(pieces)
+
+        def get_write_buffer_size(self) -> int:
+            return 0
+
+    east = await brokers.start(2, make_core=Listener)
+    bulk = east[0].mesh.links["east-1"].bulk
+    body = bytes(100_000)
+    with monkeypatch.context() as patched:
+        patched.setattr(bulk, "_transport", Written())
+        bulk.write_frame(50, [body])
+        bulk.flush()
+        bulk.write_frame(50, [b"a", b"b"])
+        bulk.flush()
+    large, small = Written.calls
+    assert large[1] is body
+    assert small == b"\0\0\0\x03\x32ab"
+    assert bulk.sent_bytes >= 100_000 + 12
 
 
 @pytest.mark.covers("SF-7")

@@ -147,3 +147,21 @@ async def test_a_silent_client_is_called_stale(brokers: Any) -> None:
     assert await raw.to_end() == b"PING\r\nPING\r\n-ERR 'Stale Connection'\r\n"
     assert broker.server.counts.stale_connections == 1
     await raw.close()
+
+
+@pytest.mark.parametrize(
+    ("lines", "error"),
+    [
+        (b'CONNECT {"no_responders":true,"headers":false}\r\n', b"no responders requires headers support"),
+        (b'CONNECT {"no_responders":true}\r\n', b"no responders requires headers support"),
+        (b"CONNECT {}\r\nHPUB a 12 12\r\nNATS/1.0\r\n\r\n\r\n", b"message headers not supported"),
+    ],
+)
+async def test_headers_are_for_clients_that_said_that_they_know_them(
+    brokers: Any, lines: bytes, error: bytes
+) -> None:
+    (broker,) = await brokers.start(1)
+    raw = await brokers.raw(broker)
+    raw.send(lines)
+    assert await raw.to_end() == b"-ERR '" + error + b"'\r\n"
+    await raw.close()

@@ -285,7 +285,7 @@ def run_seed(seed: int, steps: int = 1500, *, doubt: bool = False) -> Chaos:
     }
     world = Chaos(seed=seed, config=config, doubt=doubt)
     world.begin(rng.choice((1, 3, 3, 5)), 1 if rng.random() < 0.7 else 0)
-    assert RaftConfig("x", **config)
+    assert RaftConfig("x", **config)  # type: ignore[arg-type]  # Numbers.
     for _ in range(steps):
         world.step()
     world.settle()

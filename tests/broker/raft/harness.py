@@ -84,7 +84,7 @@ class World:
         """Start a member from its disk."""
         disk = self.disks[member]
         node = Raft(
-            RaftConfig(member, **self.config),
+            RaftConfig(member, **self.config),  # type: ignore[arg-type]  # Numbers.
             disk.log,
             term=disk.term,
             vote=disk.vote,

@@ -6,7 +6,8 @@ import pytest
 from tests.broker.raft.harness import World
 
 from supercluster.broker.moves.pace import Pace
-from supercluster.broker.raft.confchange import Membership
+from supercluster.broker.raft.confchange import Membership, MembershipChange
+from supercluster.broker.raft.entry import Entry
 
 KIB = 1024
 
@@ -75,3 +76,73 @@ def test_a_learner_is_fed_no_slower_than_a_message_a_millisecond() -> None:
         world.run(1)
         assert world.now_ms - start_ms < 1000
     assert Membership.decode(world.nodes["c"].membership.encode()).learners == ("c",)
+
+
+@pytest.mark.covers("RP-7")
+def test_learners_that_are_near_each_other_are_fed_from_one_reading_of_the_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    world.group("a b", "c d e")
+    world.elect("a")
+    for learner in "cde":
+        world.isolate(learner)
+    for _ in range(60):
+        world.nodes["a"].propose(bytes(500 * KIB), time_ns=0)
+        world.collect("a")
+        world.deliver()
+    world.run(50)
+    log = world.disks["a"].log
+    read: list[int] = []
+    entries = log.entries
+
+    def noted(first: int, last: int, bytes_max: int) -> list[Entry]:
+        found = entries(first, last, bytes_max)
+        read.extend(entry.index for entry in found if len(entry.record) > KIB)
+        return found
+
+    monkeypatch.setattr(log, "entries", noted)
+    # Under a pace they take turns, so that no two are sent the same in one turn.
+    world.nodes["a"].learner_pace = Pace(30_000_000, world.now_ms)
+    world.heal()
+    world.run(5000)
+    learners = [world.disks[name].log for name in "cde"]
+    assert all(held.last_index == log.last_index for held in learners)
+    assert all(
+        held.entries(1, held.last_index, 1 << 40) == entries(1, log.last_index, 1 << 40) for held in learners
+    )
+    assert len(read) < 60 * 1.5, "three copies, one reading"
+
+
+def drop_learner(world: World) -> None:
+    leader = world.nodes["a"]
+    change = MembershipChange(leader.membership.index, leader.membership.voters, ())
+    assert leader.propose_membership(change, 0) is None
+
+
+@pytest.mark.covers("MV-13", "MV-9")
+def test_a_removed_learner_that_lacks_much_gets_no_more_of_it() -> None:
+    world = world_with_learner(80, 50 * KIB)
+    leader = world.nodes["a"]
+    leader.learner_pace = Pace(100_000, world.now_ms)
+    world.heal()
+    world.run(1000)
+    drop_learner(world)
+    leader.learner_pace = None
+    assert fed(world, 15_000) <= 64 * KIB
+    assert "c" not in leader.progress, "nobody waits for what it will never have"
+
+
+@pytest.mark.covers("SF-5")
+def test_a_removed_learner_that_lacks_next_to_nothing_hears_of_its_removal_and_nothing_after_it() -> None:
+    world = world_with_learner(1, 100)
+    world.heal()
+    world.run(1000)
+    drop_learner(world)
+    leader = world.nodes["a"]
+    for _ in range(5):
+        leader.propose(bytes(100), time_ns=0)
+    world.run(500)
+    assert world.nodes["c"].membership.learners == ()
+    assert world.disks["c"].log.last_index == leader.membership.index < leader.log.last_index
+    assert "c" not in leader.progress

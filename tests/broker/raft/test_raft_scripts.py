@@ -13,6 +13,7 @@ STORIES = {
     "conflicting_tail_is_truncated": ("RP-2",),
     "older_terms_are_committed_only_by_an_own_entry": ("RP-1",),
     "leader_transfer": ("RP-1",),
+    "leadership_is_handed_over_behind_the_last_commit": ("RP-1",),
     "a_learner_does_not_count": ("RP-1", "SF-4"),
     "joint_consensus_needs_both_majorities": ("SF-5", "SF-6", "SF-8"),
     "joint_membership_is_held_until_compared": ("SF-6",),

@@ -151,3 +151,9 @@ async def test_names_are_resolved_by_the_hosts_file_then_by_the_system(tmp_path:
     hosts.write_text("127.77.0.22 east-0.svc\n")
     assert await resolver.resolve("east-0.svc") == "127.77.0.22"
     assert await resolver.resolve("localhost") in ("127.0.0.1", "::1")
+
+
+@pytest.mark.covers("CL-5")
+def test_a_directory_that_was_named_and_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CredentialsError, match="nope: no such directory"):
+        Credentials(tmp_path / "nope").load()

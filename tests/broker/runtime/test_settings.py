@@ -44,7 +44,13 @@ def test_every_documented_field_is_taken() -> None:
                 "windowBytesPerStream": 100_000,
                 "windowWaitMs": 200,
             },
-            "storage": {"maxFileBytes": 1, "maxMemoryBytes": 2, "syncIntervalMs": 3, "segmentBytes": 70000},
+            "storage": {
+                "maxFileBytes": 1,
+                "maxMemoryBytes": 2,
+                "syncIntervalMs": 3,
+                "segmentBytes": 70000,
+                "retiredGraceMs": 5000,
+            },
             "raft": {"heartbeatMs": 50, "electionTimeoutMs": 100},
             "gateways": {"west": ["w-0:7222", "w-0:7222", "[::1]:1"], "north": []},
             "gatewayTls": {"certFile": "/c", "keyFile": "/k", "caFile": "/a", "serverName": "gateways"},
@@ -53,6 +59,7 @@ def test_every_documented_field_is_taken() -> None:
         }
     )
     assert (found.ports.client, found.limits.max_connections, found.storage.segment_bytes) == (0, 5, 70000)
+    assert found.storage.retired_grace_ms == 5000
     assert found.raft == settings.Raft(50, 100)
     assert found.gateways == {"west": ("w-0:7222", "[::1]:1"), "north": ()}
     assert found.gateway_tls == settings.GatewayTls(Path("/c"), Path("/k"), Path("/a"), "gateways")

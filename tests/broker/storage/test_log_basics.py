@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
+from supercluster.broker.storage.disk import File
 from supercluster.broker.storage.log import FileLog
 from supercluster.broker.storage.memory_log import MemoryLog
 from supercluster.broker.storage.options import LogOptions, Stop
@@ -66,6 +69,48 @@ def test_a_read_ends_before_its_limit_but_gives_at_least_one(log: StreamLog) -> 
     assert [e.index for e in log.entries(3, 40, size * 4)] == [3, 4, 5, 6]
     assert [e.index for e in log.entries(3, 40, size * 4 + size - 1)] == [3, 4, 5, 6]
     assert [e.index for e in log.entries(3, 40, 1)] == [3]
+
+
+class Counted(OsDisk):
+    """Counts the bytes that are read from its files."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.read_bytes = 0
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        file = super().open(path, create=create)
+        pread = file.pread
+
+        def counted(offset: int, size: int) -> bytes:
+            data = pread(offset, size)
+            self.read_bytes += len(data)
+            return data
+
+        return cast("File", _Reading(file, counted))
+
+
+class _Reading:
+    def __init__(self, file: File, pread: Callable[[int, int], bytes]) -> None:
+        self._file = file
+        self.pread = pread
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._file, name)
+
+
+@pytest.mark.covers("RP-7")
+def test_a_read_back_reads_nothing_that_it_does_not_hand_out(tmp_path: Path) -> None:
+    disk = Counted(tmp_path)
+    log, _ = reopen(disk, LogOptions(cache_bytes=0))
+    log.append([entry(index, seq=index, count=1, size=10_000) for index in range(1, 41)])
+    disk.read_bytes = handed_out = 0
+    index = 1
+    while index <= 40:
+        found = log.entries(index, 40, 25_000)
+        handed_out += sum(len(each.record) for each in found)
+        index = found[-1].index + 1
+    assert disk.read_bytes == handed_out
 
 
 @pytest.mark.covers("RP-2")
@@ -154,16 +199,67 @@ def test_a_log_says_the_same_after_it_was_opened_again(disk: OsDisk, clean: bool
 
 
 @pytest.mark.covers("SF-4", "RP-6")
-def test_a_membership_is_durable_at_once_whatever_the_policy(disk: OsDisk) -> None:
+def test_a_membership_is_synced_at_once_whatever_the_policy(disk: OsDisk) -> None:
     log, _ = reopen(disk)
     log.append(batches(1, 2))
-    ticket = log.begin_sync()
+    ticket = log.begin_sync(0)
     assert ticket is not None, "two batches wait for their interval"
     config = make_entry(index=3, term=1, kind=EntryKind.CONFIG, time_ns=0, payload=b"members")
     log.append([config])
     ticket.run()
     log.finish_sync(ticket)
-    assert log.begin_sync() is None, "nothing is left to be made durable"
+    assert log.persisted_index == 2, "the ticket was from before it"
+    assert log.sync_due(1)
+    ticket = log.begin_sync(1)
+    assert ticket is not None
+    ticket.run()
+    log.finish_sync(ticket)
     log.append(batches(4, 4))
-    assert log.begin_sync() is not None
+    assert log.persisted_index == 4
+    assert not log.sync_due(2)
     log.close(clean=False)
+
+
+@pytest.mark.covers("MV-13")
+def test_what_the_entries_behind_one_take_is_known_whatever_their_sizes(log: StreamLog) -> None:
+    sizes = [5, 400, 30, 900, 7, 7, 7, 120, 2000, 1, 64, 3]
+    written = [entry(index, seq=index, count=1, size=size) for index, size in enumerate(sizes, 1)]
+    for each in written:
+        log.append([each])
+
+    def held() -> list[int]:
+        reach = range(log.base_index, log.last_index + 1)
+        return [sum(len(each.record) for each in written[index : log.last_index]) for index in reach]
+
+    def told() -> list[int]:
+        return [log.bytes_behind(index) for index in range(log.base_index, log.last_index + 1)]
+
+    assert told() == held()
+    assert log.bytes_behind(99) == 0
+    log.truncate_after(10)
+    assert told() == held()
+    log.append([entry(11, 2, size=50)])
+    written[10:] = [entry(11, 2, size=50)]
+    assert told() == held()
+    log.note_commit(8)
+    log.save_checkpoint(4, b"state")
+    assert log.drop_head(5) == log.base_index > 0
+    assert told() == held()
+    assert log.bytes_behind(0) == told()[0], "what is before the base is no entry any more"
+
+
+def test_what_entries_take_is_known_without_reading_the_log_again(disk: OsDisk) -> None:
+    log = reopen(disk)[0]
+    written = batches(1, 40)
+    for each in written:
+        log.append([each])
+    log.note_commit(40)
+    log.sync()
+    log.close(clean=True)
+    log = reopen(disk, stop=Stop.CLEAN)[0]
+    opened = disk.open
+    disk.open = lambda *args, **kwargs: pytest.fail("nothing is to be read")  # type: ignore[method-assign]
+    told = [log.bytes_behind(index) for index in (0, 7, 39, 40)]
+    disk.open = opened  # type: ignore[method-assign]
+    size = len(written[0].record)
+    assert told == [40 * size, 33 * size, size, 0]

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
+from pathlib import Path
 
 import pytest
 from tests.simulator.disk import CrashNow, SimDisk
 
 from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
-from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.raft.errors import DiskError, NoDescriptorError
 from supercluster.broker.storage.log import FileLog
 from supercluster.broker.storage.naming import HARD_STATE, NOTES
 from supercluster.broker.storage.options import Fsync, LogOptions, Stop
+from supercluster.broker.storage.osdisk import OsDisk
 from supercluster.broker.storage.recovery import Recovery, Verdict, open_log
 from supercluster.broker.storage.segment import SEGMENT_HEAD_BYTES
+from supercluster.broker.storage.segments import Segments
 from supercluster.broker.storage.slots import SLOT_BYTES, SlotFile
 from supercluster.broker.storage.space import Space
 
@@ -102,7 +107,7 @@ def test_a_log_that_cannot_take_a_failed_write_back_refuses_everything(disk: Sim
     ):
         with pytest.raises(DiskError, match="refuses everything"):
             act()
-    assert not log.has_room(1, reserved=True)
+    assert not log.has_room(1)
     assert log.last_index == 3
 
 
@@ -126,6 +131,49 @@ def test_what_a_failed_fsync_left_in_the_page_cache_is_written_again(disk: SimDi
     assert log.entries(1, 99, ALL) == [batch(index) for index in range(1, failed_at + 2)]
 
 
+@pytest.mark.covers("SF-4", "RP-6")
+@pytest.mark.parametrize("fsync", list(Fsync))
+@pytest.mark.parametrize("before", [1, 7, 17])
+def test_a_membership_that_a_failed_fsync_left_in_the_page_cache_is_written_again(
+    before: int, fsync: Fsync
+) -> None:
+    """It is confirmed by the next process, whatever the policy; so all that stands before it is written again with it."""
+    options = LogOptions(segment_bytes=1000, cache_bytes=0, fsync=fsync)
+    for seed in range(10):
+        disk = SimDisk(random.Random(seed))
+        log, _ = open_(disk, options)
+        for index in range(1, before + 1):
+            log.append([batch(index)])
+        log.append([make_entry(index=before + 1, term=1, kind=EntryKind.CONFIG, time_ns=1, payload=b"a,b,c")])
+        disk.failing_syncs = 1
+        ticket = log.begin_sync(0)
+        assert ticket is not None
+        ticket.run()
+        with pytest.raises(DiskError, match="fsync"):
+            log.finish_sync(ticket)
+        disk.crash()
+        log, _ = open_(disk, options)
+        log.tick(0)
+        assert log.persisted_index == before + 1
+        disk.crash(power=True)
+        log, _ = open_(disk, options, Stop.POWER)
+        assert log.last_index == before + 1
+
+
+def test_without_fsync_and_membership_a_start_writes_nothing_again(
+    disk: SimDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that was ever appended would be read and written otherwise, before the broker serves."""
+    options = LogOptions(segment_bytes=1000, cache_bytes=0, fsync=Fsync.NEVER)
+    log = filled(disk, 9, options)
+    log.append([make_entry(index=10, term=2, kind=EntryKind.NOOP, time_ns=1)])
+    disk.crash()
+    written: list[int] = []
+    monkeypatch.setattr(Segments, "write_again", lambda self, segment, index: written.append(index))
+    open_(disk, options)
+    assert written == []
+
+
 @pytest.mark.covers("RP-6")
 def test_a_failed_fsync_is_never_taken_back_by_a_later_one(disk: SimDisk) -> None:
     log = filled(disk, 1, ALWAYS)
@@ -145,13 +193,17 @@ def test_room_is_kept_for_entries_that_are_not_messages(disk: SimDisk) -> None:
     space = Space(disk, capacity_bytes=4000, reserve_bytes=1000)
     log, _ = open_log(disk, DIRECTORY, LogOptions(space=space), Stop.CLEAN)
     index = 0
-    while log.has_room(RECORD_BYTES, reserved=False):
+    while log.has_room(RECORD_BYTES):
         index += 1
         log.append([batch(index)])
     assert 2000 < log.bytes_on_disk() <= 3000
-    assert log.has_room(RECORD_BYTES, reserved=True)
+    assert not log.is_scarce, "consumers may go on while half of the reserve is there"
+    while log.bytes_on_disk() <= 3500:
+        index += 1
+        log.append([batch(index)])
+    assert log.is_scarce
     log.truncate_after(1)
-    assert log.has_room(RECORD_BYTES, reserved=False), "room that was given back counts"
+    assert log.has_room(RECORD_BYTES), "room that was given back counts"
     log.destroy()
     assert space.used_bytes == 0
 
@@ -160,11 +212,11 @@ def test_room_is_kept_for_entries_that_are_not_messages(disk: SimDisk) -> None:
 def test_a_disk_that_others_fill_is_noticed(disk: SimDisk) -> None:
     space = Space(disk, reserve_bytes=1000)
     log, _ = open_log(disk, DIRECTORY, LogOptions(space=space), Stop.CLEAN)
-    assert log.has_room(RECORD_BYTES, reserved=False)
+    assert log.has_room(RECORD_BYTES)
     disk.capacity_bytes -= disk.free_bytes() - 900
     space.tick(10_000)
-    assert not log.has_room(RECORD_BYTES, reserved=False)
-    assert log.has_room(RECORD_BYTES, reserved=True)
+    assert not log.has_room(RECORD_BYTES)
+    assert not log.is_scarce
 
 
 # ---- fsync --------------------------------------------------------------------------------------------------------------
@@ -211,12 +263,47 @@ def test_the_interval_policy_fsyncs_when_its_time_has_come(disk: SimDisk) -> Non
 
 @pytest.mark.covers("SF-4")
 @pytest.mark.parametrize("fsync", list(Fsync))
-def test_a_membership_is_durable_when_the_append_returns(disk: SimDisk, fsync: Fsync) -> None:
+def test_a_membership_counts_when_it_is_durable_whatever_the_policy(disk: SimDisk, fsync: Fsync) -> None:
     log, _ = open_(disk, LogOptions(fsync=fsync))
+    syncs = disk.syncs
     log.append([make_entry(index=1, term=1, kind=EntryKind.CONFIG, time_ns=1, payload=b"a,b,c")])
+    log.append([batch(2)])
+    assert disk.syncs == syncs, "whoever appends does not wait"
+    assert log.persisted_index == 0
+    assert log.next_sync_ms() == 0, "nor does the fsync wait for its interval"
+    log.tick(0)
+    assert log.persisted_index == 2
     disk.crash(power=True)
     log, _ = open_(disk, LogOptions(fsync=fsync), Stop.POWER)
-    assert log.last_index == 1
+    assert log.last_index == 2
+
+
+@pytest.mark.covers("SF-4")
+def test_a_membership_that_a_killed_process_left_unsynced_is_not_confirmed_by_the_next(disk: SimDisk) -> None:
+    log = filled(disk, 3)
+    log.sync()
+    log.close(clean=False)
+    disk.crash()
+    log, _ = open_(disk)
+    durable = log.persisted_index
+    log.append([make_entry(index=4, term=1, kind=EntryKind.CONFIG, time_ns=1, payload=b"a,b,c")])
+    disk.crash()
+    log, _ = open_(disk)
+    assert log.last_index == 4
+    assert log.persisted_index <= durable
+    assert log.next_sync_ms() == 0
+    log.sync()
+    assert log.persisted_index == 4
+
+
+@pytest.mark.covers("SF-4")
+def test_a_membership_that_is_cut_off_again_keeps_nothing_back(disk: SimDisk) -> None:
+    log = filled(disk, 2)
+    log.append([make_entry(index=3, term=1, kind=EntryKind.CONFIG, time_ns=1, payload=b"a,b,c")])
+    assert log.persisted_index == 2
+    log.truncate_after(2)
+    log.append([batch(3)])
+    assert log.persisted_index == 3
 
 
 # ---- term and vote ------------------------------------------------------------------------------------------------------
@@ -597,3 +684,84 @@ def test_a_term_that_goes_back_is_damage(disk: SimDisk) -> None:
     _, report = open_(disk)
     assert (report.verdict, report.last_index) == (Verdict.LOST_RECORD, 1)
     assert "in term 4" in report.reasons[0]
+
+
+@pytest.mark.covers("RP-6", "SF-18")
+@pytest.mark.parametrize("options", [OPTIONS, ALWAYS])
+def test_without_a_file_descriptor_an_fsync_is_done_in_place_or_tried_again(
+    tmp_path: Path, options: LogOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, _ = open_log(OsDisk(tmp_path), DIRECTORY, options, Stop.KILLED)
+    log.append([batch(1)])
+    synced: list[int] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "dup", _no_descriptor)
+        patched.setattr(os, "open", _no_descriptor)
+        patched.setattr(os, "fdatasync", synced.append)
+        ticket = log.begin_sync(1000)
+        assert ticket is not None
+        ticket.run()
+        log.finish_sync(ticket)
+    assert len(synced) == 1, "with the descriptor that is open"
+    assert not log.all_synced, "the new segment's name is not durable so far"
+    assert not log.sync_due(1050)
+    assert log.next_sync_ms() == (1100 if options is ALWAYS else 2000)
+    log.append([batch(2)])
+    assert log.sync_due(2000)
+    ticket = log.begin_sync(2000)
+    assert ticket is not None
+    assert ticket.covers_directory
+    ticket.run()
+    log.finish_sync(ticket)
+    assert log.all_synced
+    assert log.persisted_index == 2
+
+
+def test_a_membership_that_finds_no_file_descriptor_is_not_confirmed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, _ = open_log(OsDisk(tmp_path), DIRECTORY, OPTIONS, Stop.KILLED)
+    log.append([batch(1)])
+    log.append([make_entry(index=2, term=1, time_ns=2, kind=EntryKind.CONFIG, payload=b"")])
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "dup", _no_descriptor)
+        patch.setattr(os, "open", _no_descriptor)
+        ticket = log.begin_sync(0)
+        assert ticket is not None
+        ticket.run()
+        log.finish_sync(ticket)
+    assert isinstance(ticket.error, NoDescriptorError)
+    assert log.failed is None
+    assert log.persisted_index == 1
+    assert log.next_sync_ms(), "it is due again, a little later"
+    log.sync()
+    assert log.persisted_index == 2
+
+
+def _no_descriptor(*_: object) -> int:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+@pytest.mark.covers("SF-4")
+def test_a_descriptor_that_cannot_be_closed_after_its_fsync_counts_as_a_failed_fsync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, _ = open_log(OsDisk(tmp_path), DIRECTORY, OPTIONS, Stop.KILLED)
+    log.append([batch(1)])
+    ticket, vote = log.begin_sync(0), log.begin_vote(1, "n@x")
+    assert ticket is not None
+
+    def close_badly(fd: int) -> None:
+        close(fd)
+        raise OSError(errno.EIO, "input/output error")
+
+    close = os.close
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "close", close_badly)
+        ticket.run()
+        vote.run()
+    for error in (ticket.error, vote.error):
+        assert error is not None
+        assert "cannot close after fsync" in str(error)
+    with pytest.raises(DiskError, match="close after fsync"):
+        log.finish_vote(vote)

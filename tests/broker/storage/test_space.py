@@ -20,7 +20,7 @@ def test_room_is_what_messages_may_take_by_disk_and_capacity() -> None:
     assert space.room_bytes() == 900
     space.took(850)
     assert space.room_bytes() == 50
-    assert space.has_room(50, reserved=False)
-    assert not space.has_room(51, reserved=False)
+    assert space.has_room(50)
+    assert not space.has_room(51)
     space.took(200)
     assert space.room_bytes() == 0

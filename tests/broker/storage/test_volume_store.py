@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.options import LogOptions, Stop
 from supercluster.broker.storage.osdisk import OsDisk, boot_id
 from supercluster.broker.storage.registry import REGISTRY
+from supercluster.broker.storage.space import Space
 from supercluster.broker.storage.store import VolumeStore
 from supercluster.broker.storage.volume import VOLUME, directory_name, open_volume
 
@@ -226,6 +227,24 @@ def test_a_clean_stop_leaves_no_doubt_whatever_the_policy(disk: SimDisk) -> None
     assert (opened.doubtful, opened.lost, opened.log.last_index) == (False, False, 1)
 
 
+@pytest.mark.covers("SF-4", "RP-6")
+def test_a_log_that_was_closed_as_it_was_asks_for_no_fsync_and_the_stop_is_not_clean(disk: SimDisk) -> None:
+    store = open_store(disk)
+    log = store.open("g", memory=False, fsync="interval", create=True).log
+    store.register("g", "n@inc")
+    log.append([ENTRY])
+    for due in store.due_syncs(10_000):
+        due.ticket.run()
+        due.log.finish_sync(due.ticket)
+    log.append([make_entry(index=2, term=1, kind=EntryKind.NOOP, time_ns=2)])
+    log.close(clean=False)
+    assert store.due_syncs(20_000) == []
+    store.close(clean=True)
+    disk.crash(power=True)
+    opened = open_store(disk, "boot-2").open("g", memory=False, fsync="interval", create=False)
+    assert opened.doubtful, "entry 2 was confirmed and may be gone"
+
+
 def test_a_removed_group_leaves_no_files_and_no_memory(disk: SimDisk) -> None:
     store = open_store(disk)
     opened = store.open("g", memory=False, fsync="interval", create=True)
@@ -235,6 +254,31 @@ def test_a_removed_group_leaves_no_files_and_no_memory(disk: SimDisk) -> None:
     store.forget("g")
     assert [path for path in disk.paths() if path.startswith("groups/")] == []
     assert open_reopened(disk, store) == {}
+
+
+@pytest.mark.covers("SF-4")
+@pytest.mark.parametrize("clean", [False, True])
+def test_a_log_that_a_process_never_came_to_is_judged_by_the_power_failure_before_it(
+    disk: SimDisk, clean: bool
+) -> None:
+    """It ended before it knew the group again: that is no word on what the power failure took."""
+    log = open_store(disk).open("g", memory=False, fsync="interval", create=True).log
+    log.append([ENTRY])
+    disk.crash(power=True)
+    between = open_store(disk, "boot-2")
+    if clean:
+        between.close(clean=True)
+    else:
+        disk.crash()
+    third = open_store(disk, "boot-2")
+    assert third.open("g", memory=False, fsync="interval", create=False).doubtful
+    other = third.open("other", memory=False, fsync="interval", create=True)
+    assert not other.doubtful, "it is new"
+    other.log.append([ENTRY])
+    disk.crash()
+    fourth = open_store(disk, "boot-2")
+    assert fourth.open("g", memory=False, fsync="interval", create=False).doubtful, "nobody settled it"
+    assert not fourth.open("other", memory=False, fsync="interval", create=False).doubtful
 
 
 def open_reopened(disk: SimDisk, store: VolumeStore) -> dict[str, str]:
@@ -291,3 +335,108 @@ def test_a_group_that_is_opened_again_leaves_no_file_open(disk: SimDisk) -> None
         first.log.save_vote(1, "n@1")
     again.log.save_vote(1, "n@1")
     assert again.log.load_vote() == (1, "n@1")
+
+
+@pytest.mark.covers("RP-6", "SF-4")
+def test_what_a_log_wrote_before_it_was_opened_again_in_the_same_process_is_not_taken_for_durable() -> None:
+    """However the process before had stopped: that says nothing of what this one wrote."""
+    for seed in range(20):
+        disk = SimDisk(random.Random(seed))
+        open_store(disk).close(clean=True)
+        store = open_store(disk)
+        first = store.open("S", memory=False, fsync="always", create=True).log
+        store.register("S", "n@1")
+        first.append([ENTRY])
+        assert first.persisted_index == 0
+        again = store.open("S", memory=False, fsync="always", create=False).log
+        assert again.persisted_index == again.last_index == 1, "opening made it durable"
+        disk.crash(power=True)
+        kept = open_store(disk, "boot-2").open("S", memory=False, fsync="always", create=False)
+        assert (kept.log.last_index, kept.lost, kept.doubtful) == (1, False, False), seed
+
+
+@pytest.mark.covers("SF-18")
+@pytest.mark.parametrize("memory", [False, True])
+def test_a_group_that_is_opened_again_is_counted_once(disk: SimDisk, *, memory: bool) -> None:
+    space = Space(disk, capacity_bytes=1 << 20)
+    store = VolumeStore(
+        open_volume(disk, "b", lambda: "inc"), LogOptions(), file_space=space, memory_space=space
+    )
+    for _ in range(3):
+        opened = store.open("S", memory=memory, fsync="interval", create=True)
+        store.register("S", "n@1")
+        opened.log.append(
+            [make_entry(index=opened.log.last_index + 1, term=1, kind=EntryKind.NOOP, time_ns=2)]
+        )
+        assert space.used_bytes == opened.log.bytes_on_disk()
+    opened.log.close(clean=False)
+    store.open("S", memory=False, fsync="interval", create=False).log.destroy()
+    assert space.used_bytes == 0
+
+
+@pytest.mark.covers("SF-9")
+def test_a_group_of_a_new_lineage_has_the_files_of_the_one_before_and_power_failures_change_nothing(
+    disk: SimDisk,
+) -> None:
+    store = open_store(disk)
+    opened = store.open("g", memory=False, fsync="always", create=True)
+    store.register("g", "n@inc")
+    opened.log.append([make_entry(index=1, term=1, kind=EntryKind.BATCH, time_ns=1, payload=b"x")])
+    opened.log.close(clean=True)
+    store.register("g~1", "n@inc.t", home="g")
+    store.forget("g")
+    disk.crash(power=True)
+    again = open_store(disk)
+    assert again.registered() == {"g~1": "n@inc.t"}
+    assert again.directory_of("g~1") == again.directory_of("g")
+    found = again.open("g~1", memory=False, fsync="always", create=False)
+    assert (found.lost, found.log.last_index) == (False, 1)
+    again.register("g~1", "n@inc.u")
+    assert again.directory_of("g~1") == again.directory_of("g"), "another identity has the same files"
+    again.forget("g~1")
+    assert again.directory_of("g~1") != again.directory_of("g")
+
+
+@pytest.mark.covers("SF-9")
+def test_the_end_of_a_copy_is_in_its_file_whole_or_not_at_all(disk: SimDisk) -> None:
+    store = open_store(disk)
+    assert not store.has_tail("g", 7, 2)
+
+    def torn() -> Iterator[bytes]:
+        yield b"one"
+        raise DiskError("cannot be read", "g")
+
+    with pytest.raises(DiskError):
+        store.keep_tail("g", 7, 2, b"head", torn())
+    assert not store.has_tail("g", 7, 2)
+    path = store.keep_tail("g", 7, 2, b"head", iter([b"one", b"two"]))
+    disk.crash(power=True)
+    store = open_store(disk)
+    assert store.has_tail("g", 7, 2)
+    assert not store.has_tail("g", 7, 3)
+    assert store.keep_tail("g", 7, 3, b"head", iter([b"three"])) != path, "another end is kept beside it"
+    assert disk.read_file(path) == b"headonetwo"
+
+
+@pytest.mark.covers("SF-4")
+def test_what_a_process_has_judged_it_does_not_doubt_when_it_opens_it_again(disk: SimDisk) -> None:
+    before = open_store(disk, "boot-1")
+    for group in ("sure", "unsure"):
+        opened = before.open(
+            group, memory=False, fsync="always" if group == "sure" else "interval", create=True
+        )
+        before.register(group, "n@1")
+        opened.log.append([ENTRY])
+    disk.crash()
+    store = open_store(disk, "boot-2")
+    new = store.open("new", memory=False, fsync="interval", create=True)
+    store.register("new", "n@1")
+    new.log.append([ENTRY])
+    assert store.open("unsure", memory=False, fsync="interval", create=False).doubtful
+    for _ in range(2):
+        assert not store.open("new", memory=False, fsync="interval", create=False).doubtful
+        assert store.open("unsure", memory=False, fsync="interval", create=False).doubtful, (
+            "nobody settled it"
+        )
+    store.register("unsure", "n@2")
+    assert not store.open("unsure", memory=False, fsync="interval", create=False).doubtful

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.helm_command import run_helm_in
 
 pytestmark = pytest.mark.e2e
 
@@ -25,15 +25,8 @@ def plane_arguments() -> tuple[str, ...]:
 @pytest.fixture
 def run_helm(plane: Any, helm: Path, tmp_path: Path) -> Callable[..., str]:
     def run(*arguments: str) -> str:
-        done = subprocess.run(
-            [str(helm), "--kubeconfig", str(plane.kubeconfig), "--namespace", "sc", *arguments],
-            capture_output=True,
-            text=True,
-            timeout=100,
-            env={**os.environ, "HOME": str(tmp_path)},
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        where = ("--kubeconfig", str(plane.kubeconfig), "--namespace", "sc")
+        return run_helm_in(tmp_path, helm, *where, *arguments).stdout
 
     return run
 

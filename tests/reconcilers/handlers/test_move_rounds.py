@@ -100,6 +100,27 @@ async def test_moves_wait_for_their_turn_and_get_their_share(world: Moving) -> N
     assert len(world.brokers.moves.started) == 2
 
 
+@pytest.mark.covers("MV-3", "MV-13")
+async def test_fewer_replicas_and_a_move_in_one_change_are_made_one_after_the_other(world: Moving) -> None:
+    both = {"replicas": 1, "placement": {"cluster": "west"}}
+    world.change("Stream", "flights", lambda body: body["spec"].update(both))
+    await world.converge()
+    assert world.phases() == {"flights-g2-r1": "Running"}
+    synced = condition(world.status(STREAM), "Synced")
+    assert synced["reason"] == "Scaling"
+    assert "after it comes the move to Cluster west" in synced["message"]
+    assert world.brokers.streams["flights"]["num_replicas"] == 1
+    world.finish("flights")
+    await world.converge()
+    assert world.phases() == {"flights-g2-r1": "Succeeded", "flights-g2": "Running"}
+    world.finish("flights")
+    await world.converge()
+    assert world.phases() == {"flights-g2-r1": "Succeeded", "flights-g2": "Succeeded"}
+    assert condition(world.status(STREAM), "Synced")["status"] == "True"
+    assert world.status(STREAM)["cluster"] == "west"
+    assert len(world.brokers.moves.started) == 2
+
+
 @pytest.mark.covers("MV-9")
 async def test_setting_the_placement_back_calls_the_move_off(world: Moving) -> None:
     world.place("flights", "west")
@@ -132,6 +153,52 @@ async def test_a_cancelled_move_is_not_begun_again_until_the_spec_changes(world:
     world.place("flights", "west")
     await world.converge()
     assert world.phases() == {"flights-g2": "Cancelled", "flights-g4": "Running"}
+
+
+@pytest.mark.covers("MV-13")
+async def test_a_move_whose_brokers_are_lost_after_the_plan_was_approved_is_planned_anew(
+    world: Moving,
+) -> None:
+    world.brokers.streams["mine"] = {"name": "mine", "subjects": ["mine"], "num_replicas": 3}
+    goal: dict[str, Any] = {"superCluster": "demo", "destination": {"cluster": "west"}}
+    world.declare("StreamMove", "mine", **goal, stream="mine", approval="Manual")
+    await world.converge()
+    assert world.phases()["mine"] == "AwaitingApproval"
+    world.brokers.moves.down = {"west-1"}
+    world.change("StreamMove", "mine", lambda body: body["spec"].update(approved=True))
+    await world.converge()
+    assert world.phases()["mine"] == "AwaitingApproval"
+    assert world.brokers.moves.started == []
+    assert [found["name"] for found in world.moves()["mine"]["plan"]["targets"]] == [
+        "west-0",
+        "west-2",
+        "west-3",
+    ]
+    world.change("StreamMove", "mine", lambda body: body["spec"].update(approved=False))
+    await world.converge()
+    world.change("StreamMove", "mine", lambda body: body["spec"].update(approved=True))
+    await world.converge()
+    assert world.phases()["mine"] == "Running"
+    assert world.brokers.moves.running["mine"]["nodes"] == ["east-0", "west-0", "west-2", "west-3"]
+
+
+@pytest.mark.covers("MV-9", "OP-5")
+async def test_deleting_a_stream_while_it_moves_calls_the_move_off_and_gives_its_place_back(
+    world: Moving,
+) -> None:
+    world.place("flights", "west")
+    await world.converge()
+    move = Key("StreamMove", NS, "flights-g2")
+    world.delete(STREAM)
+    await world.converge()
+    assert ("Stream", NS, "flights") not in world.kube.objects
+    world.delete(move)  # as the garbage collector does
+    await world.converge()
+    assert world.brokers.moves.running["flights"]["cancelled"] is True
+    world.finish("flights", "cancelled")
+    await world.converge()
+    assert world.moves() == {}
+    assert world.status(SC)["moves"] == []
 
 
 @pytest.mark.covers("MV-2")
@@ -180,6 +247,63 @@ async def test_silent_brokers_leave_a_running_move_as_it_was(world: Moving) -> N
     assert [grant["name"] for grant in world.status(SC)["moves"]] == ["flights-g2"]
 
 
+@pytest.mark.covers("SF-23", "OP-2")
+async def test_an_update_of_the_configuration_takes_no_change_back_that_came_after_the_look(
+    world: Moving,
+) -> None:
+    world.change("Stream", "flights", lambda body: body["spec"].update(description="new"))
+    config, looks = world.brokers.streams["flights"], 0
+
+    def meddle(call: str) -> None:
+        """After the look of this round, a move and a change of the count have ended."""
+        nonlocal looks
+        looks += call == "info"
+        if looks == 2:
+            config.update(num_replicas=1, placement={"cluster": "west"})
+
+    world.brokers.fail = meddle
+    await world.round(STREAM)
+    found = world.brokers.streams["flights"]
+    assert (found["description"], found["num_replicas"], found["placement"]) == (
+        "new",
+        1,
+        {"cluster": "west"},
+    )
+
+
+@pytest.mark.covers("OP-4", "MV-3")
+async def test_an_operator_killed_at_any_call_of_a_move_and_another_count_is_taken_over() -> None:
+    """Fewer replicas and then the move, in one edit; after a kill another operator goes on from what there is."""
+    both = {"replicas": 1, "placement": {"cluster": "west"}}
+
+    async def course(world: Moving) -> None:
+        for _ in range(3):
+            await world.converge()
+            if "flights" in world.brokers.moves.running:
+                world.finish("flights")
+
+    ready = Moving()
+    await ready.converge()
+    ready.change("Stream", "flights", lambda body: body["spec"].update(both))
+    whole = ready.twin()
+    await course(whole)
+    total = whole.num_calls
+    assert total > 40
+    for fatal in range(0, total, 3):
+        world = ready.twin()
+        world.die_at_call(fatal)
+        try:
+            await course(world)
+        except KilledError:
+            world.restart()
+        await course(world)
+        assert len(world.brokers.moves.started) == 2, f"killed at call {fatal}"
+        done = {"flights-g2-r1": "Succeeded", "flights-g2": "Succeeded"}
+        assert world.phases() == done, f"killed at call {fatal}"
+        assert world.status(STREAM)["cluster"] == "west"
+        assert world.brokers.streams["flights"]["num_replicas"] == 1
+
+
 @pytest.mark.covers("OP-4")
 @pytest.mark.parametrize("outcome", ["done", "cancelled"])
 async def test_an_operator_killed_at_any_call_of_a_move_is_taken_over(outcome: str) -> None:
@@ -195,33 +319,17 @@ async def test_an_operator_killed_at_any_call_of_a_move_is_taken_over(outcome: s
 
     whole = Moving()
     await whole.converge()
-    before = len(whole.kube.calls) + len(whole.brokers.calls)
+    before = whole.num_calls
     whole.place("flights", "west")
     await course(whole)
-    total = len(whole.kube.calls) + len(whole.brokers.calls) - before
+    total = whole.num_calls - before
     assert total > 20
     ready = Moving()
     await ready.converge()
     ready.place("flights", "west")
     for fatal in range(total):
         world = ready.twin()
-        left = fatal
-
-        def count(_: str) -> Exception | None:
-            nonlocal left
-            left -= 1
-            return KilledError() if left == -1 else None
-
-        enter = world.kube._enter
-
-        def enter_or_die(call: str, count: Any = count, enter: Any = enter) -> None:
-            error = count(call)
-            if error is not None:
-                raise error
-            enter(call)
-
-        world.kube._enter = enter_or_die  # type: ignore[method-assign]
-        world.brokers.fail = count
+        world.die_at_call(fatal)
         try:
             await course(world)
         except KilledError:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 from base64 import b64decode
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -33,6 +35,10 @@ SC, CLUSTER, STREAM = (
 )
 
 
+class KilledError(Exception):
+    """The process ends here."""
+
+
 class World:
     """A namespace, its brokers, and an operator that can be killed at any call and started again."""
 
@@ -49,6 +55,20 @@ class World:
         self.cache = ObjectCache()
         executor = Executor(self.kube, self.brokers, self.cache, self._password)
         self.rounds = Rounds(self.kube, self.brokers, self.cache, executor, self.clock, DEFAULTS)
+
+    @property
+    def num_calls(self) -> int:
+        """What the operator asked of Kubernetes and of brokers so far."""
+        return len(self.kube.calls) + len(self.brokers.calls)
+
+    def die_at_call(self, number: int) -> None:
+        """Kill the operator at a call, counted from here on; none after it fails."""
+        calls = itertools.count()
+
+        def die(_: str) -> Exception | None:
+            return KilledError() if next(calls) == number else None
+
+        self.kube.fail = self.brokers.fail = die
 
     def change(self, kind: str, name: str, edit: Callable[[Any], None]) -> None:
         """Somebody changes an object."""
@@ -166,7 +186,7 @@ async def test_a_converged_world_is_only_read(world: World) -> None:
     for key in (SC, CLUSTER, STREAM):
         await world.round(key)
     assert [call for call in world.kube.calls if not call.startswith("get")] == writes
-    assert world.brokers.calls[asked:] == ["info"]
+    assert world.brokers.calls[asked:] == ["brokers", "info"]
 
 
 @pytest.mark.covers("CL-6", "OP-1")
@@ -189,6 +209,23 @@ async def test_a_second_cluster_joins_and_streams_are_placed_in_either(world: Wo
 
 
 @pytest.mark.covers("OP-4")
+@pytest.mark.covers("CL-6")
+async def test_the_status_says_what_is_lost_with_a_cluster_that_is_out_of_contact(world: World) -> None:
+    world.declare("Cluster", "west", superCluster="demo")
+    await world.converge()
+    status = world.kube.objects[("SuperCluster", NS, "demo")]["status"]
+    assert condition(status, "Ready")["status"] == "True"
+    world.brokers.lost = ["cluster west is out of contact (3 brokers): no stream can be created"]
+    await world.round(SC)
+    ready = condition(world.kube.objects[("SuperCluster", NS, "demo")]["status"], "Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "ClusterOutOfContact")
+    assert ready["message"] == world.brokers.lost[0], "all pods may be ready: the network is not"
+    world.brokers.fail = lambda call: BrokersUnreachableError("nobody") if call == "brokers" else None
+    await world.round(SC)
+    ready = condition(world.kube.objects[("SuperCluster", NS, "demo")]["status"], "Ready")
+    assert ready["status"] == "True", "brokers that do not say are for their Clusters' conditions to tell"
+
+
 async def test_a_status_that_was_lost_is_found_again_from_what_runs(world: World) -> None:
     await world.converge()
     world.change("SuperCluster", "demo", lambda body: body.pop("status"))
@@ -248,34 +285,14 @@ async def test_deleting_a_stream_does_what_its_policy_says(world: World, policy:
         assert META_RESOURCE not in world.brokers.streams["flights"]["metadata"]
 
 
-class KilledError(Exception):
-    """The process ends here."""
-
-
 @pytest.mark.covers("OP-4")
 async def test_an_operator_killed_at_any_call_is_taken_over_without_loss() -> None:
     whole = World()
     await whole.converge()
-    total = len(whole.kube.calls) + len(whole.brokers.calls)
+    total = whole.num_calls
     for fatal in range(total):
         world = World()
-        left = fatal
-
-        def count(_: str, world: World = world) -> Exception | None:
-            nonlocal left
-            left -= 1
-            return KilledError() if left == -1 else None
-
-        enter = world.kube._enter
-
-        def enter_or_die(call: str, count: Any = count, enter: Any = enter) -> None:
-            error = count(call)
-            if error is not None:
-                raise error
-            enter(call)
-
-        world.kube._enter = enter_or_die  # type: ignore[method-assign]
-        world.brokers.fail = count
+        world.die_at_call(fatal)
         try:
             await world.converge()
         except KilledError:
@@ -290,22 +307,24 @@ async def test_an_operator_killed_at_any_call_is_taken_over_without_loss() -> No
 @pytest.mark.covers("OP-4", "OP-5")
 @pytest.mark.parametrize("policy", ["Retain", "Delete"])
 async def test_an_operator_killed_during_a_deletion_is_taken_over(policy: str) -> None:
-    for fatal in range(6):
+    async def deleted() -> World:
         world = World()
         world.change("Stream", "flights", lambda body: body["spec"].update(deletionPolicy=policy))
         await world.converge()
         world.delete(STREAM)
-        asked = len(world.brokers.calls)
+        return world
 
-        def die(_: str, world: World = world, limit: int = asked + fatal) -> Exception | None:
-            return KilledError() if len(world.brokers.calls) > limit else None
-
-        world.brokers.fail = die
-        try:
+    whole = await deleted()
+    before = whole.num_calls
+    await whole.round(STREAM)
+    total = whole.num_calls - before
+    assert total > 1
+    for fatal in range(total):
+        world = await deleted()
+        world.die_at_call(fatal)
+        with pytest.raises(KilledError):
             await world.round(STREAM)
-        except KilledError:
-            world.restart()
-        world.brokers.fail = lambda _: None
+        world.restart()
         await world.round(STREAM)
         assert ("Stream", NS, "flights") not in world.kube.objects, f"killed at call {fatal}"
         assert ("flights" in world.brokers.streams) is (policy == "Retain"), f"killed at call {fatal}"
@@ -461,3 +480,31 @@ async def test_a_password_that_is_there_is_never_made_anew(world: World) -> None
     await world.converge()
     assert json.loads(world.secret("demo-credentials")["users.json"])["users"] == before
     assert "cluster.json" in world.secret("demo-credentials")
+
+
+@pytest.mark.covers("RP-8", "OP-4")
+@pytest.mark.parametrize("call", range(8))
+async def test_a_forced_recovery_is_asked_for_once_whenever_the_operator_is_killed(
+    world: World, call: int
+) -> None:
+    await world.converge()
+    annotations = {"supercluster.dev/force-recover": "east-0:4"}
+    world.change("Stream", "flights", lambda body: body["metadata"].update(annotations=annotations))
+    world.die_at_call(call)
+    with suppress(KilledError):
+        await world.converge()
+    world.restart()
+    world.kube.fail = world.brokers.fail = lambda _: None
+    await world.converge()
+    told = world.status(STREAM)["recovery"]
+    assert (told["request"], told["outcome"], told["message"]) == (
+        "east-0:4",
+        "Recovered",
+        "what east-0 lacks",
+    )
+    assert condition(world.status(STREAM), "Recovered")["status"] == "True"
+    assert "RecoveryForced" in world.told()
+    asked = world.brokers.calls.count("recover")
+    await world.converge()
+    assert world.brokers.calls.count("recover") == asked
+    assert condition(world.status(STREAM), "Ready")["status"] == "True"

@@ -5,19 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.reconcilers.builders import NOW, info_for, stream
+from tests.reconcilers.builders import NOW, info_for, stream, stream_move
 
 from supercluster.api.stream_move import HeadRoom
 from supercluster.reconcilers.observe.moves import move_plan, move_view
 from supercluster.reconcilers.observe.views import stream_info
-from supercluster.reconcilers.planners.move_views import MoveView
+from supercluster.reconcilers.planners.move_views import NO_WORD, MoveView
 from supercluster.reconcilers.planners.stream import BrokersView
 
 INFO = BrokersView(reachable=True, error="", info=info_for(stream(), consumers=2))
 MOVE = {
     "id": "u1",
     "targets": ["west-0@i1.t1", "west-1@i2.t2"],
-    "progress": {"stage": "tail", "bytes_left": 10, "lag": 3, "eta_ns": 1_500_000_000},
+    "bytes_per_s": 500,
+    "progress": {
+        "stage": "tail",
+        "bytes_left": 10,
+        "lag": 3,
+        "eta_ns": 1_500_000_000,
+        "trouble": "the new copies come no nearer",
+    },
     "cancelled": False,
 }
 REPORT = {
@@ -27,13 +34,24 @@ REPORT = {
     "bytes_copied": 99,
     "audit": {
         "ranges": 2,
-        "messages": 20_000,
+        "sequences": 20_000,
+        "messages": 19_000,
         "first_seq": 5,
         "last_seq": 20_004,
         "digest": "beef",
         "results": {"west-0@i1.t1": "equal"},
     },
+    "stage_ms": {"leaving": 3, "learning": 40, "planned": 5, "polishing": 1},
+    "earlier": [["u-1", "cancelled", "no disk", 7, ["east-0"]], ["u-2", "done", "", 6, []], "garbage"],
 }
+
+
+@pytest.mark.covers("MV-13")
+def test_what_the_brokers_say_in_place_of_a_leader_is_read() -> None:
+    for told, trouble in ((None, ""), ({"trouble": "bring back west-1"}, "bring back west-1")):
+        view = move_view({"move": {**MOVE, "progress": told}, "lastMove": None, "members": []}, INFO)
+        assert view.running is not None
+        assert (view.running.progress.stage, view.running.progress.trouble) == (NO_WORD, trouble)
 
 
 @pytest.mark.covers("MV-7", "MV-13")
@@ -44,11 +62,19 @@ def test_a_running_move_and_the_last_one_are_read() -> None:
     assert view.running is not None
     progress = view.running.progress
     assert (progress.stage, progress.targets, progress.eta_seconds) == ("tail", ("west-0", "west-1"), 2)
+    assert (progress.bytes_per_s, progress.trouble) == (500, "the new copies come no nearer")
     assert (progress.bytes_left, progress.lag_entries) == (10, 3)
     assert view.last is not None
     assert (view.last.id, view.last.is_done, view.last.bytes_copied) == ("u0", True, 99)
+    stages = [(found.stage, found.milliseconds) for found in view.last.stages]
+    assert stages == [("planned", 5), ("learning", 40), ("leaving", 3), ("polishing", 1)]
+    assert [(found.id, found.is_done, found.reason) for found in view.earlier] == [
+        ("u-1", False, "no disk"),
+        ("u-2", True, ""),
+    ]
     audit = view.last.audit
     assert (audit.ranges, audit.first_sequence, audit.last_sequence, audit.digest) == (2, 5, 20_004, "beef")
+    assert (audit.sequences, audit.messages) == (20_000, 19_000)
     assert [(member.name, member.result) for member in audit.members] == [("west-0@i1.t1", "equal")]
 
 
@@ -92,7 +118,7 @@ def test_a_plan_says_where_how_much_how_long_and_whom_it_disturbs() -> None:
         "refusal": "",
     }
     view = MoveView(reachable=True, exists=True, members=("east-0", "east-1"), leader="east-0", consumers=2)
-    plan = move_plan(answer, view, "west", 1024, NOW)
+    plan = move_plan(answer, view, stream_move(), 1024, NOW)
     assert [found.name for found in plan.targets] == ["west-0", "east-1"]
     assert [(found.name, found.reason) for found in plan.rejected] == [("west-1", "is not in contact")]
     assert (plan.bytes, plan.messages, plan.bytes_per_s, plan.estimated_seconds) == (2048, 8, 1024, 2)
@@ -105,8 +131,23 @@ def test_a_plan_says_where_how_much_how_long_and_whom_it_disturbs() -> None:
     assert consumers.startswith("2 consumers go on")
 
 
+def test_a_plan_for_another_count_of_replicas_disturbs_only_whom_it_concerns() -> None:
+    view = MoveView(reachable=True, exists=True, members=("a", "b", "c"), leader="a", consumers=2)
+
+    def disturbs(count: int, *targets: str) -> tuple[str, ...]:
+        answer = {"targets": [{"node": node, "why": ""} for node in targets]}
+        return move_plan(answer, view, stream_move(replicas=count), 0, NOW).disturbs
+
+    assert disturbs(4, "a", "b", "c", "d") == ("a, b, c send copies to d, as fast as they can",)
+    assert disturbs(1, "a") == ("b, c drop their copies, after a grace time",)
+    hand_over, dropped, consumers = disturbs(1, "b")
+    assert hand_over.startswith("a hands leadership over to a broker of 1 replica")
+    assert dropped.startswith("a, c drop")
+    assert consumers.startswith("2 consumers")
+
+
 def test_a_refused_plan_disturbs_nobody() -> None:
-    plan = move_plan({"refusal": "too few"}, MoveView(), "west", 0, NOW)
+    plan = move_plan({"refusal": "too few"}, MoveView(), stream_move(), 0, NOW)
     assert (plan.refusal, plan.disturbs) == ("too few", ())
 
 
@@ -120,3 +161,13 @@ def test_learners_of_a_move_are_no_replicas_that_readiness_waits_for() -> None:
         },
     }
     assert stream_info(answer).members == ("east-0",)
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [(1_767_323_045_000_000_000, NOW), (0, None), (None, None), (-5, None), (1 << 70, None)],
+)
+def test_when_a_move_began_is_told_by_its_report(told: Any, expected: Any) -> None:
+    view = move_view({"lastMove": {"id": "a", "outcome": "done", "started_ns": told}}, INFO)
+    assert view.last is not None
+    assert view.last.started == expected

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from supercluster.broker.runtime import settings
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.broker_config import BOUNDS, broker_config
 from supercluster.reconcilers.planners.cluster import ClaimView, ClusterObserved, plan_cluster
+from supercluster.reconcilers.planners.move_views import BrokersMove
 from supercluster.reconcilers.planners.plan import (
     FINALIZER,
     Apply,
@@ -215,6 +217,20 @@ def test_the_bounds_are_those_of_the_broker() -> None:
                         settings.parse({**document, section: changed})
 
 
+@pytest.mark.covers("MV-13")
+def test_brokers_are_told_the_share_of_a_move_that_a_client_starts_and_not_restarted_for_it() -> None:
+    budget = {"bytesPerS": "100Mi", "concurrentMax": 4}
+    limited = by_kind(manifests_of(cluster(), super_cluster=super_cluster(moves=budget)))
+    told = json.loads(limited["ConfigMap/east-config"]["data"]["broker.json"])
+    assert told["moves"] == {"bytesPerS": 25 << 20}
+    assert settings.parse(told).moves.bytes_per_s == 25 << 20
+    free = by_kind(manifests_of(cluster(), super_cluster=super_cluster()))
+    assert "moves" not in json.loads(free["ConfigMap/east-config"]["data"]["broker.json"]), "no limit"
+    assert free["StatefulSet/east"] == limited["StatefulSet/east"]
+    huge = by_kind(manifests_of(cluster(), super_cluster=super_cluster(moves={"bytesPerS": "9000000Ti"})))
+    settings.parse(json.loads(huge["ConfigMap/east-config"]["data"]["broker.json"]))
+
+
 def test_the_voters_are_chosen_once_and_brokers_are_never_taken_away() -> None:
     resource, observed = running(cluster(replicas=3))
     body = resource.to_object()
@@ -249,11 +265,12 @@ GROUPS = (
 )
 
 
-def rolled(pods_now: Any, groups: Any = GROUPS) -> Plan:
+def rolled(pods_now: Any, groups: Any = GROUPS, moving: tuple[BrokersMove, ...] = ()) -> Plan:
     resource, observed = running(cluster())
     stateful_set: Any = observed.objects[("StatefulSet", "east")]
     stateful_set["status"]["updateRevision"] = "r2"
-    return plan(resource, cluster_observed(resource, objects=observed.objects, pods=pods_now, groups=groups))
+    changes: dict[str, Any] = {"pods": pods_now, "groups": groups, "moving": moving}
+    return plan(resource, cluster_observed(resource, objects=observed.objects, **changes))
 
 
 @pytest.mark.covers("OP-3")
@@ -288,6 +305,63 @@ def test_a_restart_waits_while_it_could_cost_a_majority(there: Any, groups: Any,
     assert planned.steps == ()
     assert why in condition(planned.status_patch, "Synced")["message"]
     assert planned.recheck_after_ms == 1_000
+
+
+@pytest.mark.covers("OP-3")
+@pytest.mark.parametrize(
+    "seen", [{}, {"updateRevision": "r1"}, {"updateRevision": "r1", "observedGeneration": 1}]
+)
+def test_a_cluster_is_not_synced_before_the_controller_of_its_stateful_set_has_seen_the_change(
+    seen: dict[str, Any],
+) -> None:
+    resource, observed = running(cluster())
+    stateful_set: Any = observed.objects[("StatefulSet", "east")]
+    stateful_set["metadata"]["generation"] = 2
+    stateful_set["status"] = seen
+    planned = plan(resource, observed)
+    assert planned.steps == ()
+    synced = condition(planned.status_patch, "Synced")
+    assert (synced["status"], synced["reason"]) == ("False", "RollingOut")
+    assert "has yet to take over" in synced["message"]
+    assert planned.recheck_after_ms == 1_000
+
+
+@pytest.mark.covers("OP-3")
+def test_a_cluster_is_not_synced_while_the_last_pod_of_an_old_revision_is_going() -> None:
+    there = (pods(terminating=True)[0], *pods(revision="r2")[1:])
+    planned = rolled(there)
+    assert planned.steps == ()
+    synced = condition(planned.status_patch, "Synced")
+    assert (synced["status"], synced["reason"], synced["message"]) == (
+        "False",
+        "RollingOut",
+        "a broker is being restarted",
+    )
+    assert rolled(pods(revision="r2")).recheck_after_ms is None
+
+
+def moving(*nodes: str, minutes: float = 5) -> BrokersMove:
+    return BrokersMove("m", "orders", frozenset(nodes), NOW - timedelta(minutes=minutes))
+
+
+@pytest.mark.covers("OP-3", "MV-13")
+def test_a_restart_waits_for_moves_that_its_broker_has_a_part_in_and_not_for_ever() -> None:
+    (step,) = rolled(pods(), moving=(moving("east-1", "west-0"),)).steps
+    assert isinstance(step, DeleteObject)
+    assert step.name == "east-2", "a broker without a part in the move comes first"
+    everywhere = ("east-0", "east-1", "east-2", "west-0")
+    waiting = rolled(pods(), moving=(moving(*everywhere, minutes=29),))
+    assert waiting.steps == ()
+    synced = condition(waiting.status_patch, "Synced")
+    assert (synced["reason"], waiting.recheck_after_ms) == ("RollingOut", 1_000)
+    assert synced["message"] == (
+        "streams move and are waited for, 30 minutes at most: orders (east-0), orders (east-1), orders (east-2)"
+    )
+    assert rolled(pods(), moving=(moving(*everywhere, minutes=30),)).steps != ()
+    broken = pods(ready=False, running=False)
+    assert rolled(broken, moving=(moving(*everywhere),)).steps != (), (
+        "a broker that can't run holds nothing up"
+    )
 
 
 @pytest.mark.covers("OP-3")

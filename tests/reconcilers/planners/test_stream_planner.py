@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.reconcilers.builders import (
+    DEFAULTS,
     NOW,
     cluster,
+    cluster_observed,
     condition,
     info_for,
     replicas,
@@ -23,6 +25,7 @@ from tests.reconcilers.builders import (
 from supercluster.api import Stream, StreamMove
 from supercluster.api.conditions import EventReason
 from supercluster.api.stream import ReplicaStatus
+from supercluster.reconcilers.planners.cluster import plan_cluster
 from supercluster.reconcilers.planners.plan import (
     CreateObject,
     CreateStream,
@@ -69,6 +72,18 @@ def converged(resource: Stream) -> Stream:
 def test_a_converged_stream_gives_an_empty_plan(spec: dict[str, Any]) -> None:
     resource = converged(stream(**spec))
     assert plan(resource, stream_observed(info_for(resource))).is_empty
+
+
+@pytest.mark.covers("SF-23", "MR-3")
+@pytest.mark.parametrize("there", [4, 5])
+def test_members_beyond_the_count_are_no_drift(there: int) -> None:
+    resource = converged(stream())
+    planned = plan(resource, stream_observed(info_for(resource, replicas=replicas(there))))
+    assert planned.steps == ()
+    assert not [note for note in planned.notes if note.warning]
+    told = with_status(resource, planned).to_object()["status"]
+    assert condition(told, "Synced")["status"] == condition(told, "Ready")["status"] == "True"
+    assert len(told["replicas"]) == there
 
 
 def test_the_first_step_secures_the_deletion_policy_and_the_second_creates() -> None:
@@ -243,8 +258,8 @@ def test_a_missing_super_cluster_is_named() -> None:
     ("spec", "type_", "reason"),
     [
         ({"replicas": 2}, "Unwise", "EvenReplicas"),
+        ({"storage": "Memory"}, "Unwise", "VolatileStorage"),
         ({"placement": {"preferredLeader": "east-9"}}, "Unwise", "PreferredLeaderUnknown"),
-        ({"minReplicas": 2}, "Deferred", "RepairNotAvailable"),
     ],
 )
 def test_what_is_unwise_or_not_there_yet_is_carried_out_and_said(
@@ -256,27 +271,85 @@ def test_what_is_unwise_or_not_there_yet_is_carried_out_and_said(
     assert condition(planned.status_patch, type_)["status"] == "True"
 
 
-@pytest.mark.parametrize(("asked", "there"), [(1, 3), (3, 1)])
-def test_another_number_of_replicas_is_deferred_and_other_changes_are_carried_out(
+@pytest.mark.parametrize(
+    ("count", "worth"),
+    [
+        (2, "spec.replicas is 2, which tolerates no failures, just as 1 would; use 1 or 3"),
+        (4, "spec.replicas is 4, which tolerates 1 failure, just as 3 would; use 3 or 5"),
+    ],
+)
+def test_what_an_even_count_is_worth_is_said(count: int, worth: str) -> None:
+    home = cluster(replicas=5, status={"replicas": 5})
+    planned = plan(stream(replicas=count), stream_observed(clusters=(home,)))
+    assert condition(planned.status_patch, "Unwise")["message"] == worth
+    advised = plan_cluster(resource := cluster(replicas=count), cluster_observed(resource), DEFAULTS, NOW)
+    assert condition(advised.status_patch, "Unwise")["message"] == worth
+
+
+def scaled(asked: int, there: int, moves: tuple[StreamMove, ...] = (), **changes: Any) -> Plan:
+    """What is planned for a stream whose count of replicas was changed."""
+    resource = converged(stream(replicas=there))
+    asked_for = edited(resource, replicas=asked, **changes)
+    return plan(asked_for, stream_observed(info_for(resource), clusters=LARGE, moves=moves))
+
+
+@pytest.mark.covers("MV-13")
+@pytest.mark.parametrize(("asked", "there"), [(1, 3), (3, 1), (5, 3)])
+def test_another_count_of_replicas_makes_a_move_of_that_kind_with_the_streams_own_policy(
     asked: int, there: int
 ) -> None:
-    resource = stream(replicas=asked)
-    info = info_for(stream(replicas=there))
-    planned = plan(resource, stream_observed(info))
-    assert planned.steps == ()
-    assert condition(planned.status_patch, "Deferred")["reason"] == "ReplicaChangeNotAvailable"
-    assert f"it keeps {there}" in condition(planned.status_patch, "Deferred")["message"]
-    assert condition(planned.status_patch, "Ready")["status"] == "True"
-    (step,) = plan(stream(replicas=asked, description="new"), stream_observed(info)).steps
+    (step,) = scaled(asked, there, move={"approval": "Manual"}).steps
+    assert isinstance(step, CreateObject)
+    made = StreamMove.model_validate(step.manifest)
+    assert made.metadata.name == f"flights-g2-r{asked}"
+    assert (made.spec.replicas, made.spec.destination, made.spec.approval) == (asked, None, "Manual")
+    assert step.note is not None
+    assert f"spec.replicas is {asked}, and the stream has {there}" in step.note.message
+
+
+def test_other_changes_are_carried_out_first_and_leave_the_count_as_it_is() -> None:
+    (step,) = scaled(5, 3, description="new").steps
     assert isinstance(step, UpdateStream)
     assert step.fields == ("description",)
-    assert step.config["num_replicas"] == there
+    assert step.config["num_replicas"] == 3
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Queued", "Running"])
+def test_a_count_that_is_set_back_withdraws_the_change_of_it(phase: str) -> None:
+    going = stream_move("flights-g2-r5", status={"phase": phase}, owned=True, replicas=5)
+    there = (
+        5 if phase == "Running" else 3
+    )  # The brokers have the new count in their configuration from the start.
+    (step,) = scaled(3, there, (going,)).steps
+    assert isinstance(step, DeleteObject)
+    assert step.name == "flights-g2-r5"
+
+
+def test_while_the_count_is_changed_the_stream_is_ready_with_the_replicas_in_force() -> None:
+    resource = converged(stream(replicas=5))
+    running = stream_move(
+        "flights-g1-r5", status={"phase": "Running", "message": "learning"}, owned=True, replicas=5
+    )
+    info = info_for(resource, replicas=replicas(3), is_moving=True)
+    planned = plan(resource, stream_observed(info, clusters=LARGE, moves=(running,)))
+    assert planned.steps == ()
+    status = {**resource.status.to_object(), **(planned.status_patch or {})}
+    assert condition(status, "Ready")["status"] == "True"
+    synced = condition(status, "Synced")
+    assert (synced["status"], synced["reason"]) == ("False", "Scaling")
+    assert synced["message"] == "the change to 5 replicas by StreamMove flights-g1-r5 is Running: learning"
+    ended = stream_observed(info_for(resource, replicas=replicas(3)), clusters=LARGE)
+    assert condition(plan(resource, ended).status_patch, "Ready")["reason"] == "ReplicasCatchingUp"
 
 
 DELETED = {"deletionTimestamp": "2026-01-02T00:00:00Z"}
 TWO = (
     cluster("east", meta={"age": 9}, status={"replicas": 3}),
     cluster("west", status={"replicas": 3, "brokers": [{"name": "west-0", "ready": True}]}, tags=["ssd"]),
+)
+LARGE = (
+    cluster("east", meta={"age": 9}, status={"replicas": 5}, replicas=5),
+    cluster("west", status={"replicas": 5}, replicas=5),
 )
 
 
@@ -331,6 +404,23 @@ def test_brokers_that_find_no_room_make_every_broker_be_named() -> None:
     assert len((refused.status_patch or {})["rejected"]) == 6
 
 
+@pytest.mark.covers("MV-2")
+def test_what_the_brokers_say_of_a_broker_is_told_as_its_reason() -> None:
+    told = (
+        "no suitable peers for placement: 3 replicas wanted in cluster west, 1 of 6 nodes can be used: west-0; west-1 is not "
+        "in contact; west-2 has not enough room: 10 bytes, 1000 are needed"
+    )
+    refused = plan(
+        stream(placement={"cluster": "west"}),
+        stream_observed(clusters=TWO, refusal=f"create stream flights: {told}", refusal_code=10005),
+    )
+    reasons = {found["name"]: found["reason"] for found in (refused.status_patch or {})["rejected"]}
+    assert reasons["west-1"] == "is not in contact"
+    assert reasons["west-2"] == "has not enough room: 10 bytes, 1000 are needed"
+    assert reasons["west-0"].startswith("would do")
+    assert reasons["east-0"] == "is in Cluster east, and spec.placement.cluster is west"
+
+
 def test_silent_brokers_do_not_make_a_stream_seem_to_live_elsewhere() -> None:
     resource = stream(status={"cluster": "west"})
     planned = plan(resource, stream_observed(clusters=TWO, brokers=BrokersView(error="time-out")))
@@ -359,6 +449,7 @@ def test_a_changed_placement_makes_a_move_with_the_streams_own_policy() -> None:
     assert isinstance(step, CreateObject)
     assert step.manifest["metadata"]["name"] == "flights-g2"
     made = StreamMove.model_validate(step.manifest)
+    assert made.spec.destination is not None
     assert (made.spec.stream_ref, made.spec.destination.cluster) == ("flights", "west")
     assert (made.spec.approval, made.spec.bandwidth.bytes_per_s) == ("Manual", "1Mi")
     assert [owner.uid for owner in made.metadata.owner_references] == ["uid-flights"]
@@ -372,13 +463,65 @@ def test_a_new_configuration_is_set_before_the_stream_is_moved() -> None:
 
 
 @pytest.mark.covers("MV-3")
-def test_a_move_and_another_number_of_replicas_are_done_one_after_the_other() -> None:
-    planned = moved_to_west(replicas=1)
-    (step,) = planned.steps
+@pytest.mark.parametrize(
+    ("asked", "there", "first", "second"), [(5, 3, "-g2", "-g2-r5"), (1, 3, "-g2-r1", "-g2")]
+)
+def test_a_move_and_another_count_are_done_one_after_the_other_fewer_first_and_more_last(
+    asked: int, there: int, first: str, second: str
+) -> None:
+    placement = {"cluster": "west"}
+    (step,) = scaled(asked, there, placement=placement).steps
     assert isinstance(step, CreateObject)
-    deferred = condition(planned.status_patch, "Deferred")
-    assert deferred["reason"] == "ReplicaChangeNotAvailable"
-    assert "after the move" in deferred["message"]
+    made = StreamMove.model_validate(step.manifest)
+    assert made.metadata.name == f"flights{first}"
+    assert step.note is not None
+    after = f"the change of spec.replicas to {asked}" if asked > there else "the move to Cluster west"
+    assert f"after it comes {after}" in step.note.message
+
+    goal: dict[str, Any] = {"replicas": asked} if asked < there else {}
+    running = stream_move(
+        f"flights{first}", status={"phase": "Running", "message": "tail"}, owned=True, **goal
+    )
+    waiting = scaled(asked, there, (running,), placement=placement)
+    assert waiting.steps == ()
+    synced = condition(waiting.status_patch, "Synced")
+    assert synced["reason"] == ("Moving" if asked > there else "Scaling")
+    assert synced["message"].endswith(f"StreamMove flights{first} is Running: tail; after it comes {after}")
+
+    done = stream_move(f"flights{first}", status={"phase": "Succeeded"}, owned=True, **goal)
+    resource = stream(replicas=there)
+    half = (
+        info_for(resource, leader="west-0", replicas=in_west(there))
+        if asked > there
+        else info_for(stream(replicas=asked), replicas=replicas(asked))
+    )
+    again = edited(converged(resource), replicas=asked, placement=placement)
+    (step,) = plan(again, stream_observed(half, clusters=LARGE, moves=(done,))).steps
+    assert isinstance(step, CreateObject)
+    assert step.manifest["metadata"]["name"] == f"flights{second}"
+
+
+@pytest.mark.covers("MV-3")
+def test_a_change_that_has_not_begun_gives_way_to_the_one_that_has_to_come_first() -> None:
+    waiting = stream_move("flights-g1", status={"phase": "Refused"}, owned=True)
+    (step,) = scaled(1, 3, (waiting,), placement={"cluster": "west"}).steps
+    assert isinstance(step, DeleteObject)
+    assert step.name == "flights-g1"
+    under_way = stream_move("flights-g1", status={"phase": "Running"}, owned=True)
+    assert scaled(1, 3, (under_way,), placement={"cluster": "west"}).steps == ()
+
+
+@pytest.mark.covers("OP-4")
+def test_a_change_that_the_brokers_have_just_begun_is_not_withdrawn_before_its_status_says_so() -> None:
+    begun = stream_move("flights-g2-r1", status={"phase": "Queued"}, owned=True, replicas=1)
+    resource = converged(stream(replicas=3))
+    asked = edited(resource, replicas=1, placement={"cluster": "west"})
+    info = info_for(stream(replicas=1), replicas=replicas(3), is_moving=True)
+    assert plan(asked, stream_observed(info, clusters=LARGE, moves=(begun,))).steps == ()
+
+
+def in_west(count: int) -> tuple[ReplicaStatus, ...]:
+    return tuple(ReplicaStatus(name=f"west-{n}", leader=not n, current=True) for n in range(count))
 
 
 @pytest.mark.covers("MV-3")
@@ -391,7 +534,7 @@ def test_while_a_move_is_under_way_none_is_made_and_the_condition_tells_how_far_
     assert planned.steps == ()
     synced = condition(planned.status_patch, "Synced")
     assert (synced["status"], synced["reason"]) == ("False", "Moving")
-    assert synced["message"] == f"StreamMove flights-g2 is {phase}: learning"
+    assert synced["message"] == f"the move by StreamMove flights-g2 is {phase}: learning"
     assert (planned.status_patch or {})["move"] == {"name": "flights-g2", "phase": phase}
     assert condition(planned.status_patch, "Ready")["status"] == "True"
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from supercluster.broker.jetstream import api, api_answers, errors, move_calls
+from supercluster.broker.jetstream import (
+    api,
+    api_answers,
+    broker_calls,
+    errors,
+    move_calls,
+    recovery_calls,
+)
 from supercluster.broker.jetstream.acks import parse_ack_subject
 from supercluster.broker.jetstream.answer_book import Known
 from supercluster.broker.jetstream.errors import ApiError
@@ -53,9 +60,10 @@ def _group_of(core: BrokerCore, account: str, stream: str) -> str | None:
     return found.group if found is not None else None
 
 
-def unavailable(subject: bytes) -> bytes:
-    """The answer when nobody could answer in time."""
-    return api_answers.error_answer(api.answer_kind(subject), errors.error(10008))
+def unavailable(core: BrokerCore, request: Request) -> bytes:
+    """The answer when nobody could answer in time: it names the clusters without which nobody can."""
+    refusal = core.surroundings.not_available(request.group)
+    return api_answers.error_answer(api.answer_kind(request.subject), refusal)
 
 
 def not_there(subject: bytes) -> bytes:
@@ -101,11 +109,16 @@ def route(
             if not stream:
                 api.parse_api(subject, payload)
             if group is None:
-                raise errors.error(10059)
+                raise _unknown(core)
             core.requests.send(group, info, subject, reply, b"", payload, now_ms)
     except ApiError as refused:
         request = Request("", 0, "", info, subject, reply, b"", b"")
         publish_answer(core.network, request, api_answers.error_answer(kind, refused))
+
+
+def _unknown(core: BrokerCore) -> ApiError:
+    """The map has no such stream; one that may be old says nothing of streams that were made since."""
+    return errors.error(10059) if core.map.is_fresh else core.surroundings.not_available()
 
 
 def _answer_here(core: BrokerCore, info: ClientInfo, reply: bytes, answer: bytes) -> None:
@@ -135,6 +148,10 @@ def _list(
         for found in (core.meta.state.of_account(info.account) if core.meta is not None else ())
         if not call.subject or any(overlaps(call.subject, mine) for mine in found.config.subjects)
     ]
+    # As NATS's servers do without a leader: a list that lacks streams misleads. A stream that was found is there, and its
+    # name is all that a client needs who subscribes to a subject of it.
+    if not core.map.is_fresh and not (kind == "stream_names" and call.subject and streams):
+        raise core.surroundings.not_available()
     if kind == "stream_names":
         _answer_here(
             core, info, reply, api_answers.stream_names_answer([s.name for s in streams], call.offset)
@@ -219,6 +236,10 @@ def answer(core: BrokerCore, node: str, request: Request, now_ms: int) -> None:
         core.post(node, Frame.PULL_BACK, encode_request(replace(request, payload=left)))
 
     group = core.groups.get(request.group)
+    if isinstance(group, StreamGroup) and group.has_no_voter:
+        refusal = errors.no_voter_left(group.assignment.name, core.node)
+        send(ResponseStatus.ANSWER, api_answers.error_answer(api.answer_kind(request.subject), refusal))
+        return
     if group is None or not group.serves:
         send(ResponseStatus.NOT_LEADER)
         return
@@ -233,10 +254,14 @@ def answer(core: BrokerCore, node: str, request: Request, now_ms: int) -> None:
         except DiskError as error:
             group.fail(error)
             undecided()
+    elif isinstance(group, MetaGroup) and broker_calls.is_internal(request.subject):
+        broker_calls.answer(group, request, settle, undecided)
+    elif isinstance(group, MetaGroup) and recovery_calls.is_internal(request.subject):
+        recovery_calls.answer(group, request, settle, undecided)
     elif isinstance(group, MetaGroup) and move_calls.is_internal(request.subject):
         move_calls.answer(group, node, request, settle, undecided)
     elif isinstance(group, MetaGroup):
-        _meta_request(group, node, request, settle, undecided)
+        _meta_request(group, node, request, settle, undecided, core.settings.move_bytes_per_s)
 
 
 def _meta_request(
@@ -245,6 +270,7 @@ def _meta_request(
     request: Request,
     settle: Callable[[ResponseStatus, bytes], None],
     undecided: Callable[[], None],
+    move_bytes_per_s: int,
 ) -> None:
     kind = api.answer_kind(request.subject)
 
@@ -280,41 +306,18 @@ def _meta_request(
             asked_at=node,
             account=api.account_of(request.subject, ""),
             peer=call.peer if isinstance(call, api.StreamPeerRemoveRequest) else "",
+            bytes_per_s=move_bytes_per_s,
         )
     )
 
 
 def jsz(core: BrokerCore) -> dict[str, Any]:
-    """What /jsz shows: the meta group, and every stream that this broker holds a replica of."""
-    from supercluster.broker.jetstream import stream_api
-
+    """What /jsz shows beside the streams."""
     meta = core.meta
-    streams = []
-    for group in core.groups.values():
-        if not isinstance(group, StreamGroup):
-            continue
-        streams.append(
-            {
-                "account": group.assignment.account,
-                "name": group.assignment.name,
-                "group": group.id,
-                "leader": core.leader_of(group.id) or "",
-                "is_leader": group.serves,
-                "term": group.raft.term,
-                "commit_index": group.raft.commit_index,
-                "last_index": group.log.last_index,
-                "quiesced": group.raft.quiesced,
-                "failed": str(group.failed) if group.failed is not None else "",
-                "config": group.state.config.to_json(),
-                "state": stream_api.state_info(group.state).to_json(),
-                "cluster": stream_api.cluster_info(group).to_json(),
-                "bytes_on_disk": group.log.bytes_on_disk(),
-                "window_unconfirmed": core.ingest.unconfirmed(group.id),
-            }
-        )
     return {
         "meta": {
             "leader": core.leader_of(META_GROUP) or "",
+            "is_leader": meta is not None and meta.serves,
             "term": meta.raft.term if meta is not None else 0,
             "applied_index": meta.applied_index if meta is not None else 0,
             "voters": list(meta.raft.membership.voters) if meta is not None else [],
@@ -322,10 +325,39 @@ def jsz(core: BrokerCore) -> dict[str, Any]:
             "lost_clusters": core.surroundings.troubles,
             "map_is_fresh": core.map.is_fresh,
         },
-        "streams": streams,
         "windows": {
             window.stream: window.unconfirmed for window in core.ingest.windows.values() if window.unconfirmed
         },
         "requests_pending": len(core.requests),
         "publishes_given_up": core.ingest.given_up_total,
+    }
+
+
+def jsz_streams(core: BrokerCore) -> Iterator[dict[str, Any]]:
+    """Every stream that this broker holds a replica of; those that come or go while somebody reads may be left out."""
+    for group_id in list(core.groups):
+        group = core.groups.get(group_id)
+        if isinstance(group, StreamGroup):
+            yield _jsz_stream(core, group)
+
+
+def _jsz_stream(core: BrokerCore, group: StreamGroup) -> dict[str, Any]:
+    from supercluster.broker.jetstream import stream_api
+
+    return {
+        "account": group.assignment.account,
+        "name": group.assignment.name,
+        "group": group.id,
+        "leader": core.leader_of(group.id) or "",
+        "is_leader": group.serves,
+        "term": group.raft.term,
+        "commit_index": group.raft.commit_index,
+        "last_index": group.log.last_index,
+        "quiesced": group.raft.quiesced,
+        "failed": str(group.failed) if group.failed is not None else "",
+        "config": group.state.config.to_json(),
+        "state": stream_api.state_info(group.state).to_json(),
+        "cluster": stream_api.cluster_info(group).to_json(),
+        "bytes_on_disk": group.log.bytes_on_disk(),
+        "window_unconfirmed": core.ingest.unconfirmed(group.id),
     }

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from hashlib import blake2b
 
 from supercluster.broker.jetstream.move_frames import Answered, HashesAsked, HashesTold
+from supercluster.broker.jetstream.state_digest import StateDigest
 from supercluster.broker.jetstream.stream import StreamState
 from supercluster.broker.jetstream.wire import blob, text, u64
 from supercluster.broker.moves.audit import PAGE_RANGES, RangeHash, RangeHasher, first_seq_of
@@ -24,7 +25,8 @@ _MARKS_MAX = 4
 
 
 def state_hash(state: StreamState) -> bytes:
-    """What replicas must agree on besides their entries: bounds, counts, sessions, and consumers with their positions."""
+    """What replicas must agree on besides their entries: bounds, counts, sessions, and consumers with their positions. What
+    is counted here, `state_digest` has the contents of."""
     numbers = (
         *(
             state.first_seq,
@@ -41,6 +43,18 @@ def state_hash(state: StreamState) -> bytes:
     for name in sorted(state.consumers):
         digest.update(text(name) + blob(state.consumers[name].snapshot()))
     return digest.digest()
+
+
+class _Mark:
+    """The state as of an entry."""
+
+    __slots__ = ("contents", "head", "messages")
+
+    def __init__(self, state: StreamState) -> None:
+        self.head = state_hash(state)
+        self.messages = state.messages
+        self.contents = StateDigest(state)
+        self.contents.go_on()  # All that most states have.
 
 
 class _Work:
@@ -65,22 +79,34 @@ class Auditor:
 
     def __init__(self, log: StreamLog) -> None:
         self._log = log
-        self._marks: dict[int, bytes] = {}
+        self._marks: dict[int, _Mark] = {}
         self._work: _Work | None = None
         self._next_ms = 0
 
     def marked(self, index: int, state: StreamState) -> None:
         """An entry that sets a mark was applied."""
-        self._marks[index] = state_hash(state)
+        self._marks[index] = _Mark(state)
         while len(self._marks) > _MARKS_MAX:
             del self._marks[min(self._marks)]
 
-    def state_at(self, mark: int) -> bytes:
-        return self._marks.get(mark, b"")
+    def state_at(self, mark: int, *, with_contents: bool = True) -> bytes:
+        """Hash and digest of the state; empty: it is not known (any more)."""
+        found = self._marks.get(mark)
+        if found is None or not found.contents.is_done:
+            return b""
+        return found.head + found.contents.digest if with_contents else found.head
+
+    def messages_at(self, mark: int) -> int:
+        """Messages that the stream held then: a part of what the hash of the state is made of."""
+        found = self._marks.get(mark)
+        return found.messages if found is not None else 0
 
     def ask(self, ask: HashesAsked, tell: Callable[[HashesTold], None], now_ms: int) -> None:
-        """Somebody wants a page. One asker is served at a time: there is one leader."""
+        """Somebody wants a page. One asker is served at a time, the one of the newest comparison: a frame of an earlier one
+        that was long on its way, or of a leader that was deposed, would take the work from it."""
         work = self._work
+        if work is not None and ask.order < work.ask.order:
+            return
         same = work is not None and (work.ask.number, work.ask.mark, work.ask.floor_seq) == (
             ask.number,
             ask.mark,
@@ -112,13 +138,24 @@ class Auditor:
         work = self._work
         return work is not None and not work.rests and applied_index >= work.ask.mark
 
+    def _unfinished(self) -> _Mark | None:
+        """A state that is not hashed to its end."""
+        return next((found for found in self._marks.values() if not found.contents.is_done), None)
+
     def deadline_ms(self, applied_index: int) -> int | None:
-        return self._next_ms if self._is_busy(applied_index) else None
+        is_busy = self._is_busy(applied_index) or self._unfinished() is not None
+        return self._next_ms if is_busy else None
 
     def advance(self, state: StreamState, applied_index: int, now_ms: int) -> None:
         """Hash on, and tell what is complete. Entries are read when they are applied: what a mark stands for is there."""
-        work = self._work
-        if work is None or not self._is_busy(applied_index) or now_ms < self._next_ms:
+        work, unfinished = self._work, self._unfinished()
+        if now_ms < self._next_ms:
+            return
+        if unfinished is not None:  # First: the last page is told with it.
+            self._next_ms = now_ms + HASH_PAUSE_MS
+            unfinished.contents.go_on()
+            return
+        if work is None or not self._is_busy(applied_index):
             return
         self._next_ms = now_ms + HASH_PAUSE_MS
         start = self._start_seq(work)
@@ -155,7 +192,11 @@ class Auditor:
 
     def _tell(self, work: _Work, status: Answered, first_seq: int = 0) -> None:
         page, work.found = work.found[:PAGE_RANGES], work.found[PAGE_RANGES:]
-        state = self.state_at(work.ask.mark) if status is Answered.END else b""
+        state = (
+            self.state_at(work.ask.mark, with_contents=work.ask.with_contents)
+            if status is Answered.END
+            else b""
+        )
         told = HashesTold(
             work.ask.group, work.ask.member, work.ask.number, work.page_from, status, first_seq, state, page
         )

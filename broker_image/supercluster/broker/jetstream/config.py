@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from supercluster.broker.jetstream.consumer_config import ConsumerConfig
-from supercluster.broker.jetstream.errors import ApiError, error, invalid_config, not_supported
+from supercluster.broker.jetstream.errors import ApiError, error, invalid_config
 from supercluster.broker.jetstream.filters import first_overlap, is_valid_filter, overlaps
 from supercluster.broker.jetstream.json_fields import Fields
+from supercluster.broker.jetstream.own_metadata import check_metadata
 
 DUPLICATE_WINDOW_DEFAULT_NS = 120_000_000_000
 REPLICAS_MAX = 5
@@ -306,6 +307,7 @@ def check_create(config: StreamConfig) -> None:
     """
     if config.sealed:
         raise invalid_config("stream configuration for create can not be sealed")
+    check_metadata(config.metadata, {})
 
 
 def check_update(current: StreamConfig, wanted: StreamConfig) -> None:
@@ -333,6 +335,7 @@ def check_update(current: StreamConfig, wanted: StreamConfig) -> None:
     )
     if current.num_replicas != wanted.num_replicas and is_move:
         raise error(10123)
+    check_metadata(wanted.metadata, current.metadata)
 
 
 _UNDO = {
@@ -342,18 +345,6 @@ _UNDO = {
 }
 
 
-def check_mechanisms(current: StreamConfig, wanted: StreamConfig) -> None:
-    """Changes whose mechanism comes with later work: refused, so that nothing is accepted in silence.
-
-    Raises:
-        ApiError: ours, naming the field.
-    """
-    if current.num_replicas != wanted.num_replicas:
-        raise not_supported(
-            f"changing num_replicas of a stream ({current.num_replicas} to {wanted.num_replicas}) is"
-        )
-
-
 __all__ = [
     "ApiError",
     "ConsumerConfig",
@@ -361,7 +352,6 @@ __all__ = [
     "Placement",
     "StreamConfig",
     "check_create",
-    "check_mechanisms",
     "check_name",
     "check_update",
 ]

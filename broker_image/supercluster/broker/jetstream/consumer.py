@@ -2,8 +2,9 @@
 
 What is here is volatile. Deliveries and acknowledgements are worked into a copy of the replicated state at once and
 collected as operations, at most one batch a turn (`take_ops`), for the group to put into its next entry. A leader
-that is deposed throws all of this away: what was not committed is delivered again by the next one, and no
-acknowledgement was confirmed before its operation was committed (SF-2).
+that is deposed throws all of this away: what was not committed is delivered by the next one, and no acknowledgement
+was confirmed before its operation was committed (SF-2). What `pump` returns is for `handing_out`: a delivery that
+will be acknowledged leaves this broker behind its operation's commit, and is taken back when that never comes.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from supercluster.broker.jetstream.pull import (
     Item,
     PullLine,
     PullRefusedError,
+    Served,
     Waiting,
     check_pull,
     parse_pull,
@@ -53,6 +55,7 @@ class ConsumerLeader:
         self.stream = stream
         self.state = committed.copy()
         self.active_ns = now_ns
+        self._serves = True
         self.has_more = False
         """The last pump stopped at its bound, not for want of messages or requests: pump again in the next turn."""
         self._prefix = ack_prefix(stream, committed.name)
@@ -112,6 +115,10 @@ class ConsumerLeader:
         self._again = RedeliveryQueue(self.state)
         self._ops, self._acks, self._replies = [], [], []
 
+    def take_back(self, delivery: Delivery) -> None:
+        """It never left this broker: its requests wait as they did before. The state is the caller's to rewind."""
+        self._line.take_back(delivery)
+
     def give_back(self, now_ns: int) -> list[Delivery]:
         """This leader is deposed: waiting requests go on with the next one."""
         return self._line.give_back(now_ns, 409, "Leadership Change")
@@ -126,8 +133,12 @@ class ConsumerLeader:
         """Requests wait, and all of their clients take less than they are sent already (MV-11)."""
         return bool(self._line) and not self._line.front_has_room(has_room)
 
-    def pump(self, source: MessageSource, now_ns: int, has_interest: HasInterest) -> list[Delivery]:
-        """Hand out what can be handed out now: redeliveries first, then new messages; then the statuses due."""
+    def pump(
+        self, source: MessageSource, now_ns: int, has_interest: HasInterest, *, serves: bool = True
+    ) -> list[Delivery]:
+        """Hand out what can be handed out now: redeliveries first, then new messages; then the statuses due. Not
+        `serves`: nothing but the statuses."""
+        self._serves = serves
         self._flush_acks()
         self.on_purged(source.first_seq)
         self._again.collect(now_ns)
@@ -135,7 +146,8 @@ class ConsumerLeader:
         self.has_more = False
         if self._line:
             deliveries = self._line.sweep(now_ns, has_interest)
-            self._serve(source, now_ns, deliveries)
+            if serves:
+                self._serve(source, now_ns, deliveries)
             if not self.has_more:
                 deliveries += self._line.end_one_shots()
             for request in self._line.beats_due(now_ns):
@@ -148,6 +160,7 @@ class ConsumerLeader:
         delivered: list[Sequence[int]] = []
         while self._line and count_left > 0 and bytes_left > 0:
             request = self._line.front()
+            request_bytes = request.bytes_left
             count_max = min(request.left, count_left)
             items, size, ended = self._again_items(source, request, count_max, now_ns)
             if not items and not ended:
@@ -160,6 +173,8 @@ class ConsumerLeader:
                     break
             count_left -= len(items)
             bytes_left -= size
+            is_over = ended is not None or request.left <= len(items)
+            served = Served(request, len(items), request_bytes, is_over)
             self._account(request, len(items), now_ns)
             if ended is not None:
                 items.append(ended)
@@ -170,8 +185,9 @@ class ConsumerLeader:
                 self._line.to_back()
             if deliveries and deliveries[-1].inbox is request.inbox:
                 deliveries[-1].items += items
+                deliveries[-1].served.append(served)
             else:
-                deliveries.append(Delivery(request.inbox, items))
+                deliveries.append(Delivery(request.inbox, items, [served]))
         else:
             self.has_more = bool(self._line)
         if delivered:
@@ -366,7 +382,7 @@ class ConsumerLeader:
     def next_deadline_ns(self) -> int | None:
         """When `pump` or `is_inactive` has to be asked again, even if nothing happens until then."""
         deadlines = [self._line.deadline_ns(), self._inactive_at_ns()]
-        if self._line:
+        if self._line and self._serves:
             deadlines.append(self._again.next_due_ns())
         return min((d for d in deadlines if d is not None), default=None)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from supercluster.broker.jetstream.acks import parse_ack_subject
 from supercluster.broker.jetstream.consumer import ConsumerLeader, Delivery
 from supercluster.broker.jetstream.frames import Request
+from supercluster.broker.jetstream.handing_out import HandingOut
 from supercluster.broker.jetstream.proposal import Proposal
 from supercluster.broker.jetstream.pull import GiveBack
 from supercluster.broker.jetstream.sections import Section
@@ -20,10 +21,13 @@ from supercluster.broker.jetstream.source import StreamSource
 from supercluster.broker.jetstream.stream import StreamState
 from supercluster.broker.jetstream.stream_host import StreamHost
 from supercluster.broker.jetstream.wire import text
+from supercluster.broker.protocol.headers import NO_RESPONDERS
 
 # A client with so many unsent bytes is delivered nothing more to its pull requests, and asked about again after this.
 UNSENT_BYTES_MAX = 4 * 1024 * 1024
 UNSENT_CHECK_MS = 5
+# While the disk has hardly any room, nothing is handed out; this is how often to look again.
+SCARCE_CHECK_MS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,7 @@ class ConsumerLeaders:
         self._pump: dict[str, None] = {}
         self._held_back: dict[str, None] = {}
         self._held_back_until_ms = 0
+        self._handing_out = HandingOut(self._deliver)
 
     def get(self, name: str) -> ConsumerLeader | None:
         """The named consumer's leader, while this broker leads the stream."""
@@ -61,6 +66,7 @@ class ConsumerLeaders:
 
     def close(self, reason: str) -> None:
         """End every waiting request with a 409."""
+        self._handing_out.take_back()
         for leader in self._leaders.values():
             self._deliver(leader.close(409, reason))
         self._forget()
@@ -68,6 +74,7 @@ class ConsumerLeaders:
     def give_back(self) -> None:
         """Another replica leads: whoever sent a request that waits asks that one."""
         now_ns = self._host.clock.now_ns()
+        self._handing_out.take_back()
         for leader in self._leaders.values():
             self._deliver(leader.give_back(now_ns))
         self._forget()
@@ -87,10 +94,13 @@ class ConsumerLeaders:
                 leader.update_config(consumer)
             self._pump[name] = None
         for name in [name for name in self._leaders if name not in state.consumers]:
-            self._deliver(self._leaders.pop(name).close(409, "Consumer Deleted"))
+            gone = self._leaders.pop(name)
+            self._handing_out.take_back(gone)
+            self._deliver(gone.close(409, "Consumer Deleted"))
 
     def rewind(self, state: StreamState, uncommitted: Mapping[str, Sequence[bytes]]) -> None:
         """A proposal was not appended: back to what the log holds."""
+        self._handing_out.not_proposed()
         for name, leader in self._leaders.items():
             leader.rewind(state.consumers[name], uncommitted.get(name, ()), last_seq=state.last_seq)
 
@@ -109,6 +119,8 @@ class ConsumerLeaders:
             found = parse_ack_subject(subject)
             leader = self._leaders.get(found.consumer) if found is not None else None
             if found is None or leader is None:
+                if reply:  # As if nobody listened, as NATS has it.
+                    self._host.network.publish(self._account, reply, b"", NO_RESPONDERS, b"")
                 continue
             self._deliver(leader.on_ack(found.stream_seq, payload, reply, now_ns, self._has_interest))
             self._pump[found.consumer] = None
@@ -136,13 +148,14 @@ class ConsumerLeaders:
             if outbox.ops:
                 proposal.add(Section.CONSUMER_OPS, [text(name), outbox.ops])
 
-    def pump(self, source: StreamSource, *, all_waiting: bool) -> bool:
-        """Hand out messages to those that something happened to, or to all that wait. False when there are none."""
+    def pump(self, source: StreamSource, *, all_waiting: bool, is_scarce: bool = False) -> bool:
+        """Serve those that something happened to, or all that wait; `pumped` or `rewind` follows. False when there are
+        none. `is_scarce`: there is no room to note what is handed out, so that requests wait, or end in their time."""
         if all_waiting:
             for name, leader in self._leaders.items():
                 if leader.num_waiting:
                     self._pump[name] = None
-        if not self._pump:
+        if not self._pump or self._handing_out.is_full:
             return False
         now_ns = self._host.clock.now_ns()
         for name in list(self._pump):
@@ -151,11 +164,21 @@ class ConsumerLeaders:
                 self._held_back[name] = None
                 self._held_back_until_ms = self._host.clock.monotonic_ms() + UNSENT_CHECK_MS
             elif waiting is not None:
-                self._deliver(waiting.pump(source, now_ns, self._has_interest))
+                deliveries = waiting.pump(source, now_ns, self._has_interest, serves=not is_scarce)
+                self._handing_out.add(waiting, deliveries)
+                if is_scarce and waiting.num_waiting:
+                    self._held_back[name] = None
+                    self._held_back_until_ms = self._host.clock.monotonic_ms() + SCARCE_CHECK_MS
         return True
 
-    def pumped(self) -> bool:
-        """The pump's operations were taken. True: some consumers have more, and are to be pumped in the next turn."""
+    def committed(self, index: int) -> None:
+        """Entries up to `index` are applied: what they say was delivered is."""
+        self._handing_out.committed(index)
+
+    def pumped(self, index: int) -> bool:
+        """The pump's operations are in the log, up to `index`. True: some consumers have more, and are to be pumped in
+        the next turn."""
+        self._handing_out.proposed(index)
         self._pump = {
             name: None
             for name in self._pump
@@ -178,6 +201,8 @@ class ConsumerLeaders:
     def tick(self, now_ms: int, now_ns: int) -> DueConsumers:
         """Whom time has something for."""
         any_due, inactive = False, []
+        if self._handing_out.is_full:
+            return DueConsumers(False, ())
         if self._held_back and now_ms >= self._held_back_until_ms:
             any_due = True
             self._pump.update(self._held_back)
@@ -193,6 +218,8 @@ class ConsumerLeaders:
 
     def deadlines_ms(self, now_ms: int, now_ns: int) -> list[int]:
         """When `tick` has something to do, per cause."""
+        if self._handing_out.is_full:
+            return []
         deadlines = [self._held_back_until_ms] if self._held_back else []
         for leader in self._leaders.values():
             at_ns = leader.next_deadline_ns()

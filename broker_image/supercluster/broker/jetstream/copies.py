@@ -29,6 +29,9 @@ class Hold(Enum):
     vote is old: the member may have been out of contact when it was voted out."""
     RETIRED = auto()
     """The copy of a former member: closed, until its grace time is over."""
+    UNEXPLAINED = auto()
+    """The copy is of no member, and of no move that the map remembers: the map may not be the one by which the copy was
+    begun. While its own log says that it takes part, its group may not be able to do without it."""
     DROPPED = auto()
     """Nothing of it is needed any more."""
 
@@ -70,11 +73,14 @@ def copy_of(assignment: Assignment, volume_member: str, registered: str | None, 
     if move is not None and registered in move.replaced:
         return Copy(Hold.UNDECIDED)
     last = assignment.last_move
+    if last is not None and registered in last.replaced:
+        return Copy(Hold.DROPPED, why="another one took its place in the move")
     only_learned = last is not None and last.outcome is Outcome.CANCELLED and registered in last.joining
     if only_learned:
         return Copy(Hold.DROPPED, why="the move that it was for was cancelled")
     if assignment.config.storage == "memory":
         return Copy(Hold.DROPPED, why="the stream moved, and what is in memory is not kept")
-    return Copy(
-        Hold.RETIRED, until_ns=(last.ended_ns if last is not None else assignment.created_ns) + grace_ns
-    )
+    left_ns = last.left_ns(node) if last is not None else None
+    if left_ns is None:
+        return Copy(Hold.UNEXPLAINED)
+    return Copy(Hold.RETIRED, until_ns=left_ns + grace_ns)

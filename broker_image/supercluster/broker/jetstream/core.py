@@ -7,21 +7,30 @@ over. The process, the tests and the simulator run this same class.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
+from zlib import crc32
 
-from supercluster.broker.jetstream import api_routing, frames, move_calls
+from supercluster.broker.jetstream import api_routing, broker_calls, frames, move_calls, recovery_calls
 from supercluster.broker.jetstream.answer_book import AnswerBook
+from supercluster.broker.jetstream.copy_facts import Survey
 from supercluster.broker.jetstream.dispatch import dispatch
+from supercluster.broker.jetstream.founding import Founding
 from supercluster.broker.jetstream.frames import Body, Frame, Leadership
 from supercluster.broker.jetstream.group import Group
 from supercluster.broker.jetstream.ingest import HeldCapture, Ingest
+from supercluster.broker.jetstream.joining import Joining
+from supercluster.broker.jetstream.leaderships import Leaderships
 from supercluster.broker.jetstream.life import GroupLife
+from supercluster.broker.jetstream.lineages import Lineages
 from supercluster.broker.jetstream.load import Room
 from supercluster.broker.jetstream.map_reader import MapReader
 from supercluster.broker.jetstream.meta import Assignment
 from supercluster.broker.jetstream.meta_group import META_GROUP, MetaGroup
+from supercluster.broker.jetstream.raft_mail import RaftMail
+from supercluster.broker.jetstream.recovery import CopiesTold
 from supercluster.broker.jetstream.requests import Requests
 from supercluster.broker.jetstream.schedule import GroupSchedule
 from supercluster.broker.jetstream.sections import SessionKey, VerdictRun
@@ -29,11 +38,21 @@ from supercluster.broker.jetstream.stream_facts import StreamFacts
 from supercluster.broker.jetstream.surroundings import Surroundings
 from supercluster.broker.jetstream.window import Window
 from supercluster.broker.jetstream.wire import WireError
-from supercluster.broker.ports import Channel, ClientInfo, Clock, GroupStore, Network, PeerInfo
-from supercluster.broker.raft.confchange import node_of
+from supercluster.broker.ports import (
+    Channel,
+    ClientInfo,
+    Clock,
+    GroupStore,
+    Network,
+    PeerInfo,
+    Publisher,
+    Ticket,
+)
+from supercluster.broker.protocol.headers import NO_RESPONDERS
+from supercluster.broker.raft.confchange import Membership, node_of
 from supercluster.broker.raft.config import NEVER_MS, RaftConfig
 from supercluster.broker.raft.errors import MessageError
-from supercluster.broker.raft.messages import Append, InstallSnapshot, Message, encode
+from supercluster.broker.raft.messages import Message
 
 # A turn ends after so many passes over its own effects; what is left is for the next.
 PASSES_MAX = 8
@@ -41,10 +60,6 @@ PASSES_MAX = 8
 LOCAL_FRAMES_MAX = 65536
 # A turn that took so long ends; what is left is for the next, behind the links' heartbeats.
 TURN_MS_MAX = 50
-# A frame names at most so many leaderships: some hundred KiB.
-LEADERSHIPS_PER_FRAME = 1000
-# An append to a follower that is so far behind goes over the bulk link.
-BULK_APPEND_BYTES = 256 * 1024
 
 
 class Rng(Protocol):
@@ -66,10 +81,12 @@ class CoreSettings:
     window_wait_ms: int = 10_000
     heartbeat_ms: int = 100
     election_timeout_ms: int = 500
-    quiesce_after_ms: int = 2000
+    quiesce_after_ms: int = 500
     retired_grace_ms: int = 600_000
     """How long the copy of a former member is kept after a move (SF-5)."""
     tags: tuple[str, ...] = ()
+    move_bytes_per_s: int = 0
+    """Limit of a move that a client starts by JetStream's own API; 0: none."""
     founding_wait_ms: int = 0
     """For so long an empty founder looks for brokers that know of a meta group already, before it starts one."""
 
@@ -93,14 +110,12 @@ class BrokerCore:
         self.groups: dict[str, Group] = {}
         self.meta: MetaGroup | None = None
         self.peers: dict[str, PeerInfo] = {}
-        self.leaders: dict[str, tuple[int, str]] = {}
         self._rng = rng
         self._on_event = on_event
-        self._outgoing: dict[str, list[tuple[str, list[bytes | memoryview]]]] = {}
-        self._bulk: dict[str, list[tuple[str, list[bytes | memoryview]]]] = {}
+        self._raft_mail = RaftMail(network)
         self._local: deque[tuple[int, memoryview]] = deque()
         self._dirty: dict[str, None] = {}
-        self._news: list[Leadership] = []
+        self._votes: list[tuple[str, Ticket]] = []
         self._schedule = GroupSchedule(clock)
         self._acks: dict[str, list[tuple[bytes, bytes, bytes]]] = {}
         self.invalidate_captures: Callable[[], None] = lambda: None
@@ -118,44 +133,60 @@ class BrokerCore:
         self.requests = Requests(
             network,
             self.post,
-            self.leader_of,
+            self._whom_to_ask,
             self._peer_names,
-            api_routing.unavailable,
+            partial(api_routing.unavailable, self),
             api_routing.done_before,
             origin=store.incarnation,
+            node=settings.node,
             first_number=(store.process_count << 32) + 1,
         )
         self.answers = AnswerBook()
+        self.leaderships = Leaderships(self)
         self.map = MapReader(self)
         self.surroundings = Surroundings(self)
+        self.survey = Survey(self)
+        self.lineages = Lineages(self)
         self.life = GroupLife(self)
-        self.life.open_registered()
+        self.joining = Joining(self)
+        self.founding = Founding(self)
+        self.founding.open_registered()
 
     # ---- what groups ask of their host ----------------------------------------------------------------------------
 
     def send_raft(self, group: str, message: Message) -> None:
-        """Queue a Raft message: one frame per broker and turn carries those of all groups (RP-3)."""
-        node = node_of(message.to)
-        buffers = encode(message)
-        bulk = isinstance(message, InstallSnapshot) or (
-            isinstance(message, Append)
-            and (self._learns(group, message.to) or sum(map(len, buffers)) > BULK_APPEND_BYTES)
-        )
-        queues = self._bulk if bulk else self._outgoing
-        queues.setdefault(node, []).append((group, buffers))
-
-    def _learns(self, group: str, member: str) -> bool:
-        """All that a learner is sent goes over one link: a small append must not pass the large ones before it."""
+        """Queue a Raft message for the end of the turn."""
+        if node_of(message.to) not in self.peers:
+            return
         held = self.groups.get(group)
-        return held is not None and member in held.raft.membership.learners
+        self._raft_mail.add(group, message, learns=held is not None and held.raft.learns(message.to))
+
+    def save_vote(self, group: str, ticket: Ticket) -> None:
+        """Terms and votes of all groups' turns go to the disk together."""
+        self._votes.append((group, ticket))
+
+    def start_votes(self, votes: list[tuple[str, Ticket]]) -> None:
+        """Have these tickets run, and `vote_saved` told; a process does it on threads."""
+        for group_id, ticket in votes:
+            ticket.run()
+            self.vote_saved(group_id, ticket)
+
+    def vote_saved(self, group_id: str, ticket: Ticket) -> None:
+        """The ticket was run."""
+        group = self.groups.get(group_id)
+        if group is not None:
+            group.vote_saved(ticket)
+            self.touch(group_id)
 
     def serving(self, group: Group) -> None:
-        news = self._leadership(group)
-        self._news.append(news)
-        self.leader_news(news)
+        self.leader_news(self.leaderships.begin(group))
 
     def event(self, group: str, reason: str, text: str) -> None:
         self._on_event(group, reason, text)
+
+    def group_failed(self, group: Group) -> None:
+        self.leaderships.resign(group.id)
+        self.life.copy_failed(group)
 
     def new_token(self) -> str:
         return f"{self._rng.getrandbits(48):012x}"
@@ -176,11 +207,17 @@ class BrokerCore:
 
     def room_of(self, node: str) -> Room | None:
         """What may still be stored on a broker; None while it has not said."""
+        if node == self.node:
+            return self.surroundings.own_room()
         return self.surroundings.load.room_of(node, self.clock.monotonic_ms())
 
     def ask_stream(self, found: Assignment, then: Callable[[StreamFacts | None], None]) -> None:
         """Ask a stream's leader for what a move depends on."""
         self.surroundings.ask_stream(found, then)
+
+    def ask_copies(self, found: Assignment, then: CopiesTold) -> None:
+        """Ask every broker in contact what copies of the stream it holds."""
+        self.survey.ask(found, then)
 
     def map_changed(self, groups: list[str]) -> None:
         """The meta group's state moved on."""
@@ -209,13 +246,23 @@ class BrokerCore:
     def verdicts(self, group: str, key: SessionKey, runs: list[VerdictRun], *, appended: bool) -> None:
         self.post(key.node, Frame.VERDICTS, frames.encode_verdicts(group, key, runs, appended=appended))
 
-    def raft_config(self, member: str) -> RaftConfig:
+    def raft_config(self, group_id: str, member: str) -> RaftConfig:
         return RaftConfig(
             member=member,
+            lot=crc32(group_id.encode()),
+            is_linked=self._is_linked,
             heartbeat_ms=self.settings.heartbeat_ms,
             election_timeout_ms=self.settings.election_timeout_ms,
             quiesce_after_ms=self.settings.quiesce_after_ms,
         )
+
+    def _is_linked(self, node: str) -> bool:
+        return node in self.peers or node == self.node
+
+    @property
+    def map_is_fresh(self) -> bool:
+        """Was the map read since it may last have changed without this broker?"""
+        return self.map.is_fresh
 
     @property
     def rng(self) -> Rng:
@@ -243,45 +290,33 @@ class BrokerCore:
 
     def leader_of(self, group_id: str) -> str | None:
         """The broker that said it serves as the group's leader, as far as this one knows."""
-        known = self.leaders.get(group_id)
+        known = self.leaderships.find(group_id)
         return known[1] if known is not None else None
+
+    def _whom_to_ask(self, group_id: str) -> str | None:
+        """The leader; while there is none, the broker of a stream's only copy, which may know that there will be none."""
+        found = self.leader_of(group_id)
+        window = self.ingest.windows.get(group_id)
+        if found is None and self.meta is not None and window is not None:
+            assignment = self.meta.state.streams.get((window.account, window.stream))
+            if assignment is not None and assignment.move is None and len(assignment.members) == 1:
+                return node_of(assignment.members[0])
+        return found
 
     def leader_news(self, news: Leadership) -> None:
         """A broker says that it serves as a group's leader."""
-        known = self.leaders.get(news.group)
-        if known is not None and known[0] > news.term:
+        if not self.leaderships.heard(news):
             return
-        self.leaders[news.group] = (news.term, news.node)
         now_ms = self.clock.monotonic_ms()
         self.ingest.leader_serves(news.group, now_ms)
         self.requests.leader_serves(news.group, now_ms)
-        self.life.leader_serves(news)
+        membership = Membership.decode(news.membership)
+        if news.group == META_GROUP:
+            self.founding.leader_serves(membership)
+        self.joining.leader_serves(news, membership)
         if news.group == META_GROUP:
             self.map.leader_serves()
             self.surroundings.load.tell_soon()
-
-    def forget_leader(self, group_id: str, node: str) -> None:
-        """The broker does not lead the group (any more)."""
-        known = self.leaders.get(group_id)
-        if known is not None and known[1] == node:
-            del self.leaders[group_id]
-
-    def tell_leadership(self, groups: Iterable[Group], node: str) -> None:
-        """Say to a broker that this one serves as these groups' leader."""
-        self._tell_news([self._leadership(group) for group in groups], [node])
-
-    def _leadership(self, group: Group) -> Leadership:
-        return Leadership(group.id, group.raft.term, self.node, group.raft.membership.encode())
-
-    def _tell_news(self, news: list[Leadership], nodes: Iterable[str]) -> None:
-        """As few frames as possible: after a broker was lost, or linked, there may be thousands of leaderships."""
-        bodies = [
-            frames.encode_leaderships(news[start : start + LEADERSHIPS_PER_FRAME])
-            for start in range(0, len(news), LEADERSHIPS_PER_FRAME)
-        ]
-        for node in nodes:
-            for body in bodies:
-                self.network.send(node, Frame.LEADER, body, Channel.CONTROL)
 
     def stood_still(self) -> None:
         """This process did nothing for long enough that the others may have given it up."""
@@ -299,13 +334,13 @@ class BrokerCore:
         before = self.peers.get(peer.node)
         self.peers[peer.node] = peer
         now_ms = self.clock.monotonic_ms()
-        self.tell_leadership((group for group in self.groups.values() if group.serves), peer.node)
+        self.leaderships.tell((group for group in self.groups.values() if group.serves), peer.node)
         if before is None or before.process != peer.process:
             for group in self.groups.values():
                 self._wake(group, peer.node, now_ms)
         self.map.link_up(peer.node)
         self.surroundings.link_up()
-        self.life.peers_changed()
+        self.founding.peers_changed()
         self.touch(META_GROUP)
 
     def on_link_down(self, node: str) -> None:
@@ -316,8 +351,7 @@ class BrokerCore:
         for group in self.groups.values():
             self._wake(group, node, now_ms)
         self.map.link_down(node)
-        for group_id in [group_id for group_id, known in self.leaders.items() if known[1] == node]:
-            del self.leaders[group_id]
+        self.leaderships.forget_node(node)
         self.surroundings.link_down(node)
         self.touch(META_GROUP)
 
@@ -346,6 +380,8 @@ class BrokerCore:
             group = api_routing.group_of_ack(self, info.account, subject)
             if group is not None:
                 self._acks.setdefault(group, []).append((subject, reply, payload))
+            elif reply:  # No such stream, or no acknowledgement's subject: nobody will answer.
+                self.network.publish(info.account, reply, b"", NO_RESPONDERS, b"")
             return
         api_routing.route(self, info, subject, reply, header, payload)
 
@@ -354,6 +390,26 @@ class BrokerCore:
     ) -> None:
         """The operator's call about a move."""
         move_calls.call(self, method, account, name, body, then)
+
+    def running_moves(self) -> tuple[int, dict[str, Any]]:
+        """All moves that run, for the operator."""
+        return move_calls.running(self)
+
+    def awaiting_answers(self, clients: Mapping[Publisher, ClientInfo]) -> set[Publisher]:
+        windows = [window for window in self.ingest.windows.values() if window.unconfirmed]
+        found = {publisher for window in windows for publisher in window.awaiting_answers(clients)}
+        asking = self.requests.asking()
+        return found | {publisher for publisher, info in clients.items() if id(info) in asking}
+
+    def recovery_call(
+        self, method: str, account: str, name: str, body: object, then: Callable[[int, Any], None]
+    ) -> None:
+        """A person's call about a stream that lost its majority."""
+        recovery_calls.call(self, method, account, name, body, then)
+
+    def broker_call(self, method: str, node: str, then: Callable[[int, Any], None]) -> None:
+        """The operator's call about a broker that goes for good."""
+        broker_calls.call(self, method, node, then)
 
     # ---- turns ----------------------------------------------------------------------------------------------------
 
@@ -378,10 +434,11 @@ class BrokerCore:
             if number and self.clock.monotonic_ms() - now_ms >= TURN_MS_MAX:
                 break
             turned |= self._turn_groups(now_ms)
-            if self._news:
-                news, self._news = self._news, []
-                self._tell_news(news, self.peers)
-        self._flush_raft()
+            if self._votes:
+                votes, self._votes = self._votes, []
+                self.start_votes(votes)
+            self.leaderships.flush()
+        self._raft_mail.flush()
         for group in turned.values():
             self.reschedule(group)
 
@@ -391,6 +448,8 @@ class BrokerCore:
         which would lead to a thousand elections more."""
         turned: dict[str, Group] = {}
         dirty, self._dirty = self._dirty, {}
+        if META_GROUP in dirty:  # While it has no leader, nobody takes messages for any stream.
+            dirty = {META_GROUP: None} | dirty
         left = iter(dirty)
         for group_id in left:
             group = self.groups.get(group_id)
@@ -412,13 +471,6 @@ class BrokerCore:
             if leader is not None:
                 self.post(leader, Frame.ACKS, frames.encode_acks(group_id, items))
 
-    def _flush_raft(self) -> None:
-        for queues, channel in ((self._outgoing, Channel.CONTROL), (self._bulk, Channel.BULK)):
-            if queues:
-                for node, messages in queues.items():
-                    self.network.send(node, Frame.RAFT, frames.encode_raft(messages), channel)
-                queues.clear()
-
     @property
     def has_work(self) -> bool:
         """Is there something that the next turn would do without any new input?"""
@@ -432,7 +484,11 @@ class BrokerCore:
             self.touch(group_id)
         self.ingest.tick(now_ms)
         self.requests.tick(now_ms)
+        self.founding.tick(now_ms)
         self.life.tick(now_ms)
+        self.joining.tick(now_ms)
+        self.lineages.tick(now_ms)
+        self.survey.tick(now_ms)
         self.map.tick(now_ms)
         self.surroundings.load.tick(now_ms)
         self.turn()
@@ -443,7 +499,11 @@ class BrokerCore:
             self._schedule.next_ms(),
             self.ingest.deadline_ms(),
             self.requests.deadline_ms(),
+            self.founding.deadline_ms(),
             self.life.deadline_ms(),
+            self.joining.deadline_ms(),
+            self.lineages.deadline_ms(),
+            self.survey.deadline_ms(),
             self.map.deadline_ms(),
             self.surroundings.load.deadline_ms(),
         )
@@ -473,3 +533,7 @@ class BrokerCore:
     def jsz(self) -> dict[str, Any]:
         """What /jsz shows."""
         return api_routing.jsz(self)
+
+    def jsz_streams(self) -> Iterator[dict[str, Any]]:
+        """The streams of /jsz, one by one."""
+        return api_routing.jsz_streams(self)

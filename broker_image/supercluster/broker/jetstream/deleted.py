@@ -42,6 +42,10 @@ class DeletedSeqs(set[int]):
         super().clear()
         self._stretches.clear()
 
+    def stretches(self) -> list[tuple[int, int]]:
+        """(number of a stretch of sequences, how many of them it has)."""
+        return list(self._stretches.items())
+
     def count_behind(self, seq: int) -> int:
         """How many are greater than `seq`."""
         own = seq >> STRETCH_BITS

@@ -5,12 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from supercluster.broker.jetstream import api_routing, frames, move_frames
+from supercluster.broker.jetstream import api_routing, copy_facts, frames, move_frames
 from supercluster.broker.jetstream.frames import Frame
 from supercluster.broker.jetstream.load import Room
 from supercluster.broker.jetstream.meta_group import META_GROUP
 from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.jetstream.wire import WireError
+from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.raft.messages import Message, decode
 
@@ -54,7 +55,7 @@ def dispatch(core: BrokerCore, node: str, frame: int, body: memoryview) -> None:
         origin, number, status, payload = frames.decode_response(body)
         # An answer to the broker that ran here on a volume that is lost: its numbers began where these do.
         if origin == core.store.incarnation:
-            core.requests.response(number, status, payload, now_ms)
+            core.requests.response(number, status, payload, now_ms, node)
     elif frame == Frame.ACKS:
         group_id, acks = frames.decode_acks(body)
         group = _serving_stream(core, group_id, node)
@@ -70,12 +71,13 @@ def _dispatch_rare(core: BrokerCore, node: str, frame: int, body: memoryview, no
             core.leader_news(news)
     elif frame == Frame.NOT_LEADER:
         group_id, _ = frames.decode_texts(body, 2)
-        core.forget_leader(group_id, node)
+        core.leaderships.forget(group_id, node)
+        _leads_no_more(core, group_id, node, now_ms)
     elif frame == Frame.WHO_LEADS:
         (group_id,) = frames.decode_texts(body, 1)
         group = core.groups.get(group_id)
         if group is not None and group.serves:
-            core.tell_leadership((group,), node)
+            core.leaderships.tell((group,), node)
     elif frame == Frame.MAP_APPLIED:
         core.map.told(node, frames.decode_number(body))
         core.touch(META_GROUP)
@@ -111,10 +113,25 @@ def _dispatch_rare(core: BrokerCore, node: str, frame: int, body: memoryview, no
         if isinstance(group, StreamGroup) and group.mover is not None:
             group.mover.told(told)
             core.touch(told.group)
+    elif frame == Frame.COPY_ASK:
+        copy_facts.asked(core, node, body)
+    elif frame == Frame.COPY_TOLD:
+        core.survey.told(node, body)
     elif frame == Frame.BOOTSTRAP:
-        core.life.bootstrap_received(bytes(body))
+        core.founding.bootstrap_received(bytes(body))
     else:
         raise WireError(f"type {frame} is unknown")
+
+
+def _leads_no_more(core: BrokerCore, group_id: str, node: str, now_ms: int) -> None:
+    """Who followed that broker in silence looks for another leader: its link is up, and nothing else would tell (SF-7). A
+    word that comes late does no harm; who hears a leader in time refuses the pre-vote."""
+    group = core.groups.get(group_id)
+    if group is None or group.failed is not None or not group.raft.quiesced:
+        return
+    if group.raft.leader is not None and node_of(group.raft.leader) == node:
+        group.raft.wake(now_ms, node)
+        core.touch(group_id)
 
 
 def _tell_hashes(core: BrokerCore, node: str, told: move_frames.HashesTold) -> None:

@@ -119,7 +119,7 @@ TABLE: dict[int, tuple[int, str]] = {
     10126: (400, "consumer config replica count exceeds parent stream"),
     10127: (400, "Consumer name can not contain path separators"),
     10128: (400, "Stream name can not contain path separators"),
-    10129: (400, "stream move not in progress"),
+    10129: (400, "stream move not in progress{}"),
     10131: (400, "Consumer create request did not match filtered subject from create subject"),
     10132: (400, "Consumer Durable and Name have to be equal if both are provided"),
     10133: (400, "replicas count cannot be negative"),
@@ -150,6 +150,9 @@ TABLE: dict[int, tuple[int, str]] = {
     19001: (403, "{}"),
     19002: (400, "{}"),
     19003: (403, "{}"),
+    19004: (409, "the plan cannot be carried out any more{}"),
+    19005: (409, "the replica is not to be replaced{}"),
+    19006: (409, "stream {}"),
 }
 
 BAD_REQUEST = 10003
@@ -180,12 +183,19 @@ STREAM_SEALED = 10109
 PURGE_FAILED = 10110
 ROLLUP_FAILED = 10111
 CONSUMER_INVALID_POLICY = 10094
+STREAM_OFFLINE = 10118
 CONSUMER_EXISTS = 10148
 CONSUMER_DOES_NOT_EXIST = 10149
 DECLARED_STREAM = 19001
 """A client's change of a stream that a resource declares (SF-23); the text names the resource."""
 FOREIGN_ACCOUNT = 19003
 """A call about another account's stream by anyone but the operator."""
+PLAN_OUTDATED = 19004
+"""A move was to go to brokers that do not fit any more: it has to be planned anew."""
+NOT_DEAD = 19005
+"""A replica was to be replaced whose broker is there, or was there a moment ago."""
+RECOVERY_REFUSED = 19006
+"""A stream's recovery was to be forced that needs none, or cannot go on from the copy that was named."""
 NOT_SUPPORTED = 19002
 """A field or call of NATS that these brokers do not have yet: refused, never accepted in silence."""
 
@@ -233,11 +243,32 @@ def no_suitable_peers(why: str) -> ApiError:
     return error(NO_SUITABLE_PEERS, f": {why}")
 
 
+def not_available(why: str) -> ApiError:
+    """NATS's 10008: nobody could answer in time, and what is known of the reason."""
+    found = error(JETSTREAM_NOT_AVAILABLE)
+    return ApiError(found.code, found.err_code, f"{found.description}: {why}") if why else found
+
+
 def members_are_changing(stream: str) -> ApiError:
     """A member of the stream's group is being replaced by its new identity: a move begins behind that."""
-    found = error(JETSTREAM_NOT_AVAILABLE)
-    why = f"a member of stream {stream} is being replaced by its new identity, ask again when that is done"
+    return not_available(
+        f"a member of stream {stream} is being replaced by its new identity, ask again when that is done"
+    )
+
+
+def no_voter_left(stream: str, node: str) -> ApiError:
+    """The stream's only copy lost data that may have been acknowledged, so nobody may lead it (SF-4)."""
+    found = error(STREAM_OFFLINE)
+    why = (
+        f"the only copy of stream {stream}, on {node}, lost data and nobody can lead it; delete the stream and create "
+        f"it again (what was damaged lies in quarantine on {node}, and goes with the stream)"
+    )
     return ApiError(found.code, found.err_code, f"{found.description}: {why}")
+
+
+def recovery_refused(stream: str, why: str) -> ApiError:
+    """RP-8: what is forced has to be needed, and to be possible."""
+    return error(RECOVERY_REFUSED, f"{stream} is not recovered by force: {why}")
 
 
 def maximum_messages() -> ApiError:

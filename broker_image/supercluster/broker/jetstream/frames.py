@@ -54,6 +54,9 @@ class Frame(IntEnum):
     MOVE_HASHED = 57
     PULL_BACK = 58
     """A leader that was deposed → the broker of the client: what is open of a pull request that it had taken."""
+    COPY_ASK = 59
+    """The meta group's leader → every broker: what copies of a stream its volume holds (`copy_facts`)."""
+    COPY_TOLD = 60
 
 
 # ---- Raft: messages of all groups that share a pair of brokers travel in one frame (RP-3) ---------------------------

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from supercluster.broker.jetstream.wire import Reader, blob
-from supercluster.broker.ports import Clock, StreamLog
+from supercluster.broker.ports import Clock, StreamLog, Ticket
 from supercluster.broker.raft.confchange import Membership, MembershipChange, node_of
 from supercluster.broker.raft.config import NEVER_MS, ReadState, Ready, Role
 from supercluster.broker.raft.entry import Entry, EntryKind
@@ -28,6 +28,8 @@ APPLY_TURN_ENTRIES = 64
 ROUNDS_MAX = 16
 # How often a leader looks whether members changed their identity and learners have caught up.
 MEMBERS_CHECK_MS = 500
+# A checkpoint that the disk did not take is tried again at this pace.
+CHECKPOINT_RETRY_MS = 1000
 # The log keeps what a follower lacks for this long after it was last heard.
 HEAD_PATIENCE_MS = 5000
 
@@ -47,12 +49,20 @@ class GroupHost(Protocol):
         """The group's leader is this replica, and it serves: tell the others."""
         ...
 
+    def save_vote(self, group: str, ticket: Ticket) -> None:
+        """Run the ticket, beside others, and say so to `Group.vote_saved`."""
+        ...
+
     def touch(self, group: str) -> None:
         """The group has something to do in the next pass of this turn."""
         ...
 
     def event(self, group: str, reason: str, text: str) -> None:
         """Something that people should see: a log line, and an event of the resource."""
+        ...
+
+    def group_failed(self, group: Group) -> None:
+        """The disk took the replica out of its group."""
         ...
 
 
@@ -66,6 +76,7 @@ class Group(ABC):
         self.id = group
         self.member = member
         self.log = log
+        log.frees_room = self.frees_room
         self.raft = raft
         self.host = host
         self.applied_index = log.base_index
@@ -75,8 +86,15 @@ class Group(ABC):
         self.serves = False
         self._serving_term = 0
         self._doubtful = raft.doubtful
+        self._vote: Ticket | None = None
+        self._held: Ready | None = None
+        """What Raft said with a term or a vote that is not durable yet: nothing of it is done, and Raft is not asked on."""
         self._head_is_due = True
         self._head_waits = False
+        self.deferred: DiskError | None = None
+        """Why the last checkpoint was not taken, until one is."""
+        self._checkpoint_ms = 0
+        """When the next one is tried, while one is deferred."""
         self._members_check_ms = 0
         self._joiners: dict[str, str] = {}
 
@@ -136,6 +154,11 @@ class Group(ABC):
             return
         try:
             self._leave_office()
+            if self._vote is not None:
+                return
+            held, self._held = self._held, None
+            if held is not None:
+                self._carry_out(held, now_ms)
             if self.serves and not self.raft.is_handing_over:
                 # A hand-over may fail, and this leader go on: nothing is judged meanwhile that could not be appended.
                 self.propose_turn(now_ms)
@@ -143,6 +166,8 @@ class Group(ABC):
                 ready = self.raft.ready()
                 if not self._handle(ready, now_ms):
                     break
+            if self._vote is not None:
+                return
             self._apply_on(now_ms)
             self.after_turn(now_ms)
             if self._head_is_due:
@@ -151,39 +176,61 @@ class Group(ABC):
             self.fail(error)
 
     def fail(self, error: DiskError) -> None:
-        """The disk did not take a vote, a checkpoint or a snapshot: be silent from now on."""
+        """The disk did not take a vote, a checkpoint or a snapshot: be silent until the log is opened anew."""
         self.failed = error
         if self.serves:
             self.serves = False
             self.stop_serving()
         self.host.event(self.id, "DiskFailed", f"replica {self.member} left its majority: {error}")
+        self.host.group_failed(self)
+
+    def vote_saved(self, ticket: Ticket) -> None:
+        """The ticket was run: what waits for it is done in the next turn."""
+        if ticket is not self._vote:
+            return
+        self._vote = None
+        try:
+            # Where the group failed meanwhile, too: the log is opened anew when nothing of it is under way any more.
+            self.log.finish_vote(ticket)
+        except DiskError as error:
+            if self.failed is None:
+                self.fail(error)
+            return
+        if self.failed is None:
+            self.raft.vote_durable(self.host.clock.monotonic_ms())
 
     def _handle(self, ready: Ready, now_ms: int) -> bool:
-        """One round of Raft's output. False when there was none."""
-        busy = False
+        """One round of Raft's output. True: Raft was given something for it, and may have more to say."""
         if ready.hard_state is not None:
-            self.log.save_vote(*ready.hard_state)
-            busy = True
+            ticket = self.log.begin_vote(*ready.hard_state)
+            if ticket is not None:
+                # Durable before anything is said or done that follows from it (SF-4); the loop does not wait for it.
+                self._vote, self._held = ticket, ready
+                self.host.save_vote(self.id, ticket)
+                return False
+        return self._carry_out(ready, now_ms)
+
+    def _carry_out(self, ready: Ready, now_ms: int) -> bool:
+        """What Raft said, with a term and a vote that are durable."""
+        more = False
         if ready.snapshot is not None:
             snapshot = ready.snapshot
             self.log.install_base(snapshot.base_index, snapshot.base_term, snapshot.state)
             self.applied_index = snapshot.base_index
             self._restore(snapshot.state)
             self.raft.snapshot_installed(snapshot.base_index, now_ms)
-            busy = True
+            more = True
         for message in ready.messages:
             self.host.send_raft(self.id, message)
-            busy = True
         if ready.committed is not None:
             self._to_apply = ready.committed[1]
             if self.raft.role is Role.LEADER:
                 self._apply(self._to_apply)
-            busy = True
         for member in ready.snapshot_wanted:
             state = self.log.base_state()
             if state is not None:
                 self.raft.provide_snapshot(member, self._emptied(state))
-                busy = True
+                more = True
         if ready.disk_error is not None:
             self.host.event(self.id, "DiskError", f"{self.member} could not write: {ready.disk_error}")
             if self.log.failed is not None:
@@ -202,7 +249,7 @@ class Group(ABC):
             self._doubtful = False
             self.log.settle()
         self._follow_role(now_ms)
-        return busy
+        return more
 
     def reads_ready(self, reads: list[ReadState], failed: list[int]) -> None:
         """Answers to `raft.read_index`, for groups that ask."""
@@ -246,10 +293,13 @@ class Group(ABC):
                     self.membership_applied = replace(Membership.decode(entry.payload), index=entry.index)
                 self.apply_entry(entry)
                 self.applied_index = entry.index
-                if self.log.checkpoint_at(entry.index):
-                    self.log.save_checkpoint(entry.index, self._snapshot())
+                if self.log.checkpoint_at(entry.index) and self.save_checkpoint():
                     self._head_is_due = True
         self.log.note_commit(last)
+
+    def frees_room(self, entry: Entry) -> bool:
+        """Must the entry be written however full the disk is, since it frees room, or leads to one that does (SF-18)?"""
+        return True
 
     @abstractmethod
     def keep_from_index(self) -> int:
@@ -273,6 +323,8 @@ class Group(ABC):
         """Give back the disk space of segments that nobody reads any more. A follower that is further behind gets the
         emptied state at the new base instead."""
         self._head_is_due = False
+        if self.deferred is not None and not self.save_checkpoint():
+            return
         if self.raft.role is Role.LEADER:
             # A follower that is catching up from there would have to start anew; one that is away may, for it might
             # stay away until the disk is full.
@@ -286,13 +338,40 @@ class Group(ABC):
         self._head_waits = keep < free
         if self.log.can_drop_head(keep):
             # First a checkpoint that needs nothing of what goes: recovery starts from it.
+            if not self.save_checkpoint():
+                return
+            try:
+                self.log.drop_head(keep)
+            except DiskError as error:
+                self._defer(error)
+
+    def save_checkpoint(self) -> bool:
+        """A checkpoint of what is applied. Without it the log is longer and the next start slower, and nothing else: a
+        disk that has no room for it is no reason to leave the group, and is asked again later (SF-18)."""
+        try:
             self.log.save_checkpoint(self.applied_index, self._snapshot())
-            self.log.drop_head(keep)
+        except DiskError as error:
+            self._defer(error)
+            return False
+        self.deferred = None
+        return True
+
+    def _defer(self, error: DiskError) -> None:
+        if self.log.failed is not None:
+            raise error
+        if self.deferred is None:
+            self.host.event(
+                self.id,
+                "CheckpointDeferred",
+                f"{self.member} keeps its log as it is until the disk has room: {error}",
+            )
+        self.deferred = error
+        self._checkpoint_ms = self.host.clock.monotonic_ms() + CHECKPOINT_RETRY_MS
 
     def checkpoint(self) -> None:
         """Before a clean stop: the next start replays nothing."""
         if self.failed is None and self.applied_index > self.log.base_index:
-            self.log.save_checkpoint(self.applied_index, self._snapshot())
+            self.save_checkpoint()
 
     def _snapshot(self) -> bytes:
         return blob(self.membership_applied.encode()) + self.state_bytes()
@@ -302,8 +381,8 @@ class Group(ABC):
         self.membership_applied = Membership.decode(reader.blob())
         self.restore_state(reader.rest())
 
-    def stop(self) -> None:
-        """The group was deleted: answer nobody any more."""
+    def stop(self, *, is_deleted: bool = False) -> None:
+        """The copy goes, or the group with it: answer nobody any more."""
         if self.serves:
             self.serves = False
             self.stop_serving()
@@ -321,19 +400,25 @@ class Group(ABC):
             return False
         if due:
             self.raft.persisted(now_ms)
-        if now_ms >= self.raft.next_deadline_ms():
+        if self._vote is None and now_ms >= self.raft.next_deadline_ms():
             self.raft.tick(now_ms)
             due = True
         if self._joiners and self.serves and now_ms >= self._members_check_ms:
             due = True
+        if self.deferred is not None and now_ms >= self._checkpoint_ms:
+            self._head_is_due = due = True
         return due
 
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do, as of the last turn or tick; None: not before something else happens."""
         raft_ms, log_ms = self.raft.next_deadline_ms(), self.log.deadline_ms()
+        if self._vote is not None:
+            return log_ms  # The turn behind the vote's fsync asks anew.
         due = [at_ms for at_ms in (raft_ms, log_ms) if at_ms is not None and at_ms != NEVER_MS]
         if self._joiners and self.serves and not self.raft.is_handing_over:
             due.append(self._members_check_ms)
+        if self.deferred is not None:
+            due.append(self._checkpoint_ms)
         return min(due, default=None)
 
     # ---- leader time and entries ----------------------------------------------------------------------------------

@@ -18,7 +18,9 @@ from supercluster.broker.jetstream.frames import (
     encode_texts,
 )
 from supercluster.broker.jetstream.judge import Forward
-from supercluster.broker.jetstream.meta import ACK_POLICY_KEY, Assignment
+from supercluster.broker.jetstream.lineage import is_same_stream
+from supercluster.broker.jetstream.meta import Assignment
+from supercluster.broker.jetstream.own_metadata import ack_policy_of
 from supercluster.broker.jetstream.sections import SessionKey, VerdictRun
 from supercluster.broker.jetstream.settling import Outcome, WindowBlock
 from supercluster.broker.jetstream.window import Window
@@ -98,6 +100,8 @@ class Ingest:
             captures = self._captures.setdefault(found.account, CaptureMap())
             for pattern in found.config.subjects:
                 captures.add(pattern.encode(), found.group)
+            if found.recovery is not None:
+                self._carry_over(found.group)
             window = self.windows.get(found.group)
             if window is None:
                 window = Window(
@@ -111,8 +115,7 @@ class Ingest:
                     notify=self.dirty,
                 )
                 self.windows[found.group] = window
-            policy = dict(found.config.metadata).get(ACK_POLICY_KEY, "commit")
-            window.ack_policy = "none" if found.config.no_ack else policy
+            window.ack_policy = "none" if found.config.no_ack else ack_policy_of(found.config.metadata)
             window.config_version = found.version
         forget_routes()
         for group in [group for group in self.windows if group not in present]:
@@ -122,6 +125,21 @@ class Ingest:
             self.dirty.discard(group)
             self._move_on(gone)
             self._refuse(gone, gone.close(), f"stream {gone.stream} was deleted")
+
+    def _carry_over(self, group: str) -> None:
+        """The stream goes on as a new lineage (SF-9), with the sessions that its copy knows: so does the window."""
+        old = next((name for name in self.windows if name != group and is_same_stream(name, group)), None)
+        if old is None or group in self.windows:
+            return
+        window = self.windows.pop(old)
+        self._awaiting.pop(old, None)
+        self._asked_ms.pop(old, None)
+        self.dirty.discard(old)
+        window.group = group
+        self.windows[group] = window
+        if window.dirty:
+            self.dirty.add(group)
+        self._follow(window)
 
     def _move_on(self, gone: Window) -> None:
         """A stream that began anew has a group and a window of its own: it gets what the old window holds."""

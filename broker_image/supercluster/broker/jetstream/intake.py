@@ -38,7 +38,7 @@ class Intake:
         self._forwards: deque[tuple[Forward, bool]] = deque()
         self._opens: list[SessionKey] = []
         self._verdicts: dict[SessionKey, list[VerdictRun]] = {}
-        self._asked_again: dict[SessionKey, int] = {}
+        self._asked_again: dict[SessionKey, tuple[int, int]] = {}
 
     def clear(self) -> None:
         """This replica ceased to lead: the windows ask the next leader."""
@@ -67,12 +67,12 @@ class Intake:
         """Openings of sessions."""
         opens, self._opens = self._opens, []
         for key in opens:
-            if not judge.may_open(key):
+            if not judge.end.may_open(key):
                 self._tell_opened(key, is_open=False)
             elif state.sessions.current(key) is not None:
                 self._tell_opened(key, is_open=True)
-            elif not judge.is_open(key):
-                judge.opened(key)
+            elif judge.end.session(key) is None:
+                judge.end.opened(key)
                 proposal.add(Section.SESSION_OPEN, [encode_session(key)])
 
     def put_messages(
@@ -80,10 +80,10 @@ class Intake:
     ) -> bool:
         """Blocks of messages. True: the entry is full, and there may be more for another one."""
         while self._forwards:
-            if judge.unapplied_bytes > UNCOMMITTED_BYTES_MAX:
+            if judge.end.unapplied_bytes > UNCOMMITTED_BYTES_MAX:
                 break  # What waits stays in line; the windows behind it fill up and publishers slow down (MV-11).
             forward, early = self._forwards.popleft()
-            room = log.has_room(len(forward.block) + proposal.size, reserved=False)
+            room = log.has_room(len(forward.block) + proposal.size)
             try:
                 taken = judge.take(forward, now_ns, room=room)
             except WireError as error:
@@ -115,10 +115,12 @@ class Intake:
                 self._host.verdicts(self._group, key, known, appended=False)
         elif answer is Answer.AGAIN_FROM:
             # Once per gap: each block behind it that is on its way would have the whole window sent again. Should the
-            # word be lost, the window repeats by itself.
-            if self._asked_again.get(key) == next_number:
+            # word be lost, the window repeats by itself, from its first block on; it may lack the number (SF-9), so it is
+            # told once more.
+            asked, behind = self._asked_again.get(key, (0, 0))
+            if asked == next_number and forward.first_number > behind:
                 return
-            self._asked_again[key] = next_number
+            self._asked_again[key] = next_number, forward.first_number
             self._tell_again(key, next_number)
         elif answer is Answer.OPEN_FIRST:
             self._tell_again(key, 0)

@@ -95,12 +95,23 @@ class MapReader:
         core = self._core
         if core.meta is not None and self.index and core.leader_of(META_GROUP) == node:
             self._tell_index(node)
+        if not self.is_fresh and core.leader_of(META_GROUP) == core.node and not self._is_cut_off():
+            self._read()
 
     def link_down(self, node: str) -> None:
         """Contact with a broker is lost; the core still knows what it led."""
         self._index_of.pop(node, None)
-        if self._core.leader_of(META_GROUP) == node:
+        if self._core.leader_of(META_GROUP) == node or self._is_cut_off():
             self.is_doubtful()
+
+    def _is_cut_off(self) -> bool:
+        """A leader without a majority is overtaken sooner than it notices by time: the others know of the lost links, too."""
+        core = self._core
+        return (
+            core.meta is not None
+            and core.leader_of(META_GROUP) == core.node
+            and not core.meta.raft.could_win()
+        )
 
     def stood_still(self) -> None:
         """This process did nothing for long enough that the others may have given it up, and have answered changes of
@@ -111,7 +122,7 @@ class MapReader:
 
     def leadership_lost(self) -> None:
         """This broker led the meta group: another leader may be elected by brokers that it is out of contact with."""
-        self._core.forget_leader(META_GROUP, self._core.node)
+        self._core.leaderships.forget(META_GROUP, self._core.node)
         self.is_doubtful()
 
     def is_doubtful(self) -> None:
@@ -126,7 +137,7 @@ class MapReader:
     def _read(self) -> None:
         """In contact with the meta leader (again, or with another one): read the map before capturing on. Nobody may
         have told that leader that this broker is there, and then it did not wait for it with what it changed."""
-        leader = self._core.leaders.get(META_GROUP)
+        leader = self._core.leaderships.find(META_GROUP)
         if leader is None or (self.is_fresh and self._read_from == leader):
             return
         self.is_doubtful()
@@ -169,7 +180,7 @@ class MapReader:
 
     def tick(self, now_ms: int) -> None:
         """Read again what could not be read; after the wait, capture by the map that there is."""
-        leader = self._core.leaders.get(META_GROUP)
+        leader = self._core.leaderships.find(META_GROUP)
         if not self.is_fresh and self._read_from is None and leader is not None and now_ms >= self._retry_ms:
             self._ask(leader)
         if not self.is_fresh and now_ms >= self.deadline_unread_ms and self._core.ingest.held:

@@ -13,6 +13,8 @@ from typing import Any
 
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.move_record import Move, MoveEnd, MoveReport, Outcome
+from supercluster.broker.jetstream.own_metadata import RESOURCE_KEY
+from supercluster.broker.jetstream.recovery import Recovery
 from supercluster.broker.jetstream.sections import Section, sections
 from supercluster.broker.raft.entry import Entry, EntryKind
 
@@ -31,8 +33,21 @@ class Assignment:
     members: tuple[str, ...]
     created_ns: int
     move: Move | None = None
-    """The move that runs. From its start `config` has the new placement."""
+    """The move that runs. From its start `config` has the new placement, or the new count of replicas."""
     last_move: MoveReport | None = None
+    recovery: Recovery | None = None
+    """The forced recovery that began the stream's present lineage (SF-9)."""
+
+    @property
+    def has_begun_before(self) -> bool:
+        """Is there a group already, which nobody may begin empty?"""
+        return self.has_moved or self.recovery is not None
+
+    @property
+    def is_short(self) -> bool:
+        """Does it lack members that a forced recovery left behind, and nobody brings any?"""
+        lacks = len(self.members) < self.config.num_replicas
+        return self.recovery is not None and self.move is None and lacks
 
     @property
     def has_moved(self) -> bool:
@@ -43,12 +58,6 @@ class Assignment:
     def declared_by(self) -> str:
         """The resource that declares the stream (`namespace/name`), empty when none does (SF-23)."""
         return dict(self.config.metadata).get(RESOURCE_KEY, "")
-
-
-RESOURCE_KEY = "supercluster.dev/resource"
-ACK_POLICY_KEY = "supercluster.dev/ack-policy"
-FSYNC_KEY = "supercluster.dev/fsync"
-PREFERRED_LEADER_KEY = "supercluster.dev/preferred-leader"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +81,13 @@ class MetaState:
     time_ns: int = 0
     moving: set[tuple[str, str]] = field(default_factory=set)
     """Keys of the streams that move."""
+    short: set[tuple[str, str]] = field(default_factory=set)
+    """Keys of the streams that lack members since they were recovered by force."""
+    leaving: set[str] = field(default_factory=set)
+    """Brokers that go for good, as somebody said."""
+    away: dict[str, int] = field(default_factory=dict)
+    """Node → since when it has been out of contact, by the clock of the leader that missed it. Kept here and not by a
+    leader, so that who repairs need not remember it (MR-2)."""
 
     def apply(self, entry: Entry) -> list[str]:
         """Apply the next entry. Returns the groups that it made, changed or removed."""
@@ -88,9 +104,7 @@ class MetaState:
     def _operate(self, op: dict[str, Any], entry: Entry) -> list[str]:
         what = op["op"]
         if what == "broker":
-            self.brokers[op["node"]] = BrokerRecord(
-                op["node"], op["cluster"], op["incarnation"], entry.time_ns, tuple(op.get("tags", ()))
-            )
+            self._put_broker(op, entry)
             return []
         key = (op["account"], op["name"])
         present = self.streams.get(key)
@@ -111,6 +125,7 @@ class MetaState:
         if what == "delete":
             del self.streams[key]
             self.moving.discard(key)
+            self.short.discard(key)
             return [present.group]
         changed = _CHANGES[what](present, op, entry)
         if changed is None:
@@ -120,7 +135,33 @@ class MetaState:
             self.moving.add(key)
         else:
             self.moving.discard(key)
+        if changed.is_short:
+            self.short.add(key)
+        else:
+            self.short.discard(key)
         return [present.group, *([changed.group] if changed.group != present.group else [])]
+
+    def _put_broker(self, op: dict[str, Any], entry: Entry) -> None:
+        node, incarnation = op["node"], op["incarnation"]
+        if op.get("gone"):
+            self.brokers.pop(node, None)
+            self.leaving.discard(node)
+            self.away.pop(node, None)
+            return
+        before = self.brokers.get(node)
+        is_same = before is not None and before.incarnation == incarnation
+        if op.get("leaving", is_same and node in self.leaving):
+            self.leaving.add(node)
+        else:
+            self.leaving.discard(node)
+        if "leaving" not in op or not is_same:
+            # What somebody says of a broker says nothing about whether it is there; its own record does.
+            self.away.pop(node, None)
+        if op.get("away_ns"):
+            self.away[node] = op["away_ns"]
+        self.brokers[node] = BrokerRecord(
+            node, op["cluster"], incarnation, entry.time_ns, tuple(op.get("tags", ()))
+        )
 
     def of_account(self, account: str) -> Iterator[Assignment]:
         """The account's streams by name."""
@@ -135,13 +176,21 @@ class MetaState:
                 *(s.account, s.name, s.group, s.config.to_json(), s.version, list(s.members), s.created_ns),
                 s.move.to_json() if s.move is not None else None,
                 s.last_move.to_json() if s.last_move is not None else None,
+                *([s.recovery.to_json()] if s.recovery is not None else []),
             ]
             for s in self.streams.values()
         ]
         brokers = [
             [b.node, b.cluster, b.incarnation, b.since_ns, list(b.tags)] for b in self.brokers.values()
         ]
-        whole = {"streams": streams, "brokers": brokers, "applied": self.applied_index, "time": self.time_ns}
+        whole: dict[str, Any] = {
+            "streams": streams,
+            "brokers": brokers,
+            "leaving": sorted(self.leaving),
+            "away": self.away,
+            "applied": self.applied_index,
+            "time": self.time_ns,
+        }
         return json.dumps(whole, sort_keys=True).encode()
 
     @classmethod
@@ -149,16 +198,22 @@ class MetaState:
         whole = json.loads(data)
         state = cls(applied_index=whole["applied"], time_ns=whole["time"])
         for account, name, group, config, version, members, created_ns, *moves in whole["streams"]:
-            move, last_move = moves or (None, None)  # A volume written before there were moves has none.
-            state.streams[account, name] = Assignment(
+            # A volume written before there were moves has none, and most streams were never recovered.
+            move, last_move, recovery = (*moves, None, None, None)[:3]
+            state.streams[account, name] = restored = Assignment(
                 *(account, name, group, StreamConfig.from_json(config), version, tuple(members), created_ns),
                 Move.from_json(move) if move is not None else None,
                 MoveReport.from_json(last_move) if last_move is not None else None,
+                Recovery.from_json(recovery) if recovery is not None else None,
             )
+            if restored.is_short:
+                state.short.add((account, name))
             if move is not None:
                 state.moving.add((account, name))
         for node, cluster, incarnation, since_ns, *tags in whole["brokers"]:
             state.brokers[node] = BrokerRecord(node, cluster, incarnation, since_ns, *map(tuple, tags))
+        state.leaving.update(whole.get("leaving", ()))
+        state.away.update(whole.get("away", {}))
         return state
 
 
@@ -166,29 +221,54 @@ class MetaState:
 
 
 def _renewed(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment:
-    placement = present.config.placement
-    last_move = present.last_move
+    config, last_move = present.config, present.last_move
     if present.move is not None:
         gone = MoveReport(present.move.id, Outcome.CANCELLED, "all copies were in memory and are gone")
-        last_move = gone.of_move(present.move, entry.time_ns)
-        placement = present.move.origin_placement
-    config = replace(present.config, placement=placement)
+        last_move = gone.of_move(present.move, entry.time_ns, last_move)
+        config = present.move.undone(config)
     whole = (op["new_group"], config, entry.index, tuple(op["members"]), entry.time_ns)
     return Assignment(present.account, present.name, *whole, None, last_move)
 
 
+def _recovered(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment:
+    """A new lineage, of one member so far. A move that ran is over: nobody knows how far it was."""
+    config, last_move = present.config, present.last_move
+    if present.move is not None:
+        over = MoveReport(present.move.id, Outcome.CANCELLED, "the stream was recovered by force")
+        last_move = over.of_move(present.move, entry.time_ns, last_move)
+        config = present.move.undone(config)
+    recovery = Recovery.from_json(op["recovery"]).after(present.recovery, entry.time_ns)
+    return replace(
+        present,
+        group=op["new_group"],
+        config=config,
+        version=entry.index,
+        members=(recovery.member,),
+        # Sequences behind the copy's end will mean other messages: who stored a position has to notice.
+        created_ns=max(entry.time_ns, present.created_ns + 1),
+        move=None,
+        last_move=last_move,
+        recovery=recovery,
+    )
+
+
 def _move_started(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment | None:
+    running = _of_move(present, op["id"])
+    if running is not None:
+        return replace(present, move=replace(running, bytes_per_s=op["bytes_per_s"]))
     if present.move is not None:
         return None
+    config, before = StreamConfig.from_json(op["config"]), present.config
     move = Move(
         op["id"],
         tuple(op["targets"]),
         tuple(op["origin"]),
-        present.config.placement,
+        before.placement,
         entry.time_ns,
         op["bytes_per_s"],
+        origin_replicas=before.num_replicas if before.num_replicas != config.num_replicas else 0,
+        copy_bytes=op.get("copy_bytes", 0),
     )
-    config = StreamConfig.from_json(op["config"])
     version = entry.index if config != present.config else present.version
     return replace(present, config=config, version=version, move=move)
 
@@ -207,7 +287,10 @@ def _target_replaced(present: Assignment, op: dict[str, Any], entry: Entry) -> A
 def _move_cancelled(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment | None:
     """Asked for, not done: the stream's own group says how the move ended, and until then the placement stays."""
     move = _of_move(present, op["id"])
-    return replace(present, move=replace(move, cancelled=True)) if move is not None else None
+    if move is None or move.cancelled:
+        return None
+    reason = str(op.get("reason", ""))
+    return replace(present, move=replace(move, cancelled=True, cancel_reason=reason))
 
 
 def _move_ended(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment | None:
@@ -217,19 +300,20 @@ def _move_ended(present: Assignment, op: dict[str, Any], entry: Entry) -> Assign
         return None
     config = present.config
     if end.report.outcome is Outcome.CANCELLED:
-        config = replace(config, placement=move.origin_placement)
+        config = move.undone(config)
     return replace(
         present,
         config=config,
         version=entry.index if config != present.config else present.version,
         members=end.members,
         move=None,
-        last_move=end.report.of_move(move, entry.time_ns),
+        last_move=end.report.of_move(move, entry.time_ns, present.last_move),
     )
 
 
 _CHANGES: dict[str, Callable[[Assignment, dict[str, Any], Entry], Assignment | None]] = {
     "renew": _renewed,
+    "recover": _recovered,
     "move": _move_started,
     "move_target": _target_replaced,
     "move_cancel": _move_cancelled,
@@ -257,6 +341,11 @@ def renew_stream(found: Assignment, new_group: str, members: tuple[str, ...]) ->
     return _operation("renew", found, new_group=new_group, members=list(members))
 
 
+def recover_stream(found: Assignment, new_group: str, recovery: Recovery) -> bytes:
+    """The section body that has a stream go on from one copy, as a new lineage."""
+    return _operation("recover", found, new_group=new_group, recovery=recovery.to_json())
+
+
 def delete_stream(found: Assignment) -> bytes:
     return _operation("delete", found)
 
@@ -268,8 +357,10 @@ def start_move(
     targets: tuple[str, ...],
     origin: tuple[str, ...],
     bytes_per_s: int = 0,
+    copy_bytes: int = 0,
 ) -> bytes:
-    """The section body that starts a move; `config` is the stream's from now on, with the new placement."""
+    """The section body that starts a move; `config` is the stream's from now on, with the new placement or count. For the
+    move that runs only the limit is new."""
     return _operation(
         "move",
         found,
@@ -278,6 +369,7 @@ def start_move(
         targets=list(targets),
         origin=list(origin),
         bytes_per_s=bytes_per_s,
+        copy_bytes=copy_bytes,
     )
 
 
@@ -286,14 +378,39 @@ def replace_target(found: Assignment, move_id: str, old: str, new: str) -> bytes
     return _operation("move_target", found, id=move_id, old=old, new=new)
 
 
-def cancel_move(found: Assignment, move_id: str) -> bytes:
-    return _operation("move_cancel", found, id=move_id)
+def cancel_move(found: Assignment, move_id: str, reason: str = "") -> bytes:
+    """The section body that calls a move off; the reason is for one that nobody asked for."""
+    return _operation("move_cancel", found, id=move_id, reason=reason)
 
 
 def end_move(found: Assignment, end: MoveEnd) -> bytes:
     return _operation("move_end", found, end=end.to_json())
 
 
-def put_broker(node: str, cluster: str, incarnation: str, tags: tuple[str, ...]) -> bytes:
-    op = {"op": "broker", "node": node, "cluster": cluster, "incarnation": incarnation, "tags": list(tags)}
+def put_broker(
+    node: str, cluster: str, incarnation: str, tags: tuple[str, ...], *, leaving: bool | None = None
+) -> bytes:
+    """The section body that records a broker. `leaving` as somebody said just now; None: as it was, if it is the same."""
+    op: dict[str, Any] = {
+        "op": "broker",
+        "node": node,
+        "cluster": cluster,
+        "incarnation": incarnation,
+        "tags": list(tags),
+    }
+    if leaving is not None:
+        op["leaving"] = leaving
     return json.dumps(op).encode()
+
+
+def note_away(record: BrokerRecord, since_ns: int) -> bytes:
+    """The section body that says since when a broker has been out of contact; 0: it is back. Brokers of before this take it
+    for the same record."""
+    told = json.loads(put_broker(record.node, record.cluster, record.incarnation, record.tags))
+    return json.dumps({**told, "away_ns": since_ns}).encode()
+
+
+def forget_broker(record: BrokerRecord) -> bytes:
+    """The section body that strikes a broker from the map: nothing of it is left. Brokers of before this keep the record."""
+    op = {"op": "broker", "node": record.node, "cluster": record.cluster, "incarnation": record.incarnation}
+    return json.dumps({**op, "tags": list(record.tags), "gone": True}).encode()

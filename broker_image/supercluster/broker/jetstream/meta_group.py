@@ -17,13 +17,15 @@ from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.group import Group, GroupHost
 from supercluster.broker.jetstream.load import Room
+from supercluster.broker.jetstream.memory_loss import MemoryLoss
 from supercluster.broker.jetstream.meta import (
     Assignment,
     MetaState,
     end_move,
     put_broker,
-    renew_stream,
 )
+from supercluster.broker.jetstream.meta_brokers import BrokerRequests
+from supercluster.broker.jetstream.meta_recoveries import Recoveries
 from supercluster.broker.jetstream.meta_requests import (
     Asked,
     Decided,
@@ -35,7 +37,8 @@ from supercluster.broker.jetstream.meta_requests import (
 from supercluster.broker.jetstream.meta_upkeep import Upkeep
 from supercluster.broker.jetstream.move_plan import MovePlan
 from supercluster.broker.jetstream.move_record import MoveEnd
-from supercluster.broker.jetstream.placement import NodeFacts
+from supercluster.broker.jetstream.placement import NodeFacts, room_needed
+from supercluster.broker.jetstream.recovery import CopiesTold
 from supercluster.broker.jetstream.sections import Section, section
 from supercluster.broker.jetstream.stream_decisions import StreamDecisions
 from supercluster.broker.jetstream.stream_facts import StreamFacts
@@ -53,8 +56,6 @@ META_GROUP = "meta"
 MAP_WAIT_MS = 3000
 # Requests that may wait for a turn; more are refused at once.
 REQUESTS_MAX = 1024
-# A broker that lost its copy says so every second; who has not said it for so long may have been given one again.
-LOST_REPORT_MS = 3000
 
 
 class MetaHost(GroupHost, Protocol):
@@ -78,6 +79,11 @@ class MetaHost(GroupHost, Protocol):
 
     def ask_stream(self, found: Assignment, then: Callable[[StreamFacts | None], None]) -> None:
         """Ask the stream's leader; None when it does not answer in time."""
+        ...
+
+    def ask_copies(self, found: Assignment, then: CopiesTold) -> None:
+        """Ask every broker in contact what copies of the stream it holds, within a bound; who did not answer in time is
+        told too."""
         ...
 
     def map_index_of(self, node: str) -> int:
@@ -132,13 +138,17 @@ class MetaGroup(Group):
         self._asked_numbers = count(1)
         self._ends: dict[str, MoveEnd] = {}
         self._waiting: list[_Waiting] = []
+        self._refused: deque[tuple[int, StreamRequest, ApiError]] = deque()
+        """Refusals with the index of what they were judged by: told when that is committed, for it may never be."""
         self._touched: list[str] = []
         self._changed = False
+        self.people = BrokerRequests(self)
+        self.recoveries = Recoveries(self)
+        self.memory = MemoryLoss(self)
         self._read: int | None = None
         """The read that counts: what was asked before says nothing about a later contact."""
         self._read_target: int | None = None
         self._heard_leader: str | None = None
-        self._lost: dict[str, dict[str, int]] = {}
 
     # ---- state machine --------------------------------------------------------------------------------------------
 
@@ -184,13 +194,16 @@ class MetaGroup(Group):
 
     def stop_serving(self) -> None:
         self._end = self.upkeep = None
-        self._lost.clear()
+        self.memory.clear()
         self._ends.clear()
         requests = [*self._asking.values(), *(request for request, _ in self._requests)]
         self._requests.clear()
         self._asking.clear()
+        self.people.clear()
+        self.recoveries.clear()
         waiting, self._waiting = self._waiting, []
-        for request in requests:
+        refused, self._refused = self._refused, deque()
+        for request in [*requests, *(request for _, request, _ in refused)]:
             request.respond(None)
         for found in waiting:
             found.respond(None)
@@ -198,7 +211,7 @@ class MetaGroup(Group):
 
     def request(self, request: StreamRequest) -> None:
         """Queue a request for the next turn. The caller knows that this replica serves."""
-        if len(self._requests) + len(self._asking) >= REQUESTS_MAX:
+        if len(self._requests) + len(self._asking) + len(self._refused) >= REQUESTS_MAX:
             request.respond(errors.error(10023))
             return
         self._requests.append((request, None))
@@ -211,60 +224,31 @@ class MetaGroup(Group):
     def copy_lost(self, node: str, group: str, member: str, now_ms: int) -> None:
         """A broker says, again and again, that its copy of a stream in memory is gone, or one that was to join."""
         if self.upkeep is not None:
-            self.upkeep.copy_lost(member)
-        if len(self._lost) < REQUESTS_MAX or group in self._lost:
-            self._lost.setdefault(group, {})[node] = now_ms
-
-    def _renew_lost(self, now_ms: int) -> None:
-        """Begin a stream in memory anew when all of its members say that their copy is gone: only then there is
-        nothing left that could be lost by it, and nobody who could ever lead (SF-4)."""
-        assert self._end is not None
-        for group, reports in list(self._lost.items()):
-            found = self._end.by_group(group)
-            reports = {node: at for node, at in reports.items() if now_ms - at < LOST_REPORT_MS}
-            if found is None or found.config.storage != "memory" or not reports:
-                del self._lost[group]
-                continue
-            self._lost[group] = reports
-            nodes = [node_of(member) for member in found.members]
-            records = [
-                self._end.brokers[node] for node in nodes if node in reports and node in self._end.brokers
-            ]
-            if len(records) < len(nodes):
-                continue
-            token = self.host.new_token()
-            members = tuple(f"{r.node}@{r.incarnation}.{self.host.new_token()}" for r in records)
-            try:
-                self.propose(renew_stream(found, f"S.{found.account}.{found.name}.{token}", members))
-            except NotAppendedError:
-                return
-            del self._lost[group]
-            self.host.event(
-                group,
-                "MemoryLost",
-                f"all copies of stream {found.name} were in memory and are gone: it begins anew",
-            )
+            self.upkeep.copy_lost(group, member)
+        self.memory.told(node, group, now_ms)
 
     def propose_turn(self, now_ms: int) -> None:
-        self._renew_lost(now_ms)
+        self.memory.turn(now_ms)
         try:
             self._record_brokers()
             self._end_moves()
         except NotAppendedError:
             pass  # What is still so with the next turn is appended then.
+        self.people.turn()
+        self.recoveries.turn()
         while self._requests:
             request, asked = self._requests.popleft()
             try:
                 self._decide(request, asked, now_ms)
             except ApiError as refused:
-                request.respond(refused)
+                self._refused.append((self.end.applied_index, request, refused))
             except NotAppendedError:
                 request.respond(None)
             except FactsNeededError as needed:
                 self._ask(request, needed.assignment)
         self.check_members(now_ms)
         if self.upkeep is not None:
-            self.upkeep.turn(now_ms, self.nodes)
+            self.upkeep.turn(now_ms)
 
     def propose(self, body: bytes) -> Entry:
         """Append an operation.
@@ -293,10 +277,12 @@ class MetaGroup(Group):
                 self.propose(end_move(found, end))
             del self._ends[group]
 
-    def nodes(self, storage: str) -> dict[str, NodeFacts]:
-        """Every broker that is known, as placement looks at it for a stream of that storage."""
+    def nodes(self, storage: str, without: str = "") -> dict[str, NodeFacts]:
+        """Every broker that is known, as placement looks at it for a stream of that storage: its room is what copies under
+        way, except those of one group, leave of it."""
         contact = self.host.brokers_in_contact()
         room = {node: told.of(storage) for node in contact if (told := self.host.room_of(node)) is not None}
+        reserved = self._reserved(storage, without)
         held = dict.fromkeys(self.end.brokers, 0)
         for found in self.end.streams.values():
             targets = found.move.targets if found.move is not None else ()
@@ -311,11 +297,27 @@ class MetaGroup(Group):
                 record.cluster,
                 record.tags,
                 record.node in contact,
-                room.get(record.node),
+                max(0, room[record.node] - reserved.get(record.node, 0)) if record.node in room else None,
                 held[record.node],
+                record.node in self.end.leaving,
+                reserved.get(record.node, 0),
             )
             for record in self.end.brokers.values()
         }
+
+    def _reserved(self, storage: str, without: str) -> dict[str, int]:
+        """Node → bytes that copies on their way there will still take."""
+        found: dict[str, int] = {}
+        for key in self.end.moving:
+            moving = self.end.streams[key]
+            move = moving.move
+            if move is None or move.cancelled or moving.config.storage != storage or moving.group == without:
+                continue
+            for target in move.joining:
+                left = self.upkeep.still_to_come(move, target) if self.upkeep else move.copy_bytes
+                node = node_of(target)
+                found[node] = found.get(node, 0) + (room_needed(left) if left else 0)
+        return found
 
     def _ask(self, request: StreamRequest, found: Assignment) -> None:
         """The decision waits for what the stream's leader says, within a bound that the host keeps."""
@@ -332,7 +334,8 @@ class MetaGroup(Group):
 
     def _decide(self, request: StreamRequest, asked: Asked | None, now_ms: int) -> None:
         present = self.end.streams.get(request.key)
-        decisions = StreamDecisions(self.end, self.nodes, self.host.new_token, request, asked)
+        now_ns = self.leader_time_ns()
+        decisions = StreamDecisions(self.end, self.nodes, self.host.new_token, request, asked, now_ns)
         decided = decisions.decide()
         if isinstance(decided, MovePlan):
             request.respond(decided)
@@ -357,10 +360,15 @@ class MetaGroup(Group):
         if self._changed:
             touched, self._touched, self._changed = self._touched, [], False
             self.host.map_changed(touched)
+        self.people.applied(self.applied_index)
+        self.recoveries.applied(self.applied_index)
         self._finish_read()
         if self._heard_leader != self.raft.leader:
             self._heard_leader = self.raft.leader
             self.host.meta_leader_heard(heard=self._heard_leader is not None)
+        while self._refused and self._refused[0][0] <= self.applied_index:
+            _, request, refusal = self._refused.popleft()
+            request.respond(refusal)
         if not self._waiting:
             return
         still: list[_Waiting] = []
@@ -407,11 +415,16 @@ class MetaGroup(Group):
         upkeep_ms = self.upkeep.deadline_ms() if self.upkeep is not None else None
         if upkeep_ms is not None and now_ms >= upkeep_ms:
             due = True
-        return due or any(now_ms >= found.give_up_ms for found in self._waiting)
+        return due or any(now_ms >= at for at in self._give_up_ms())
+
+    def _give_up_ms(self) -> list[int]:
+        """When changes are answered though a broker has not said that it has the map. One that is not committed waits for
+        that, however late it is, and the turn that applies it answers it."""
+        return [found.give_up_ms for found in self._waiting if self.applied_index >= found.index]
 
     def deadline_ms(self) -> int | None:
         found = super().deadline_ms()
-        due = [waiting.give_up_ms for waiting in self._waiting]
+        due = self._give_up_ms()
         upkeep_ms = self.upkeep.deadline_ms() if self.upkeep is not None else None
         if upkeep_ms is not None:
             due.append(upkeep_ms)

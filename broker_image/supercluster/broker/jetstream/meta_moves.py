@@ -7,14 +7,15 @@ asked before anything is decided that depends on it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.config import Placement, StreamConfig
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.meta import PREFERRED_LEADER_KEY, Assignment, MetaState
+from supercluster.broker.jetstream.meta import Assignment, MetaState
 from supercluster.broker.jetstream.move_plan import copy_bytes
+from supercluster.broker.jetstream.own_metadata import PREFERRED_LEADER_KEY
 from supercluster.broker.jetstream.placement import (
     Choice,
     NodeFacts,
@@ -23,6 +24,7 @@ from supercluster.broker.jetstream.placement import (
     is_satisfied,
     room_needed,
 )
+from supercluster.broker.jetstream.scaling import choose_scaled
 from supercluster.broker.jetstream.stream_facts import StreamFacts
 from supercluster.broker.raft.confchange import node_of
 
@@ -67,33 +69,93 @@ def choose_targets(
     facts: StreamFacts,
     known: Mapping[str, NodeFacts],
     state: MetaState,
-    removed: str = "",
+    removed: Collection[str] = (),
+    not_planned: Mapping[str, str] | None = None,
 ) -> Choice:
-    """The nodes for a stream that lives already, without the one that is `removed`. Where nobody names a cluster, it
+    """The nodes for a stream that lives already, without those that are `removed`. Where nobody names a cluster, it
     stays in its own: always when a node is removed, and else if that will do."""
-    out = {removed: "is to be removed"} if removed else {}
-    members: set[str] = set()
-    for voter in facts.voters:
-        node, _, incarnation = voter.partition("@")
-        record = state.brokers.get(node)
-        if record is not None and incarnation.partition(".")[0] != record.incarnation:
-            out.setdefault(node, "lost its volume and is about to be given its copy again")
-        elif node not in out:
-            members.add(node)
+    out = _lost_volumes(facts, state) | dict.fromkeys(removed, "is to be removed")
+    out |= not_planned or {}
+    members = {node_of(voter) for voter in facts.voters} - out.keys()
     size = copy_bytes(facts)
-    home = home_cluster([node_of(voter) for voter in facts.voters], known)
-    why = ", where the stream is" if home else ""
+    home, why = _home(facts, known)
     found = choose(known.values(), wanted_of(config, home, size, out, why), frozenset(members))
     if found.refusal and not config.placement.cluster and home and not removed:
         found = choose(known.values(), wanted_of(config, "", size, out), frozenset(members))
     return found
 
 
-def with_placement(config: StreamConfig, placement: Placement) -> StreamConfig:
-    """The configuration moved elsewhere; the preferred leader stays unless another one is named."""
-    if not placement.preferred:
+def choose_replacements(
+    config: StreamConfig,
+    facts: StreamFacts,
+    known: Mapping[str, NodeFacts],
+    replaced: Collection[str],
+    not_planned: Mapping[str, str] | None = None,
+) -> Choice:
+    """The nodes for a stream some of whose copies are lost: others come in their places, in the cluster where it is, and
+    all who hold a copy keep it, also one that is away and not yet to be replaced."""
+    home, why = _home(facts, known)
+    out = {**(not_planned or {}), **dict.fromkeys(replaced, "is to be replaced")}
+    wanted = wanted_of(config, home, copy_bytes(facts), out, why)
+    return choose(
+        known.values(), wanted, kept=frozenset({node_of(voter) for voter in facts.voters} - set(replaced))
+    )
+
+
+def why_not_dead(
+    state: MetaState, facts: StreamFacts, nodes: Iterable[str], away_ms: int, now_ns: int
+) -> str:
+    """What speaks against replacing the copies on these nodes; empty when nothing does. A broker that came back, if only a
+    moment ago, keeps its copy: what it lacks is less than a whole one."""
+    held = {node_of(voter) for voter in facts.voters}
+    for node in nodes:
+        if node not in held:
+            return f"broker {node} holds none of the stream"
+        since_ns = state.away.get(node)
+        if away_ms and since_ns is None:
+            return f"broker {node} is in contact"
+        if since_ns is not None and (gone_ms := (now_ns - since_ns) // 1_000_000) < away_ms:
+            return f"broker {node} has been out of contact for {gone_ms} ms, and {away_ms} are asked for"
+    return ""
+
+
+def choose_for_count(
+    config: StreamConfig,
+    facts: StreamFacts,
+    known: Mapping[str, NodeFacts],
+    state: MetaState,
+    not_planned: Mapping[str, str] | None = None,
+) -> Choice:
+    """The nodes for a stream that is to have another count of replicas. It does not leave its cluster for them."""
+    home, why = _home(facts, known)
+    wanted = wanted_of(config, home, copy_bytes(facts), not_planned, cluster_why=why)
+    return choose_scaled(wanted, facts, known, {**(not_planned or {}), **_lost_volumes(facts, state)})
+
+
+def _home(facts: StreamFacts, known: Mapping[str, NodeFacts]) -> tuple[str, str]:
+    """The cluster where the stream is, and how that is said."""
+    home = home_cluster([node_of(voter) for voter in facts.voters], known)
+    return home, ", where the stream is" if home else ""
+
+
+def _lost_volumes(facts: StreamFacts, state: MetaState) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for voter in facts.voters:
+        node, _, incarnation = voter.partition("@")
+        record = state.brokers.get(node)
+        if record is not None and incarnation.partition(".")[0] != record.incarnation:
+            found[node] = "lost its volume and is about to be given its copy again"
+    return found
+
+
+def with_changes(config: StreamConfig, placement: Placement | None, replicas: int) -> StreamConfig:
+    """The configuration moved elsewhere, or with another count of replicas (0: as it is). The preferred leader stays
+    unless another one is named."""
+    if placement is None:
+        placement = config.placement
+    elif not placement.preferred:
         placement = replace(placement, preferred=config.placement.preferred)
-    return replace(config, placement=placement)
+    return replace(config, placement=placement, num_replicas=replicas or config.num_replicas)
 
 
 def members_of(nodes: Iterable[str], facts: StreamFacts, state: MetaState, token: str) -> tuple[str, ...]:

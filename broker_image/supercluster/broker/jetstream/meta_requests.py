@@ -41,11 +41,19 @@ class StreamRequest:
     """The stream's account where that is not the client's."""
     placement: Placement | None = None
     """Of move and plan_move."""
+    replicas: int = 0
+    """Of move and plan_move, instead of a placement: the count to change to."""
+    nodes: tuple[str, ...] = ()
+    """Of move: the nodes that its plan named, no others will do; empty: whichever are best now."""
     bytes_per_s: int = 0
     move_id: str = ""
-    """The caller's name for a move; empty: one is made."""
+    """The caller's name for a move; empty: one is made. Of cancel_move: the only one that is meant; empty: any."""
     peer: str = ""
     """The node that remove_peer names."""
+    replace: tuple[str, ...] = ()
+    """Of move and plan_move, instead of a placement: the nodes in whose places others come."""
+    away_ms: int = 0
+    """With `replace`: only if the map says that they have been out of contact for so long."""
 
     @property
     def key(self) -> tuple[str, str]:

@@ -9,7 +9,7 @@ clusters of which one has a single node the other keeps more. A group in one clu
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from supercluster.broker.raft.confchange import Membership, node_of
 
@@ -32,6 +32,8 @@ class VoterView:
     """Nodes that are out of contact for longer than the patience."""
     caught_up: Collection[str]
     """Members that have all that is committed."""
+    leaving: Collection[str] = frozenset()
+    """Nodes that go for good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +55,30 @@ def per_cluster(sizes: Collection[int]) -> int:
 def plan_voters(view: VoterView) -> VoterPlan | None:
     """The next change; None when the voters are as they should be, or nothing can be done now."""
     membership = view.membership
-    clusters = sorted(set(view.clusters.values()))
-    if membership.is_joint or not membership.voters or len(clusters) < 2:
+    staying = {node: name for node, name in view.clusters.items() if node not in view.leaving}
+    going = [voter for voter in membership.voters if node_of(voter) in view.leaving]
+    clusters = sorted(set(staying.values()))
+    if membership.is_joint or not membership.voters or not clusters or (len(clusters) < 2 and not going):
         return None
-    sizes = [sum(1 for found in view.clusters.values() if found == name) for name in clusters]
+    view = replace(view, clusters=staying)
+    sizes = [sum(1 for found in staying.values() if found == name) for name in clusters]
     count = per_cluster(sizes)
+    if len(clusters) == 1:
+        count = max(count, len(membership.voters) - len(going))  # What it was founded with it keeps.
     chosen = [_of_cluster(view, name, count) for name in clusters]
     # A voter of a node that the meta group does not know yet is not this plan's to take away.
-    unknown = [voter for voter in membership.voters if node_of(voter) not in view.clusters]
+    unknown = [v for v in membership.voters if node_of(v) not in staying and v not in going]
     wanted = sorted([*unknown, *(member for members in chosen for member in members)])
-    keeping = sorted({*wanted, *membership.voters} - set(_swapped_out(view, wanted)))
+    dead = [voter for voter in going if node_of(voter) in view.given_up]
+    keeping = sorted({*wanted, *membership.voters} - {*_swapped_out(view, wanted), *dead})
+    # Where everybody who stays votes, nobody else can make up for those who go.
+    least = 0 if going and staying.keys() <= {node_of(member) for member in wanted} else 1
     is_short = any(len(members) < count for members in chosen)
     if is_short and len(keeping) <= VOTERS_MAX:
         wanted = keeping  # Nobody goes before those are there who come instead.
-    elif _spare(view, wanted) < min(1, _spare(view, keeping)):
+    elif _spare(view, wanted) < min(least, _spare(view, keeping)):
         wanted = keeping
-    if tuple(wanted) == membership.voters or not _is_safe(view, wanted):
+    if tuple(wanted) == membership.voters or not _is_safe(view, wanted, least):
         return None
     return _plan(view, tuple(wanted), count)
 
@@ -114,10 +124,10 @@ def _spare(view: VoterView, voters: Collection[str]) -> int:
     return well - (len(voters) // 2 + 1)
 
 
-def _is_safe(view: VoterView, voters: Collection[str]) -> bool:
+def _is_safe(view: VoterView, voters: Collection[str], least: int) -> bool:
     """Both majorities are there now, and a failure that was survivable before still is."""
     before, after = _spare(view, view.membership.voters), _spare(view, voters)
-    return before >= 0 and after >= min(1, before)
+    return before >= 0 and after >= min(least, before)
 
 
 def _plan(view: VoterView, voters: tuple[str, ...], count: int) -> VoterPlan:
@@ -169,3 +179,20 @@ def lost_clusters(
             )
         found.append(LostCluster(name, here >= majority, f"{head}: {meaning}"))
     return found
+
+
+def lost_copies(
+    stream: str, members: Collection[str], clusters: Mapping[str, str], gone: Collection[str]
+) -> str:
+    """What says that a stream cannot serve because of clusters that are gone; empty when that is not why."""
+    held = {
+        name: sum(1 for member in members if clusters.get(node_of(member)) == name) for name in sorted(gone)
+    }
+    if sum(held.values()) <= (len(members) - 1) // 2:
+        return ""
+    parts = [
+        f"{count} of stream {stream}'s {len(members)} copies are in cluster {name}, which is out of contact"
+        for name, count in held.items()
+        if count
+    ]
+    return "; ".join(parts)

@@ -1,4 +1,5 @@
-"""Moves by the operator: plan (a dry run), start, cancel, and what runs now; behind `/admin/streams/…/move`.
+"""Moves and other counts of replicas, by the operator: plan (a dry run), start, cancel, and what runs now; behind
+`/admin/streams/…/move`.
 
 A call goes from the broker that was asked to the meta group's leader as an internal request, whose subject no client can
 send. Outcomes are HTTP-like: a status and a JSON object.
@@ -8,20 +9,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.config import Placement, check_name
+from supercluster.broker.jetstream.admin_calls import Then, ask_meta_leader, not_available
+from supercluster.broker.jetstream.config import REPLICAS_MAX, Placement, check_name
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.frames import Request, ResponseStatus
+from supercluster.broker.jetstream.leaderless import taking_part
 from supercluster.broker.jetstream.meta import Assignment
-from supercluster.broker.jetstream.meta_group import META_GROUP, MetaGroup
+from supercluster.broker.jetstream.meta_group import MetaGroup
 from supercluster.broker.jetstream.meta_requests import Decided, StreamRequest
 from supercluster.broker.jetstream.move_plan import MovePlan
 from supercluster.broker.jetstream.stream_facts import StreamFacts
-from supercluster.broker.ports import ClientInfo
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.core import BrokerCore
@@ -29,20 +31,30 @@ if TYPE_CHECKING:
 PREFIX = b"$SC.MOVE."
 _VERBS = {b"$SC.MOVE.PLAN": "plan_move", b"$SC.MOVE.START": "move", b"$SC.MOVE.CANCEL": "cancel_move"}
 BYTES_PER_S_MAX = 1 << 40
+# A day: a broker that nobody has seen for so long and that holds nothing is forgotten.
+AWAY_MS_MAX = 24 * 3_600_000
+_GOALS = frozenset({"placement", "replicas", "replace"})
+_FIELDS = _GOALS | {"awayMs", "nodes", "bytesPerS", "dryRun", "id"}
 _ID = re.compile("[A-Za-z0-9-]{0,64}")
 
-Then = Callable[[int, Any], None]
-"""Takes status and JSON."""
 
 # What a refusal is over HTTP, where its own code is not it: NATS's 400 for what is a conflict with the state.
-_STATUS = {10005: 409, 10075: 409, 10118: 503, 10123: 409, 10124: 409, 10129: 409}
+_STATUS = {10005: 409, 10052: 400, 10075: 409, 10118: 503, 10123: 409, 10124: 409, 10129: 409}
 
 
 @dataclass(frozen=True, slots=True)
 class MoveCall:
     """A POST's body."""
 
-    placement: Placement
+    placement: Placement | None = None
+    replicas: int = 0
+    """Another count of replicas, instead of a placement; 0: none."""
+    replace: tuple[str, ...] = ()
+    """Instead of both: the brokers in whose places others come, in one change."""
+    away_ms: int = 0
+    """With `replace`: refuse unless the map says that they have been out of contact for so long."""
+    nodes: tuple[str, ...] = ()
+    """Of a start: the brokers of the plan, no others will do; empty: whichever are best now."""
     bytes_per_s: int = 0
     dry_run: bool = False
     id: str = ""
@@ -54,14 +66,20 @@ def read_call(body: object) -> MoveCall:
     Raises:
         ApiError: naming the field, its value and what would be right.
     """
-    if not isinstance(body, Mapping) or "placement" not in body:
-        raise errors.error(10052, 'the body has to be an object with "placement"')
-    unknown = sorted(set(body) - {"placement", "bytesPerS", "dryRun", "id"})
+    if not isinstance(body, Mapping) or not _GOALS & body.keys():
+        raise errors.error(10052, 'the body has to be an object with "placement", "replicas" or "replace"')
+    unknown = sorted(set(body) - _FIELDS)
     if unknown:
+        raise errors.error(10052, f"{unknown[0]} is no known field; known are {', '.join(sorted(_FIELDS))}")
+    if len(_GOALS & body.keys()) > 1:
+        raise errors.error(10123)
+    bytes_per_s, dry_run = body.get("bytesPerS", 0), body.get("dryRun", False)
+    placement, replicas = body.get("placement"), body.get("replicas", 0)
+    replace, away_ms = _read_replace(body)
+    if type(replicas) is not int or not (placement is not None or replace or 1 <= replicas <= REPLICAS_MAX):
         raise errors.error(
-            10052, f"{unknown[0]} is no known field; known are placement, bytesPerS, dryRun and id"
+            10052, f"replicas is {replicas!r}; it has to be a whole number from 1 to {REPLICAS_MAX}"
         )
-    bytes_per_s, dry_run, placement = body.get("bytesPerS", 0), body.get("dryRun", False), body["placement"]
     if type(bytes_per_s) is not int or not 0 <= bytes_per_s <= BYTES_PER_S_MAX:
         raise errors.error(
             10052,
@@ -69,12 +87,51 @@ def read_call(body: object) -> MoveCall:
         )
     if not isinstance(dry_run, bool):
         raise errors.error(10052, f"dryRun is {dry_run!r}; it has to be true or false")
-    if not isinstance(placement, Mapping):
+    if not replicas and not replace and not isinstance(placement, Mapping):
         raise errors.error(10052, f"placement is {placement!r}; it has to be an object")
-    move_id = body.get("id", "")
+    move_id = read_id(body)
+    where = Placement.from_json(placement) if placement is not None else None
+    nodes = _read_nodes(body, dry_run=dry_run and not replace)
+    return MoveCall(where, replicas, replace, away_ms, nodes, bytes_per_s, dry_run, move_id)
+
+
+def read_id(body: object) -> str:
+    """The move that is meant; empty: none was named.
+
+    Raises:
+        ApiError: it is no name of a move.
+    """
+    move_id = body.get("id", "") if isinstance(body, Mapping) else ""
     if not isinstance(move_id, str) or not _ID.fullmatch(move_id):
         raise errors.error(10052, f"id is {move_id!r}; it has to be at most 64 letters, digits and dashes")
-    return MoveCall(Placement.from_json(placement), bytes_per_s, dry_run, move_id)
+    return move_id
+
+
+def _read_replace(body: Mapping[str, Any]) -> tuple[tuple[str, ...], int]:
+    if "replace" not in body:
+        return (), 0
+    nodes, away_ms = body["replace"], body.get("awayMs", 0)
+    is_list = isinstance(nodes, list) and 1 <= len(nodes) <= REPLICAS_MAX
+    if not is_list or not all(isinstance(node, str) and node for node in nodes):
+        raise errors.error(
+            10052, f"replace is {nodes!r}; it has to be a list of 1 to {REPLICAS_MAX} names of brokers"
+        )
+    if type(away_ms) is not int or not 0 <= away_ms <= AWAY_MS_MAX:
+        raise errors.error(
+            10052, f"awayMs is {away_ms!r}; it has to be a whole number from 0 to {AWAY_MS_MAX}"
+        )
+    return tuple(dict.fromkeys(nodes)), away_ms
+
+
+def _read_nodes(body: Mapping[str, Any], *, dry_run: bool) -> tuple[str, ...]:
+    nodes = body.get("nodes", [])
+    is_list = isinstance(nodes, list) and len(nodes) <= REPLICAS_MAX
+    if not is_list or not all(isinstance(node, str) and node for node in nodes) or (nodes and dry_run):
+        raise errors.error(
+            10052,
+            f"nodes is {nodes!r}; it has to be a list of at most {REPLICAS_MAX} names of brokers, and none with dryRun",
+        )
+    return tuple(nodes)
 
 
 def refusal(refused: ApiError) -> tuple[int, dict[str, Any]]:
@@ -95,54 +152,79 @@ def call(core: BrokerCore, method: str, account: str, name: str, body: object, t
             return
         fields: dict[str, Any] = {"account": account, "name": name}
         subject = PREFIX + b"CANCEL"
+        if method == "DELETE" and body is not None:
+            fields["id"] = read_id(body)
         if method == "POST":
             wanted = read_call(body)
             subject = PREFIX + (b"PLAN" if wanted.dry_run else b"START")
-            fields |= {
-                "placement": wanted.placement.to_json(),
-                "bytes_per_s": wanted.bytes_per_s,
-                "id": wanted.id,
-            }
+            fields |= {"bytes_per_s": wanted.bytes_per_s, "id": wanted.id, "replicas": wanted.replicas}
+            fields["nodes"] = list(wanted.nodes)
+            fields |= {"replace": list(wanted.replace), "away_ms": wanted.away_ms}
+            if wanted.placement is not None:
+                fields["placement"] = wanted.placement.to_json()
     except ApiError as refused:
         then(*refusal(refused))
         return
 
-    def answered(answer: bytes | None) -> None:
-        if answer is None:
-            then(*refusal(errors.error(10008)))
-            return
-        found = json.loads(answer)
-        then(int(found["status"]), found["body"])
+    ask_meta_leader(core, account, subject, json.dumps(fields).encode(), then)
 
-    core.requests.send(
-        META_GROUP,
-        ClientInfo(account, "", is_operator=True),
-        subject,
-        b"",
-        b"",
-        json.dumps(fields).encode(),
-        core.clock.monotonic_ms(),
-        on_answer=answered,
-    )
+
+def running(core: BrokerCore) -> tuple[int, dict[str, Any]]:
+    """All moves that run in the super-cluster, whoever asked for them, by this broker's map: of every account, with the
+    brokers that have a part in each."""
+    if core.meta is None or not core.map.is_fresh:
+        return not_available(core)
+    state = core.meta.state
+    contact = core.brokers_in_contact()
+    return 200, {"moves": [_running(state.streams[key], contact) for key in sorted(state.moving)]}
+
+
+def _running(found: Assignment, contact: Collection[str]) -> dict[str, Any]:
+    move = found.move
+    assert move is not None
+    return {
+        "account": found.account,
+        "name": found.name,
+        "id": move.id,
+        "nodes": taking_part(found),
+        "outOfContact": [node for node in taking_part(found) if node not in contact],
+        "startedNs": move.started_ns,
+        "bytesPerS": move.bytes_per_s,
+        "cancelled": move.cancelled,
+    }
 
 
 def _state(core: BrokerCore, account: str, name: str, then: Then) -> None:
-    """The move that runs, with what the stream's leader says of it, and how the last one ended."""
-    if core.meta is None:
-        raise errors.error(10008)
+    """The move that runs, with what the stream's leader says of it, and how the last one ended.
+
+    Never by a map that may be old: to the caller "no move" means that its own has ended, or never began.
+    """
+    if core.meta is None or not core.map.is_fresh:
+        raise core.surroundings.not_available()
     found = core.meta.state.streams.get((account, name))
     if found is None:
         raise errors.error(10059)
+    leaderless = core.surroundings.leaderless
     if found.move is None:
+        leaderless.heard(found.group)
         then(200, _show(found, None))
         return
-    core.surroundings.ask_stream(found, lambda facts: then(200, _show(found, facts)))
+
+    def told(facts: StreamFacts | None) -> None:
+        if facts is not None:
+            leaderless.heard(found.group)
+            then(200, _show(found, dict(facts.move)))
+            return
+        trouble = leaderless.silent(found, core.brokers_in_contact(), core.clock.monotonic_ms())
+        then(200, _show(found, {"trouble": trouble} if trouble else None))
+
+    core.surroundings.ask_stream(found, told)
 
 
-def _show(found: Assignment, facts: StreamFacts | None) -> dict[str, Any]:
+def _show(found: Assignment, progress: dict[str, Any] | None) -> dict[str, Any]:
     move = found.move.to_json() if found.move is not None else None
     if move is not None:
-        move["progress"] = dict(facts.move) if facts is not None else None
+        move["progress"] = progress
     return {
         "account": found.account,
         "name": found.name,
@@ -191,6 +273,10 @@ def answer(
             asked_at=node,
             account=str(fields["account"]),
             placement=placement,
+            replicas=int(fields.get("replicas", 0)),
+            nodes=tuple(map(str, fields.get("nodes", ()))),
+            replace=tuple(map(str, fields.get("replace", ()))),
+            away_ms=int(fields.get("away_ms", 0)),
             bytes_per_s=int(fields.get("bytes_per_s", 0)),
             move_id=str(fields.get("id", "")),
         )

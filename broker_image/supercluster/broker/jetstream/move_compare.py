@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream.frames import Frame
 from supercluster.broker.jetstream.move_frames import Answered, HashesAsked, HashesTold, encode_ask
-from supercluster.broker.moves.audit import Comparison, chained
+from supercluster.broker.moves.audit import ASK_AGAIN_MS, Comparison, chained
 from supercluster.broker.moves.note import Note
 from supercluster.broker.raft.confchange import node_of
 
@@ -36,6 +36,9 @@ class MoveCompare:
         self._number = (group.raft.term << 16) + 1
         """Of the newest comparison: larger than those of earlier leaders."""
         self._own_from: int | None = None
+        self._own_asked_ms = self._own_since_ms = 0
+        """When this replica's own page was asked for last, and first."""
+        self._went_on_ms = now_ms
         self._before = Note("")
 
     def is_for(self, *, joint: bool) -> bool:
@@ -91,10 +94,16 @@ class MoveCompare:
         found, group = self._comparison, self._group
         if found is None or self.is_stale or group.applied_index < found.mark:
             return
+        rested_ms, self._went_on_ms = now_ms - self._went_on_ms, now_ms
+        if rested_ms > ASK_AGAIN_MS:
+            found.rested(rested_ms)
+            self._own_since_ms += rested_ms
         found.with_members(members)
         if self._own_from is None:
             self._own_from = found.first_range
             self._ask_myself(now_ms)
+        elif not found.knows_own and now_ms - self._own_asked_ms >= ASK_AGAIN_MS:
+            self._ask_myself(now_ms, again=True)  # So its head is held, too, while it hashes.
         for ask in found.asks(now_ms):
             body = encode_ask(self._ask(ask.member, ask.from_range))
             group.host.post(node_of(ask.member), Frame.MOVE_HASHES, body)
@@ -104,8 +113,21 @@ class MoveCompare:
         assert found is not None
         return HashesAsked(self._group.id, member, found.number, found.mark, found.floor_seq, from_range)
 
-    def _ask_myself(self, now_ms: int) -> None:
+    def unanswered_ms(self, now_ms: int) -> dict[str, int]:
+        """Members that have not told the hashes they were asked for, this one among them → for how long."""
+        found = self._comparison
+        if found is None or self.is_stale or found.difference:
+            return {}
+        waits = found.unanswered_ms(now_ms)
+        if self._own_from is not None and not found.knows_own:
+            waits[self._group.member] = now_ms - self._own_since_ms
+        return waits
+
+    def _ask_myself(self, now_ms: int, *, again: bool = False) -> None:
         assert self._own_from is not None
+        self._own_asked_ms = now_ms
+        if not again:
+            self._own_since_ms = now_ms
         ask = self._ask(self._group.member, self._own_from)
         self._group.auditor.ask(ask, self.told, now_ms)
 
@@ -137,7 +159,7 @@ class MoveCompare:
         results = {**note.results, **dict.fromkeys(sorted(found.equal), "equal")}
         if self.difference:
             results[found.differs or "comparison"] = self.difference.removeprefix(f"{found.differs} ")
-        ranges, chain, messages, growing = found.complete_ranges()
+        ranges, chain, sequences, growing = found.complete_ranges()
         own = found.own_ranges
         # Nothing is compared after the joint membership: the last range counts as it is. But the next leader may have to
         # compare again, if this one does not get to leave; so it is kept apart from what need not be repeated.
@@ -148,11 +170,12 @@ class MoveCompare:
             difference=self.difference,
             ranges=ranges,
             chain=chain.hex(),
-            messages=messages + (before.messages if self._goes_on else 0),
+            sequences=sequences + (before.sequences if self._goes_on else 0),
             first_seq=before.first_seq or (own[0].first_seq if own else 0),
             next_range=growing,
             last_seq=last,
-            end_messages=end.count if end is not None else 0,
+            live_messages=self._group.auditor.messages_at(found.mark) or before.live_messages,
+            end_sequences=end.count if end is not None else 0,
             end_chain=chained(chain, end).hex() if end is not None else "",
             results=results,
         )

@@ -23,16 +23,25 @@ class HashesAsked:
     mark: int
     floor_seq: int
     from_range: int
+    with_contents: bool = True
+    """The state's hash is to have the digest of its contents behind it; brokers of an older version do not know it."""
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Later comparisons have a larger one: the asker's term, and within it the mark, for which each appends an entry."""
+        return self.number >> 16, self.mark
 
 
 def encode_ask(ask: HashesAsked) -> Body:
     numbers = (ask.number, ask.mark, ask.floor_seq, ask.from_range)
-    return [text(ask.group) + text(ask.member) + b"".join(map(u64, numbers))]
+    return [text(ask.group) + text(ask.member) + b"".join(map(u64, numbers)) + u8(ask.with_contents)]
 
 
 def decode_ask(body: memoryview) -> HashesAsked:
     reader = Reader(body)
-    return HashesAsked(reader.text(), reader.text(), reader.u64(), reader.u64(), reader.u64(), reader.u64())
+    group, member, number, mark = reader.text(), reader.text(), reader.u64(), reader.u64()
+    floor_seq, from_range = reader.u64(), reader.u64()
+    return HashesAsked(group, member, number, mark, floor_seq, from_range, bool(reader.left and reader.u8()))
 
 
 class Answered(IntEnum):

@@ -26,6 +26,10 @@ class NodeFacts:
     """What messages may still take there, of the stream's kind of storage; None while it has not said."""
     replicas: int = 0
     """Copies of streams that it is to hold."""
+    leaves: bool = False
+    """It goes for good."""
+    reserved_bytes: int = 0
+    """What copies under way will still take there: no part of its room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +94,28 @@ def is_satisfied(members: Iterable[str], known: Mapping[str, NodeFacts], wanted:
     return all(node in known and not fits(known[node], wanted) for node in members)
 
 
-def choose(known: Iterable[NodeFacts], wanted: Wanted, members: frozenset[str] = frozenset()) -> Choice:
-    """Pick the nodes. `members` hold a copy already."""
+def choose(
+    known: Iterable[NodeFacts],
+    wanted: Wanted,
+    members: frozenset[str] = frozenset(),
+    kept: frozenset[str] = frozenset(),
+) -> Choice:
+    """Pick the nodes. `members` hold a copy already; those that are `kept` stay in any case."""
     usable: list[NodeFacts] = []
     rejected: list[NodeReason] = []
     for facts in sorted(known, key=lambda facts: facts.node):
-        why = _no_use(facts, wanted, is_member=facts.node in members)
+        why = "" if facts.node in kept else _no_use(facts, wanted, is_member=facts.node in members)
         if why:
             rejected.append(NodeReason(facts.node, why))
         else:
             usable.append(facts)
+    members |= kept
     usable.sort(key=lambda f: (f.node not in members, f.node != wanted.preferred, f.replicas, f.node))
     if len(usable) < wanted.replicas:
         return Choice((), tuple(rejected), _refusal(wanted, usable, rejected))
     taken, spare = usable[: wanted.replicas], usable[wanted.replicas :]
     chosen = tuple(NodeReason(f.node, _why_taken(f, wanted, f.node in members)) for f in taken)
-    rejected += [NodeReason(f.node, f"fits, but others come first: {_load(f)}") for f in spare]
+    rejected += [NodeReason(f.node, f"fits, but others come first: {load_text(f)}") for f in spare]
     return Choice(chosen, tuple(sorted(rejected, key=lambda found: found.node)))
 
 
@@ -115,6 +125,8 @@ def _no_use(facts: NodeFacts, wanted: Wanted, *, is_member: bool) -> str:
     why = fits(facts, wanted)
     if why:
         return why
+    if facts.leaves:
+        return "leaves the super-cluster"
     if not facts.in_contact:
         return "is not in contact"
     if is_member:
@@ -122,11 +134,17 @@ def _no_use(facts: NodeFacts, wanted: Wanted, *, is_member: bool) -> str:
     if facts.room_bytes is None:
         return "has not said yet how much room it has" if wanted.bytes_needed > 1 else ""
     if facts.room_bytes < wanted.bytes_needed:
-        return f"has not enough room: {facts.room_bytes} bytes, {wanted.bytes_needed} are needed"
+        kept = f" beside {facts.reserved_bytes} for copies under way" if facts.reserved_bytes else ""
+        why = (
+            ""
+            if facts.room_bytes
+            else " (its disk is full, or few file descriptors are left: see its /healthz)"
+        )
+        return f"has not enough room: {facts.room_bytes} bytes{why}{kept}, {wanted.bytes_needed} are needed"
     return ""
 
 
-def _load(facts: NodeFacts) -> str:
+def load_text(facts: NodeFacts) -> str:
     return f"holds {facts.replicas} {'copy' if facts.replicas == 1 else 'copies'} of streams"
 
 
@@ -134,8 +152,8 @@ def _why_taken(facts: NodeFacts, wanted: Wanted, is_member: bool) -> str:
     if is_member:
         return "holds a copy already"
     if facts.node == wanted.preferred:
-        return f"is the preferred leader, {_load(facts)}"
-    return f"in cluster {facts.cluster}, {_load(facts)}"
+        return f"is the preferred leader, {load_text(facts)}"
+    return f"in cluster {facts.cluster}, {load_text(facts)}"
 
 
 def _refusal(wanted: Wanted, usable: list[NodeFacts], rejected: list[NodeReason]) -> str:

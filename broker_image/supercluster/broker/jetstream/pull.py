@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from supercluster.broker.jetstream.consumer_config import ConsumerConfig
@@ -29,12 +29,26 @@ GiveBack = Callable[[bytes], None]
 BATCH_MAX = 1_000_000
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What one request was given in one go, and how to take that back."""
+
+    request: Waiting
+    count: int
+    bytes_left: int
+    """The request's, before it was served."""
+    is_over: bool
+    """It left the line with this."""
+
+
 @dataclass(slots=True)
 class Delivery:
     """What goes to one inbox, messages and status messages in order."""
 
     inbox: bytes
     items: list[Item]
+    served: list[Served] = field(default_factory=list)
+    """Empty: nothing but status messages."""
 
 
 def status(inbox: bytes, code: int, text: str, *headers: tuple[str, object]) -> Item:
@@ -203,6 +217,16 @@ class PullLine:
 
     def to_back(self) -> None:
         self._line.rotate(-1)
+
+    def take_back(self, delivery: Delivery) -> None:
+        """The delivery never left this broker: its requests are as they were before it."""
+        for served in reversed(delivery.served):
+            request = served.request
+            request.left += served.count
+            request.served -= served.count
+            request.bytes_left = served.bytes_left
+            if served.is_over:
+                self._line.appendleft(request)
 
     def sweep(self, now_ns: int, has_interest: HasInterest) -> list[Delivery]:
         """End the requests that expired, drop those nobody listens to, send heartbeats that are due."""

@@ -41,6 +41,7 @@ class Pending:
     """For requests that this broker makes by itself: gets the answer, None when there was none in time."""
     sent: bool = False
     """A leader has it and did not say anything yet."""
+    sent_to: str = ""
     perhaps_done: bool = False
     """An earlier leader may have carried it out."""
 
@@ -54,10 +55,11 @@ class Requests:
         post: Post,
         leader_of: Callable[[str], str | None],
         peers: Callable[[], list[str]],
-        unavailable: Callable[[bytes], bytes],
+        unavailable: Callable[[Request], bytes],
         done_before: Callable[[bytes, bytes], bytes] = lambda subject, answer: answer,
         *,
         origin: str,
+        node: str = "",
         first_number: int = 1,
     ) -> None:
         """`done_before(subject, answer)` words the answer of a request that an earlier leader may have carried out.
@@ -70,6 +72,7 @@ class Requests:
         self._unavailable = unavailable
         self._done_before = done_before
         self._origin = origin
+        self._node = node
         self._numbers = count(first_number)
         self._pending: dict[int, Pending] = {}
 
@@ -102,14 +105,16 @@ class Requests:
         if leader is not None and self._post(leader, Frame.REQUEST, encode_request(pending.request)):
             pending.next_try_ms = now_ms + REQUEST_RETRY_MS
             pending.perhaps_done |= pending.sent
-            pending.sent = True
+            pending.sent, pending.sent_to = True, leader
             return
         pending.next_try_ms = now_ms + ASK_LEADER_MS
         for peer in self._peers():
             self._post(peer, Frame.WHO_LEADS, encode_texts(pending.request.group))
 
-    def response(self, number: int, status: ResponseStatus, payload: bytes, now_ms: int) -> None:
-        """An answer, or word of where to ask."""
+    def response(
+        self, number: int, status: ResponseStatus, payload: bytes, now_ms: int, node: str = ""
+    ) -> None:
+        """An answer, or word of where to ask, of a broker."""
         pending = self._pending.get(number)
         if pending is None:
             return
@@ -117,6 +122,8 @@ class Requests:
             pending.sent = False
             pending.perhaps_done |= status is ResponseStatus.UNDECIDED
             pending.next_try_ms = now_ms + ASK_LEADER_MS
+            if node and self._leader_of(pending.request.group) not in (None, node):
+                self._try(pending, now_ms)  # The next leader said so in the meantime.
         elif status is ResponseStatus.CONTINUE:
             # The meta group decided; the stream's leader answers once it is at that version.
             (version,) = _U64.unpack_from(payload)
@@ -147,9 +154,16 @@ class Requests:
                 publish_answer(self._network, pending.request, payload)
 
     def leader_serves(self, group: str, now_ms: int) -> None:
-        """Send again what waits for this group's leader."""
+        """Send again what waits for this group's leader. But not a pull that another broker has, which is there: it says
+        that it does not lead, or it took the pull and gives back what is left of it. Both leaders would hand out messages
+        for it otherwise, more than the client asked for."""
+        leader, linked = self._leader_of(group), {*self._peers(), self._node}
         for pending in list(self._pending.values()):
-            if pending.request.group == group:
+            if pending.request.group != group:
+                continue
+            is_pull = pending.request.subject.startswith(PULL_PREFIX)
+            is_there = pending.sent and pending.sent_to != leader and pending.sent_to in linked
+            if not (is_pull and is_there and now_ms < pending.next_try_ms):
                 self._try(pending, now_ms)
 
     def groups_gone(
@@ -185,7 +199,15 @@ class Requests:
         if pending.on_answer is not None:
             pending.on_answer(None)
         else:
-            publish_answer(self._network, request, self._unavailable(request.subject))
+            publish_answer(self._network, request, self._unavailable(request))
+
+    def asking(self) -> set[int]:
+        """`id` of the `ClientInfo` of clients that wait for an answer, other than messages that they pull."""
+        return {
+            id(pending.request.info)
+            for pending in self._pending.values()
+            if pending.on_answer is None and not pending.request.subject.startswith(PULL_PREFIX)
+        }
 
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do."""

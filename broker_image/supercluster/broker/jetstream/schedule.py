@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from supercluster.broker.jetstream.candidacies import Candidacies
 from supercluster.broker.jetstream.deadlines import Deadlines
 from supercluster.broker.jetstream.group import Group
 from supercluster.broker.ports import Clock
@@ -23,6 +24,7 @@ class GroupSchedule:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._deadlines = Deadlines()
+        self._candidacies = Candidacies()
         self._wall_ahead_ms = self._wall_ms() - clock.monotonic_ms()
 
     def begin(self, group_id: str) -> None:
@@ -32,10 +34,12 @@ class GroupSchedule:
     def end(self, group_id: str) -> None:
         """The group is gone."""
         self._deadlines.set(group_id, None)
+        self._candidacies.end(group_id)
 
     def follow(self, group: Group) -> None:
         """Whatever the group waits for may be due at another time now."""
         self._deadlines.set(group.id, group.deadline_ms() if group.failed is None else None)
+        self._candidacies.follow(group)
 
     def tick(self, now_ms: int, groups: Mapping[str, Group]) -> list[str]:
         """Tick what is due. Returns the groups that want a turn by it."""
@@ -43,23 +47,32 @@ class GroupSchedule:
         stirred = []
         for group_id in self._deadlines.due(now_ms):
             group = groups.get(group_id)
-            if group is None or group.failed is not None:
+            if group is None or group.failed is not None or self._candidacies.takes(group, now_ms):
                 continue
-            try:
-                stirs = group.tick(now_ms)
-            except DiskError as error:
-                # One group's disk error is that group's alone.
-                group.fail(error)
-                continue
-            if stirs:
+            if self._tick(group, now_ms):
                 stirred.append(group_id)
-            else:
-                self.follow(group)
+        for group_id in self._candidacies.admit():
+            group = groups.get(group_id)
+            if group is not None and group.failed is None and self._tick(group, now_ms):
+                stirred.append(group_id)
         return stirred
+
+    def _tick(self, group: Group, now_ms: int) -> bool:
+        """True when the group wants a turn by it."""
+        try:
+            if group.tick(now_ms):
+                self._candidacies.follow(group)
+                return True
+        except DiskError as error:
+            # One group's disk error is that group's alone.
+            group.fail(error)
+            return False
+        self.follow(group)
+        return False
 
     def next_ms(self) -> int | None:
         """When the next group is due."""
-        return self._deadlines.next_ms()
+        return self._clock.monotonic_ms() if self._candidacies.could_admit else self._deadlines.next_ms()
 
     def _wall_ms(self) -> int:
         return self._clock.now_ns() // 1_000_000

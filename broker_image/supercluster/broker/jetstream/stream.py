@@ -78,7 +78,6 @@ class StreamState(StoredMessages):
         self.consumers: dict[str, ConsumerState] = {}
         self.on_removed: Callable[[int, bytes], None] | None = None
         """For the leader's volatile side: one message was removed (sequence, subject)."""
-        self._first_seq_told = self.first_seq
 
     # ---- applying -------------------------------------------------------------------------------------------------
 
@@ -89,6 +88,7 @@ class StreamState(StoredMessages):
             WireError: the entry is not what a leader writes; the state is unusable then.
         """
         done = Applied(entry.index)
+        first_seq = self.first_seq
         self.leader_time_ns = max(self.leader_time_ns, entry.time_ns)
         if entry.kind == EntryKind.BATCH:
             next_seq = entry.first_seq
@@ -98,15 +98,20 @@ class StreamState(StoredMessages):
                 else:
                     self._apply_command(kind, body, entry, done)
         self.applied_index = entry.index
-        if self.first_seq != self._first_seq_told:
-            self._first_seq_told = self.first_seq
+        if self.first_seq != first_seq:
             for consumer in self.consumers.values():
-                if (
-                    consumer.delivered_sseq < self.first_seq - 1
-                    or consumer.ack_floor_sseq < self.first_seq - 1
-                ):
-                    consumer.drop_below(self.first_seq)
+                self._keep_up(consumer)
         return done
+
+    def _keep_up(self, consumer: ConsumerState) -> None:
+        """After every entry, no consumer stands or waits for anything before the stream's beginning."""
+        before = self.first_seq - 1
+        if (
+            consumer.delivered_sseq < before
+            or consumer.ack_floor_sseq < before
+            or next(iter(consumer.pending), self.first_seq) < self.first_seq
+        ):
+            consumer.drop_below(self.first_seq)
 
     def _apply_messages(self, found: MessagesSection, next_seq: int, time_ns: int, done: Applied) -> int:
         session = self.sessions.current(found.session)
@@ -207,8 +212,8 @@ class StreamState(StoredMessages):
             done.results.append(self._remove_up_to(reader.u64()))
         elif kind == Section.CONFIG_PUT:
             version, created_ns = reader.u64(), reader.u64()
-            if self.config_version == 0:
-                self.created_ns = created_ns
+            # It is later once more only behind a forced recovery (SF-9): readers tell streams apart by it.
+            self.created_ns = max(self.created_ns, created_ns) if self.config_version else created_ns
             self.config = StreamConfig.from_json(json.loads(bytes(reader.rest())))
             if self.config_version == 0 and self.last_seq == 0:
                 self.first_seq = max(self.config.first_seq, 1)
@@ -236,6 +241,7 @@ class StreamState(StoredMessages):
             stream_last_seq=self.last_seq,
             last_seqs=tuple(request.get("last_seqs") or ()),
         )
+        self._keep_up(self.consumers[name])
 
     def _delete_consumer(self, name: str) -> bool:
         gone = self.consumers.pop(name, None)
@@ -248,6 +254,7 @@ class StreamState(StoredMessages):
         if consumer is None:
             return  # It was deleted by an earlier section; what its leader still had to say is void.
         acknowledged = consumer.apply(ops, last_seq=self.last_seq)
+        self._keep_up(consumer)
         if self.config.retention == "limits":
             return
         for seq in acknowledged:
@@ -318,7 +325,6 @@ class StreamState(StoredMessages):
         state.messages, state.bytes, state.first_time_ns = reader.u64(), reader.u64(), reader.u64()
         state.last_time_ns, state.leader_time_ns = reader.u64(), reader.u64()
         state.applied_index, state.config_version = reader.u64(), reader.u64()
-        state._first_seq_told = state.first_seq
         deleted = array("Q")
         deleted.frombytes(reader.blob())
         state.deleted = DeletedSeqs(deleted)

@@ -208,14 +208,21 @@ class _Handler:
         if call.preferred:
             others = [voter for voter in others if node_of(voter) == call.preferred]
             if not others:
-                raise errors.error(10005)
+                why = f"{call.preferred} is no other voter of the stream"
+                raise errors.no_suitable_peers(why)
         now_ms = self.group.host.clock.monotonic_ms()
         # The follower that lacks least takes over soonest.
         others.sort(key=lambda voter: -raft.progress[voter].match if voter in raft.progress else 0)
-        for voter in others:
-            if raft.transfer_leadership(voter, now_ms):
-                break
-        self.respond(api_answers.success_answer(self.kind))
+        well = [voter for voter in others if stream_facts.is_heard(self.group, voter)]
+        is_on_its_way = raft.is_handing_over and not call.preferred
+        if not others or is_on_its_way or any(raft.transfer_leadership(voter, now_ms) for voter in well):
+            self.respond(api_answers.success_answer(self.kind))
+            return
+        names = ", ".join(sorted(map(node_of, others)))
+        state = (
+            "cannot now: leadership is on its way, or its log is in doubt" if well else "is not in contact"
+        )
+        raise errors.no_suitable_peers(f"nobody can take the leadership over: {names} {state}")
 
     # ---- consumers ------------------------------------------------------------------------------------------------
 

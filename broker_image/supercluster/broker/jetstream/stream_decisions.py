@@ -6,16 +6,15 @@ force) asks for facts first: `FactsNeededError`, and the request comes again wit
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
 from supercluster.broker.jetstream import errors, meta_moves
-from supercluster.broker.jetstream.config import StreamConfig, check_create, check_mechanisms, check_update
-from supercluster.broker.jetstream.errors import no_suitable_peers
+from supercluster.broker.jetstream.config import StreamConfig, check_create, check_update
+from supercluster.broker.jetstream.errors import ApiError, no_suitable_peers
 from supercluster.broker.jetstream.filters import overlaps
 from supercluster.broker.jetstream.meta import (
-    RESOURCE_KEY,
     Assignment,
     MetaState,
     cancel_move,
@@ -24,7 +23,8 @@ from supercluster.broker.jetstream.meta import (
     start_move,
 )
 from supercluster.broker.jetstream.meta_requests import Asked, FactsNeededError, StreamRequest
-from supercluster.broker.jetstream.move_plan import MovePlan, make_plan
+from supercluster.broker.jetstream.move_plan import MovePlan, copy_bytes, make_plan
+from supercluster.broker.jetstream.own_metadata import RESOURCE_KEY
 from supercluster.broker.jetstream.placement import Choice, NodeFacts, choose
 from supercluster.broker.jetstream.stream_facts import StreamFacts
 
@@ -39,12 +39,14 @@ class StreamDecisions:
         new_token: Callable[[], str],
         request: StreamRequest,
         asked: Asked | None,
+        now_ns: int = 0,
     ) -> None:
         self._state = state
         self._look_at_nodes = nodes
         self._new_token = new_token
         self._request = request
         self._asked = asked
+        self._now_ns = now_ns
         self._present = state.streams.get(request.key)
 
     def decide(self) -> bytes | MovePlan | None:
@@ -97,7 +99,7 @@ class StreamDecisions:
 
     def _what_it_changes(self, present: Assignment) -> str:
         if self._request.verb in ("cancel_move", "remove_peer", "move", "plan_move"):
-            return "the placement"
+            return "the count of replicas" if self._request.replicas else "the placement"
         return changed_fields(present.config, self._request.config)
 
     # ---- streams --------------------------------------------------------------------------------------------------
@@ -139,18 +141,19 @@ class StreamDecisions:
         config = self._request.config
         assert config is not None
         check_update(present.config, config)
-        check_mechanisms(present.config, config)
         self._check_overlap(config)
         if config == present.config:
             return None
         return self._put(present, config)
 
     def _put(self, present: Assignment, config: StreamConfig) -> bytes:
-        """Change the configuration; a placement that the present members do not satisfy is a move (MV-1)."""
-        if meta_moves.asks_elsewhere(present.config.placement, config.placement):
+        """Change the configuration; a placement that the present members do not satisfy is a move (MV-1), and another
+        count of replicas is made as one."""
+        scales = config.num_replicas != present.config.num_replicas
+        if scales or meta_moves.asks_elsewhere(present.config.placement, config.placement):
             if present.move is not None:
                 raise meta_moves.in_progress(present, self._facts(present))
-            if not meta_moves.stays(present, config, self._nodes):
+            if scales or not meta_moves.stays(present, config, self._nodes):
                 return self._start(present, config)
         return put_stream(present.account, present.name, present.group, config, present.members)
 
@@ -172,42 +175,91 @@ class StreamDecisions:
 
     def _start(self, present: Assignment, config: StreamConfig) -> bytes:
         facts = self._sure_facts(present)
-        choice = meta_moves.choose_targets(config, facts, self._nodes, self._state)
+        choice = self._choose(present, config, facts)
         if choice.refusal:
             raise no_suitable_peers(choice.refusal)
         return self._begin(present, config, facts, choice)
 
+    def _choose(self, present: Assignment, config: StreamConfig, facts: StreamFacts) -> Choice:
+        planned = self._request.nodes
+        others = (
+            {node: "is not in the plan" for node in self._nodes if node not in planned} if planned else {}
+        )
+        if self._request.replace:
+            found = meta_moves.choose_replacements(config, facts, self._nodes, self._request.replace, others)
+        elif config.num_replicas != present.config.num_replicas:
+            found = meta_moves.choose_for_count(config, facts, self._nodes, self._state, others)
+        else:
+            found = meta_moves.choose_targets(config, facts, self._nodes, self._state, not_planned=others)
+        if planned and (found.refusal or set(found.nodes) != set(planned)):
+            raise _outdated(planned, found)
+        return found
+
     def _begin(self, present: Assignment, config: StreamConfig, facts: StreamFacts, choice: Choice) -> bytes:
         targets = meta_moves.members_of(choice.nodes, facts, self._state, self._new_token())
         move_id = self._request.move_id or self._new_token()
-        return start_move(present, config, move_id, targets, facts.voters, self._request.bytes_per_s)
+        size_bytes, rate = copy_bytes(facts), self._request.bytes_per_s
+        return start_move(present, config, move_id, targets, facts.voters, rate, size_bytes)
 
     def _moved_config(self, present: Assignment) -> StreamConfig:
-        assert self._request.placement is not None
-        return meta_moves.with_placement(present.config, self._request.placement)
+        """What a call of the operator's asks for: a placement or a count of replicas, never both (MV-3)."""
+        wanted = meta_moves.with_changes(present.config, self._request.placement, self._request.replicas)
+        check_update(present.config, wanted)
+        return wanted
 
     def _move(self, present: Assignment) -> bytes | None:
-        config, move_id = self._moved_config(present), self._request.move_id
-        last = present.last_move
-        if move_id and last is not None and last.id == move_id:
-            return None  # It was started by an earlier call, and has ended.
+        move_id, last = self._request.move_id, present.last_move
+        if move_id and last is not None and any(found.id == move_id for found in last.known):
+            return None  # It was started by an earlier call, and has ended, perhaps long ago.
+        config = self._moved_config(present)
         if present.move is not None:
-            is_same = not meta_moves.asks_elsewhere(present.config.placement, config.placement)
-            if present.move.id == move_id if move_id else is_same:
+            is_same = config.num_replicas == present.config.num_replicas and not meta_moves.asks_elsewhere(
+                present.config.placement, config.placement
+            )
+            if move_id and present.move.id == move_id:
+                return self._pace(present)
+            if not move_id and is_same:
                 return None  # A call that is repeated, since its answer was lost.
             raise meta_moves.in_progress(present, self._facts(present))
+        if self._request.replace:
+            self._check_dead(present)
+            return self._start(present, config)
         return self._put(present, config) if config != present.config else None
+
+    def _check_dead(self, present: Assignment) -> None:
+        request = self._request
+        why = meta_moves.why_not_dead(
+            self._state, self._sure_facts(present), request.replace, request.away_ms, self._now_ns
+        )
+        if why:
+            raise errors.error(errors.NOT_DEAD, f": {why}")
+
+    def _pace(self, present: Assignment) -> bytes | None:
+        """A call that is repeated, since its answer was lost; or one that gives the move another limit."""
+        move, bytes_per_s = present.move, self._request.bytes_per_s
+        assert move is not None
+        if move.bytes_per_s == bytes_per_s:
+            return None
+        return start_move(present, present.config, move.id, move.targets, move.origin, bytes_per_s)
 
     def _plan(self, present: Assignment) -> MovePlan:
         if present.move is not None:
             raise meta_moves.in_progress(present, self._facts(present))
-        facts = self._sure_facts(present)
-        choice = meta_moves.choose_targets(self._moved_config(present), facts, self._nodes, self._state)
+        config, facts = self._moved_config(present), self._sure_facts(present)
+        try:
+            if self._request.replace:
+                self._check_dead(present)
+            choice = self._choose(present, config, facts)
+        except ApiError as refused:
+            choice = Choice((), (), refused.description)
         return make_plan(choice, facts, self._nodes, self._request.bytes_per_s)
 
     def _cancel(self, present: Assignment) -> bytes | None:
         if present.move is None:
             raise errors.error(10129)
+        wanted = self._request.move_id
+        if wanted and wanted != present.move.id:
+            raise errors.error(10129, f": {wanted} does not run, {present.move.id} does")
         return None if present.move.cancelled else cancel_move(present, present.move.id)
 
     def _remove_peer(self, present: Assignment) -> bytes:
@@ -219,10 +271,18 @@ class StreamDecisions:
         peer = self._request.peer
         if all(found.node != peer for found in facts.members):
             raise errors.error(10040)
-        choice = meta_moves.choose_targets(present.config, facts, self._nodes, self._state, peer)
+        choice = meta_moves.choose_targets(present.config, facts, self._nodes, self._state, (peer,))
         if choice.refusal:
             raise errors.error(10075, f": {choice.refusal}")
         return self._begin(present, present.config, facts, choice)
+
+
+def _outdated(planned: Sequence[str], found: Choice) -> ApiError:
+    """What was planned, and perhaps approved, is done or nothing is: the brokers of the plan, or a new plan (MV-13)."""
+    rejected = {entry.node: entry.why for entry in found.rejected}
+    flaws = "; ".join(f"{node} {rejected[node]}" for node in planned if node in rejected)
+    why = flaws or found.refusal or f"it would be {', '.join(found.nodes)} now"
+    return errors.error(errors.PLAN_OUTDATED, f": it was to go to {', '.join(planned)}; {why}")
 
 
 def changed_fields(present: StreamConfig, wanted: StreamConfig | None) -> str:

@@ -49,6 +49,8 @@ class StreamFacts:
     members: tuple[MemberFacts, ...]
     move: Mapping[str, Any] = field(default_factory=dict)
     """STREAM.INFO's `move`; empty while none runs."""
+    leader: str = ""
+    """The node that answered."""
 
     @property
     def voters(self) -> tuple[str, ...]:
@@ -57,6 +59,18 @@ class StreamFacts:
     @property
     def stage(self) -> str:
         return str(self.move.get("stage", ""))
+
+    @property
+    def stuck(self) -> dict[str, str]:
+        """Targets of the move that make no headway although their brokers are in contact, and why."""
+        told = self.move.get("stuck")
+        return {str(target): str(why) for target, why in told.items()} if isinstance(told, Mapping) else {}
+
+    @property
+    def lacking(self) -> dict[str, int]:
+        """Bytes that the move's new copies still lack."""
+        told = self.move.get("lacking")
+        return {str(target): int(left) for target, left in told.items()} if isinstance(told, Mapping) else {}
 
     def progress(self) -> str:
         """NATS's words about a move that runs (MV-3)."""
@@ -71,6 +85,7 @@ class StreamFacts:
             "bytes_on_disk": self.bytes_on_disk,
             "members": [[m.member, m.is_voter, m.is_current, m.lag] for m in self.members],
             "move": dict(self.move),
+            "leader": self.leader,
         }
 
     @staticmethod
@@ -84,9 +99,22 @@ class StreamFacts:
                 int(data["bytes_on_disk"]),
                 tuple(MemberFacts(str(m), bool(v), bool(c), int(lag)) for m, v, c, lag in data["members"]),
                 dict(data["move"]),
+                str(data.get("leader", "")),
             )
         except (ValueError, KeyError, TypeError):
             return None
+
+
+def is_heard(group: StreamGroup, member: str) -> bool:
+    """Is the member in contact with this leader? A silent group was in contact when it fell silent, and a lost link wakes
+    it."""
+    if member == group.member:
+        return True
+    progress = group.raft.progress.get(member)
+    if progress is None or node_of(member) not in group.host.brokers_in_contact():
+        return False
+    silence_ms = group.host.clock.monotonic_ms() - progress.heard_ms
+    return group.raft.quiesced or silence_ms < group.raft.config.election_timeout_ms
 
 
 def answer(group: StreamGroup, info: Mapping[str, Any]) -> bytes:
@@ -110,5 +138,6 @@ def answer(group: StreamGroup, info: Mapping[str, Any]) -> bytes:
         group.log.bytes_on_disk(),
         tuple(members),
         info.get("move") or {},
+        node_of(group.member),
     )
     return json.dumps(facts.to_json()).encode()

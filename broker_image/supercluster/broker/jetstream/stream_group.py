@@ -8,8 +8,8 @@ answered when the entry is applied, or not at all when the leader is deposed: th
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from supercluster.broker.jetstream import stream_api
 from supercluster.broker.jetstream.auditor import Auditor
@@ -20,14 +20,17 @@ from supercluster.broker.jetstream.frames import Request
 from supercluster.broker.jetstream.group import Group
 from supercluster.broker.jetstream.intake import Intake
 from supercluster.broker.jetstream.judge import Judge
-from supercluster.broker.jetstream.meta import PREFERRED_LEADER_KEY, Assignment
-from supercluster.broker.jetstream.proposal import Command, Done, Proposal
+from supercluster.broker.jetstream.meta import Assignment
+from supercluster.broker.jetstream.move_leftover import Leftovers
+from supercluster.broker.jetstream.preferred import Preference
+from supercluster.broker.jetstream.proposal import Done, Proposal
 from supercluster.broker.jetstream.pull import GiveBack
 from supercluster.broker.jetstream.sections import Section, sections
 from supercluster.broker.jetstream.source import StreamSource
 from supercluster.broker.jetstream.stream import Applied, StreamState
 from supercluster.broker.jetstream.stream_host import StreamHost
 from supercluster.broker.jetstream.stream_move import StreamMove
+from supercluster.broker.jetstream.waiting import Waiting
 from supercluster.broker.jetstream.wire import Reader, text, u8, u64
 from supercluster.broker.moves.note import Note
 from supercluster.broker.ports import StreamLog
@@ -35,12 +38,17 @@ from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.entry import Entry, EntryKind
 from supercluster.broker.raft.node import Raft
 
-# Commands that wait for a turn; beyond it the asker is told to ask again.
-COMMANDS_MAX = 4096
-
 # Retention moves the stream's first message all the time; whole segments become free far less often.
 HEAD_CHECK_MS = 2000
-PREFERRED_CHECK_MS = 2000
+
+# What takes messages away, and what may make retention do so.
+_FREEING = (
+    Section.PURGE,
+    Section.DELETE_MESSAGE,
+    Section.EXPIRE,
+    Section.CONFIG_PUT,
+    Section.CONSUMER_DELETE,
+)
 
 
 class StreamGroup(Group):
@@ -61,14 +69,15 @@ class StreamGroup(Group):
         self.auditor = Auditor(log)
         self.mover: StreamMove | None = None
         """The stream's move, while this replica leads it."""
-        self._commands: deque[Command] = deque()
-        self._waiting: deque[tuple[int, list[Done], list[bytes]]] = deque()
-        self._version_waits: list[tuple[int, Callable[[], None], Callable[[], None]]] = []
+        self._leftovers = Leftovers()
+        self.grown_bytes = 0
+        """What this replica has appended as the leader."""
+        self._waiting = Waiting(self._reply)
         self.expiry = Expiry()
         self._config_sent = 0
         self._head_seq = 0
         self._head_check_ms = 0
-        self._preferred_check_ms = 0
+        self._preference = Preference(self)
 
     @staticmethod
     def blank_state(assignment: Assignment) -> bytes:
@@ -120,11 +129,24 @@ class StreamGroup(Group):
         self.assignment = assignment
         self._follow_move(self.host.clock.monotonic_ms())
 
+    @property
+    def has_no_voter(self) -> bool:
+        """Was the stream's only voter the copy whose place this one took, after it had lost data? It learns from nobody
+        then, and may never vote by itself (SF-4)."""
+        found = self.assignment
+        voters = (*found.members, *self.raft.membership.all_voters)
+        return (
+            not self.serves
+            and found.move is None
+            and found.config.storage == "file"
+            and all(node_of(voter) == self.host.node and voter != self.member for voter in voters)
+        )
+
     # ---- moving -----------------------------------------------------------------------------------------------------
 
     def _follow_move(self, now_ms: int) -> None:
         """The map shows a move, another one, or none."""
-        move = self.assignment.move if self.serves else None
+        move = (self.assignment.move or self._leftovers.move) if self.serves else None
         if self.mover is not None and (move is None or move.id != self.mover.move.id):
             self.mover.close()
             self.mover = None
@@ -135,6 +157,20 @@ class StreamGroup(Group):
         else:
             self.mover.set_move(move)
         self.host.touch(self.id)
+
+    def _look_for_leftovers(self, now_ms: int) -> None:
+        """Is there something of a move that the map does not know?"""
+        fresh = self.host.map_is_fresh
+        if self._leftovers.look(self.raft.membership, self.assignment, now_ms, is_fresh=fresh):
+            left = self._leftovers.move
+            if left is not None:
+                where = "goes back to" if left.cancelled else "goes on to"
+                members = ", ".join(left.origin if left.cancelled else left.targets)
+                text = (
+                    f"the map knows no move of stream {self.assignment.name}, whose group {where} {members}"
+                )
+                self.host.event(self.id, "MoveLost", text)
+            self._follow_move(now_ms)
 
     def put_note(self, note: Note) -> int:
         """Append what a move's leader leaves for the next one. Returns the entry's index; 0: it was not taken."""
@@ -168,33 +204,23 @@ class StreamGroup(Group):
         if self.mover is not None:
             self.mover.close()
             self.mover = None
+        self._leftovers = Leftovers()
         self.judge = None
         self.state.on_removed = None
         self.consumers.give_back()
         self.intake.clear()
-        commands, self._commands = self._commands, deque()
-        waiting, self._waiting = self._waiting, deque()
-        waits, self._version_waits = self._version_waits, []
-        for _, _, retry in waits:
-            retry()
-        for command in commands:
-            command.done(None)
-        for _, dones, _ in waiting:
-            for done in dones:
-                done(None)
+        self._waiting.give_back()
 
-    def stop(self) -> None:
-        self.consumers.close("Consumer Deleted")
-        super().stop()
+    def stop(self, *, is_deleted: bool = False) -> None:
+        if is_deleted:
+            self.consumers.close("Consumer Deleted")
+        super().stop(is_deleted=is_deleted)
 
     # ---- what comes in --------------------------------------------------------------------------------------------
 
     def command(self, kind: int, body: list[bytes | memoryview], done: Done) -> None:
         """A change that an API request asks for."""
-        if len(self._commands) >= COMMANDS_MAX:
-            done(None)
-            return
-        self._commands.append(Command(kind, body, done))
+        self._waiting.command(kind, body, done)
 
     def new_consumer_name(self) -> str:
         """For an ephemeral consumer that its client left unnamed."""
@@ -209,16 +235,12 @@ class StreamGroup(Group):
     ) -> None:
         """An API request about this stream. `retry` tells the asker to ask the next leader; `give_back` is for a pull
         that was taken: what is still open of it is for the next leader."""
+        handle = partial(stream_api.handle, self, request, respond, retry, give_back)
         version = int(request.header) if request.header.isdigit() else 0
         if version > self.state.config_version:
-            if len(self._version_waits) >= COMMANDS_MAX:
-                retry()
-                return
-            self._version_waits.append(
-                (version, lambda: stream_api.handle(self, request, respond, retry, give_back), retry)
-            )
-            return
-        stream_api.handle(self, request, respond, retry, give_back)
+            self._waiting.for_version(version, handle, retry)
+        else:
+            handle()
 
     # ---- proposing ------------------------------------------------------------------------------------------------
 
@@ -234,14 +256,11 @@ class StreamGroup(Group):
                 Section.CONFIG_PUT, [u64(self.assignment.version) + u64(self.assignment.created_ns), config]
             )
             proposal.commands.append(lambda result: None)
-            judge.configured(self.assignment.config)
+            judge.end.configured(self.assignment.config)
         if self.state.config_version or self._config_sent:
             self.intake.put_sessions(judge, self.state, proposal)
             proposal = self._put_messages(judge, proposal)
-        while self._commands:
-            command = self._commands.popleft()
-            proposal.add(command.kind, command.body)
-            proposal.commands.append(command.done)
+        self._waiting.put_commands(proposal)
         if self.expiry.is_due(self.state, now_ms):
             expired = self.expiry.up_to(self.state, self.leader_time_ns(), now_ms)
             if expired:
@@ -249,6 +268,7 @@ class StreamGroup(Group):
                 proposal.commands.append(lambda result: None)
         self.consumers.put_ops(proposal)
         self._propose(proposal)
+        self._look_for_leftovers(now_ms)
         if self.mover is not None:
             self.mover.look(now_ms)
         self.check_members(now_ms)
@@ -266,8 +286,8 @@ class StreamGroup(Group):
         if not proposal.payload:
             if proposal.replies:
                 # Nothing new to replicate: these acknowledgements repeat what is in the log's uncommitted end.
-                self._waiting.append((self.log.last_index, [], proposal.replies))
-                self._answer_waiting(self.applied_index, [])
+                self._waiting.proposed(self.log.last_index, proposal)
+                self._waiting.applied(self.applied_index, [])
             return
         entry = self.raft.propose(
             b"".join(proposal.payload),
@@ -283,8 +303,9 @@ class StreamGroup(Group):
                 self._rejudge()
             return
         assert self.judge is not None
-        self.judge.appended(entry, len(entry.record))
-        self._waiting.append((entry.index, proposal.commands, proposal.replies))
+        self.judge.end.appended(entry, len(entry.record))
+        self.grown_bytes += len(entry.record)
+        self._waiting.proposed(entry.index, proposal)
         for key, run in proposal.early:
             self.host.verdicts(self.id, key, [run], appended=True)
 
@@ -308,50 +329,43 @@ class StreamGroup(Group):
                         found.setdefault(reader.text(), []).append(bytes(reader.rest()))
         return found
 
+    def frees_room(self, entry: Entry) -> bool:
+        """Raft's own are among them: without a leader nothing is purged."""
+        if entry.kind != EntryKind.BATCH:
+            return True
+        return any(kind in _FREEING for kind, _ in sections(entry.payload))
+
     # ---- what was applied -----------------------------------------------------------------------------------------
 
     def _applied_as_leader(self, done: Applied) -> None:
         if self.judge is not None:
-            self.judge.applied(done.index)
+            self.judge.end.applied(done.index)
         self.intake.applied(done)
         if done.consumers_changed:
             self.consumers.follow(self.state, self.host.clock.now_ns())
-        self._answer_waiting(done.index, done.results)
+        self._waiting.applied(done.index, done.results)
+        self.consumers.committed(done.index)
 
-    def _answer_waiting(self, index: int, results: list[int]) -> None:
-        while self._waiting and self._waiting[0][0] <= index:
-            _, dones, replies = self._waiting.popleft()
-            for done, result in zip(dones, results, strict=False):
-                done(result)
-            for reply in replies:
-                self.host.network.publish(self.assignment.account, reply, b"", b"", b"")
+    def _reply(self, subject: bytes) -> None:
+        self.host.network.publish(self.assignment.account, subject, b"", b"", b"")
 
     def after_turn(self, now_ms: int) -> None:
         if not self.serves:
             return
         grown = self.intake.send_verdicts()
-        self._wait_for_versions()
+        self._waiting.version_applied(self.state.config_version)
         if not self.raft.is_handing_over:  # What would be handed out could not be noted.
             self._pump_consumers(all_waiting=grown)
 
     def _pump_consumers(self, *, all_waiting: bool) -> None:
-        """Hand out messages to those that wait; what that changes is proposed in the same turn."""
-        if not self.consumers.pump(self.source, all_waiting=all_waiting):
+        """Serve those that wait; what that changes is proposed in the same turn, and they get it when it is committed."""
+        if not self.consumers.pump(self.source, all_waiting=all_waiting, is_scarce=self.log.is_scarce):
             return
         proposal = Proposal()
         self.consumers.put_ops(proposal)
         self._propose(proposal)
-        if self.consumers.pumped() or proposal.payload:
+        if self.consumers.pumped(self.log.last_index) or proposal.payload:
             self.host.touch(self.id)
-
-    def _wait_for_versions(self) -> None:
-        if self._version_waits:
-            ready = [run for version, run, _ in self._version_waits if version <= self.state.config_version]
-            self._version_waits = [
-                item for item in self._version_waits if item[0] > self.state.config_version
-            ]
-            for run in ready:
-                run()
 
     # ---- time -----------------------------------------------------------------------------------------------------
 
@@ -366,10 +380,10 @@ class StreamGroup(Group):
             return due
         if self.mover is not None and now_ms >= self.mover.deadline_ms():
             due = True
-        preferred = self._preferred_voter()
-        if preferred is not None and now_ms >= self._preferred_check_ms:
-            self._preferred_check_ms = now_ms + PREFERRED_CHECK_MS
-            due |= self._prefer_leader(preferred, now_ms)
+        leftover_ms = self._leftovers.deadline_ms()
+        if leftover_ms is not None and now_ms >= leftover_ms:
+            due = True
+        due |= self._preference.look(now_ms)
         found = self.consumers.tick(now_ms, self.host.clock.now_ns())
         for name in found.inactive:
             self.command(Section.CONSUMER_DELETE, [text(name)], lambda result: None)
@@ -379,20 +393,6 @@ class StreamGroup(Group):
     def _head_may_move(self) -> bool:
         """Has the stream's beginning moved since the last look, or did a follower lag behind it?"""
         return self.state.first_seq != self._head_seq or self._head_waits
-
-    def _preferred_voter(self) -> str | None:
-        """The voter that should lead in place of this one, while its broker is there."""
-        preferred = dict(self.assignment.config.metadata).get(PREFERRED_LEADER_KEY) or ""
-        if not preferred or preferred == self.host.node or preferred not in self.host.brokers_in_contact():
-            return None
-        return next((v for v in self.raft.membership.voters if node_of(v) == preferred), None)
-
-    def _prefer_leader(self, voter: str, now_ms: int) -> bool:
-        """Hand leadership to the preferred voter once it has everything."""
-        progress = self.raft.progress.get(voter)
-        if progress is None or progress.match < self.raft.commit_index:
-            return False
-        return self.raft.transfer_leadership(voter, now_ms)
 
     def deadline_ms(self) -> int | None:
         found = super().deadline_ms()
@@ -404,8 +404,12 @@ class StreamGroup(Group):
             return min(deadlines, default=None)
         if self.mover is not None:
             deadlines.append(self.mover.deadline_ms())
-        if self._preferred_voter() is not None:
-            deadlines.append(self._preferred_check_ms)
+        leftover_ms = self._leftovers.deadline_ms()
+        if leftover_ms is not None:
+            deadlines.append(leftover_ms)
+        preferred_ms = self._preference.deadline_ms()
+        if preferred_ms is not None:
+            deadlines.append(preferred_ms)
         now_ms, now_ns = self.host.clock.monotonic_ms(), self.host.clock.now_ns()
         deadlines += self.consumers.deadlines_ms(now_ms, now_ns)
         expiry_ms = self.expiry.deadline_ms(self.state, now_ms, now_ns)

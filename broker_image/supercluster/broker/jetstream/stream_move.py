@@ -11,11 +11,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.jetstream.frames import Frame, encode_move_end
-from supercluster.broker.jetstream.meta import PREFERRED_LEADER_KEY
 from supercluster.broker.jetstream.meta_group import META_GROUP
 from supercluster.broker.jetstream.move_compare import MoveCompare
 from supercluster.broker.jetstream.move_frames import HashesTold
+from supercluster.broker.jetstream.move_headway import MoveHeadway
+from supercluster.broker.jetstream.move_leftover import PREFIX
 from supercluster.broker.jetstream.move_record import Audit, Move, MoveEnd, MoveReport, Outcome
+from supercluster.broker.jetstream.own_metadata import PREFERRED_LEADER_KEY
+from supercluster.broker.jetstream.stream_facts import is_heard
 from supercluster.broker.moves.note import Note, StageClock, note_of
 from supercluster.broker.moves.pace import Pace
 from supercluster.broker.moves.plan import Do, Replica, Stage, Step, View, next_step, resolve_targets
@@ -31,8 +34,6 @@ LOOK_MS = 25
 END_AGAIN_MS = 500
 # A member that did not take the leadership is asked again after this.
 LEAD_AGAIN_MS = 3000
-# The rate of copying is an average over about this time.
-RATE_MS = 5000
 
 
 class StreamMove:
@@ -43,7 +44,7 @@ class StreamMove:
         self.move = move
         self._note = note_of(group.state.move_note, move.id)
         self._bytes_before = self._note.bytes_copied
-        self._clock = StageClock(self._note.stage_ms, now_ms)
+        self._clock = StageClock(self._stages_before(), now_ms)
         self._compare = MoveCompare(group, now_ms)
         self._waiting: set[str] = set()
         self._led_in_vain: dict[str, int] = {}
@@ -54,10 +55,17 @@ class StreamMove:
         self._noted = 0
         """Number of the comparison whose outcome this leader has put into the log."""
         self._look_ms = 0
-        self._rate = 0.0
-        self._rate_seen = (now_ms, 0)
+        self._headway = MoveHeadway(group)
         self.step = Step(Stage.PLANNED, Do.WAIT, "the leader has not looked yet")
         self.set_move(move)
+
+    def _stages_before(self) -> dict[str, int]:
+        """How long the stages took under earlier leaders. Who hands over appends nothing meanwhile."""
+        note, stages = self._note, dict(self._note.stage_ms)
+        if self._group.raft.membership.is_joint and note.at_ns:
+            took_ms = (self._group.leader_time_ns() - note.at_ns) // 1_000_000
+            stages[Stage.HANDING_OVER] = stages.get(Stage.HANDING_OVER, 0) + took_ms
+        return stages
 
     def set_move(self, move: Move) -> None:
         """The record may have another target, or be cancelled."""
@@ -102,27 +110,18 @@ class StreamMove:
         )
 
     def _is_heard(self, member: str) -> bool:
-        """Is the member in contact? A silent group was in contact when it fell silent, and a lost link wakes it."""
-        group = self._group
-        if member == group.member:
-            return True
-        progress = group.raft.progress.get(member)
-        if progress is None or node_of(member) not in group.host.brokers_in_contact():
-            return False
-        silence_ms = group.host.clock.monotonic_ms() - progress.heard_ms
-        return group.raft.quiesced or silence_ms < group.raft.config.election_timeout_ms
+        return is_heard(self._group, member)
 
     def _replicas(self) -> dict[str, Replica]:
         group = self._group
         log, raft = group.log, group.raft
-        mean = log.bytes_on_disk() / max(1, log.last_index - log.base_index)
         found: dict[str, Replica] = {}
         for member, progress in raft.progress.items():
             lag = log.last_index - progress.match
             # What is before the log's base is sent as a state, not as entries.
-            left = log.last_index - max(progress.match, log.base_index)
+            left_bytes = log.bytes_behind(progress.match)
             sure = not progress.doubtful
-            found[member] = Replica(lag, int(left * mean), self._is_heard(member), sure)
+            found[member] = Replica(lag, left_bytes, self._is_heard(member), sure)
         return found
 
     def _view(self, now_ms: int) -> View:
@@ -161,7 +160,11 @@ class StreamMove:
             return
         self._look_ms = now_ms + LOOK_MS
         self._watch_hand_over(now_ms)
-        self._measure(now_ms)
+        # While copies catch up again nobody is asked.
+        asked = self._compare.unanswered_ms(now_ms) if self.step.do is Do.COMPARE else {}
+        self._headway.look(
+            self.move, self._targets(), self._waiting, self._replicas(), self._copied(), asked, now_ms
+        )
         step = next_step(self._view(now_ms))
         if self._clock.enter(step.stage, now_ms):
             self._group.host.event(
@@ -175,15 +178,6 @@ class StreamMove:
             # This replica still leads: the other one did not take over in time.
             self._led_in_vain[self._handed_to] = now_ms + LEAD_AGAIN_MS
             self._handed_ms = None
-
-    def _measure(self, now_ms: int) -> None:
-        since_ms, before = self._rate_seen
-        copied = self._copied()
-        if now_ms - since_ms >= RATE_MS // 5:
-            rate = max(0, copied - before) * 1000 / (now_ms - since_ms)
-            weight = min(1.0, (now_ms - since_ms) / RATE_MS)
-            self._rate = rate if not self._rate else self._rate + weight * (rate - self._rate)
-            self._rate_seen = (now_ms, copied)
 
     def _copied(self) -> int:
         """Bytes that this leader has sent to copies that join."""
@@ -238,7 +232,8 @@ class StreamMove:
     def _keep(self, note: Note, now_ms: int) -> bool:
         """Put a note into the log. False when it was not taken."""
         copied = self._note_bytes() if not self._group.raft.membership.is_joint else self._note.bytes_copied
-        self._note = replace(note, bytes_copied=copied, stage_ms=self._clock.spent_ms(now_ms))
+        stages, at_ns = self._clock.spent_ms(now_ms), self._group.leader_time_ns()
+        self._note = replace(note, bytes_copied=copied, stage_ms=stages, at_ns=at_ns)
         return self._group.put_note(self._note) > 0
 
     def _keep_compared(self, now_ms: int) -> bool:
@@ -284,6 +279,8 @@ class StreamMove:
             self._led_in_vain[member] = now_ms + LEAD_AGAIN_MS
 
     def _tell_end(self, outcome: Outcome, now_ms: int) -> None:
+        if self.move.id.startswith(PREFIX):
+            return  # Nobody knows of it who would want to hear its end.
         if self._end_told_ms is not None and now_ms - self._end_told_ms < END_AGAIN_MS:
             return
         group = self._group
@@ -294,9 +291,10 @@ class StreamMove:
         note, membership = self._note, group.raft.membership
         reason = ""
         if outcome is Outcome.CANCELLED:
-            reason = note.difference or "cancelled by request"
-        ranges, messages, chain = note.audited
-        audit = Audit(ranges, messages, note.first_seq, note.last_seq, chain, dict(note.results))
+            reason = note.difference or self.move.cancel_reason or "cancelled by request"
+        ranges, sequences, chain = note.audited
+        results, messages = dict(note.results), note.live_messages
+        audit = Audit(ranges, sequences, note.first_seq, note.last_seq, chain, results, messages)
         report = MoveReport(
             self.move.id,
             outcome,
@@ -304,6 +302,7 @@ class StreamMove:
             bytes_copied=note.bytes_copied,
             audit=audit,
             config_index=membership.index,
+            stage_ms=self._clock.spent_ms(now_ms),
         )
         end = MoveEnd(group.id, membership.voters, report)
         group.host.post(leader, Frame.MOVE_END, encode_move_end(end))
@@ -312,21 +311,35 @@ class StreamMove:
 
     def info(self) -> dict[str, Any]:
         """The `move` of STREAM.INFO."""
-        found = self._replicas()
-        behind = [found[member] for member in self._targets() if member in found]
-        bytes_left = sum(replica.lag_bytes for replica in behind)
-        if self._group.raft.membership.is_joint:
+        found, membership = self._replicas(), self._group.raft.membership
+        targets = self._targets()
+        behind = [found[member] for member in targets if member in found]
+        missing = sum(1 for member in targets if member not in found and member != self._group.member)
+        # Whoever has not begun lacks all that there is.
+        whole = self._group.log.bytes_on_disk()
+        bytes_left = sum(replica.lag_bytes for replica in behind) + missing * whole
+        lacking = {
+            member: found[member].lag_bytes if member in found else whole for member in self.move.joining
+        }
+        if self._group.member in lacking:
+            lacking[self._group.member] = 0
+        if membership.is_joint:
             bytes_left = 0
-        eta_ns = int(bytes_left / self._rate * 1_000_000_000) if self._rate and bytes_left else 0
+        is_known = membership.is_joint or not missing
+        eta_ns = self._headway.left_ns() if bytes_left else 0
         return {
             "id": self.move.id,
             "stage": str(self.step.stage),
-            "why": self.step.why,
-            "targets": list(self._targets()),
+            "why": self._headway.why(self.step.why),
+            "targets": list(targets),
             "bytes_left": bytes_left,
             "bytes_copied": self._note_bytes(),
+            "lacking": lacking,
             "lag": max((replica.lag_entries for replica in behind), default=0),
-            "eta_ns": eta_ns,
+            "eta_ns": eta_ns if is_known else None,
+            "stage_ms": self._clock.spent_ms(self._group.host.clock.monotonic_ms()),
+            "stuck": self._headway.stuck,
+            "trouble": self._headway.trouble,
             "cancelled": self.move.cancelled,
         }
 

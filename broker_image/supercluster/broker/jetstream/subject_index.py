@@ -12,6 +12,7 @@ import struct
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 
 from supercluster.broker.jetstream.filters import compile_filters, literals
 
@@ -147,6 +148,10 @@ class SubjectIndex:
     def fix_first(self, subject: bytes, seq: int) -> None:
         """Say the exact first sequence of a subject, so that nobody scans for it again."""
         self._rows[subject][1] = seq
+
+    def counts(self) -> tuple[list[bytes], list[int]]:
+        """All subjects, and how many messages each has, as they are now."""
+        return list(self._rows), list(map(itemgetter(0), self._rows.values()))
 
     # ---- one subject ----------------------------------------------------------------------------------------------
 

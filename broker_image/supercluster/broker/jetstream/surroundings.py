@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from supercluster.broker.jetstream import errors
+from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.leaderless import LeaderlessMoves
 from supercluster.broker.jetstream.load import LoadReports, Room
 from supercluster.broker.jetstream.meta import Assignment
 from supercluster.broker.jetstream.meta_group import META_GROUP
-from supercluster.broker.jetstream.meta_voters import LostCluster, lost_clusters
+from supercluster.broker.jetstream.meta_voters import LostCluster, lost_clusters, lost_copies
 from supercluster.broker.jetstream.stream_facts import FACTS_SUBJECT, FACTS_WAIT_MS, StreamFacts
 from supercluster.broker.ports import ClientInfo
 
@@ -25,10 +28,11 @@ class Surroundings:
 
     def __init__(self, core: BrokerCore) -> None:
         self._core = core
+        self.leaderless = LeaderlessMoves()
         self._lost: dict[str, LostCluster] = {}
-        self.load = LoadReports(core.node, self._own_room, core.post, lambda: core.leader_of(META_GROUP))
+        self.load = LoadReports(core.node, self.own_room, core.post, lambda: core.leader_of(META_GROUP))
 
-    def _own_room(self) -> Room:
+    def own_room(self) -> Room:
         store = self._core.store
         return Room(store.room_bytes(memory=False), store.room_bytes(memory=True))
 
@@ -83,8 +87,26 @@ class Surroundings:
         core = self._core
         if core.meta is None:
             return []
-        clusters = {node: record.cluster for node, record in core.meta.state.brokers.items()}
-        return lost_clusters(core.meta.raft.membership, clusters, core.brokers_in_contact().keys())
+        return lost_clusters(core.meta.raft.membership, self._clusters, core.brokers_in_contact().keys())
+
+    @property
+    def _clusters(self) -> dict[str, str]:
+        meta = self._core.meta
+        brokers = meta.state.brokers if meta is not None else {}
+        return {node: record.cluster for node, record in brokers.items()}
+
+    def not_available(self, group: str = META_GROUP) -> ApiError:
+        """Nobody answers for a group; says so of the clusters without which nobody can."""
+        return errors.not_available(self._missing_for(group))
+
+    def _missing_for(self, group: str) -> str:
+        lost, meta = self._lost_now(), self._core.meta
+        if group == META_GROUP:
+            return "; ".join(found.text for found in lost if not found.has_majority)
+        found = meta.state.by_group(group) if lost and meta is not None else None
+        if found is None:
+            return ""
+        return lost_copies(found.name, found.members, self._clusters, [each.cluster for each in lost])
 
     @property
     def troubles(self) -> list[str]:

@@ -15,6 +15,7 @@ States of the session::
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from enum import Enum, auto
 from typing import Protocol
 
@@ -31,6 +32,10 @@ BLOCK_BYTES_MAX = 1024 * 1024
 # What a message that was given up still takes: its number is kept until a leader knows, and counts, so that the window
 # of a stream that stays without a leader is bounded too.
 VOID_BYTES = 24
+
+# Numbers that a new lineage lacks (SF-9) are sent as void so many at a time, in blocks of so many.
+FILL_MAX = 65536
+FILL_BLOCK = 4096
 
 # After this long without a verdict, the window asks again: frames are lost with links, never repeated by them.
 RETRY_MS = 300
@@ -204,6 +209,8 @@ class Window:
         """Forward every block that is not confirmed, in order: to a new leader, or because it asked."""
         self.seal(now_ms)
         self._retry_at_ms = now_ms + self._retry_ms if self._blocks else None
+        if 0 < from_number <= self.confirmed and self.phase is SessionPhase.OPEN:
+            self._fill(sender, from_number, now_ms)
         if self.phase is not SessionPhase.OPEN:
             if self._blocks:
                 self._open(sender)
@@ -211,6 +218,18 @@ class Window:
         for block in self._blocks:
             if block.last_number >= from_number and not sender.forward(self, block):
                 return
+
+    def _fill(self, sender: Sender, number: int, now_ms: int) -> None:
+        """The stream was recovered by force (SF-9), and its new lineage lacks numbers whose verdicts this broker had: they
+        are sent as void, for their messages were answered for and are not here any more. The next ones are asked for
+        again."""
+        last = min(self.confirmed, number + FILL_MAX - 1)
+        while number <= last:
+            count = min(FILL_BLOCK, last - number + 1)
+            data = encode_block([b""] * (3 * count))
+            if not sender.forward(self, WindowBlock(number, count, data, [], [], 0, now_ms, frozenset())):
+                return
+            number += count
 
     def leader_changed(self, sender: Sender, now_ms: int) -> None:
         self._retry_ms = RETRY_MS
@@ -311,6 +330,12 @@ class Window:
             for at in range(first, len(block.publishers))
             if at not in block.early or block.first_number + at > self._early_acked
         ]
+
+    def awaiting_answers(self, publishers: Collection[Publisher]) -> set[Publisher]:
+        """Of these, who was promised an acknowledgement and has none yet."""
+        pairs = [*zip(self._replies, self._publishers, strict=True)]
+        pairs += [pair for block in self._blocks for pair in self._unanswered(block)]
+        return {publisher for reply, publisher in pairs if reply and publisher in publishers}
 
     def _void(self, block: WindowBlock) -> None:
         block.early = frozenset()

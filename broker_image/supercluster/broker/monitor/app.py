@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from aiohttp import web
 
 from supercluster.broker.monitor import views
+from supercluster.broker.monitor.slices import encode_rows
 
 if TYPE_CHECKING:
     from supercluster.broker.runtime.process import BrokerProcess
@@ -63,6 +64,7 @@ class Monitor:
         app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[self._bounded])
         for path, view in views.VIEWS.items():
             app.router.add_get(path, self._json(view))
+        app.router.add_get("/jsz", self._jsz)
         app.router.add_get("/healthz", self._health)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_route("*", "/admin/{path:.*}", self._serve_admin)
@@ -96,6 +98,13 @@ class Monitor:
 
         return serve
 
+    async def _jsz(self, request: web.Request) -> web.Response:
+        head = json.dumps(views.jsz(self._process, dict(request.query)), indent=2)
+        rows = views.jsz_streams(self._process, dict(request.query))
+        streams = await encode_rows(rows, self._process.clock)
+        text = f'{head.removesuffix("}").rstrip()},\n  "streams": {streams}\n}}\n'
+        return web.Response(text=text, content_type="application/json")
+
     async def _health(self, request: web.Request) -> web.Response:
         status, document = views.health(self._process, request.query.get("probe", "ready"))
         return _answer(status, document)
@@ -121,7 +130,7 @@ class Monitor:
         raw = await request.read()
         try:
             body = json.loads(raw) if raw else None
-        except ValueError:
+        except (ValueError, RecursionError):  # The second: nested deeper than anything that means something.
             return _answer(400, {"error": "the body is no JSON"})
         handler, blanks = found
         status, document = await handler({**request.query, **blanks}, body)

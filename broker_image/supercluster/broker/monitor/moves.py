@@ -1,14 +1,12 @@
-"""Moves over HTTP: plan, start, watch and cancel (`/admin/streams/<account>/<stream>/move`).
-
-Thin: the core judges the call and says status and answer; here is only the waiting for it, with a bound.
-"""
+"""Moves over HTTP: plan, start, watch and cancel (`/admin/streams/<account>/<stream>/move`), and all that run (`/admin/moves`)."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from supercluster.broker.monitor.asking import NO_CORE, ask_core
 
 if TYPE_CHECKING:
     from supercluster.broker.monitor.app import Monitor
@@ -16,34 +14,29 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+ALL_PATH = "moves"
 PATH = "streams/{account}/{name}/move"
 METHODS = ("GET", "POST", "DELETE")
-# The core gives a request up before this.
-WAIT_S = 10.0
 
 
 def register(monitor: Monitor, process: BrokerProcess) -> None:
     """Serve the calls of this broker's core."""
     for method in METHODS:
         monitor.register_admin(method, PATH, partial(_call, process, method))
+    monitor.register_admin("GET", ALL_PATH, partial(_running, process))
+
+
+async def _running(process: BrokerProcess, query: dict[str, str], body: Any) -> tuple[int, Any]:
+    return process.core.running_moves() if process.core is not None else NO_CORE
 
 
 async def _call(process: BrokerProcess, method: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
-    if process.core is None:
-        return 404, {"error": "this broker has no streams"}
     account, name = query["account"], query["name"]
-    answered: asyncio.Future[tuple[int, Any]] = process.loop.create_future()
-
-    def then(status: int, document: Any) -> None:
-        if not answered.done():
-            answered.set_result((status, document))
-
-    process.core.move_call(method, account, name, body, then)
-    process.turn.want()
-    try:
-        status, document = await asyncio.wait_for(answered, WAIT_S)
-    except TimeoutError:
-        status, document = 503, {"error": f"nobody answered within {WAIT_S:.0f} s"}
+    if method == "DELETE" and "id" in query:
+        body = {"id": query["id"]}
+    status, document = await ask_core(
+        process, lambda core, then: core.move_call(method, account, name, body, then)
+    )
     if method != "GET":
         log.info("admin: %s of a move of %s in account %s: %d", method, name, account, status)
     return status, document

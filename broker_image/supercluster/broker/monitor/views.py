@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from supercluster.broker.version import NATS_VERSION, VERSION
@@ -226,12 +227,23 @@ def jsz(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
     return {**told, **process.core.jsz()}
 
 
+def jsz_streams(process: BrokerProcess, query: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """Its streams: all, or `limit` of them from `offset` on."""
+    if process.core is None:
+        return iter(())
+    try:
+        offset = max(0, int(query.get("offset", "0")))
+        end = offset + max(0, int(query["limit"])) if "limit" in query else None
+    except ValueError:
+        offset, end = 0, None
+    return islice(process.core.jsz_streams(), offset, end)
+
+
 VIEWS: dict[str, View] = {
     "/varz": varz,
     "/connz": connz,
     "/routez": routez,
     "/gatewayz": gatewayz,
-    "/jsz": jsz,
 }
 
 _GAUGES = ("connections", "routes", "gateways", "subscriptions", "mem", "held_bytes")

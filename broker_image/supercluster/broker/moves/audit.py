@@ -23,6 +23,8 @@ PAGE_RANGES = 64
 ASK_AGAIN_MS = 1000
 # SHA-256, which processors help with (twice as fast as BLAKE2 where this was measured), cut to a size that shows well.
 _DIGEST_BYTES = 16
+# The hash of a state; a digest of its contents follows.
+_STATE_BYTES = 16
 # Where in a record that begins which is hashed: behind size and checksum.
 _HASHED_FROM = 8
 
@@ -110,6 +112,8 @@ class _Member:
     """Of the page that was answered last: what has no own hash yet to be compared with."""
     page_from: int = 0
     asked_ms: int | None = None
+    unanswered_since_ms: int | None = None
+    """When it was first asked for the page."""
     told_all: bool = False
     state: bytes = b""
 
@@ -181,8 +185,24 @@ class Comparison:
                 continue
             if member.asked_ms is None or now_ms - member.asked_ms >= ASK_AGAIN_MS:
                 member.asked_ms = now_ms
+                if member.unanswered_since_ms is None:
+                    member.unanswered_since_ms = now_ms
                 due.append(Ask(name, member.page_from))
         return due
+
+    def rested(self, for_ms: int) -> None:
+        """Nobody was asked for so long, since the copies had to catch up first: it is not they who let others wait."""
+        for member in self._members.values():
+            if member.unanswered_since_ms is not None:
+                member.unanswered_since_ms += for_ms
+
+    def unanswered_ms(self, now_ms: int) -> dict[str, int]:
+        """Members that have not answered the newest ask → for how long."""
+        return {
+            name: now_ms - member.unanswered_since_ms
+            for name, member in self._members.items()
+            if member.unanswered_since_ms is not None and not self.difference
+        }
 
     def next_ask_ms(self) -> int | None:
         """When `asks` has something to say, if nothing happens until then."""
@@ -200,7 +220,7 @@ class Comparison:
         member = self._members.get(name)
         if member is None or member.told_all or member.held or from_range != member.page_from:
             return  # A repeated or late answer.
-        member.asked_ms = None
+        member.asked_ms = member.unanswered_since_ms = None
         member.held = list(ranges)
         if ranges:
             member.page_from = ranges[-1].number + 1
@@ -227,9 +247,15 @@ class Comparison:
             return
         if member.held or (member.told_all and member.ranges < len(self._mine)):
             self._differ(name, f"has another number of ranges than the {len(self._mine)} here")
-        elif member.told_all and member.state and member.state != self._state:
-            mine, theirs = self._state.hex(), member.state.hex()
-            self._differ(name, f"differs in its state at entry {self.mark} ({mine} here, {theirs} there)")
+        elif member.told_all and member.state and not _is_same_state(member.state, self._state):
+            mine, theirs = self._state[:_STATE_BYTES], member.state[:_STATE_BYTES]
+            what = "its state"
+            if mine == theirs:
+                mine, theirs = self._state[_STATE_BYTES:], member.state[_STATE_BYTES:]
+                what = "what was deleted, its message ids or its subjects"
+            self._differ(
+                name, f"differs in {what} at entry {self.mark} ({mine.hex()} here, {theirs.hex()} there)"
+            )
 
     def _differ(self, name: str, how: str) -> None:
         self.differs, self.difference = name, f"{name} {how}"
@@ -247,13 +273,18 @@ class Comparison:
             if member.told_all
             and not member.held
             and member.ranges == len(self._mine)
-            and member.state == self._state
+            and _is_same_state(member.state, self._state)
         )
 
     @property
     def members(self) -> tuple[str, ...]:
         """Who is compared."""
         return tuple(self._members)
+
+    @property
+    def knows_own(self) -> bool:
+        """Were all own ranges told?"""
+        return self._all_mine
 
     @property
     def own_ranges(self) -> Sequence[RangeHash]:
@@ -268,6 +299,12 @@ class Comparison:
             chain = chained(chain, found)
         growing = self._mine[-1].number if self._mine else self.first_range
         return self._ranges_before + len(complete), chain, sum(found.count for found in complete), growing
+
+
+def _is_same_state(one: bytes, other: bytes) -> bool:
+    """As far as both say: a broker of an older version has no digest of the contents behind the hash."""
+    size = min(len(one), len(other))
+    return (size > 0 or one == other) and one[:size] == other[:size]
 
 
 def chained(chain: bytes, found: RangeHash) -> bytes:

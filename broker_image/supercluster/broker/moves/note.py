@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+# Names that fields have in notes of older brokers.
+_OLD_NAMES = {"messages": "sequences", "end_messages": "end_sequences"}
+
 
 @dataclass(frozen=True, slots=True)
 class Note:
@@ -25,8 +28,8 @@ class Note:
     """Complete ranges that compared equal, in order."""
     chain: str = ""
     """Hash over the hashes of those ranges, hexadecimal."""
-    messages: int = 0
-    """Sequences in those ranges."""
+    sequences: int = 0
+    """Sequences in those ranges, removed ones included."""
     first_seq: int = 0
     next_range: int = 0
     """Number of the first range that was not complete."""
@@ -38,11 +41,16 @@ class Note:
     """Bytes sent to copies that join, by earlier leaders."""
     stage_ms: Mapping[str, int] = field(default_factory=dict)
     """Stage → milliseconds, under earlier leaders."""
-    end_messages: int = 0
+    at_ns: int = 0
+    """Leader time of the note: where it was left joint, the time until the next leader serves is the hand-over's."""
+    end_sequences: int = 0
     """At the end of the comparison after the hand-over: sequences in the last range, as far as it went. They are not among
-    `messages`: a leader that comes later compares that range anew."""
+    `sequences`: a leader that comes later compares that range anew."""
     end_chain: str = ""
     """The chain with that range; empty while there is none."""
+    live_messages: int = 0
+    """Messages that the stream held at the mark of the newest comparison: the replicas' states, which have this count, were
+    compared there."""
     turned_back: bool = False
     """The move ends as cancelled, whatever a later leader's record of it says: it may not have heard of the cancel."""
 
@@ -50,8 +58,8 @@ class Note:
     def audited(self) -> tuple[int, int, str]:
         """(ranges, sequences, chain) of all that compared equal, for the report."""
         if self.end_chain:
-            return self.ranges + 1, self.messages + self.end_messages, self.end_chain
-        return self.ranges, self.messages, self.chain
+            return self.ranges + 1, self.sequences + self.end_sequences, self.end_chain
+        return self.ranges, self.sequences, self.chain
 
     def plain(self) -> Note:
         """What is to be kept of it, without the mark that it set."""
@@ -66,6 +74,9 @@ class Note:
     def decode(data: bytes | memoryview) -> Note:
         """Fields that this version does not know are passed over: a note may come from a newer broker."""
         fields: dict[str, Any] = json.loads(bytes(data))
+        for old, new in _OLD_NAMES.items():
+            if old in fields:
+                fields.setdefault(new, fields[old])
         return Note(**{name: fields[name] for name in Note.__slots__ if name in fields})
 
 

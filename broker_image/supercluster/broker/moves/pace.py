@@ -16,7 +16,8 @@ class Pace:
                 f"bytes_per_s is {bytes_per_s}: a pace has to be positive; without one there is no limit"
             )
         self.bytes_per_s = bytes_per_s
-        self._burst = bytes_per_s * BURST_MS // 1000
+        # Never 0: a bucket that is never more than empty would let nothing go for ever.
+        self._burst = max(1, bytes_per_s * BURST_MS // 1000)
         self._left = float(self._burst)
         self._at_ms = now_ms
 

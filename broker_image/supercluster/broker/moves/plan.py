@@ -183,6 +183,11 @@ class View:
         )
         return tuple(fit)
 
+    @property
+    def takes_in(self) -> bool:
+        """Joint: is anybody in the new half who is not in the old one? Fewer replicas take in nobody."""
+        return not set(self.membership.voters) <= set(self.membership.voters_outgoing)
+
     def compared_by_both(self) -> bool:
         return has_quorum(self.membership, self.compared | {self.me})
 
@@ -311,13 +316,13 @@ _JOINT = (
         "no new voter can take the leadership now",
     ),
     _Row(
-        lambda v: not v.compared_by_both(),
+        lambda v: v.takes_in and not v.compared_by_both(),
         Stage.LEAVING,
         Do.COMPARE,
         "the tail is compared with a majority of both halves",
         lambda v: v.membership.all_voters,
     ),
-    _Row(_always, Stage.LEAVING, Do.LEAVE, "the tail is equal on a majority of both halves"),
+    _Row(_always, Stage.LEAVING, Do.LEAVE, "what is new is equal on a majority of both halves"),
 )
 
 _NEW = (_Row(_always, Stage.DONE, Do.END, "the targets are the members in force"),)

@@ -157,6 +157,10 @@ class ClientConnection(asyncio.Protocol):
                     self.close("Authorization Violation")
                     break
                 self.in_messages += len(event)
+                if not self.headers and any(message[2] for message in event):
+                    self.server.counts.protocol_errors += 1
+                    self.close("message headers not supported")  # The client said that it knows none.
+                    break
                 publishes(self, event)
                 if self.verbose:
                     self.push(b"+OK\r\n" * len(event))
@@ -274,10 +278,23 @@ class ClientConnection(asyncio.Protocol):
         transport.close()
         self.server.loop.call_later(CLOSE_WAIT_S, transport.abort)
 
+    @property
+    def is_leaving(self) -> bool:
+        """It was asked to leave, and can be sent nothing more."""
+        return self._fin_sent
+
+    @property
+    def is_owed(self) -> bool:
+        """Some of its messages wait for their streams, or it has not taken all that it was sent."""
+        return bool(self._pauses or self.held.total_bytes or self.out or self.pending_bytes())
+
     def finish(self) -> None:
-        """Lame duck: send FIN and read on until the client's (SF-16)."""
+        """Lame duck: send FIN and read on until the client's (SF-16). It can be sent nothing from now on, so it wants nothing:
+        other members of its queue groups get what comes, and messages of streams wait for it elsewhere."""
         if self._transport is None or self.closed or self._fin_sent:
             return
+        for subscription in list(self.subscriptions.values()):
+            self.end_subscription(subscription)
         self.flush()
         self._fin_sent = True
         self._transport.write_eof()
@@ -324,7 +341,10 @@ class ClientConnection(asyncio.Protocol):
         self.pedantic = options.get("pedantic") is True
         self.echo = options.get("echo") is not False
         self.headers = options.get("headers") is True
-        self.no_responders = self.headers and options.get("no_responders") is True
+        self.no_responders = options.get("no_responders") is True
+        if self.no_responders and not self.headers:
+            self.close("no responders requires headers support")  # What it is told then is a header.
+            return
         self.wants_info = options.get("protocol") == 1
         self.name = str(options.get("name") or "")[:256]
         self.language = str(options.get("lang") or "")[:64]
@@ -340,7 +360,7 @@ class ClientConnection(asyncio.Protocol):
         if not is_valid_filter(subject) or len(queue) > QUEUE_NAME_BYTES_MAX:
             self.error("Invalid Subject")
             return
-        if sid in self.subscriptions:
+        if sid in self.subscriptions or self._fin_sent:
             self._ok()
             return
         if len(self.subscriptions) >= self.server.limits.max_subscriptions:

@@ -5,7 +5,7 @@ A broker without a core is a plain NATS server: every hook is absent then.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from supercluster.broker.ports import ClientInfo, PeerInfo, Publisher
@@ -102,6 +102,10 @@ class Core(CoreHooks, Protocol):
         """May clients be let in (SF-14)? Asked again and again during the start."""
         ...
 
+    def limit_moves(self, bytes_per_s: int) -> None:
+        """How fast moves that clients start from now on may make copies; 0: no limit."""
+        ...
+
     def leave(self) -> None:
         """The broker is a lame duck: hand leaderships over."""
         ...
@@ -115,9 +119,24 @@ class Core(CoreHooks, Protocol):
         """Close the volume."""
         ...
 
+    def awaiting_answers(self, clients: Mapping[Publisher, ClientInfo]) -> set[Publisher]:
+        """Of these clients of this broker, who waits for an acknowledgement or an answer of the API; a pull request that waits
+        for messages is none, since messages follow the client."""
+        ...
+
     @property
     def troubles(self) -> list[str]:
         """What people should know though clients are served: one sentence each, for /healthz."""
+        ...
+
+    def recovery_call(
+        self, method: str, account: str, name: str, body: object, then: Callable[[int, Any], None]
+    ) -> None:
+        """A person's call about a stream that lost its majority; `then` takes status and JSON, once."""
+        ...
+
+    def broker_call(self, method: str, node: str, then: Callable[[int, Any], None]) -> None:
+        """The operator's call about a broker that goes for good; `then` takes status and JSON."""
         ...
 
     def move_call(
@@ -126,6 +145,14 @@ class Core(CoreHooks, Protocol):
         """The operator plans, starts, watches or cancels a move; `then` is called once, with status and JSON."""
         ...
 
+    def running_moves(self) -> tuple[int, dict[str, Any]]:
+        """All moves that run in the super-cluster: status and JSON."""
+        ...
+
     def jsz(self) -> dict[str, Any]:
-        """What /jsz shows."""
+        """What /jsz shows beside the streams."""
+        ...
+
+    def jsz_streams(self) -> Iterator[dict[str, Any]]:
+        """The streams that /jsz shows, made one by one: there may be thousands."""
         ...

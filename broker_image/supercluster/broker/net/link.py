@@ -41,6 +41,9 @@ RELIEVED_BYTES = 1 << 20
 QUEUE_BYTES_MAX = {Channel.CONTROL: 64 << 20, Channel.BULK: 64 << 20}
 """Unsent bytes on a connection beyond which frames are dropped (their senders repeat them)."""
 
+PIECE_BYTES_MIN = 8 << 10
+"""Pieces of this size and more, on average, are handed to the kernel as they are; smaller ones are cheaper joined."""
+
 BATCH_BYTES_MAX = 1 << 20
 """Messages are put in one frame until it has this size."""
 
@@ -207,14 +210,16 @@ class LinkConnection(asyncio.Protocol):
             self.link.seal()
         if not self.out or self.is_cut:
             return
-        data = b"".join(self.out)
-        self.out.clear()
-        self.out_bytes = 0
+        pieces, self.out = self.out, []
+        size_bytes, self.out_bytes = self.out_bytes, 0
         if self._transport is None or self.closed:
             return
         self.sent_ms = self.mesh.clock.monotonic_ms()
-        self.sent_bytes += len(data)
-        self._transport.write(data)
+        self.sent_bytes += size_bytes
+        if size_bytes >= len(pieces) * PIECE_BYTES_MIN:
+            self._transport.writelines(pieces)
+        else:
+            self._transport.write(b"".join(pieces))
 
     @property
     def is_encrypted(self) -> bool:

@@ -213,7 +213,21 @@ class ClientServer:
         if again:
             self.holding()
 
-    # The end
+    # Leaving
+
+    @property
+    def others(self) -> dict[str, int]:
+        """The other brokers of the cluster that take clients, and how many each said it has."""
+        return dict(self._loads)
+
+    def ask_to_leave(self, client: ClientConnection) -> None:
+        """Ask one client to go to another broker (CL-7), as a lame duck asks all; what it still sends is taken (SF-16)."""
+        assert self.facts is not None
+        urls = self._urls_to_leave_for()
+        client.push(
+            info_line(self.facts, client.id, client.peer[0], urls, self.auth_required, lame_duck=True)
+        )
+        client.finish()
 
     def begin_lame_duck(self) -> None:
         """Take no one in any more, and ask those that are here to leave."""

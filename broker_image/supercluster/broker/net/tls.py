@@ -7,9 +7,9 @@ a rule, which no certificate has. So the CA has to be one that signs brokers of 
 from __future__ import annotations
 
 import ssl
-from pathlib import Path
 
 from supercluster.broker.runtime.settings import GatewayTls, SettingsError
+from supercluster.broker.runtime.stamps import Stamp, stamp_of
 
 
 class GatewayCertificates:
@@ -60,20 +60,12 @@ class GatewayCertificates:
             except (OSError, ValueError) as error:
                 raise SettingsError(f"gatewayTls: caFile {found.ca_file} can't be used: {error}") from None
 
-    def _files(self) -> list[tuple[int, int, int] | None]:
+    def _files(self) -> list[Stamp | None]:
         return [
-            _stamp(file)
+            stamp_of(file)
             for file in (self._settings.cert_file, self._settings.key_file, self._settings.ca_file)
         ]
 
 
 def _no_password() -> str:
     raise ValueError("the key has a password, and there is no way to give one")
-
-
-def _stamp(file: Path) -> tuple[int, int, int] | None:
-    try:
-        status = file.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol
@@ -66,6 +67,10 @@ class RaftConfig:
     """A group in which nothing happened for so long falls silent (SF-7)."""
     reads_max: int = 4096
     """Read-index requests that may wait; more are failed at once."""
+    lot: int = 0
+    """The same for all members of a group, another one for each group: decides who stands first when a leader is lost."""
+    is_linked: Callable[[str], bool] = lambda node: True
+    """Can messages reach a node at all? Where nobody knows: yes."""
 
     def __post_init__(self) -> None:
         if self.heartbeat_ms < 1 or self.election_timeout_ms < 2 * self.heartbeat_ms:

@@ -91,10 +91,25 @@ class Election(Following):
         if not message.pre and message.term > self.term:
             self._become_follower(message.term, None)
         granted = self._may_grant(message)
-        if granted and not message.pre:
+        if granted and message.pre:
+            self._give_way(message)
+        elif granted:
             self._set_term(message.term, message.frm)
             self._reset_election_timer()
         self._answer_vote(message, granted=granted)
+
+    def _give_way(self, message: VoteRequest) -> None:
+        """Who would vote for another does not stand against it at once, and of two that ask each other the one with the
+        smaller lot steps back: else both would enter the next term with their own votes, and nobody would win it. Nothing
+        is refused for it, and the wait is bounded: a candidate that cannot win keeps nobody from standing after it."""
+        if message.need_all or self.doubtful:
+            return  # There every voter has to consent, and the longest log decides.
+        if self.role is Role.PRECANDIDATE:
+            if self._lot_of(self.id) < self._lot_of(message.frm):
+                self._become_follower(self.term, None)
+        elif self.role is Role.FOLLOWER:
+            earliest_ms = self._now_ms + self.config.election_timeout_ms // 2
+            self._election_due_ms = max(self._election_due_ms, earliest_ms)
 
     def _may_grant(self, message: VoteRequest) -> bool:
         """A member that is in the group, is sure of its log, did not vote otherwise, and has no newer log."""

@@ -109,7 +109,11 @@ def decode_entry(buffer: bytes | memoryview, offset: int = 0, *, verify: bool = 
         raise CorruptRecordError(offset, f"size {size} is out of range")
     if size > available:
         raise CorruptRecordError(offset, f"record of {size} bytes, {available} left")
-    record = bytes(memoryview(buffer)[offset : offset + size])
+    # Bytes that are one record and no more are taken as they are: a large one is not copied.
+    if isinstance(buffer, bytes) and len(buffer) == size:
+        record = buffer
+    else:
+        record = bytes(memoryview(buffer)[offset : offset + size])
     if verify and crc32(memoryview(record)[8:]) != crc:
         raise CorruptRecordError(offset, "checksum differs")
     return Entry(index, term, kind, time_ns, first_seq, count, record)

@@ -12,5 +12,9 @@ class DiskError(Exception):
         self.path = path
 
 
+class NoDescriptorError(DiskError):
+    """The process has no file descriptor left for it: nothing was tried, so it may be tried again."""
+
+
 class MessageError(ValueError):
     """Bytes that are no Raft message: the frame is dropped, and nothing else is disturbed."""

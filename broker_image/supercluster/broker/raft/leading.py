@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from supercluster.broker.raft import quorum
-from supercluster.broker.raft.confchange import Membership, leave_joint
+from supercluster.broker.raft.confchange import Membership, leave_joint, node_of
 from supercluster.broker.raft.config import ReadState, Role
 from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
 from supercluster.broker.raft.errors import DiskError
@@ -59,6 +59,7 @@ class Leading(Sending):
             if member not in self.progress:
                 self.progress[member] = Progress(member, self.log.last_index + 1, self._now_ms)
             self.progress[member].leaving_until_ms = None
+            self.progress[member].learns = not self.membership.is_voter(member)
         for member, progress in self.progress.items():
             if member not in members and progress.leaving_until_ms is None:
                 progress.leaving_until_ms = self._now_ms + _PATIENCE * self.config.election_timeout_ms
@@ -118,13 +119,19 @@ class Leading(Sending):
 
     # Answers.
 
-    def _on_append_response(self, message: AppendResponse) -> None:
+    def _heard_from(self, message: AppendResponse | HeartbeatResponse) -> Progress | None:
+        """The follower's progress, with what every answer of it says; None for who is none."""
         progress = self.progress.get(message.frm)
+        if progress is not None:
+            progress.heard_ms = self._now_ms
+            progress.peer_commit = message.commit
+            progress.doubtful = message.doubtful
+        return progress
+
+    def _on_append_response(self, message: AppendResponse) -> None:
+        progress = self._heard_from(message)
         if progress is None:
             return
-        progress.heard_ms = self._now_ms
-        progress.peer_commit = message.commit
-        progress.doubtful = message.doubtful
         if message.ok:
             if progress.state is not SendState.SNAPSHOT and progress.acked(message.index):
                 self._hand_over_if_equal(progress)
@@ -148,12 +155,9 @@ class Leading(Sending):
         progress.probe(max(min(agreed, message.index - 1), progress.match) + 1)
 
     def _on_heartbeat_response(self, message: HeartbeatResponse) -> None:
-        progress = self.progress.get(message.frm)
+        progress = self._heard_from(message)
         if progress is None:
             return
-        progress.heard_ms = self._now_ms
-        progress.peer_commit = message.commit
-        progress.doubtful = message.doubtful
         if message.round > progress.round:
             progress.round = message.round
             self._confirm_reads()
@@ -183,6 +187,8 @@ class Leading(Sending):
             index = quorum.quorum_index(self.membership, self._match_of)
             if index >= self._term_start and self._commit_to(index):
                 self._active_ms = self._now_ms
+                if self._transfer is not None and self._transfer[0] in self.progress:
+                    self._hand_over_if_equal(self.progress[self._transfer[0]])
                 self._reads.start_early(self.commit_index, self._round + 1)
         if self.commit_index < self._term_start or self.membership.index > self.commit_index:
             return
@@ -240,10 +246,11 @@ class Leading(Sending):
     # Hand-over of leadership.
 
     def _hand_over_if_equal(self, progress: Progress) -> None:
-        """The log is equal on both sides: the receiver may stand for election."""
+        """The log is equal on both sides, and committed: the receiver may stand for election. This leader then has
+        answered whoever waited for a commit."""
         if self._transfer is None or self._transfer[0] != progress.member:
             return
-        if progress.match == self.log.last_index:
+        if progress.match == self.log.last_index == self.commit_index:
             self._send(TimeoutNow(self.id, progress.member, self.term, self.lineage))
 
     # Time.
@@ -271,7 +278,8 @@ class Leading(Sending):
             self._beat_wanted = True
 
     def _may_quiesce(self, heard: set[str]) -> bool:
-        """All members, learners too, said that they have this log and this commit index (SF-7)."""
+        """All members that can be reached, learners too, said that they have this log and this commit index (SF-7). Who is
+        not linked keeps nobody awake: the leader is woken by its link (`wake`), and brings it up to date then."""
         last = self.log.last_index
         return (
             self._now_ms - self._active_ms >= self.config.quiesce_after_ms
@@ -279,20 +287,24 @@ class Leading(Sending):
             and self._transfer is None
             and not self._reads
             and not self.membership.is_joint
+            and all(progress.leaving_until_ms is None for progress in self.progress.values())
             and all(
                 member in heard
-                and progress.leaving_until_ms is None
                 and progress.match == last
                 and progress.peer_commit == last
                 and progress.next == last + 1
                 and not progress.doubtful
                 for member, progress in self.progress.items()
+                if self._is_linked(member)
             )
         )
 
+    def _is_linked(self, member: str) -> bool:
+        return self.config.is_linked(node_of(member))
+
     def _quiesce(self) -> None:
         self.quiesced = True
-        for member in self.progress:
+        for member in filter(self._is_linked, self.progress):
             self._send(
                 Heartbeat(
                     self.id,

@@ -72,6 +72,7 @@ class Progress:
         "heard_ms",
         "inflight",
         "inflight_bytes",
+        "learns",
         "leaving_until_ms",
         "match",
         "member",
@@ -103,6 +104,8 @@ class Progress:
         self.append_round = 0
         """The heartbeat round in which the last append was sent: an answer to a later one tells whether it arrived."""
         self.doubtful = False
+        self.learns = False
+        """It has no vote; for a removed member: it had none when it was removed."""
         self.leaving_until_ms: int | None = None
         """Set for a removed member: it is fed until then, so that it learns of its removal. It counts for nothing."""
         self.snapshot: OutgoingSnapshot | None = None

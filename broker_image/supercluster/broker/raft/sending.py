@@ -5,10 +5,13 @@ Per turn and follower there is at most one append; it carries all that is new. A
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from supercluster.broker.raft.config import SendPace
 from supercluster.broker.raft.entry import Entry
 from supercluster.broker.raft.messages import Append, Heartbeat, InstallSnapshot, SnapshotResponse
 from supercluster.broker.raft.progress import OutgoingSnapshot, Progress, SendState
+from supercluster.broker.raft.read_back import ReadBack, size_of
 from supercluster.broker.raft.state import RaftState
 
 # An append to a learner is large from here on. Large ones leave once a millisecond at most: a copy of gigabytes is made of
@@ -34,8 +37,14 @@ class Sending(RaftState):
     """A follower could take more at once than the last turn gave it."""
     learner_pace: SendPace | None = None
     """Bounds what learners are sent, all together."""
+    _read_back: ReadBack | None = None
+    """What learners were given lately; None while nobody learns."""
     _learners_due_ms: int | None = None
     """A learner waits until then for its next append."""
+
+    def _end_leadership(self) -> None:
+        super()._end_leadership()
+        self._read_back = None
 
     def _send_all(self) -> None:
         if self._reads.wants_round(self._round):
@@ -48,7 +57,9 @@ class Sending(RaftState):
         self._learners_due_ms = None
         batches: dict[int, tuple[Entry, ...]] = {}
         last_index = self.log.last_index
-        for progress in self.progress.values():
+        if not self.membership.learners:
+            self._read_back = None
+        for progress in self._in_turn():
             sent = self._send_entries(progress, last_index, batches)
             commit = min(progress.match, self.commit_index)
             if beat or (not sent and commit > progress.sent_commit):
@@ -66,6 +77,13 @@ class Sending(RaftState):
                     )
                 )
 
+    def _in_turn(self) -> Iterable[Progress]:
+        """Whom to send to, in order. Where a pace is shared, who is behind comes first: so all copies grow together, from
+        one reading of the log, and none has to wait until another one is complete."""
+        if self.learner_pace is None:
+            return self.progress.values()
+        return sorted(self.progress.values(), key=lambda progress: progress.next)
+
     def _confirm_alone(self) -> None:
         """A leader that is a quorum by itself confirms its reads without answers."""
         self._confirm_reads()
@@ -77,7 +95,9 @@ class Sending(RaftState):
         self, progress: Progress, last_index: int, batches: dict[int, tuple[Entry, ...]]
     ) -> bool:
         """Send one append, if the follower may get one. `batches` shares slices between followers."""
-        learns = bool(self.membership.learners) and not self.membership.is_voter(progress.member)
+        learns = progress.learns
+        if learns and progress.leaving_until_ms is not None:
+            return self._send_farewell(progress)
         if learns and not self._learner_may_get(progress, last_index):
             return False
         if progress.state is SendState.SNAPSHOT:
@@ -95,17 +115,17 @@ class Sending(RaftState):
             return False
         entries = batches.get(progress.next)
         if entries is None:
-            reach = min(last_index, prev_index + _LEARNER_ENTRIES_MAX) if learns else last_index
-            held = (
-                self.log.entries(progress.next, reach, self._append_bytes_max(learns=learns))
-                if progress.next <= last_index
-                else ()
-            )
-            entries = batches[progress.next] = tuple(held)
+            entries = batches[progress.next] = self._read_for(progress.next, last_index, learns=learns)
+        self._send_append(progress, prev_term, entries)
         end = prev_index + len(entries)
-        size_bytes = 0
-        for entry in entries:
-            size_bytes += len(entry.record)
+        if not probing and end < last_index and not self._window_full(progress):
+            self._unsent = True
+        return True
+
+    def _send_append(self, progress: Progress, prev_term: int, entries: tuple[Entry, ...]) -> None:
+        prev_index = progress.next - 1
+        end = prev_index + len(entries)
+        size_bytes = size_of(entries)
         self._send(
             Append(
                 self.id,
@@ -115,20 +135,60 @@ class Sending(RaftState):
                 prev_index,
                 prev_term,
                 self.commit_index,
-                last_index,
+                self.log.last_index,
                 entries,
             )
         )
         progress.sent(end, size_bytes, self._round)
         progress.total_bytes += size_bytes
-        if learns:
+        if progress.learns:
             self._learner_got(progress, size_bytes, len(entries))
         progress.sent_commit = max(progress.sent_commit, min(end, self.commit_index))
-        if not probing and end < last_index and not self._window_full(progress):
-            self._unsent = True
-        return True
+
+    def _read_for(self, first: int, last_index: int, *, learns: bool) -> tuple[Entry, ...]:
+        """Entries from `first` on, as many as one append may carry."""
+        if first > last_index:
+            return ()
+        bytes_max = self._append_bytes_max(learns=learns)
+        if not learns:
+            return tuple(self.log.entries(first, last_index, bytes_max))
+        if self._read_back is None:
+            self._read_back = ReadBack()
+        found = self._read_back.get(first, bytes_max)
+        if found is None:
+            reach = min(last_index, first + _LEARNER_ENTRIES_MAX - 1)
+            found = tuple(self.log.entries(first, reach, bytes_max))
+            if size_of(found) >= _LARGE_BYTES:
+                self._read_back.keep(first, bytes_max, found)
+        return found
 
     # Learners.
+
+    def learns(self, member: str) -> bool:
+        """Is the member fed as a learner, or was it until it was removed?"""
+        progress = self.progress.get(member)
+        return progress is not None and progress.learns
+
+    def _send_farewell(self, progress: Progress) -> bool:
+        """A removed learner gets what it lacks up to its removal if that is next to nothing, and else no more at all:
+        nobody waits for its copy, and no pace holds for it any longer. It never stands for election."""
+        last_index = self.membership.index
+        if progress.leaving_until_ms is None or self._now_ms >= progress.leaving_until_ms:
+            return False
+        probing = progress.state is SendState.PROBE
+        if progress.state is not SendState.SNAPSHOT:
+            if progress.probe_sent if probing else progress.next > last_index:
+                return False
+            prev_term = self.log.term(progress.next - 1)
+            entries: tuple[Entry, ...] = ()
+            if progress.next <= last_index:
+                entries = tuple(self.log.entries(progress.next, last_index, _PACED_BYTES_MIN))
+            if prev_term is not None and progress.next + len(entries) > last_index:
+                self._send_append(progress, prev_term, entries)
+                return True
+        # Too much: the next heartbeat is without it.
+        progress.leaving_until_ms = self._now_ms
+        return False
 
     def _append_bytes_max(self, *, learns: bool) -> int:
         most = self.config.append_bytes_max
@@ -211,7 +271,7 @@ class Sending(RaftState):
         )
         size_bytes = min(snapshot.chunk_bytes, len(snapshot.state) - offset)
         progress.total_bytes += size_bytes
-        if not self.membership.is_voter(progress.member):
+        if progress.learns:
             self._learner_got(progress, size_bytes, 0)
         snapshot.next += 1
         snapshot.chunk_round = self._round

@@ -6,6 +6,8 @@ top. A layer calls only what lies below it.
 
 from __future__ import annotations
 
+from zlib import crc32
+
 from supercluster.broker.ports import RaftLog
 from supercluster.broker.raft.confchange import Membership, MembershipTrack
 from supercluster.broker.raft.config import NEVER_MS, RaftConfig, ReadState, Rng, Role, Snapshot
@@ -129,6 +131,10 @@ class RaftState:
         """An election time-out: between one and two of the configured, so that few stand at once."""
         base = self.config.election_timeout_ms
         return base + self.rng.randrange(base)
+
+    def _lot_of(self, member: str) -> tuple[int, str]:
+        """Who draws the greater lot goes first: the same for everybody, and another member from group to group."""
+        return crc32(member.encode(), self.config.lot), member
 
     def _may_campaign(self) -> bool:
         """Only voters stand for election; so an empty node never starts a group by itself (SF-4)."""

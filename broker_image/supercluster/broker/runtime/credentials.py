@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from supercluster.broker.runtime.stamps import Stamp, stamp_of
+
 log = logging.getLogger(__name__)
 
 ROLES = ("client", "operator", "system")
@@ -70,7 +72,7 @@ class Credentials:
 
     def __init__(self, directory: Path | None) -> None:
         self._directory = directory
-        self._stamps: dict[str, tuple[int, int, int] | None] = {}
+        self._stamps: dict[str, Stamp | None] = {}
         self._users: tuple[User, ...] = ()
         self._links = LinkCredentials()
         self._gateways = LinkCredentials()
@@ -95,8 +97,13 @@ class Credentials:
         """Read the files for the first time.
 
         Raises:
-            CredentialsError: a file is there but can't be used.
+            CredentialsError: a file is there but can't be used, or the directory that was named is not.
         """
+        if self._directory is not None and not self._directory.is_dir():
+            # Without files nobody is asked for credentials: that must not come of a misspelt path.
+            raise CredentialsError(
+                f"--credentials {self._directory}: no such directory; an empty one, or none named, lets anyone in"
+            )
         self._users, self._links, self._gateways = self._read_all()
         self._note_stamps()
 
@@ -143,13 +150,7 @@ class Credentials:
     def _note_stamps(self) -> bool:
         changed = False
         for name in FILES:
-            stamp = None
-            if self._directory is not None:
-                try:
-                    status = (self._directory / name).stat()
-                    stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
-                except OSError:
-                    pass
+            stamp = stamp_of(self._directory / name) if self._directory is not None else None
             changed |= self._stamps.get(name) != stamp
             self._stamps[name] = stamp
         return changed

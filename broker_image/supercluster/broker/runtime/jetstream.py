@@ -9,22 +9,32 @@ import asyncio
 import logging
 import random
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 
+from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.core import BrokerCore, CoreSettings
+from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.ports import Ticket
 from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.runtime import descriptors
 from supercluster.broker.runtime.process import BrokerProcess
 from supercluster.broker.runtime.settings import Settings
+from supercluster.broker.storage.ballast import Ballast
 from supercluster.broker.storage.disk import Disk
 from supercluster.broker.storage.options import LogOptions
 from supercluster.broker.storage.osdisk import OsDisk, boot_id
 from supercluster.broker.storage.space import Space
 from supercluster.broker.storage.store import DueSync, VolumeStore
+from supercluster.broker.storage.syncing import SyncTicket, VoteTicket
 from supercluster.broker.storage.volume import open_volume
 
 log = logging.getLogger(__name__)
 
 SYNC_THREADS = 2
+# When a broker is lost, hundreds of groups elect at once. fsyncs that wait side by side share the disk's work.
+VOTE_THREADS = 4
 
 
 # Room for memory streams of a broker without a limit of its own.
@@ -48,6 +58,7 @@ class ProcessCore(BrokerCore):
         self._volume_store = store
         self._process = process
         self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="fsync")
+        self._vote_threads = ThreadPoolExecutor(VOTE_THREADS, thread_name_prefix="vote")
         self._left = False
         super().__init__(
             CoreSettings(
@@ -58,7 +69,9 @@ class ProcessCore(BrokerCore):
                 window_wait_ms=settings.limits.window_wait_ms,
                 heartbeat_ms=settings.raft.heartbeat_ms,
                 election_timeout_ms=settings.raft.election_timeout_ms,
+                retired_grace_ms=settings.storage.retired_grace_ms,
                 tags=settings.tags,
+                move_bytes_per_s=settings.moves.bytes_per_s,
                 founding_wait_ms=_founding_wait_ms(settings),
             ),
             store,
@@ -77,6 +90,9 @@ class ProcessCore(BrokerCore):
     @property
     def meta_state(self) -> int:
         return max(1, self.meta.log.last_index) if self.meta is not None else 0
+
+    def limit_moves(self, bytes_per_s: int) -> None:
+        self.settings = replace(self.settings, move_bytes_per_s=bytes_per_s)
 
     def leave(self) -> None:
         """A lame duck: hand every leadership to the member that lacks least."""
@@ -112,6 +128,20 @@ class ProcessCore(BrokerCore):
             for group in self.groups.values()
             if group.failed
         ]
+        found += [
+            f"{group.id} keeps its log as it is until the disk has room: {group.deferred}"
+            for group in self.groups.values()
+            if group.deferred and not group.failed
+        ]
+        found += [
+            errors.no_voter_left(group.assignment.name, self.node).description
+            for group in self.groups.values()
+            if isinstance(group, StreamGroup) and group.has_no_voter
+        ]
+        if descriptors.are_short():
+            found.append(
+                "few file descriptors are left: no new streams come here; give the process more (ulimit -n)"
+            )
         if not self.map.is_fresh:
             found.append(
                 "no majority of the meta group confirms the map of streams: it is used as it is on the disk"
@@ -120,6 +150,7 @@ class ProcessCore(BrokerCore):
 
     def close(self, *, clean: bool) -> None:
         self._threads.shutdown(wait=True)
+        self._vote_threads.shutdown(wait=True)
         try:
             if clean:
                 for group in self.groups.values():
@@ -141,12 +172,21 @@ class ProcessCore(BrokerCore):
             future = self._process.loop.run_in_executor(self._threads, due.ticket.run)
             future.add_done_callback(lambda done, due=due: self._synced(due, done))  # type: ignore[misc]
 
+    def start_votes(self, votes: list[tuple[str, Ticket]]) -> None:
+        # Each by itself: a vote that is through does not wait for those behind it.
+        for group_id, ticket in votes:
+            future = self._process.loop.run_in_executor(self._vote_threads, ticket.run)
+            future.add_done_callback(partial(self._voted, group_id, ticket))
+
+    def _voted(self, group_id: str, ticket: Ticket, done: asyncio.Future[None]) -> None:
+        _keep_error(ticket, done, group_id)
+        self.vote_saved(group_id, ticket)
+        self._process.turn.want()
+
     def _synced(self, due: DueSync, done: asyncio.Future[None]) -> None:
         group = self.groups.get(due.group)
+        _keep_error(due.ticket, done, due.group)
         try:
-            error = done.exception()
-            if error is not None and due.ticket.error is None:
-                raise error
             due.log.finish_sync(due.ticket)
         except DiskError as failure:
             if group is not None:
@@ -156,6 +196,15 @@ class ProcessCore(BrokerCore):
             group.raft.persisted(self.clock.monotonic_ms())
             self.touch(group.id)
             self._process.turn.want()
+
+
+def _keep_error(ticket: Ticket, done: asyncio.Future[None], group_id: str) -> None:
+    """Whatever ended a ticket's `run` before its end, nothing of it counts as durable: its log hears of it as of an fsync
+    that failed, so that the group is silent and says so, and does not wait for ever."""
+    error = done.exception()
+    if error is not None:
+        assert isinstance(ticket, SyncTicket | VoteTicket)
+        ticket.error = ticket.error or DiskError(f"fsync ended with {error!r}", group_id)
 
 
 def _founding_wait_ms(settings: Settings) -> int:
@@ -191,10 +240,11 @@ def make_core(process: BrokerProcess) -> ProcessCore:
     store = VolumeStore(
         volume,
         options,
-        file_space=Space(disk, capacity_bytes=settings.storage.max_file_bytes),
+        file_space=Space(disk, capacity_bytes=settings.storage.max_file_bytes, ballast=Ballast(disk)),
         memory_space=Space(
             _Memory(), capacity_bytes=settings.storage.max_memory_bytes or MEMORY_DEFAULT_BYTES
         ),
+        is_short=descriptors.are_short,
     )
     core = ProcessCore(process, store)
     for group, report in store.reports.items():

@@ -15,8 +15,9 @@ from pathlib import Path
 import uvloop
 
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.runtime import logs
+from supercluster.broker.runtime import descriptors, logs
 from supercluster.broker.runtime import settings as settings_module
+from supercluster.broker.runtime.collector import Collector
 from supercluster.broker.runtime.credentials import CredentialsError
 from supercluster.broker.runtime.jetstream import make_core
 from supercluster.broker.runtime.process import BrokerProcess, Place
@@ -50,6 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run a broker until it is told to stop; returns the exit code."""
     options = _parser().parse_args(arguments)
     logs.set_up(options.log_level)
+    descriptors.raise_limit()
     try:
         settings = settings_module.load(options.config)
         place = _place(options)
@@ -63,7 +65,9 @@ async def _run(settings: Settings, place: Place) -> int:
     asked_to_stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked_to_stop.set)
-    process = BrokerProcess(settings, place, make_core)
+    collector = Collector()
+    process = BrokerProcess(settings, place, make_core, collector)
+    collector.begin(process.clock.monotonic_ms())
     trouble: tuple[str, int] | None = None
     try:
         if await _unless(asked_to_stop, process.start()):

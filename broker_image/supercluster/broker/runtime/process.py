@@ -11,24 +11,27 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from supercluster.broker.monitor import moves
+from supercluster.broker.monitor import brokers, clients, moves, recoveries
 from supercluster.broker.monitor.app import Monitor
 from supercluster.broker.net.facts import BrokerFacts, Door
 from supercluster.broker.net.hooks import Core
 from supercluster.broker.net.info import ServerFacts
 from supercluster.broker.net.mesh import Mesh
+from supercluster.broker.net.rebalance import Rebalance
 from supercluster.broker.net.router import Router
 from supercluster.broker.net.server import ClientServer
 from supercluster.broker.net.tls import GatewayCertificates
 from supercluster.broker.net.turn import Turn
 from supercluster.broker.runtime import settings as settings_module
 from supercluster.broker.runtime.clock import SystemClock
+from supercluster.broker.runtime.collector import Collector
 from supercluster.broker.runtime.credentials import Credentials
 from supercluster.broker.runtime.resolver import Resolver
 from supercluster.broker.runtime.settings import Settings, SettingsError
+from supercluster.broker.runtime.stamps import stamp_of
 
 log = logging.getLogger(__name__)
 
@@ -53,10 +56,15 @@ class Place:
 
 
 class BrokerProcess:
-    """One broker. `make_core` opens the volume and builds the core; None: a plain NATS server."""
+    """One broker. `make_core` opens the volume and builds the core; None: a plain NATS server. `collector`: for a
+    process of its own, whose garbage it looks after."""
 
     def __init__(
-        self, settings: Settings, place: Place, make_core: Callable[[BrokerProcess], Core] | None = None
+        self,
+        settings: Settings,
+        place: Place,
+        make_core: Callable[[BrokerProcess], Core] | None = None,
+        collector: Collector | None = None,
     ) -> None:
         self.settings = settings
         self.place = place
@@ -71,6 +79,9 @@ class BrokerProcess:
         self.resolver = Resolver(place.hosts_file)
         self.process_id = f"{random.SystemRandom().getrandbits(128):032x}"
         self.monitor = Monitor(self)
+        self.rebalance = Rebalance(
+            self.server, lambda asked: self.core.awaiting_answers(asked) if self.core is not None else set()
+        )
         self.core: Core | None = None
         self._make_core = make_core
         self.mesh: Mesh | None = None
@@ -82,9 +93,10 @@ class BrokerProcess:
         self.monitor_port = 0
         self.accepting = False
         self.started_ns = self.clock.now_ns()
+        self._collector = collector
         self._certificates: GatewayCertificates | None = None
         self._refresher: asyncio.Task[None] | None = None
-        self._config_stamp = _stamp(place.config)
+        self._config_stamp = stamp_of(place.config)
 
     @property
     def advertised_client_url(self) -> str:
@@ -106,8 +118,11 @@ class BrokerProcess:
         self.credentials.load()
         self.client_port = await self.server.listen(host, ports.client)
         self.monitor_port = await self.monitor.start(host, ports.monitor)
+        clients.register(self.monitor, self)
         if self._make_core is not None:
             moves.register(self.monitor, self)
+            brokers.register(self.monitor, self)
+            recoveries.register(self.monitor, self)
             core = self.core = self._make_core(self)
             core.invalidate_captures = self.router.invalidate_captures
         await self._open_mesh(host)
@@ -210,6 +225,7 @@ class BrokerProcess:
         """Close everything."""
         if self._refresher is not None:
             self._refresher.cancel()
+        self.rebalance.close()
         self.server.abort()
         self.turn.stop()
         if self.mesh is not None:
@@ -227,9 +243,11 @@ class BrokerProcess:
             self.failure.set_result(error)
 
     async def _refresh(self) -> None:
-        """Take over changed credentials and peers."""
+        """Take over changed credentials and peers; look for garbage."""
         while True:
             await asyncio.sleep(REFRESH_S)
+            if self._collector is not None:
+                self._collector.look(self.turn.count, self.clock.monotonic_ms())
             if self.credentials.refresh():
                 log.info("credentials were read again")
                 self.server.credentials_changed()
@@ -245,7 +263,7 @@ class BrokerProcess:
             log.error("certificates stay as they were: %s", error)
 
     def _refresh_peers(self) -> None:
-        stamp = _stamp(self.place.config)
+        stamp = stamp_of(self.place.config)
         if stamp is None or stamp == self._config_stamp:
             return
         self._config_stamp = stamp
@@ -254,6 +272,10 @@ class BrokerProcess:
         except SettingsError as error:
             log.error("changed settings are not taken over: %s", error)
             return
+        if self.core is not None and changed.moves != self.settings.moves:
+            self.settings = replace(self.settings, moves=changed.moves)
+            self.core.limit_moves(changed.moves.bytes_per_s)
+            log.info("moves that clients start: %d bytes/s (0: no limit)", changed.moves.bytes_per_s)
         if self.mesh is not None:
             self.mesh.set_peers(self._other_peers(changed))
             if changed.gateways is not None and self.gateway_port:
@@ -263,12 +285,3 @@ class BrokerProcess:
 
     def _other_peers(self, settings: Settings) -> dict[str, str]:
         return {node: address for node, address in settings.peers.items() if node != self.place.name}
-
-
-def _stamp(file: Path) -> tuple[int, int, int] | None:
-    """Changes when the file's content does; None when it isn't there."""
-    try:
-        status = file.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -7,13 +7,15 @@ import ipaddress
 import socket
 from pathlib import Path
 
+from supercluster.broker.runtime.stamps import Stamp, stamp_of
+
 
 class Resolver:
     """Asks the hosts file, then DNS."""
 
     def __init__(self, hosts_file: Path | None) -> None:
         self._hosts_file = hosts_file
-        self._stamp: tuple[int, int, int] | None = None
+        self._stamp: Stamp | None = None
         self._hosts: dict[str, str] = {}
 
     async def resolve(self, host: str) -> str:
@@ -35,14 +37,15 @@ class Resolver:
     def _from_file(self, host: str) -> str | None:
         if self._hosts_file is None:
             return None
-        try:
-            status = self._hosts_file.stat()
-            stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
-            if stamp != self._stamp:
-                self._hosts = parse_hosts(self._hosts_file.read_text(encoding="utf-8"))
-                self._stamp = stamp
-        except (OSError, UnicodeDecodeError):
+        stamp = stamp_of(self._hosts_file)
+        if stamp is None:
             return None
+        if stamp != self._stamp:
+            try:
+                self._hosts = parse_hosts(self._hosts_file.read_text(encoding="utf-8"))
+            except (OSError, UnicodeDecodeError):
+                return None
+            self._stamp = stamp
         return self._hosts.get(host.lower())
 
 

@@ -71,6 +71,16 @@ class Storage:
     max_memory_bytes: int = _bounded(0, 0, 1 << 50)
     sync_interval_ms: int = _bounded(1000, 1, 600_000)
     segment_bytes: int = _bounded(64 << 20, 64 << 10, 1 << 32)
+    retired_grace_ms: int = _bounded(600_000, 0, 30 * 86_400_000)
+    """How long the copy of a stream that moved away is kept, closed (SF-5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """What applies to moves that a client starts by JetStream's own API, which has no field for it."""
+
+    bytes_per_s: int = _bounded(0, 0, 1 << 50)
+    """How fast all new copies of one such move may be made together; 0: no limit. Taken over while the broker runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +117,7 @@ class Settings:
     limits: Limits = Limits()
     storage: Storage = Storage()
     raft: Raft = Raft()
+    moves: Moves = Moves()
     gateways: Mapping[str, tuple[str, ...]] | None = None
     """Other cluster → host:port of some gateway ports there, to begin with; None: no gateway port is opened."""
     gateway_tls: GatewayTls | None = None
@@ -116,7 +127,13 @@ class Settings:
     """Tests only: `/admin/faults` may cut this broker's links."""
 
 
-_SECTIONS: dict[str, type[Any]] = {"ports": Ports, "limits": Limits, "storage": Storage, "raft": Raft}
+_SECTIONS: dict[str, type[Any]] = {
+    "ports": Ports,
+    "limits": Limits,
+    "storage": Storage,
+    "raft": Raft,
+    "moves": Moves,
+}
 
 
 def load(path: Path) -> Settings:

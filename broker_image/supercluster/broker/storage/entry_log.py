@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from supercluster.broker.raft.entry import Entry, EntryKind
-from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.raft.errors import DiskError, NoDescriptorError
 from supercluster.broker.storage.cache import EntryCache
 from supercluster.broker.storage.checkpoint import Checkpoints
 from supercluster.broker.storage.disk import Disk
@@ -22,10 +22,12 @@ from supercluster.broker.storage.options import Fsync, LogOptions, Standing
 from supercluster.broker.storage.segment import Segment, SegmentHead
 from supercluster.broker.storage.segments import DamagedError, Segments
 from supercluster.broker.storage.slots import SlotFile
-from supercluster.broker.storage.syncing import SyncPart, SyncTicket
+from supercluster.broker.storage.syncing import SyncPart, SyncTicket, VoteTicket
 from supercluster.broker.storage.terms import TermRuns
 
 _CONFIG = int(EntryKind.CONFIG)
+# A sync that found no file descriptor is tried again after this time.
+_NO_DESCRIPTOR_RETRY_MS = 100
 
 
 class EntryLog:
@@ -64,9 +66,16 @@ class EntryLog:
         self._commit_index = self._notes.commit_index
         self._synced_index = synced_index
         self._directory_dirty = synced_index < self._last_index
+        # What a process that was killed left unsynced may have memberships in it.
+        self._memberships = [synced_index + 1] if synced_index < self._last_index else []
+        """CONFIG entries that are not durable yet, oldest first. None of them is confirmed before, whatever the policy: a
+        group must not go on by a membership that a majority of its members may forget (SF-4)."""
         self._truncations = 0
         self._ticket: SyncTicket | None = None
+        self._vote: VoteTicket | None = None
         self._last_sync_ms: int | None = None
+        self._sync_from_ms = 0
+        """No sync before: the last one found no file descriptor."""
         self._last_note_ms: int | None = None
         if last is not None:
             last.full = last.size_bytes >= options.segment_bytes
@@ -74,6 +83,10 @@ class EntryLog:
         self._unsealed = [segment for segment in segments.all if segment.full and not segment.sealed]
         self._failed: DiskError | None = None
         self._closed = False
+        self._counted_bytes = 0
+        """What the volume's space counts for this log."""
+        self.frees_room: Callable[[Entry], bool] = lambda entry: False
+        """Whether the volume's ballast is for this entry, where nothing else is left."""
         self.on_unsynced: Callable[[], None] | None = None
         """Called after every append: whoever runs tickets need not ask every log in every turn."""
         self._took(self.bytes_on_disk())
@@ -100,6 +113,8 @@ class EntryLog:
     def persisted_index(self) -> int:
         if self._options.fsync is Fsync.ALWAYS:
             return self._synced_index
+        if self._memberships:
+            return max(self._synced_index, self._memberships[0] - 1)
         return self._last_index
 
     @property
@@ -111,6 +126,15 @@ class EntryLog:
     def failed(self) -> DiskError | None:
         """Why the log refuses everything, when it does."""
         return self._failed
+
+    @property
+    def may_open_anew(self) -> bool:
+        return self._ticket is None and self._vote is None and self.may_ever_open_anew
+
+    @property
+    def may_ever_open_anew(self) -> bool:
+        # LOST stands for a damaged record, which the disk knows of.
+        return self._failed is None or self._hard.standing is Standing.LOST
 
     def term(self, index: int) -> int | None:
         if index == self._last_index:
@@ -129,22 +153,20 @@ class EntryLog:
             raise ValueError(
                 f"{self._directory}: append of entry {entries[0].index} behind entry {self._last_index} leaves a gap"
             )
-        segment = self._segments.last
-        if segment is None or segment.full:
-            segment = self._new_segment(segment)
-        elif segment is not self._active:
-            self._activate(segment)
-        before = segment.size_bytes
         try:
-            self._segments.opened(segment).write(before, [entry.record for entry in entries])
-        except DiskError as error:
-            self._undo_write(segment, error)
-            raise
+            segment, before = self._write(entries)
+        except DiskError:
+            if (
+                self._failed is not None
+                or not any(map(self.frees_room, entries))
+                or not self._give_up_ballast()
+            ):
+                raise
+            segment, before = self._write(entries)
         segment.note(entries)
-        changes_members = False
         for entry in entries:
             if entry.kind == _CONFIG:
-                changes_members = True
+                self._memberships.append(entry.index)
             if entry.term != self._last_term or not self._terms:
                 self._terms.note(entry.index, entry.term)
                 self._last_term = entry.term
@@ -156,9 +178,21 @@ class EntryLog:
             self._unsealed.append(segment)
         if self.on_unsynced is not None:
             self.on_unsynced()
-        if changes_members:
-            # A membership is durable whatever the policy: who lost one might elect itself by an older one (SF-4).
-            self.sync()
+
+    def _write(self, entries: Sequence[Entry]) -> tuple[Segment, int]:
+        """One write. Returns the segment and its size before. Raises DiskError, and then leaves nothing of it."""
+        segment = self._segments.last
+        if segment is None or segment.full:
+            segment = self._new_segment(segment)
+        elif segment is not self._active:
+            self._activate(segment)
+        before = segment.size_bytes
+        try:
+            self._segments.opened(segment).write(before, [entry.record for entry in entries])
+        except DiskError as error:
+            self._undo_write(segment, error)
+            raise
+        return segment, before
 
     def _new_segment(self, last: Segment | None) -> Segment:
         head = SegmentHead(
@@ -218,6 +252,7 @@ class EntryLog:
         self._terms.truncate_after(index)
         self._cache.truncate_after(index)
         self._synced_index = min(self._synced_index, index)
+        self._memberships = [each for each in self._memberships if each <= index]
         self._unsealed = [each for each in self._segments.all if each.full and not each.sealed]
         self._checkpoints.remove_after(index)
 
@@ -235,7 +270,9 @@ class EntryLog:
             else:
                 cached = self._cache.first_index
                 reach = min(last, cached - 1) if cached is not None else last
-                more = self._read(index, reach, max(bytes_max - size, 1))
+                more = self._read(index, reach, bytes_max - size, at_least_one=not found)
+                if not more:
+                    return found
             for entry in more:
                 size += len(entry.record)
                 if found and size > bytes_max:
@@ -252,10 +289,10 @@ class EntryLog:
             return None
         return self._read(index, index, 1)[0]
 
-    def _read(self, first: int, last: int, bytes_max: int) -> list[Entry]:
+    def _read(self, first: int, last: int, bytes_max: int, *, at_least_one: bool = True) -> list[Entry]:
         self._guard()
         try:
-            return self._segments.read(first, last, bytes_max)
+            return self._segments.read(first, last, bytes_max, at_least_one=at_least_one)
         except DamagedError as error:
             raise self._damaged(error) from error
 
@@ -283,11 +320,24 @@ class EntryLog:
     def all_synced(self) -> bool:
         return self._synced_index >= self._last_index
 
+    @property
+    def rests(self) -> bool:
+        """Is nothing left that the policy wants to be durable, now or later?"""
+        is_left = self._options.fsync is not Fsync.NEVER or bool(self._memberships)
+        return self._closed or self._failed is not None or self.all_synced or not is_left
+
     def sync_due(self, now_ms: int) -> bool:
         """Should a sync begin, by the policy?"""
-        if self._failed is not None or self._ticket is not None or self._synced_index >= self._last_index:
+        if (
+            self._closed
+            or self._failed is not None
+            or self._ticket is not None
+            or self._synced_index >= self._last_index
+        ):
             return False
-        if self._options.fsync is Fsync.ALWAYS:
+        if now_ms < self._sync_from_ms:
+            return False
+        if self._options.fsync is Fsync.ALWAYS or self._memberships:
             return True
         if self._options.fsync is Fsync.NEVER:
             return False
@@ -299,12 +349,13 @@ class EntryLog:
         """When `sync_due` turns true (0: it is); None while everything is as durable as the policy wants it."""
         if self._failed is not None or self._ticket is not None or self._synced_index >= self._last_index:
             return None
-        if self._options.fsync is Fsync.ALWAYS:
-            return 0
+        if self._options.fsync is Fsync.ALWAYS or self._memberships:
+            return self._sync_from_ms
         if self._options.fsync is Fsync.NEVER:
             return None
         # The interval counts from the first tick that sees something to do.
-        return 0 if self._last_sync_ms is None else self._last_sync_ms + self._options.sync_interval_ms
+        due_ms = 0 if self._last_sync_ms is None else self._last_sync_ms + self._options.sync_interval_ms
+        return max(due_ms, self._sync_from_ms)
 
     def begin_sync(self, now_ms: int | None = None) -> SyncTicket | None:
         """A ticket for all that is written and not yet durable; None when there is nothing, or one is out. The next
@@ -315,24 +366,38 @@ class EntryLog:
         if self._ticket is not None or self._synced_index >= self._last_index:
             return None
         # All of them are asked: a truncation makes the last one durable while those before it are not.
-        parts = [
-            SyncPart(segment, segment.size_bytes, self._segments.opened(segment).sync_handle())
-            for segment in self._segments.all
-            if segment.synced_bytes < segment.size_bytes
-        ]
-        directory = self._directory if self._directory_dirty else None
+        parts: list[SyncPart] = []
+        failure: DiskError | None = None
+        try:
+            for segment in self._segments.all:
+                if segment.synced_bytes < segment.size_bytes:
+                    handle = self._segments.opened(segment).sync_handle()
+                    parts.append(SyncPart(segment, segment.size_bytes, handle))
+        except DiskError as error:
+            # What cannot be made durable counts as an fsync that failed.
+            failure = error
+            for part in parts:
+                part.handle.close()
+            parts.clear()
+        directory = self._directory if self._directory_dirty and failure is None else None
         self._directory_dirty = False
         self._ticket = SyncTicket(self._disk, directory, tuple(parts), self._last_index, self._truncations)
+        self._ticket.error = failure
         return self._ticket
 
     def finish_sync(self, ticket: SyncTicket) -> None:
-        """Take the outcome of a ticket. A failed fsync is never repeated: the kernel may have dropped the pages.
+        """Take the outcome of a ticket. A failed fsync is never repeated: the kernel may have dropped the pages. One
+        that was not tried, because no file descriptor was left for it, is due again a moment later.
 
         Raises:
             DiskError: the fsync failed, and the log refuses everything from now on.
         """
         if self._ticket is ticket:
             self._ticket = None
+        if isinstance(ticket.error, NoDescriptorError):
+            self._directory_dirty = True
+            self._sync_from_ms = (self._last_sync_ms or 0) + _NO_DESCRIPTOR_RETRY_MS
+            return
         if ticket.error is not None:
             self._failed = ticket.error
             raise ticket.error
@@ -344,18 +409,26 @@ class EntryLog:
             if part.segment.sealed:
                 self._segments.release(part.segment)
         self._synced_index = max(self._synced_index, ticket.index)
+        self._memberships = [each for each in self._memberships if each > self._synced_index]
 
     def sync(self) -> None:
-        """Make everything written durable, now, whatever ticket is out."""
+        """Make everything written durable, now, whatever ticket is out. Raises DiskError when it is not."""
         self._ticket = None
         ticket = self.begin_sync()
         if ticket is not None:
             ticket.run()
             self.finish_sync(ticket)
+            if ticket.error is not None:
+                self._failed = ticket.error
+                raise ticket.error
 
     # ---- small things ---------------------------------------------------------------------------------------------
 
     def _save_hard(self, hard: HardState) -> None:
+        if self._vote is not None:
+            # A vote is on its way to the disk: it goes with this, into the same slot.
+            hard = replace(hard, term=self._vote.hard.term, vote=self._vote.hard.vote)
+            self._vote = None
         try:
             self._hard_file.save(hard.encode(), durable=True)
         except DiskError as error:
@@ -371,9 +444,17 @@ class EntryLog:
     def bytes_on_disk(self) -> int:
         return self._segments.size_bytes + self._checkpoints.size_bytes
 
+    def bytes_behind(self, index: int) -> int:
+        return self._segments.bytes_behind(max(index, self._base.index))
+
     def _took(self, size_bytes: int) -> None:
+        self._counted_bytes += size_bytes
         if self._options.space is not None:
             self._options.space.took(size_bytes)
+
+    def _give_up_ballast(self) -> bool:
+        """What frees room had none: may it be tried once more (SF-18)?"""
+        return self._options.space is not None and self._options.space.give_up_ballast()
 
     def _term_held(self, index: int) -> int:
         term = self.term(index)

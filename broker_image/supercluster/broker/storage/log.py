@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from supercluster.broker.ports import Ticket
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.checkpoint import Checkpoints
 from supercluster.broker.storage.entry_log import EntryLog
@@ -18,6 +19,7 @@ from supercluster.broker.storage.naming import BASE, Base, Notes
 from supercluster.broker.storage.options import Standing
 from supercluster.broker.storage.segment import Segment
 from supercluster.broker.storage.segments import Segments
+from supercluster.broker.storage.syncing import VoteTicket
 from supercluster.broker.storage.terms import TermRuns
 
 
@@ -26,9 +28,33 @@ class FileLog(EntryLog):
 
     # ---- what recovery needs to know ------------------------------------------------------------------------------
 
-    def save_vote(self, term: int, vote: str) -> None:
+    def begin_vote(self, term: int, vote: str) -> VoteTicket:
         self._guard()
-        self._save_hard(replace(self._hard, term=term, vote=vote))
+        hard = replace(self._hard, term=term, vote=vote)
+        try:
+            self._vote = VoteTicket(self._hard_file.begin(hard.encode()), hard)
+        except DiskError as error:
+            self._failed = self._failed or error
+            raise
+        return self._vote
+
+    def finish_vote(self, ticket: Ticket) -> None:
+        if not isinstance(ticket, VoteTicket) or self._closed:
+            return
+        if ticket.error is not None:
+            # After a failed fsync nobody knows what the disk has: no vote may be answered from here on.
+            self._failed = self._failed or ticket.error
+            raise ticket.error
+        if ticket is self._vote:  # Else something newer was made durable over it.
+            self._vote = None
+            self._hard_file.settle(ticket.hard.encode())
+            self._hard = ticket.hard
+
+    def save_vote(self, term: int, vote: str) -> None:
+        """Both at once, while the caller waits."""
+        ticket = self.begin_vote(term, vote)
+        ticket.run()
+        self.finish_vote(ticket)
 
     def load_vote(self) -> tuple[int, str]:
         return self._hard.term, self._hard.vote
@@ -63,7 +89,8 @@ class FileLog(EntryLog):
             self._save_notes(notes, durable=False)
 
     def _current_notes(self) -> Notes:
-        return Notes(self._base.epoch, self._commit_index, min(self._synced_index, self._last_index))
+        durable_index = min(self._synced_index, self._last_index)
+        return Notes(self._base.epoch, self._commit_index, durable_index, self._notes.power_failures)
 
     # ---- checkpoints and the head ---------------------------------------------------------------------------------
 
@@ -94,7 +121,14 @@ class FileLog(EntryLog):
                 f"{self._directory}: checkpoint at {index}, the log holds {self.base_index} to {self.last_index}"
             )
         before = self._checkpoints.size_bytes
-        self._checkpoints.save(index, term, state)
+        while True:
+            try:
+                self._checkpoints.save(index, term, state)
+                break
+            except DiskError:
+                # Until there is room, or nothing to give up any more: a few times at most.
+                if not self._give_up_ballast():
+                    raise
         self._checkpoints.prune(self._base.index, [s.last_index for s in self._segments.all if s.full])
         self._took(self._checkpoints.size_bytes - before)
 
@@ -129,7 +163,7 @@ class FileLog(EntryLog):
             return self._base.index
         base = Base(self._base.epoch, new_base, self._term_held(new_base))
         before = self.bytes_on_disk()
-        self._disk.write_file_durably(f"{self._directory}/{BASE}", base.encode())
+        self._write_base(base)
         self._base = base
         with self._failing():
             while len(self._segments) and self._segments.all[0].last_index <= new_base:
@@ -142,6 +176,21 @@ class FileLog(EntryLog):
         self._unsealed = [each for each in self._segments.all if each.full and not each.sealed]
         self._took(self.bytes_on_disk() - before)
         return new_base
+
+    def _write_base(self, base: Base) -> None:
+        """Raises DiskError when the base on the disk is the old one still; the log fails when nobody knows."""
+        path, before = f"{self._directory}/{BASE}", self._base.encode()
+        try:
+            self._disk.write_file_durably(path, base.encode())
+        except DiskError as error:
+            try:
+                # A log that never dropped anything has no such file.
+                is_old = not self._disk.exists(path) or self._disk.read_file(path) == before
+            except DiskError:
+                is_old = False
+            if not is_old:
+                self._failed = error
+            raise
 
     def reset(self, base_index: int, base_term: int) -> None:
         self._restart(base_index, base_term, None)
@@ -173,16 +222,22 @@ class FileLog(EntryLog):
         self._unsealed = []
         self._truncations += 1
         self._last_index = self._commit_index = self._synced_index = base_index
+        self._memberships = []
         self._last_term = base_term
         self._took(self.bytes_on_disk() - before)
 
     # ---- life -----------------------------------------------------------------------------------------------------
 
-    def has_room(self, size_bytes: int, *, reserved: bool) -> bool:
+    def has_room(self, size_bytes: int) -> bool:
         if self._failed is not None:
             return False
         space = self._options.space
-        return space is None or space.has_room(size_bytes, reserved=reserved)
+        return space is None or space.has_room(size_bytes)
+
+    @property
+    def is_scarce(self) -> bool:
+        space = self._options.space
+        return space is not None and space.is_scarce
 
     def tick(self, now_ms: int) -> int:
         if self._failed is None and not self._closed:
@@ -222,6 +277,10 @@ class FileLog(EntryLog):
             self._segments.close()
             self._hard_file.close()
             self._notes_file.close()
+
+    def uncount(self) -> None:
+        """Another log on the same files is about to be opened, and counts them."""
+        self._took(-self._counted_bytes)
 
     def destroy(self) -> None:
         size_bytes = self.bytes_on_disk()

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from supercluster.broker.ports import Ticket
 from supercluster.broker.raft.entry import Entry
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.options import LogOptions
@@ -24,6 +25,9 @@ class MemoryLog:
         self._base = (0, 0)
         self._entries: list[Entry] = []
         self._seqs = array("Q")
+        self._starts = array("Q")
+        """Bytes that were appended before each entry, ever."""
+        self._next_start = 0
         self._next_seq = 1
         self._ends: list[int] = []  # last indexes of full segments
         self._segment_bytes = 0
@@ -31,6 +35,7 @@ class MemoryLog:
         self._checkpoints: dict[int, tuple[int, bytes]] = {}
         self._vote = (0, "")
         self._commit_index = 0
+        self.frees_room: Callable[[Entry], bool] = lambda entry: False
 
     # ---- Raft's view ----------------------------------------------------------------------------------------------
 
@@ -75,10 +80,12 @@ class MemoryLog:
         for entry in entries:
             self._entries.append(entry)
             self._seqs.append(entry.first_seq if entry.count else self._next_seq)
+            self._starts.append(self._next_start + size)
             if entry.count:
                 self._next_seq = entry.first_seq + entry.count
             size += len(entry.record)
         self._took(size)
+        self._next_start += size
         self._segment_bytes += size
         if self._segment_bytes + SEGMENT_HEAD_BYTES >= self._options.segment_bytes:
             self._ends.append(self.last_index)
@@ -93,9 +100,10 @@ class MemoryLog:
             )
         keep = index - self._base[0]
         self._took(-sum(len(entry.record) for entry in self._entries[keep:]))
-        self._next_seq = self._seqs[keep]
+        self._next_seq, self._next_start = self._seqs[keep], self._starts[keep]
         del self._entries[keep:]
         del self._seqs[keep:]
+        del self._starts[keep:]
         while self._ends and self._ends[-1] > index:
             self._ends.pop()
         begin = self._ends[-1] - self._base[0] if self._ends else 0
@@ -186,6 +194,7 @@ class MemoryLog:
         self._took(-sum(len(entry.record) for entry in self._entries[:count]))
         del self._entries[:count]
         del self._seqs[:count]
+        del self._starts[:count]
         self._base = (new_base, term)
         self._ends = [end for end in self._ends if end > new_base]
         self._forget([index for index in self._checkpoints if index < new_base])
@@ -195,8 +204,8 @@ class MemoryLog:
         self._took(-self._bytes)
         self._checkpoints = {}
         self._entries = []
-        self._seqs = array("Q")
-        self._next_seq = 1
+        self._seqs, self._starts = array("Q"), array("Q")
+        self._next_seq, self._next_start = 1, 0
         self._ends = []
         self._segment_bytes = 0
         self._base = (base_index, base_term)
@@ -207,6 +216,15 @@ class MemoryLog:
         self.save_checkpoint(base_index, state)
 
     # ---- the rest -------------------------------------------------------------------------------------------------
+
+    def sync(self) -> None:
+        """What is written is as durable as it gets."""
+
+    def begin_vote(self, term: int, vote: str) -> None:
+        self.save_vote(term, vote)
+
+    def finish_vote(self, ticket: Ticket) -> None:
+        """Nothing is ever on its way."""
 
     def save_vote(self, term: int, vote: str) -> None:
         self._vote = (term, vote)
@@ -223,14 +241,23 @@ class MemoryLog:
     def bytes_on_disk(self) -> int:
         return self._bytes
 
+    def bytes_behind(self, index: int) -> int:
+        position = max(index - self._base[0], 0)
+        return self._next_start - self._starts[position] if position < len(self._starts) else 0
+
     def _took(self, size_bytes: int) -> None:
         self._bytes += size_bytes
         if self._options.space is not None:
             self._options.space.took(size_bytes)
 
-    def has_room(self, size_bytes: int, *, reserved: bool) -> bool:
+    def has_room(self, size_bytes: int) -> bool:
         space = self._options.space
-        return space is None or space.has_room(size_bytes, reserved=reserved)
+        return space is None or space.has_room(size_bytes)
+
+    @property
+    def is_scarce(self) -> bool:
+        space = self._options.space
+        return space is not None and space.is_scarce
 
     def tick(self, now_ms: int) -> int:
         return self.last_index
@@ -243,8 +270,17 @@ class MemoryLog:
         """Memory does not fail."""
         return None
 
+    @property
+    def may_open_anew(self) -> bool:
+        return False
+
+    @property
+    def may_ever_open_anew(self) -> bool:
+        return False
+
     def close(self, *, clean: bool) -> None:
-        """Memory goes with the process."""
+        """What is in memory only goes, whatever comes after."""
+        self.reset(0, 0)
 
     def destroy(self) -> None:
         self.reset(0, 0)

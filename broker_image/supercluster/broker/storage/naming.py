@@ -16,7 +16,7 @@ BASE = "base"
 """Epoch, base index and base term: replaced as a whole."""
 
 _HARD = struct.Struct("<QB")
-_NOTES = struct.Struct("<QQQ")
+_NOTES = struct.Struct("<QQQQ")
 _BASE = struct.Struct("<IQQQ")
 
 
@@ -42,13 +42,16 @@ class Notes:
     epoch: int = 0
     commit_index: int = 0
     durable_index: int = 0
+    power_failures: int = 0
+    """How many the volume had counted when this log was opened last: it was judged after each of them."""
 
     def encode(self) -> bytes:
-        return _NOTES.pack(self.epoch, self.commit_index, self.durable_index)
+        return _NOTES.pack(self.epoch, self.commit_index, self.durable_index, self.power_failures)
 
     @classmethod
     def decode(cls, data: bytes) -> Notes:
-        return cls(*_NOTES.unpack(data))
+        # Older ones lack what was added at the end.
+        return cls(*_NOTES.unpack(data.ljust(_NOTES.size, b"\0")))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -9,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.raft.errors import DiskError, NoDescriptorError
 from supercluster.broker.storage.disk import Buffer, File, Lock, SyncHandle
 
 # Linux takes at most 1,024 buffers in one call; past half of that one joined copy is as cheap.
@@ -22,7 +23,8 @@ def _named(path: str, doing: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise DiskError(f"cannot {doing}: {error.strerror or error}", path) from error
+        kind = NoDescriptorError if error.errno in (errno.EMFILE, errno.ENFILE) else DiskError
+        raise kind(f"cannot {doing}: {error.strerror or error}", path) from error
 
 
 class _OsSyncHandle:
@@ -39,7 +41,18 @@ class _OsSyncHandle:
             os.fdatasync(self._fd)
 
     def close(self) -> None:
-        os.close(self._fd)
+        with _named(self._path, "close after fsync"):
+            os.close(self._fd)
+
+
+class _Synced:
+    """In place of a handle: the file was made durable when it was asked for."""
+
+    __slots__ = ()
+
+    def sync(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class _OsFile:
@@ -89,8 +102,13 @@ class _OsFile:
             os.fdatasync(self._fd)
 
     def sync_handle(self) -> SyncHandle:
-        with _named(self._path, "duplicate the descriptor"):
-            return _OsSyncHandle(os.dup(self._fd), self._path)
+        try:
+            with _named(self._path, "duplicate the descriptor"):
+                return _OsSyncHandle(os.dup(self._fd), self._path)
+        except NoDescriptorError:
+            # The loop waits for the disk this once: what was confirmed has to become durable all the same.
+            self.fdatasync()
+            return _Synced()
 
     def close(self) -> None:
         if self._fd >= 0:

@@ -58,25 +58,50 @@ class Recovery:
 
 
 def open_log(
-    disk: Disk, directory: str, options: LogOptions, stop: Stop, *, known: bool = False
+    disk: Disk,
+    directory: str,
+    options: LogOptions,
+    stop: Stop,
+    *,
+    known: bool = False,
+    power_failures: int = 0,
+    had_it_open: bool = False,
 ) -> tuple[FileLog, Recovery]:
-    """Open (or create) the log in `directory`. Where the volume has `known` it, a log that is not there was lost.
+    """Open (or create) the log in `directory`. Where the volume has `known` it, a log that is not there was lost. One that
+    was not opened since the last of the volume's `power_failures` is judged by that, whatever `stop` says: the process
+    in between may have ended before it came to this log (SF-4). A process that `had_it_open` has judged it by then: since
+    then it was closed as by a kill at worst.
 
     Raises:
         DiskError: the directory cannot be read or written.
     """
-    return _Opening(disk, directory, options, stop, known=known).run()
+    opening = _Opening(disk, directory, options, stop, known=known, power_failures=power_failures)
+    if had_it_open:
+        opening.stop, opening.is_judged = Stop.KILLED, True
+    return opening.run()
 
 
 class _Opening:
     """One opening, step by step: read everything, judge, write the judgement down, repair, hand out."""
 
-    def __init__(self, disk: Disk, directory: str, options: LogOptions, stop: Stop, *, known: bool) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        options: LogOptions,
+        stop: Stop,
+        *,
+        known: bool,
+        power_failures: int,
+    ) -> None:
         self.disk = disk
         self.directory = directory
         self.options = options
         self.stop = stop
         self.known = known
+        self.power_failures = power_failures
+        self.is_judged = False
+        """By the power failures so far."""
         self.standing = Standing.SOUND
         self.torn = False
         self.reasons: list[str] = []
@@ -95,6 +120,8 @@ class _Opening:
         hard = HardState.decode(hard_file.value)
         base = self._base(names)
         notes_file, notes = self._notes(base)
+        if not is_new and not self.is_judged and notes.power_failures != self.power_failures:
+            self.stop = Stop.POWER
         self._remove_older(names, base)
         found = find_segments(self.disk, self.directory, base, trusted_index=self._trusted_index(hard, notes))
         checkpoints = Checkpoints(self.disk, self.directory, base.epoch)
@@ -163,7 +190,9 @@ class _Opening:
             # Notes are written without fsync: a power failure may take both slots. Less is known then, no more.
             found = SlotFile.create(self.disk, path, Notes(base.epoch).encode())
         notes = Notes.decode(found.value)
-        return found, notes if notes.epoch == base.epoch else Notes(base.epoch)
+        if notes.epoch != base.epoch:
+            notes = Notes(base.epoch, power_failures=notes.power_failures)
+        return found, notes
 
     def _remove_older(self, names: list[str], base: Base) -> None:
         """Files of an epoch that a reset ended, and temporary files."""
@@ -289,12 +318,15 @@ class _Opening:
         durable = min(max(notes.durable_index, base.index), last_index)
         # What a reboot or a clean stop left is on the disk; after a kill some of it may be in memory only.
         synced_index = durable if self.stop is Stop.KILLED else last_index
+        # With fsync `never` only a membership is ever confirmed as durable; all that stands before it has to be, too.
+        confirms = self.options.fsync is not Fsync.NEVER or found.segments.has_config_behind(synced_index)
         for segment in found.segments.all:
             segment.synced_bytes = segment.size_bytes if segment.last_index <= synced_index else 0
-            if not segment.synced_bytes and self.options.fsync is not Fsync.NEVER:
+            if not segment.synced_bytes and confirms:
                 found.segments.write_again(segment, synced_index + 1)
         notes_file.save(
-            Notes(base.epoch, commit_index, durable).encode(), durable=standing is not Standing.SOUND
+            Notes(base.epoch, commit_index, durable, self.power_failures).encode(),
+            durable=standing is not Standing.SOUND,
         )
         log = FileLog(
             self.disk,

@@ -2,6 +2,8 @@
 
 A journal of one line per act, fsynced; opening it writes it anew when most of it is out of date. It lies apart from the
 groups' directories on purpose.
+
+A group of a new lineage (SF-9) may have the files of the group that it follows: then its line names that one too.
 """
 
 from __future__ import annotations
@@ -16,28 +18,32 @@ REGISTRY = "groups.journal"
 _REWRITE_LINES_MIN = 64
 
 
-def _line(group: str, member: str | None) -> bytes:
-    text = json.dumps([group, member], separators=(",", ":")).encode()
+def _line(group: str, member: str | None, home: str = "") -> bytes:
+    text = json.dumps([group, member, *([home] if home else [])], separators=(",", ":")).encode()
     return b"%08x %s\n" % (crc32(text), text)
 
 
-def _parse(line: bytes) -> tuple[str, str | None] | None:
+def _parse(line: bytes) -> tuple[str, str | None, str] | None:
     crc, _, text = line.partition(b" ")
     if crc != b"%08x" % crc32(text):
         return None
-    group, member = json.loads(text)
-    return group, member
+    group, member, *home = json.loads(text)
+    return group, member, home[0] if home else ""
 
 
 class Registry:
     """The journal and what it says."""
 
-    def __init__(self, disk: Disk, file: File, size: int, groups: dict[str, str]) -> None:
+    def __init__(
+        self, disk: Disk, file: File, size: int, groups: dict[str, str], homes: dict[str, str]
+    ) -> None:
         self._disk = disk
         self._file = file
         self._size = size
         self.groups = groups
         """group → member id."""
+        self.homes = homes
+        """group → the group whose directory it has, where that is another one."""
 
     @classmethod
     def open(cls, disk: Disk) -> Registry:
@@ -48,6 +54,7 @@ class Registry:
         whole, newline, _ = data.rpartition(b"\n")
         lines = whole.split(b"\n") if newline else []
         groups: dict[str, str] = {}
+        homes: dict[str, str] = {}
         size = 0
         for number, line in enumerate(lines):
             act = _parse(line)
@@ -56,21 +63,28 @@ class Registry:
                     raise DiskError(f"line {number + 1} of {len(lines)} is damaged", REGISTRY)
                 break
             size += len(line) + 1
-            if act[1] is None:
-                groups.pop(act[0], None)
-            else:
-                groups[act[0]] = act[1]
+            group, member, home = act
+            homes.pop(group, None)
+            if member is None:
+                groups.pop(group, None)
+                continue
+            groups[group] = member
+            if home:
+                homes[group] = home
         if len(lines) > max(2 * len(groups), _REWRITE_LINES_MIN) or size < len(data):
-            text = b"".join(_line(group, member) for group, member in groups.items())
+            text = b"".join(_line(*item, homes.get(item[0], "")) for item in groups.items())
             disk.write_file_durably(REGISTRY, text)
             size = len(text)
-        return cls(disk, disk.open(REGISTRY), size, groups)
+        return cls(disk, disk.open(REGISTRY), size, groups, homes)
 
-    def note(self, group: str, member: str | None) -> None:
-        """Durably: `group` was joined as `member`, or (None) is not this volume's any more."""
-        if self.groups.get(group) == member:
+    def note(self, group: str, member: str | None, home: str = "") -> None:
+        """Durably: `group` was joined as `member`, or (None) is not this volume's any more. With `home` it has that
+        group's directory from now on."""
+        known = self.homes.get(group, "")
+        home = home or known
+        if self.groups.get(group) == member and home == known:
             return
-        line = _line(group, member)
+        line = _line(group, member, home if member is not None else "")
         try:
             self._file.write(self._size, (line,))
             self._file.fdatasync()
@@ -81,8 +95,11 @@ class Registry:
         self._size += len(line)
         if member is None:
             self.groups.pop(group, None)
-        else:
-            self.groups[group] = member
+            self.homes.pop(group, None)
+            return
+        self.groups[group] = member
+        if home:
+            self.homes[group] = home
 
     def close(self) -> None:
         self._file.close()

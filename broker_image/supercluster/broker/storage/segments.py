@@ -5,7 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 
-from supercluster.broker.raft.entry import CorruptRecordError, Entry, decode_entry
+from supercluster.broker.raft.entry import (
+    HEADER,
+    HEADER_BYTES,
+    CorruptRecordError,
+    Entry,
+    EntryKind,
+    decode_entry,
+)
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.disk import Disk, File
 from supercluster.broker.storage.index import EntryIndex, encode_side_car, read_index, read_side_car
@@ -59,6 +66,20 @@ class Segments:
     @property
     def size_bytes(self) -> int:
         return sum(segment.size_bytes for segment in self._list)
+
+    def bytes_behind(self, index: int) -> int:
+        """Bytes of the entries behind `index`."""
+        position = bisect_left(self._lasts, index + 1)
+        if position >= len(self._list) or index >= self._list[-1].last_index:
+            return 0
+        segment, whole = self._list[position], self._list[position + 1 :]
+        found = sum(each.size_bytes - SEGMENT_HEAD_BYTES for each in whole)
+        if index < segment.first_index:
+            return found + segment.size_bytes - SEGMENT_HEAD_BYTES
+        if segment.index is not None:
+            return found + segment.size_bytes - segment.extent(segment.index, index)[1]
+        left, held = segment.last_index - index, segment.last_index - segment.first_index + 1
+        return found + (segment.size_bytes - SEGMENT_HEAD_BYTES) * left // held
 
     def path(self, segment: Segment, suffix: str = SEGMENT_SUFFIX) -> str:
         return f"{self._directory}/{segment.stem}{suffix}"
@@ -170,15 +191,17 @@ class Segments:
             segment.file.close()
             segment.file = None
 
-    def read(self, first: int, last: int, bytes_max: int) -> list[Entry]:
-        """Entries from `first` on out of one segment, at least one, checked."""
+    def read(self, first: int, last: int, bytes_max: int, *, at_least_one: bool = True) -> list[Entry]:
+        """Entries from `first` on out of one segment, checked; none when not even that one fits and none has to be."""
         segment = self.holding(first)
         if segment is None:
             return []
         index = self.loaded(segment)
         last = min(last, segment.last_index)
         begin, end = segment.extent(index, first)
-        bytes_max = min(bytes_max, _READ_BYTES_MAX)
+        if end - begin > bytes_max and not at_least_one:
+            return []
+        bytes_max = min(max(bytes_max, 1), _READ_BYTES_MAX)
         if last > first:
             position = bisect_right(index.offsets, begin + bytes_max, first - segment.first_index + 1) - 1
             reach = segment.first_index + position - 1
@@ -199,6 +222,24 @@ class Segments:
         except CorruptRecordError as error:
             raise DamagedError(self.path(segment), f"offset {begin + error.offset}: {error.why}") from error
         return entries
+
+    def has_config_behind(self, index: int) -> bool:
+        """Is one of the entries behind `index` a membership? Also when that cannot be read."""
+        try:
+            return any(
+                self._has_config(segment, index) for segment in self._list if segment.last_index > index
+            )
+        except DamagedError:
+            return True
+
+    def _has_config(self, segment: Segment, index: int) -> bool:
+        held, file = self.loaded(segment), self.opened(segment)
+        for position in range(max(index + 1 - segment.first_index, 0), len(held)):
+            if not held.counts[position]:  # A membership adds no message.
+                header = file.pread(held.offsets[position], HEADER_BYTES)
+                if len(header) < HEADER_BYTES or HEADER.unpack(header)[-1] == EntryKind.CONFIG:
+                    return True
+        return False
 
     def write_again(self, segment: Segment, index: int) -> None:
         """Write a segment's bytes from an entry on once more, as they are read back. The process before may have died of

@@ -11,7 +11,7 @@ import struct
 from zlib import crc32
 
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.storage.disk import Disk, File
+from supercluster.broker.storage.disk import Disk, File, SyncHandle
 
 _HEAD = struct.Struct("<4sIQI")
 _MAGIC = b"SCsl"
@@ -69,18 +69,34 @@ class SlotFile:
 
     def save(self, value: bytes, *, durable: bool) -> None:
         """Raises DiskError; the older value then still counts."""
-        number = self._number + 1
-        self._file.write(number % 2 * SLOT_BYTES, (_encode(number, value),))
+        self._write(value)
         if durable:
             self._file.fdatasync()
-        self._number = number
+            self.settle(value)
+        else:
+            self._number += 1
+            self.value = value
+
+    def begin(self, value: bytes) -> SyncHandle:
+        """Write a value that counts once the handle's `sync` is through and `settle` was called. Until then the slot of the
+        older value is not touched, whatever else is written here. Raises DiskError."""
+        self._write(value)
+        return self._file.sync_handle()
+
+    def settle(self, value: bytes) -> None:
+        """The value that was written last is durable."""
+        self._number += 1
         self.value = value
-        if durable:
-            try:
-                self._file.write((number + 1) % 2 * SLOT_BYTES, (_encode(number, value),))
-            except DiskError:
-                # The value is durable in its own slot; the copy only guards against later damage to that slot.
-                return
+        number = self._number
+        try:
+            self._file.write((number + 1) % 2 * SLOT_BYTES, (_encode(number, value),))
+        except DiskError:
+            # The value is durable in its own slot; the copy only guards against later damage to that slot.
+            return
+
+    def _write(self, value: bytes) -> None:
+        number = self._number + 1
+        self._file.write(number % 2 * SLOT_BYTES, (_encode(number, value),))
 
     def close(self) -> None:
         self._file.close()

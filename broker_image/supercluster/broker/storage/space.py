@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.storage.ballast import Ballast
 
 RESERVE_BYTES = 16 * 1024 * 1024
 _RECHECK_BYTES = 8 * 1024 * 1024
@@ -25,8 +26,16 @@ class Room(Protocol):
 class Space:
     """Counts what the logs hold against a capacity, and what they write against the disk's free bytes."""
 
-    def __init__(self, disk: Room, *, capacity_bytes: int = 0, reserve_bytes: int = RESERVE_BYTES) -> None:
-        """`capacity_bytes` 0: only the disk limits."""
+    def __init__(
+        self,
+        disk: Room,
+        *,
+        capacity_bytes: int = 0,
+        reserve_bytes: int = RESERVE_BYTES,
+        ballast: Ballast | None = None,
+    ) -> None:
+        """`capacity_bytes` 0: only the disk limits. `ballast` goes when there is no room for what frees some."""
+        self._ballast = ballast
         self._disk = disk
         self._capacity_bytes = capacity_bytes
         self._reserve_bytes = min(reserve_bytes, capacity_bytes // 4) if capacity_bytes else reserve_bytes
@@ -35,6 +44,7 @@ class Space:
         self._checked_ms = 0
         self.used_bytes = 0
         self.refresh()
+        self._take_ballast()
 
     def took(self, size_bytes: int) -> None:
         """A log grew (or, with a negative size, gave room back)."""
@@ -56,18 +66,39 @@ class Space:
         if now_ms - self._checked_ms >= _RECHECK_MS:
             self._checked_ms = now_ms
             self.refresh()
+            self._take_ballast()
+
+    def _take_ballast(self) -> None:
+        """While there is plenty: what was given up is not taken from the reserve."""
+        ballast = self._ballast
+        if ballast is not None and 0 < ballast.missing_bytes <= self._free_bytes - self._reserve_bytes:
+            ballast.take()
+            self.refresh()
+
+    def give_up_ballast(self) -> bool:
+        """Something that frees room had none. True when there is more now: try once more."""
+        given = self._ballast is not None and self._ballast.give_up()
+        self.refresh()
+        return given
 
     def room_bytes(self) -> int:
         """What messages may still take."""
-        room = self._free_bytes - self._reserve_bytes
-        if self._capacity_bytes:
-            room = min(room, self._capacity_bytes - self._reserve_bytes - self.used_bytes)
-        return max(0, room)
+        return max(0, self._room(self._reserve_bytes))
 
-    def has_room(self, size_bytes: int, *, reserved: bool) -> bool:
+    def has_room(self, size_bytes: int) -> bool:
+        """Is there room for so many bytes of messages?"""
+        return size_bytes <= self._room(self._reserve_bytes)
+
+    @property
+    def is_scarce(self) -> bool:
+        """Is half of the reserve used up?"""
+        return self._room(self._reserve_bytes // 2) < 0
+
+    def _room(self, kept_back_bytes: int) -> int:
+        """What there is beside so much; negative when that is used."""
         if self._unchecked_bytes >= _RECHECK_BYTES:
             self.refresh()
-        kept_back = 0 if reserved else self._reserve_bytes
-        if self._capacity_bytes and self.used_bytes + size_bytes > self._capacity_bytes - kept_back:
-            return False
-        return size_bytes <= self._free_bytes - kept_back
+        room = self._free_bytes
+        if self._capacity_bytes:
+            room = min(room, self._capacity_bytes - self.used_bytes)
+        return room - kept_back_bytes

@@ -6,6 +6,7 @@ log never outlives its process, and a member that is registered anew has dealt w
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,12 +18,14 @@ from supercluster.broker.storage.options import Fsync, LogOptions
 from supercluster.broker.storage.recovery import Recovery, Verdict, open_log
 from supercluster.broker.storage.space import Space
 from supercluster.broker.storage.syncing import SyncTicket
-from supercluster.broker.storage.volume import Volume
+from supercluster.broker.storage.volume import Volume, directory_name
 
 # What the newest entries of all file logs may take in memory together.
 CACHE_BYTES_ALL = 64 * 1024 * 1024
 # The room of a volume that nobody measures.
 UNLIMITED_BYTES = 1 << 62
+# What copies of an older lineage had and the new one has not (SF-9).
+DISCARDED = "discarded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +47,19 @@ class VolumeStore:
         *,
         file_space: Space | None = None,
         memory_space: Space | None = None,
+        is_short: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`options` are for every log; policy and space are set per group."""
+        """`options` are for every log; policy and space are set per group. `is_short` says that the process has few file
+        descriptors left: then others are told that there is no room here for a new stream."""
+        self._is_short = is_short
         self._volume = volume
         self._options = replace(options, cache_budget=options.cache_budget or CacheBudget(CACHE_BYTES_ALL))
         self._file_space = file_space
         self._memory_space = memory_space
         self._logs: dict[str, StreamLog] = {}
         self._unsynced: set[str] = set()
+        self._written: set[str] = set()
+        """Directories of logs that this process has opened: what it wrote there may be in memory only."""
         self.reports: dict[str, Recovery] = {}
         """What opening found, for the log and for events; file logs only."""
 
@@ -68,22 +76,32 @@ class VolumeStore:
 
     def open(self, group: str, *, memory: bool, fsync: str, create: bool) -> OpenedGroup:
         """Raises DiskError when the log cannot be read or written, ValueError for an unknown policy."""
-        stale = self._logs.pop(group, None)
+        stale = self._logs.get(group)
         if stale is not None:
-            stale.close(clean=False)  # What was to begin with it had no room, and begins anew.
+            # What was to begin with it had no room, or failed, or was put away; it begins anew.
+            stale.close(clean=False)
+            if isinstance(stale, FileLog):
+                stale.uncount()
         known = group in self._volume.groups()
         if memory:
             log: StreamLog = MemoryLog(replace(self._options, space=self._memory_space))
             self._logs[group] = log
             return OpenedGroup(log=log, commit_index=0, doubtful=False, lost=known)
         options = replace(self._options, fsync=Fsync(fsync), space=self._file_space)
+        directory = self._volume.group_directory(group)
         log, report = open_log(
-            self._volume.disk, self._volume.group_directory(group), options, self._volume.stop, known=known
+            self._volume.disk,
+            directory,
+            options,
+            self._volume.stop,
+            known=known,
+            power_failures=self._volume.power_failures,
+            had_it_open=directory in self._written,
         )
+        self._written.add(directory)
         self._logs[group] = log
-        if options.fsync is not Fsync.NEVER:
-            log.on_unsynced = partial(self._unsynced.add, group)
-            self._unsynced.add(group)
+        log.on_unsynced = partial(self._unsynced.add, group)
+        self._unsynced.add(group)
         self.reports[group] = report
         return OpenedGroup(
             log=log,
@@ -92,25 +110,58 @@ class VolumeStore:
             lost=report.verdict is Verdict.LOST_RECORD,
         )
 
-    def register(self, group: str, member: str) -> None:
+    def register(self, group: str, member: str, home: str = "") -> None:
         renamed = self._volume.groups().get(group, member) != member
-        self._volume.register_group(group, member)
+        self._volume.register_group(group, member, home)
         log = self._logs.get(group)
         if renamed and log is not None:
             # The old identity does not vote any more, so what was lost under it is dealt with.
             log.settle()
 
     def forget(self, group: str) -> None:
+        directory = self._volume.group_directory(group)
         self._volume.forget_group(group)
+        if all(self._volume.group_directory(other) != directory for other in self._volume.groups()):
+            self._written.discard(directory)
         self._logs.pop(group, None)
         self.reports.pop(group, None)
+
+    def has_tail(self, group: str, last_index: int, last_term: int) -> bool:
+        return self._volume.disk.exists(_tail_path(group, last_index, last_term))
+
+    def keep_tail(
+        self, group: str, last_index: int, last_term: int, head: bytes, records: Iterable[bytes]
+    ) -> str:
+        disk, path = self._volume.disk, _tail_path(group, last_index, last_term)
+        disk.mkdirs(DISCARDED)
+        part = f"{path}.part"
+        disk.unlink(part)
+        file = disk.open(part, create=True)
+        try:
+            file.write(0, (head,))
+            size = len(head)
+            for record in records:
+                file.write(size, (record,))
+                size += len(record)
+            file.fdatasync()
+        finally:
+            file.close()
+        disk.rename(part, path)
+        disk.fsync_dir(DISCARDED)
+        disk.fsync_dir("")
+        return path
 
     def tick(self, now_ms: int) -> None:
         for space in (self._file_space, self._memory_space):
             if space is not None:
                 space.tick(now_ms)
 
+    def directory_of(self, group: str) -> str:
+        return self._volume.group_directory(group)
+
     def room_bytes(self, *, memory: bool) -> int:
+        if self._is_short():
+            return 0
         space = self._memory_space if memory else self._file_space
         return space.room_bytes() if space is not None else UNLIMITED_BYTES
 
@@ -120,7 +171,7 @@ class VolumeStore:
         due = []
         for group in sorted(self._unsynced):
             log = self._logs.get(group)
-            if not isinstance(log, FileLog) or log.all_synced or log.failed is not None:
+            if not isinstance(log, FileLog) or log.rests:
                 self._unsynced.discard(group)
             elif log.sync_due(now_ms):
                 ticket = log.begin_sync(now_ms)
@@ -137,8 +188,14 @@ class VolumeStore:
         try:
             for log in self._logs.values():
                 log.close(clean=clean)
-            if clean and not any(isinstance(log, FileLog) and log.failed for log in self._logs.values()):
+            # One that was closed before, as it was, may have entries that are in memory only.
+            files = [log for log in self._logs.values() if isinstance(log, FileLog)]
+            if clean and all(log.all_synced and log.failed is None for log in files):
                 self._volume.mark_clean()
         finally:
             self._logs.clear()
             self._volume.close()
+
+
+def _tail_path(group: str, last_index: int, last_term: int) -> str:
+    return f"{DISCARDED}/{directory_name(group)}.{last_term}-{last_index}.entries"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.disk import Disk, SyncHandle
+from supercluster.broker.storage.naming import HardState
 from supercluster.broker.storage.segment import Segment
 
 
@@ -53,4 +54,28 @@ class SyncTicket:
             self.error = error
         finally:
             for part in self.parts:
-                part.handle.close()
+                try:
+                    part.handle.close()
+                except DiskError as error:
+                    self.error = error
+
+
+class VoteTicket:
+    """Term and vote on their way to the disk. Only `run` may be called on another thread."""
+
+    __slots__ = ("_handle", "error", "hard")
+
+    def __init__(self, handle: SyncHandle, hard: HardState) -> None:
+        self._handle = handle
+        self.hard = hard
+        self.error: DiskError | None = None
+
+    def run(self) -> None:
+        """fsync. An error is kept for `finish_vote`."""
+        try:
+            try:
+                self._handle.sync()
+            finally:
+                self._handle.close()
+        except DiskError as error:
+            self.error = error

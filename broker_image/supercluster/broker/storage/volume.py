@@ -1,6 +1,7 @@
 """The data directory: who it is, how its last process ended, and which groups it has joined.
 
-Layout: `volume.json` (identity), `groups.journal` (registry), `lock`, `groups/<group>/` (logs), `quarantine/`.
+Layout: `volume.json` (identity), `groups.journal` (registry), `lock`, `ballast`, `groups/<group>/` (logs),
+`quarantine/`, `discarded/` (ends of copies of an older lineage, SF-9).
 
 A directory that was lost or replaced has another incarnation, and members are named after it: so no process can vote
 with the identity of data that it does not have (SF-4). The process counter numbers sessions (SF-10): it is one more,
@@ -16,6 +17,7 @@ from hashlib import sha256
 from zlib import crc32
 
 from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.storage.ballast import Ballast
 from supercluster.broker.storage.disk import Disk, Lock
 from supercluster.broker.storage.options import Stop
 from supercluster.broker.storage.registry import REGISTRY, Registry
@@ -36,6 +38,8 @@ class _Identity:
     clean: bool
     owner: str = ""
     """Identity of the super-cluster whose data this is; empty when nobody has said it yet."""
+    power_failures: int = 0
+    """How often the machine went down under a process. Each log is judged after each of them, whenever it is opened."""
 
     def encode(self) -> bytes:
         fields = {
@@ -44,6 +48,7 @@ class _Identity:
             "processCount": self.process_count,
             "clean": self.clean,
             "owner": self.owner,
+            "powerFailures": self.power_failures,
         }
         text = json.dumps(fields, sort_keys=True)
         return json.dumps({**fields, "crc": crc32(text.encode())}, indent=1, sort_keys=True).encode() + b"\n"
@@ -61,6 +66,7 @@ class _Identity:
                 int(fields["processCount"]),
                 bool(fields["clean"]),
                 str(fields.get("owner", "")),
+                int(fields.get("powerFailures", 0)),
             )
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
@@ -90,6 +96,10 @@ class Volume:
         return self._identity.process_count
 
     @property
+    def power_failures(self) -> int:
+        return self._identity.power_failures
+
+    @property
     def was_clean(self) -> bool:
         return self.stop is Stop.CLEAN
 
@@ -102,14 +112,14 @@ class Volume:
         """group → member id of every group that was joined and not forgotten."""
         return dict(self._registry.groups)
 
-    def register_group(self, group: str, member: str) -> None:
-        self._registry.note(group, member)
+    def register_group(self, group: str, member: str, home: str = "") -> None:
+        self._registry.note(group, member, home)
 
     def forget_group(self, group: str) -> None:
         self._registry.note(group, None)
 
     def group_directory(self, group: str) -> str:
-        return f"{GROUPS}/{directory_name(group)}"
+        return f"{GROUPS}/{directory_name(self._registry.homes.get(group, group))}"
 
     def mark_clean(self) -> None:
         """Say good-bye: to be called after every log was closed cleanly, and before `close`."""
@@ -167,10 +177,24 @@ def open_volume(disk: Disk, boot_id: str, new_token: Callable[[], str], owner: s
                 stop = Stop.CLEAN
             else:
                 stop = Stop.KILLED if found.boot_id == boot_id else Stop.POWER
+            if stop is Stop.POWER:
+                identity = replace(identity, power_failures=identity.power_failures + 1)
         disk.mkdirs(GROUPS)
-        disk.write_file_durably(VOLUME, identity.encode())
+        _count_start(disk, identity)
         registry = Registry.open(disk)
         return Volume(disk, lock, identity, registry, stop=stop, is_new=found is None)
     except BaseException:
         lock.release()
         raise
+
+
+def _count_start(disk: Disk, identity: _Identity) -> None:
+    """A disk that is full to its last byte has room where an earlier process left its ballast (SF-18)."""
+    ballast = Ballast(disk)
+    while True:
+        try:
+            disk.write_file_durably(VOLUME, identity.encode())
+            return
+        except DiskError:
+            if not ballast.give_up():
+                raise

@@ -17,6 +17,8 @@ from supercluster.reconcilers.planners.plan import (
     CreateStream,
     DeleteObject,
     DeleteStream,
+    ForceRecovery,
+    LeaveBrokers,
     MakeCredentials,
     Manifest,
     SetFinalizers,
@@ -24,7 +26,7 @@ from supercluster.reconcilers.planners.plan import (
     Step,
     UpdateStream,
 )
-from supercluster.reconcilers.planners.stream_config import changed_fields, mark_of
+from supercluster.reconcilers.planners.stream_config import changed_fields, in_its_place, mark_of
 from supercluster.reconcilers.planners.subjects import first_overlap
 from supercluster.reconcilers.ports import (
     Brokers,
@@ -85,6 +87,17 @@ class Executor:
                 if isinstance(target, str):
                     raise BrokersUnreachableError(target)
                 await self._move_step(step, target)
+            case ForceRecovery():
+                if isinstance(target, str):
+                    raise BrokersUnreachableError(target)
+                await self.brokers.recover_stream(
+                    target, step.stream, step.node, step.accepted_sequence, step.id
+                )
+            case LeaveBrokers():
+                if isinstance(target, str):
+                    raise BrokersUnreachableError(target)
+                for broker in step.brokers:
+                    await self.brokers.leave_broker(target, broker)
 
     async def _apply(self, step: Apply) -> None:
         metadata = step.manifest["metadata"]
@@ -157,11 +170,13 @@ class Executor:
         if isinstance(step, CreateStream):
             await self._judged(self.brokers.create_stream(target, step.config), step, target)
             return
-        answer = await self._judged(self.brokers.update_stream(target, step.config), step, target)
+        # A move or another count of replicas may have begun or ended since the look; an update with what was there before
+        # would be a request to take it back.
+        now = await self.brokers.stream_info(target, step.config["name"])
+        config = in_its_place(step.config, mapping((now or {}).get("config")))
+        answer = await self._judged(self.brokers.update_stream(target, config), step, target)
         left = [
-            field
-            for field in changed_fields(step.config, mapping(answer.get("config")))
-            if field in step.fields
+            field for field in changed_fields(config, mapping(answer.get("config"))) if field in step.fields
         ]
         if left:
             raise StepRefusedError(
@@ -172,7 +187,9 @@ class Executor:
         if isinstance(step, CancelMove):
             await self.brokers.cancel_move(target, step.stream, step.id)
         else:
-            await self.brokers.start_move(target, step.stream, step.id, step.placement, step.bytes_per_s)
+            await self.brokers.start_move(
+                target, step.stream, step.id, step.goal, step.bytes_per_s, step.nodes
+            )
 
     async def _judged(
         self, answer: Awaitable[Json], step: CreateStream | UpdateStream, target: BrokerTarget

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from supercluster.api import API_VERSION, Cluster, Stream, StreamMove, SuperCluster
+from supercluster.api import API_VERSION, Cluster, ReplicaPolicy, Stream, StreamMove, SuperCluster
 from supercluster.api.common import Condition
 from supercluster.api.conditions import ConditionType, EventReason, Reason
 from supercluster.reconcilers.execute.executor import Executor, StepRefusedError
@@ -20,14 +20,18 @@ from supercluster.reconcilers.observe.cache import MODELS, ObjectCache, Resource
 from supercluster.reconcilers.observe.look import (
     broker_target,
     look_at_cluster,
+    look_at_replica_policy,
     look_at_stream,
     look_at_super_cluster,
 )
 from supercluster.reconcilers.observe.moves import look_at_move
+from supercluster.reconcilers.observe.repairs import Hosts
 from supercluster.reconcilers.planners.cluster import plan_cluster
 from supercluster.reconcilers.planners.manifests import OperatorDefaults
 from supercluster.reconcilers.planners.plan import Note, Plan, Step
+from supercluster.reconcilers.planners.replica_policy import plan_replica_policy
 from supercluster.reconcilers.planners.status import Conditions, status_patch
+from supercluster.reconcilers.planners.strategies import BUILT_IN, Strategy
 from supercluster.reconcilers.planners.stream import plan_stream
 from supercluster.reconcilers.planners.stream_move import plan_stream_move
 from supercluster.reconcilers.planners.super_cluster import plan_super_cluster
@@ -75,6 +79,12 @@ class Rounds:
     clock: Clock
     defaults: OperatorDefaults
     counters: Counters = field(default_factory=Counters)
+    strategies: Mapping[str, Strategy] = field(default_factory=lambda: BUILT_IN)
+    """By the names that spec.placementStrategy has."""
+    _hosts: Hosts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._hosts = Hosts(self.kube, self.clock)
 
     async def reconcile(self, key: Key) -> Outcome:
         """One round of one resource."""
@@ -119,7 +129,7 @@ class Rounds:
 
     def _resource(self, key: Key) -> Resource:
         resource = self.cache.parsed(MODELS[key.kind], key.namespace, key.name)
-        assert isinstance(resource, SuperCluster | Cluster | Stream | StreamMove)
+        assert isinstance(resource, SuperCluster | Cluster | Stream | StreamMove | ReplicaPolicy)
         return resource
 
     async def _plan(
@@ -127,7 +137,12 @@ class Rounds:
     ) -> Plan:
         now = self.clock.now()
         if isinstance(resource, SuperCluster):
-            return plan_super_cluster(resource, look_at_super_cluster(self.cache, resource), now)
+            seen_whole = await look_at_super_cluster(self.cache, self.brokers, self._hosts, resource)
+            return plan_super_cluster(resource, seen_whole, now, self.strategies)
+        if isinstance(resource, ReplicaPolicy):
+            return plan_replica_policy(
+                resource, look_at_replica_policy(self.cache, resource), self.strategies, now
+            )
         if isinstance(resource, Cluster):
             observed = await look_at_cluster(self.cache, self.brokers, resource)
             return plan_cluster(resource, replace(observed, refusal=refusal), self.defaults, now)

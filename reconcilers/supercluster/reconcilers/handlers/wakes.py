@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from supercluster.api import Cluster, Stream, StreamMove
+from supercluster.api import Cluster, ReplicaPolicy, Stream, StreamMove
+from supercluster.api.stream import FORCE_RECOVER
 from supercluster.reconcilers.observe.cache import ObjectCache, key_of
 from supercluster.reconcilers.planners.plan import LABEL_CLUSTER, LABEL_SUPER_CLUSTER
 from supercluster.reconcilers.ports import Key, mapping
@@ -41,6 +42,14 @@ def concerned(cache: ObjectCache, body: Mapping[str, Any]) -> Iterator[Key]:
         yield Key("SuperCluster", key.namespace, super_cluster)
         if spec.get("streamRef"):
             yield Key("Stream", key.namespace, str(spec["streamRef"]))
+    elif key.kind == "ReplicaPolicy":
+        yield key
+        super_cluster = str(spec.get("superCluster", ""))
+        yield Key("SuperCluster", key.namespace, super_cluster)
+        yield from (_key(each) for each in cache.of_super_cluster(Stream, key.namespace, super_cluster))
+        yield from (
+            _key(each) for each in cache.of_super_cluster(ReplicaPolicy, key.namespace, super_cluster)
+        )
     elif LABEL_CLUSTER in labels:
         yield Key("Cluster", key.namespace, str(labels[LABEL_CLUSTER]))
     elif LABEL_SUPER_CLUSTER in labels:
@@ -52,9 +61,10 @@ def concerned(cache: ObjectCache, body: Mapping[str, Any]) -> Iterator[Key]:
 def _members(cache: ObjectCache, namespace: str, super_cluster: str) -> Iterator[Key]:
     yield from (_key(each) for each in cache.of_super_cluster(Cluster, namespace, super_cluster))
     yield from (_key(each) for each in cache.of_super_cluster(Stream, namespace, super_cluster))
+    yield from (_key(each) for each in cache.of_super_cluster(ReplicaPolicy, namespace, super_cluster))
 
 
-def _key(resource: Cluster | Stream | StreamMove) -> Key:
+def _key(resource: Cluster | Stream | StreamMove | ReplicaPolicy) -> Key:
     return Key(type(resource).__name__, resource.metadata.namespace, resource.metadata.name)
 
 
@@ -69,7 +79,10 @@ def matters(body: Mapping[str, Any]) -> tuple[Any, ...]:
         metadata.get("uid"),
         metadata.get("generation"),
         metadata.get("deletionTimestamp"),
+        # A ReplicaPolicy selects Streams by them.
+        json.dumps(metadata.get("labels"), sort_keys=True) if body.get("kind") == "Stream" else None,
         tuple(metadata.get("finalizers") or ()),
+        mapping(metadata.get("annotations")).get(FORCE_RECOVER) if body.get("kind") == "Stream" else None,
         status.get("replicas") if body.get("kind") == "Cluster" else None,
         status.get("readyReplicas") if body.get("kind") == "Cluster" else None,
         json.dumps([status.get("founder"), status.get("moves")])

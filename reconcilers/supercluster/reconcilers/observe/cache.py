@@ -10,18 +10,19 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from supercluster.api import Cluster, Stream, StreamMove, SuperCluster
+from supercluster.api import Cluster, ReplicaPolicy, Stream, StreamMove, SuperCluster
 from supercluster.api.common import ApiModel
 from supercluster.reconcilers.planners.move_views import owner_uid
 from supercluster.reconcilers.planners.plan import LABEL_CLUSTER, LABEL_SUPER_CLUSTER
 from supercluster.reconcilers.ports import Key, mapping
 
-Resource = SuperCluster | Cluster | Stream | StreamMove
+Resource = SuperCluster | Cluster | Stream | StreamMove | ReplicaPolicy
 MODELS: Mapping[str, type[Resource]] = {
     "SuperCluster": SuperCluster,
     "Cluster": Cluster,
     "Stream": Stream,
     "StreamMove": StreamMove,
+    "ReplicaPolicy": ReplicaPolicy,
 }
 ModelT = TypeVar("ModelT", bound=ApiModel)
 
@@ -107,7 +108,7 @@ class ObjectCache:
         return found
 
     def of_super_cluster(self, model: type[ModelT], namespace: str, super_cluster: str) -> tuple[ModelT, ...]:
-        """Clusters, Streams or StreamMoves that name a super-cluster, in the order of their names."""
+        """Clusters, Streams, StreamMoves or ReplicaPolicies that name a super-cluster, in the order of their names."""
         keys = self._by_owner.get((model.__name__, namespace, "super", super_cluster), set())
         found = (self.model(model, namespace, key.name) for key in sorted(keys, key=lambda key: key.name))
         return tuple(resource for resource in found if resource is not None)
@@ -155,7 +156,7 @@ def _version(body: Mapping[str, Any]) -> int:
 def _owners(body: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
     key, metadata = key_of(body), mapping(body.get("metadata"))
     spec = mapping(body.get("spec"))
-    if key.kind in ("Cluster", "Stream", "StreamMove"):
+    if key.kind in ("Cluster", "Stream", "StreamMove", "ReplicaPolicy"):
         super_cluster = str(spec.get("superCluster", ""))
         yield key.kind, key.namespace, "super", super_cluster
         if key.kind == "Stream":

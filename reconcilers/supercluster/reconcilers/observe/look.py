@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from supercluster.api import Cluster, Stream, StreamMove, SuperCluster
+from supercluster.api import Cluster, ReplicaPolicy, Stream, StreamMove, SuperCluster
 from supercluster.reconcilers.observe.cache import ObjectCache
+from supercluster.reconcilers.observe.repairs import Hosts, brokers_answer, look_at_repairs
 from supercluster.reconcilers.observe.views import (
+    brokers_move,
     claim_view,
     credentials_view,
     group_view,
@@ -17,10 +19,14 @@ from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.broker_config import voters_in
 from supercluster.reconcilers.planners.cluster import ClusterObserved, is_rolling, needs_group_states
 from supercluster.reconcilers.planners.founding import Traces
+from supercluster.reconcilers.planners.move_views import BrokersMove
+from supercluster.reconcilers.planners.parting import PartingBroker, others_stay
 from supercluster.reconcilers.planners.plan import LABEL_CLUSTER
+from supercluster.reconcilers.planners.recovery_of_stream import RecoveryView, request_of
+from supercluster.reconcilers.planners.replica_policy import PolicyObserved
 from supercluster.reconcilers.planners.rollout import PodView
 from supercluster.reconcilers.planners.stream import BrokersView, StreamObserved
-from supercluster.reconcilers.planners.super_cluster import SuperClusterObserved
+from supercluster.reconcilers.planners.super_cluster import SuperClusterObserved, waits_for_a_place
 from supercluster.reconcilers.ports import (
     Brokers,
     BrokersRefusedError,
@@ -63,16 +69,39 @@ def pods_of(cache: ObjectCache, namespace: str, cluster: str) -> tuple[PodView, 
     return tuple(pod_view(body) for body in cache.of_cluster(namespace, cluster) if body.get("kind") == "Pod")
 
 
-def look_at_super_cluster(cache: ObjectCache, desired: SuperCluster) -> SuperClusterObserved:
+async def look_at_super_cluster(
+    cache: ObjectCache, brokers: Brokers, hosts: Hosts, desired: SuperCluster
+) -> SuperClusterObserved:
     namespace, name = desired.metadata.namespace, desired.metadata.name
+    moves = cache.of_super_cluster(StreamMove, namespace, name)
+    clusters = cache.of_super_cluster(Cluster, namespace, name)
+    running: tuple[BrokersMove, ...] | None = ()
+    if waits_for_a_place(moves):
+        running = await _running_moves(brokers, broker_target(cache, namespace, name))
+    target = broker_target(cache, namespace, name)
+    told = await brokers_answer(brokers, target)
     return SuperClusterObserved(
-        clusters=cache.of_super_cluster(Cluster, namespace, name),
+        clusters=clusters,
+        # Nothing when nobody says: that brokers are not ready is told without them.
+        lost=tuple(map(str, (told or {}).get("lostClusters") or ())) if len(clusters) > 1 else (),
+        repair=await look_at_repairs(cache, brokers, hosts, desired, target, told),
         streams=cache.of_super_cluster(Stream, namespace, name),
-        moves=cache.of_super_cluster(StreamMove, namespace, name),
+        moves=moves,
+        running=running,
         credentials=credentials_view(cache.get("Secret", namespace, naming.credentials_secret(name))),
         client_secret=cache.get("Secret", namespace, naming.client_secret(name)),
         traces=_traces(cache, namespace, name),
     )
+
+
+async def _running_moves(brokers: Brokers, target: BrokerTarget | str) -> tuple[BrokersMove, ...] | None:
+    """What the brokers move now; None when nobody says."""
+    if isinstance(target, str):
+        return None
+    try:
+        return tuple(brokers_move(answer) for answer in await brokers.running_moves(target))
+    except (BrokersUnreachableError, BrokersRefusedError):
+        return None
 
 
 def _traces(cache: ObjectCache, namespace: str, name: str) -> Traces:
@@ -94,6 +123,25 @@ def _rolling(cache: ObjectCache, desired: Cluster, siblings: tuple[Cluster, ...]
         running = cache.get("StatefulSet", namespace, naming.stateful_set(name))
         if any(pod.terminating for pod in pods) or (name < own and is_rolling(running, pods)):
             found.append(name)
+    return tuple(found)
+
+
+async def _parting(
+    cache: ObjectCache, brokers: Brokers, desired: Cluster, observed: ClusterObserved
+) -> tuple[PartingBroker, ...]:
+    """The brokers of a cluster that is being deleted, as the others know them."""
+    if not others_stay(desired, observed.super_cluster, observed.siblings):
+        return ()
+    target = broker_target(cache, desired.metadata.namespace, desired.spec.super_cluster)
+    found: list[PartingBroker] = []
+    for pod in observed.pods if not isinstance(target, str) else ():
+        assert not isinstance(target, str)
+        try:
+            told = await brokers.broker_state(target, pod.name)
+        except (BrokersUnreachableError, BrokersRefusedError):
+            return ()
+        if told is not None:
+            found.append(PartingBroker(pod.name, bool(told.get("leaves")), bool(told.get("votes"))))
     return tuple(found)
 
 
@@ -124,16 +172,21 @@ async def look_at_cluster(cache: ObjectCache, brokers: Brokers, desired: Cluster
         claims=tuple(claim_view(body) for body in bodies if body.get("kind") == "PersistentVolumeClaim"),
         credentials_ready=credentials is not None and not credentials.missing(user),
     )
+    if desired.metadata.deletion_timestamp is not None:
+        return replace(observed, parting=await _parting(cache, brokers, desired, observed))
     if not needs_group_states(observed, name):
         return observed
     target = broker_target(cache, namespace, desired.spec.super_cluster)
     if isinstance(target, str):
         return observed
+    moving = await _running_moves(brokers, target)
+    if moving is None:
+        return observed
     try:
         groups = tuple(group_view(answer) for answer in await brokers.stream_infos(target))
     except (BrokersUnreachableError, BrokersRefusedError):
         return observed
-    return replace(observed, groups=groups)
+    return replace(observed, groups=groups, moving=moving)
 
 
 async def look_at_stream(cache: ObjectCache, brokers: Brokers, desired: Stream) -> StreamObserved:
@@ -144,9 +197,28 @@ async def look_at_stream(cache: ObjectCache, brokers: Brokers, desired: Stream) 
         super_cluster=cache.model(SuperCluster, namespace, super_cluster),
         clusters=cache.of_super_cluster(Cluster, namespace, super_cluster),
         moves=cache.moves_of(desired),
+        policies=cache.of_super_cluster(ReplicaPolicy, namespace, super_cluster),
         rivals=tuple(rival for rival in rivals if rival.metadata.uid != desired.metadata.uid),
         brokers=await ask_for_stream(brokers, target, desired.stream_name),
+        recovery=await _ask_for_recovery(brokers, target, desired),
     )
+
+
+async def _ask_for_recovery(brokers: Brokers, target: BrokerTarget | str, desired: Stream) -> RecoveryView:
+    """Only while somebody asks for one: every broker looks at its copies for it."""
+    if not request_of(desired):
+        return RecoveryView()
+    if isinstance(target, str):
+        return RecoveryView(error=target)
+    try:
+        answer = await brokers.recovery_state(target, desired.stream_name)
+    except BrokersUnreachableError as error:
+        return RecoveryView(error=str(error))
+    except BrokersRefusedError as error:
+        if error.code == 404:
+            return RecoveryView(is_there=False)
+        return RecoveryView(error=str(error))
+    return RecoveryView(declared_by=str(answer.get("declaredBy", "")), done=mapping(answer.get("recovery")))
 
 
 async def ask_for_stream(brokers: Brokers, target: BrokerTarget | str, name: str) -> BrokersView:
@@ -157,3 +229,13 @@ async def ask_for_stream(brokers: Brokers, target: BrokerTarget | str, name: str
     except (BrokersUnreachableError, BrokersRefusedError) as error:
         return BrokersView(error=str(error))
     return BrokersView(reachable=True, error="", info=stream_info(answer) if answer is not None else None)
+
+
+def look_at_replica_policy(cache: ObjectCache, desired: ReplicaPolicy) -> PolicyObserved:
+    namespace, super_cluster = desired.metadata.namespace, desired.spec.super_cluster
+    return PolicyObserved(
+        super_cluster=cache.model(SuperCluster, namespace, super_cluster),
+        policies=cache.of_super_cluster(ReplicaPolicy, namespace, super_cluster),
+        streams=cache.of_super_cluster(Stream, namespace, super_cluster),
+        moves=cache.of_super_cluster(StreamMove, namespace, super_cluster),
+    )

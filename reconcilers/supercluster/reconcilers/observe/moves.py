@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from supercluster.api import Cluster, Stream, StreamMove, SuperCluster
@@ -16,17 +16,19 @@ from supercluster.api.stream_move import (
     MovePlan,
     MoveProgress,
     Quorum,
+    StageTime,
 )
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.look import ask_for_stream, broker_target
 from supercluster.reconcilers.planners.move_views import (
+    NO_WORD,
     EndedMove,
     MoveObserved,
     MoveView,
     RunningMove,
+    goal_of,
     is_ended,
     rate_bytes_per_s,
-    wanted_placement,
 )
 from supercluster.reconcilers.planners.status import timestamp
 from supercluster.reconcilers.planners.stream import BrokersView
@@ -42,7 +44,23 @@ from supercluster.reconcilers.ports import (
 )
 
 NS_PER_S = 1_000_000_000
+# The year 2200: what is beyond it is no time at which a move began.
+INSTANT_MAX_NS = 7_258_118_400 * NS_PER_S
 REASON_CHARACTERS_MAX = 1_000
+EARLIER_MAX = 64
+STAGES_MAX = 32
+# The order in which a move comes through its stages; a stage that is not known here comes last.
+_STAGES = (
+    "planned",
+    "learning",
+    "tail",
+    "comparing",
+    "joint",
+    "handing over",
+    "leaving",
+    "cancelling",
+    "done",
+)
 
 
 async def look_at_move(
@@ -53,7 +71,9 @@ async def look_at_move(
     stream = cache.model(Stream, namespace, spec.stream_ref) if spec.stream_ref else None
     if stream is not None and stream.spec.super_cluster != spec.super_cluster:
         stream = None
-    name = spec.stream or (stream.stream_name if stream else None)
+    # A Stream that was deleted meanwhile leaves the name that the move was planned with: the brokers may still carry it out.
+    name = spec.stream or (stream.stream_name if stream else desired.status.stream_name)
+    has_stream = spec.stream_ref is None or stream is not None
     window, window_error = _window(desired, now)
     view, plan, plan_error = MoveView(), None, ""
     if name is not None and not _is_at_rest(desired):
@@ -61,6 +81,7 @@ async def look_at_move(
         view = await _ask(brokers, target, name)
         if (
             view.exists
+            and has_stream
             and super_cluster is not None
             and needs_plan(desired, now)
             and not isinstance(target, str)
@@ -116,14 +137,14 @@ async def _plan(
 ) -> tuple[MovePlan | None, str]:
     rate = rate_bytes_per_s(desired, super_cluster.spec.moves)
     try:
-        answer = await brokers.plan_move(target, name, wanted_placement(desired, stream), rate)
+        answer = await brokers.plan_move(target, name, goal_of(desired, stream), rate)
     except BrokersRefusedError as error:
         if error.is_passing:
             return None, str(error)
         return MovePlan(planned_at=timestamp(now), refusal=str(error), origin=view.members), ""
     except BrokersUnreachableError as error:
         return None, str(error)
-    return move_plan(answer, view, desired.destination_text, rate, now), ""
+    return move_plan(answer, view, desired, rate, now), ""
 
 
 def move_view(answer: Mapping[str, Any], stream: BrokersView) -> MoveView:
@@ -138,6 +159,7 @@ def move_view(answer: Mapping[str, Any], stream: BrokersView) -> MoveView:
         exists=True,
         running=_running(running) if running.get("id") else None,
         last=_ended(last) if last.get("id") else None,
+        earlier=tuple(_earlier(last.get("earlier"))),
         members=members,
         declared_by=mark_of(info.config) or "",
         consumers=info.consumers,
@@ -155,11 +177,13 @@ def _running(move: Mapping[str, Any]) -> RunningMove:
     told = mapping(move.get("progress"))
     eta_ns = told.get("eta_ns")
     progress = MoveProgress(
-        stage=str(told.get("stage") or "waiting for the leader's word"),
+        stage=str(told.get("stage") or NO_WORD),
         targets=tuple(_node(target) for target in move.get("targets") or ()),
         bytes_left=_count(told.get("bytes_left")),
         lag_entries=_count(told.get("lag")),
         eta_seconds=-(-_count(eta_ns) // NS_PER_S) if eta_ns is not None else None,
+        bytes_per_s=_count(move["bytes_per_s"]) if "bytes_per_s" in move else None,
+        trouble=str(told.get("trouble") or "")[:REASON_CHARACTERS_MAX],
     )
     return RunningMove(str(move["id"]), progress, bool(move.get("cancelled", False)))
 
@@ -171,24 +195,42 @@ def _ended(report: Mapping[str, Any]) -> EndedMove:
     return EndedMove(
         id=str(report["id"]),
         is_done=report.get("outcome") == "done",
+        started=_instant(report.get("started_ns")),
         reason=str(report.get("reason") or "")[:REASON_CHARACTERS_MAX],
         bytes_copied=_count(report.get("bytes_copied")),
         audit=MoveAudit(
             ranges=_count(audit.get("ranges")),
-            messages=_count(audit.get("messages")),
+            # Of older brokers, which called sequences messages, the count of messages is not known.
+            sequences=_count(audit.get("sequences", audit.get("messages"))),
+            messages=_count(audit.get("messages")) if "sequences" in audit else 0,
             first_sequence=_count(audit.get("first_seq")),
             last_sequence=_count(audit.get("last_seq")),
             digest=str(audit.get("digest") or ""),
             members=tuple(members),
         ),
+        stages=tuple(_stages(mapping(report.get("stage_ms")))),
     )
 
 
+def _stages(told: Mapping[str, Any]) -> Iterable[StageTime]:
+    order = {stage: number for number, stage in enumerate(_STAGES)}
+    for stage in sorted(map(str, told), key=lambda stage: (order.get(stage, len(order)), stage))[:STAGES_MAX]:
+        yield StageTime(stage=stage, milliseconds=_count(told[stage]))
+
+
+def _earlier(entries: Any) -> Iterable[EndedMove]:
+    """Moves before the last one: [id, outcome, reason, …]."""
+    for entry in list(entries)[:EARLIER_MAX] if isinstance(entries, list | tuple) else ():
+        if isinstance(entry, list | tuple) and len(entry) >= 3:
+            yield EndedMove(str(entry[0]), entry[1] == "done", str(entry[2])[:REASON_CHARACTERS_MAX])
+
+
 def move_plan(
-    answer: Mapping[str, Any], view: MoveView, destination: str, rate: int, now: datetime
+    answer: Mapping[str, Any], view: MoveView, desired: StreamMove, rate: int, now: datetime
 ) -> MovePlan:
     """The answer to a dry run of POST, and what it means for whom."""
     targets = tuple(_findings(answer.get("targets")))
+    names = {found.name for found in targets}
     joining = [found.name for found in targets if found.name not in view.members]
     refusal = str(answer.get("refusal") or "")[:REASON_CHARACTERS_MAX]
     return MovePlan(
@@ -203,19 +245,25 @@ def move_plan(
         quorum_before=_quorum(answer.get("quorumBefore")),
         quorum_after=_quorum(answer.get("quorumAfter")),
         head_room=tuple(_head_room(answer.get("headRoom"))),
-        disturbs=() if refusal else tuple(_disturbs(view, joining, destination, rate)),
+        disturbs=() if refusal else tuple(_disturbs(view, names, joining, desired.destination_text, rate)),
         refusal=refusal,
     )
 
 
-def _disturbs(view: MoveView, joining: list[str], destination: str, rate: int) -> Iterable[str]:
-    if not joining:
-        return
-    leaving = view.leader or "the present leader"
-    yield f"{leaving} hands leadership over to a broker of {destination}: publishers wait for it once"
-    limit = f"at most {rate} bytes per second together" if rate else "as fast as they can"
-    yield f"{', '.join(view.members) or 'the present replicas'} send copies to {', '.join(joining)}, {limit}"
-    if view.consumers:
+def _disturbs(
+    view: MoveView, targets: set[str], joining: list[str], destination: str, rate: int
+) -> Iterable[str]:
+    leaving = sorted(set(view.members) - targets)
+    hands_over = view.leader not in targets
+    if hands_over and leaving:
+        leader = view.leader or "the present leader"
+        yield f"{leader} hands leadership over to a broker of {destination}: publishers wait for it once"
+    if joining:
+        limit = f"at most {rate} bytes per second together" if rate else "as fast as they can"
+        yield f"{', '.join(view.members) or 'the present replicas'} send copies to {', '.join(joining)}, {limit}"
+    elif leaving:
+        yield f"{', '.join(leaving)} drop their copies, after a grace time"
+    if view.consumers and hands_over and leaving:
         count = f"{view.consumers} consumer" + ("s" if view.consumers != 1 else "")
         yield f"{count} go on from the new leader, at their positions"
 
@@ -247,6 +295,11 @@ def _quorum(value: Any) -> Quorum:
         majority=_count(found.get("majority")),
         well=_count(found.get("well")),
     )
+
+
+def _instant(value: Any) -> datetime | None:
+    ns = _count(value)
+    return datetime.fromtimestamp(ns / NS_PER_S, UTC) if 0 < ns < INSTANT_MAX_NS else None
 
 
 def _count(value: Any) -> int:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 from base64 import b64decode
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from supercluster.api.stream import ReplicaStatus
 from supercluster.reconcilers.planners.cluster import ClaimView
+from supercluster.reconcilers.planners.move_views import BrokersMove
 from supercluster.reconcilers.planners.rollout import GroupView, PodView
 from supercluster.reconcilers.planners.stream import StreamInfo
 from supercluster.reconcilers.planners.super_cluster import CredentialsView
 from supercluster.reconcilers.ports import mapping
 
 TROUBLE_CHARACTERS_MAX = 400
+# The account that declared streams live in.
+DEFAULT_ACCOUNT = "$G"
 
 
 def pod_view(pod: Mapping[str, Any]) -> PodView:
@@ -109,6 +113,7 @@ def stream_info(answer: Mapping[str, Any]) -> StreamInfo:
         first_sequence=int(state.get("first_seq", 0)),
         last_sequence=int(state.get("last_seq", 0)),
         consumers=int(state.get("consumer_count", 0)),
+        is_moving=bool(answer.get("move")),
     )
 
 
@@ -133,4 +138,15 @@ def group_view(answer: Mapping[str, Any]) -> GroupView:
         leader=info.leader,
         behind=tuple(sorted(replica.name for replica in info.replicas if not replica.current)),
         replicas=int(info.config.get("num_replicas", 1)),
+    )
+
+
+def brokers_move(answer: Mapping[str, Any]) -> BrokersMove:
+    """One entry of GET /admin/moves. Streams of another account than the operator's are told with it."""
+    name, account = str(answer.get("name", "")), str(answer.get("account", DEFAULT_ACCOUNT))
+    return BrokersMove(
+        id=str(answer.get("id", "")),
+        stream=name if account == DEFAULT_ACCOUNT else f"{name} of account {account}",
+        nodes=frozenset(map(str, answer.get("nodes") or ())),
+        started=datetime.fromtimestamp(int(answer.get("startedNs", 0)) / 1_000_000_000, UTC),
     )

@@ -14,6 +14,8 @@ from supercluster.reconcilers.planners import naming
 GATEWAY_SEEDS_MAX = 3
 
 
+MOVE_BYTES_PER_S_MAX = 1 << 50
+
 # What a broker takes, where the schema of a Cluster can't say it: sizes and durations are texts there. A broker that
 # gets something else does not start. (section, key) → field of the spec, least, greatest.
 BOUNDS: Mapping[tuple[str, str], tuple[str, int, int]] = {
@@ -37,8 +39,10 @@ def broker_config(
     replicas: int,
     meta_voters: tuple[str, ...],
     siblings: tuple[Cluster, ...] = (),
+    move_bytes_per_s: int = 0,
 ) -> dict[str, Any]:
-    """The file's content. It is the same for all brokers, so that one ConfigMap serves them."""
+    """The file's content. It is the same for all brokers, so that one ConfigMap serves them. `move_bytes_per_s`: the limit of
+    a move that a client starts."""
     spec, name = cluster.spec, cluster.metadata.name
     domain = _domain(cluster)
     return {
@@ -80,6 +84,7 @@ def broker_config(
             "heartbeatMs": duration_ms(spec.raft.heartbeat),
             "electionTimeoutMs": duration_ms(spec.raft.election_timeout),
         },
+        **({"moves": {"bytesPerS": min(move_bytes_per_s, MOVE_BYTES_PER_S_MAX)}} if move_bytes_per_s else {}),
     }
 
 
@@ -95,8 +100,9 @@ def _seeds(cluster: Cluster) -> list[str]:
 
 def restart_worthy(config: dict[str, Any]) -> dict[str, Any]:
     """What brokers must be restarted to take over. Seeds of other clusters are not: a cluster that comes later knows
-    those that are there and introduces itself, and whoever is restarted for another reason reads them then."""
-    return {key: value for key, value in config.items() if key != "gateways"}
+    those that are there and introduces itself, and whoever is restarted for another reason reads them then. Nor is the limit
+    of clients' moves, which brokers take over while they run."""
+    return {key: value for key, value in config.items() if key not in ("gateways", "moves")}
 
 
 def out_of_range(cluster: Cluster) -> str | None:

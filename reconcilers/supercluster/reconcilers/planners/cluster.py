@@ -16,6 +16,8 @@ from supercluster.reconcilers.planners.cluster_advice import advise
 from supercluster.reconcilers.planners.drift import DIGEST_ANNOTATION, differences, is_current
 from supercluster.reconcilers.planners.founding import Missing, voters_for
 from supercluster.reconcilers.planners.manifests import OperatorDefaults
+from supercluster.reconcilers.planners.move_views import BrokersMove, share_bytes_per_s
+from supercluster.reconcilers.planners.parting import PartingBroker, consider
 from supercluster.reconcilers.planners.plan import (
     FINALIZER,
     Apply,
@@ -26,12 +28,21 @@ from supercluster.reconcilers.planners.plan import (
     SetFinalizers,
     Step,
 )
-from supercluster.reconcilers.planners.rollout import GroupView, PodView, Restart, Wait, next_restart
-from supercluster.reconcilers.planners.status import Conditions, status_patch
+from supercluster.reconcilers.planners.rollout import (
+    MOVE_PATIENCE,
+    GroupView,
+    PodView,
+    Restart,
+    Wait,
+    next_restart,
+)
+from supercluster.reconcilers.planners.status import Conditions, status_patch, timestamp
 
 # While a roll-out waits for replicas to catch up, nothing in Kubernetes changes: look at the brokers again.
 ROLL_OUT_RECHECK_MS = 1_000
 RECORDED_RECHECK_MS = 1
+# While others are asked to vote in place of brokers that go.
+PARTING_RECHECK_MS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +70,12 @@ class ClusterObserved:
     """Siblings whose turn to restart brokers comes before this cluster's, and that have some to restart."""
     claims: tuple[ClaimView, ...] = ()
     credentials_ready: bool = False
+    moving: tuple[BrokersMove, ...] = ()
+    """What the brokers move, as far as anybody needed to know."""
     groups: tuple[GroupView, ...] | None = None
     """State of the streams; None when no broker tells, or nobody needed to know."""
+    parting: tuple[PartingBroker, ...] = ()
+    """Of a cluster that is being deleted: its brokers that the others know; none when nobody can say."""
     refusal: str | None = None
     """What the last step of this round was refused with."""
 
@@ -70,7 +85,7 @@ def plan_cluster(
 ) -> Plan:
     conditions = Conditions(desired.status.conditions, desired.metadata.generation, now)
     if desired.metadata.deletion_timestamp is not None:
-        return _deletion(desired, observed, conditions)
+        return _deletion(desired, observed, conditions, now)
     refusal = _refusal(desired, observed)
     if refusal is not None:
         conditions.put(ConditionType.ACCEPTED, False, *refusal)
@@ -89,16 +104,16 @@ def plan_cluster(
         # Recorded before anything is made: they must not be chosen again from another state of things.
         return _not_begun(desired, observed, conditions, wanted, "next: record the first voters")
     steps = _apply_steps(desired, observed, wanted)
-    restart = None if steps else _next_restart(observed, wanted)
+    restart = None if steps else _next_restart(observed, wanted, now)
     _describe(desired, observed, conditions, steps, restart)
-    waits_for_streams = isinstance(restart, Wait)
+    waits = isinstance(restart, Wait)
     if isinstance(restart, Restart):
         steps = (_restart_step(desired, restart.pod),)
     return Plan(
         steps,
         _patch(desired, observed, conditions, wanted),
         conditions.notes(),
-        recheck_after_ms=ROLL_OUT_RECHECK_MS if waits_for_streams else None,
+        recheck_after_ms=ROLL_OUT_RECHECK_MS if waits else None,
         wait_after_step=isinstance(restart, Restart),
     )
 
@@ -180,7 +195,8 @@ def _wanted(
     defaults: OperatorDefaults,
 ) -> _Wanted:
     replicas = _replicas_in_force(desired, observed)
-    config = broker_config(desired, super_cluster.identity, replicas, voters, observed.siblings)
+    share = share_bytes_per_s(super_cluster.spec.moves)
+    config = broker_config(desired, super_cluster.identity, replicas, voters, observed.siblings, share)
     objects = (
         manifests.config_map(desired, config),
         manifests.headless_service(desired),
@@ -242,9 +258,16 @@ def _revision(observed: ClusterObserved, wanted: _Wanted) -> str:
     return str(status.get("updateRevision", ""))
 
 
-def _next_restart(observed: ClusterObserved, wanted: _Wanted) -> Restart | Wait | None:
+def _next_restart(observed: ClusterObserved, wanted: _Wanted, now: datetime) -> Restart | Wait | None:
     """One cluster after the other: the map of streams has voters in each, and moves have replicas in two."""
-    chosen = next_restart(observed.pods, wanted.replicas, _revision(observed, wanted), observed.groups)
+    busy = {
+        node: move.stream
+        for move in observed.moving
+        if now - move.started < MOVE_PATIENCE
+        for node in move.nodes
+    }
+    revision = _revision(observed, wanted)
+    chosen = next_restart(observed.pods, wanted.replicas, revision, observed.groups, busy)
     if isinstance(chosen, Restart) and chosen.pod.running and observed.rolling:
         return Wait(f"Cluster {observed.rolling[0]} restarts its brokers first")
     return chosen
@@ -297,7 +320,11 @@ def _describe(
 
 
 def _patch(
-    desired: Cluster, observed: ClusterObserved, conditions: Conditions, wanted: _Wanted | None
+    desired: Cluster,
+    observed: ClusterObserved,
+    conditions: Conditions,
+    wanted: _Wanted | None,
+    parting_since: str | None = None,
 ) -> Mapping[str, Any] | None:
     pods = sorted(observed.pods, key=lambda pod: (len(pod.name), pod.name))
     status = ClusterStatus(
@@ -312,13 +339,15 @@ def _patch(
             )
             for pod in pods
         ),
+        parting_since=parting_since or desired.status.parting_since,
         conditions=conditions.result(),
     )
     return status_patch(desired.status.to_object(), status.to_object())
 
 
-def _deletion(desired: Cluster, observed: ClusterObserved, conditions: Conditions) -> Plan:
-    """Streams that are being deleted too need the brokers; then the pods go, then (Delete only) the volumes."""
+def _deletion(desired: Cluster, observed: ClusterObserved, conditions: Conditions, now: datetime) -> Plan:
+    """Streams that are being deleted too need the brokers; these part from the others; then the pods go, then (Delete only)
+    the volumes."""
     metadata = desired.metadata
     if FINALIZER not in metadata.finalizers:
         return Plan()
@@ -331,6 +360,13 @@ def _deletion(desired: Cluster, observed: ClusterObserved, conditions: Condition
         message = f"deletion waits for Streams that are being deleted: {', '.join(leaving)}"
         conditions.put(ConditionType.READY, False, Reason.STREAMS_REMAIN, message)
         return Plan((), _patch(desired, observed, conditions, None), conditions.notes())
+    parting = consider(observed.parting, desired.status.parting_since, now)
+    if parting is not None:
+        conditions.put(ConditionType.READY, False, Reason.DELETING, observed.refusal or parting.message)
+        since = desired.status.parting_since or timestamp(now)
+        patch = _patch(desired, observed, conditions, None, parting_since=since)
+        steps = (parting.step,) if parting.step is not None else ()
+        return Plan(steps, patch, conditions.notes(), recheck_after_ms=PARTING_RECHECK_MS)
     rest = tuple(name for name in metadata.finalizers if name != FINALIZER)
     if desired.spec.deletion_policy == "Retain":
         kept = ", ".join(sorted(claim.name for claim in observed.claims)) or "none"

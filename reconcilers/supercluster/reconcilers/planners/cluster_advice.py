@@ -7,19 +7,24 @@ from supercluster.api.conditions import ConditionType, Reason
 from supercluster.reconcilers.planners.status import Conditions, put_findings
 
 
+def even_replicas(count: int) -> tuple[Reason, str]:
+    """What an even `count` of brokers or of copies is worth."""
+    tolerated = (count - 1) // 2
+    failures = "1 failure" if tolerated == 1 else f"{tolerated or 'no'} failures"
+    return (
+        Reason.EVEN_REPLICAS,
+        (
+            f"spec.replicas is {count}, which tolerates {failures}, just as {count - 1} would; "
+            f"use {count - 1} or {count + 1}"
+        ),
+    )
+
+
 def advise(desired: Cluster, in_force: int, conditions: Conditions) -> None:
     spec = desired.spec
     unwise = []
     if spec.replicas % 2 == 0:
-        unwise.append(
-            (
-                Reason.EVEN_REPLICAS,
-                (
-                    f"spec.replicas is {spec.replicas}: an even count tolerates no more failures than {spec.replicas - 1}; "
-                    f"use {spec.replicas - 1} or {spec.replicas + 1}"
-                ),
-            )
-        )
+        unwise.append(even_replicas(spec.replicas))
     if spec.storage.type == "EmptyDir":
         unwise.append(
             (

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from supercluster.api import StreamMove
 from supercluster.api.conditions import ConditionType, EventReason, Reason
-from supercluster.api.stream_move import MovePlan, MoveProgress, Phase, WindowStatus
+from supercluster.api.stream import NodeFinding
+from supercluster.api.stream_move import MoveAudit, MovePlan, MoveProgress, Phase, WindowStatus
 from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners.move_views import EndedMove, MoveObserved
+from supercluster.reconcilers.planners.move_views import NO_WORD, EndedMove, MoveObserved
 from supercluster.reconcilers.planners.plan import Manifest, Note, Plan, Step
 from supercluster.reconcilers.planners.status import Conditions, status_patch, timestamp
 
@@ -20,6 +21,9 @@ ENDINGS: dict[str, EventReason] = {
     "Cancelled": EventReason.MOVE_CANCELLED,
     "Failed": EventReason.MOVE_FAILED,
 }
+# A broker that is cut off notices within its links' silence, some seconds, and refuses to answer from then on. What ends a
+# move for good is not concluded from one that has not noticed yet.
+OUT_OF_SIGHT = timedelta(seconds=10)
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -32,7 +36,9 @@ class Draft:
         self._changes: dict[str, Any] = {}
         self._notes: list[Note] = []
         self.made_plan: MovePlan | None = observed.plan or desired.status.plan
+        self.approval_is_void = desired.status.approval_void and desired.spec.approved
         self._change(
+            approval_void=self.approval_is_void,
             observed_generation=desired.metadata.generation,
             stream_name=observed.stream_name or desired.status.stream_name,
             destination=desired.destination_text,
@@ -87,6 +93,12 @@ class Draft:
             self._change(ticket=self._desired.status.ticket + 1)
         self.say("Queued", Reason.QUEUED, message)
 
+    def plan_anew(self, why: str) -> None:
+        """The brokers of the plan do not fit any more. An approval was of that plan, and not of the next one."""
+        self.made_plan = None
+        self._change(plan=None, approval_void=self._desired.spec.approval == "Manual")
+        self.say("Pending", Reason.PLANNING, why)
+
     def end(self, phase: Phase, reason: Reason, message: str) -> None:
         self._enter(phase, message)
         is_good = phase in ("Succeeded", "Planned")
@@ -98,28 +110,70 @@ class Draft:
         self._conditions.put(ConditionType.COMPLETE, is_good, reason, message)
 
     def follow(self, progress: MoveProgress) -> None:
+        self._correct_targets(progress.targets)
+        if progress.stage == NO_WORD:
+            self._change(progress=progress)  # What was copied stays as it was told last.
+            return
         whole = self.made_plan.bytes if self.made_plan is not None else 0
         left = min(progress.bytes_left, whole)
         percent = f"{100 * (whole - left) // whole}%" if whole else None
         self._change(progress=progress, percent=percent)
 
+    def _correct_targets(self, targets: tuple[str, ...]) -> None:
+        """The plan names the brokers that the move goes to: one that was lost was replaced since."""
+        made = self.made_plan
+        if made is None or not targets or {found.name for found in made.targets} == set(targets):
+            return
+        known = {found.name: found for found in made.targets}
+        lost = ", ".join(sorted(known.keys() - set(targets))) or "none"
+        new = f"was taken while the move ran, instead of {lost}"
+        found = tuple(known.get(name) or NodeFinding(name=name, reason=new) for name in targets)
+        self.made_plan = made.model_copy(update={"targets": found})
+        self._change(plan=self.made_plan)
+
     def prove(self, ended: EndedMove) -> None:
-        self._change(audit=ended.audit, bytes_copied=ended.bytes_copied)
+        self._change(audit=ended.audit, bytes_copied=ended.bytes_copied, stages=ended.stages)
+        if self._desired.status.started_at is None and ended.started is not None:
+            # It was over before anybody saw it run.
+            self._change(started_at=timestamp(ended.started))
+
+    def stall(self, trouble: str) -> None:
+        """The move runs and does not come on: an event when that begins, and when it is something else."""
+        before = self._conditions.reason_of(ConditionType.PROGRESSING)
+        self.say("Running", Reason.NO_HEADWAY, trouble, holds=True)
+        if before != Reason.NO_HEADWAY:
+            self._notes.append(Note(EventReason.MOVE_STALLED, trouble, warning=True))
+
+    def lose_sight(self, phase: Phase) -> None:
+        """The brokers do not tell of a move that was started."""
+        message = "the broker that was asked does not tell of the move; it counts as over if that stays so"
+        self.say(phase, Reason.OUT_OF_SIGHT, message, holds=None)
+
+    @property
+    def is_long_out_of_sight(self) -> bool:
+        """Has it been so for longer than a broker can be cut off without knowing?"""
+        since = self._conditions.held_since(ConditionType.PROGRESSING)
+        was_said = self._conditions.reason_of(ConditionType.PROGRESSING) == Reason.OUT_OF_SIGHT
+        return was_said and since is not None and self._now - since >= OUT_OF_SIGHT
 
     def how_far(self, progress: MoveProgress) -> str:
+        if progress.stage == NO_WORD:
+            return progress.stage
         eta = f", about {progress.eta_seconds} s to go" if progress.eta_seconds is not None else ""
         return (
             f"{progress.stage}: {_amount(progress.bytes_left)} left, lag {progress.lag_entries} entries{eta}"
         )
 
     def proof(self, ended: EndedMove) -> str:
-        audit = ended.audit
+        audit, spec = ended.audit, self._desired.spec
+        if spec.repair is not None:
+            gone = ", ".join(spec.repair.replace)
+            return f"the stream has its replicas again, without {gone}: {_compared(audit, 'the new replicas voted')}"
+        if spec.destination is None:
+            return f"the stream has {self._desired.destination_text}: {_compared(audit, 'the new replicas voted')}"
         if not audit.ranges:
             return "the stream lives at its destination; it was empty, so there was nothing to compare"
-        return (
-            f"{audit.messages} messages, sequences {audit.first_sequence} to {audit.last_sequence}, compared equal in "
-            f"{audit.ranges} ranges before the old replicas were dropped"
-        )
+        return _compared(audit, "the old replicas were dropped")
 
     def what_it_takes(self) -> str:
         made = self.made_plan
@@ -127,7 +181,8 @@ class Draft:
             return "no plan yet"
         names = ", ".join(found.name for found in made.targets) or "none"
         time = f" in about {made.estimated_seconds} s" if made.estimated_seconds else ""
-        return f"{_amount(made.bytes)} ({made.messages} messages) to copy{time}, new replicas on {names}"
+        new = "new replicas" if self._desired.spec.destination is not None else "replicas"
+        return f"{_amount(made.bytes)} ({made.messages} messages) to copy{time}, {new} on {names}"
 
     def when_it_opens(self) -> str:
         window = self._observed.window
@@ -156,6 +211,16 @@ class Draft:
         return Plan(
             steps, patch, (*self._conditions.notes(), *self._notes), recheck_after_ms, wait_after_step
         )
+
+
+def _compared(audit: MoveAudit, before_what: str) -> str:
+    if not audit.ranges:
+        return "there was nothing new to compare"
+    return (
+        f"{audit.sequences} sequences from {audit.first_sequence} to {audit.last_sequence}, with {audit.messages} messages, "
+        "compared equal in "
+        f"{audit.ranges} ranges before {before_what}"
+    )
 
 
 def _amount(count: int) -> str:

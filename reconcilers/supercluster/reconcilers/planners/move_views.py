@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TypeAlias
 
 from supercluster.api import Cluster, Stream, StreamMove, SuperCluster
-from supercluster.api.moves import MoveBudget
-from supercluster.api.stream_move import MoveAudit, MovePlan, MoveProgress
+from supercluster.api.moves import Destination, MoveBudget
+from supercluster.api.stream_move import MoveAudit, MovePlan, MoveProgress, StageTime
 from supercluster.api.super_cluster import MoveGrant
-from supercluster.api.units import size_bytes
+from supercluster.api.units import duration_ns, size_bytes
 from supercluster.reconcilers.planners.window import Window
 
 IN_FLIGHT = frozenset({"Running", "Cancelling"})
@@ -25,6 +27,17 @@ class RunningMove:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokersMove:
+    """A move that the brokers carry out, whoever asked for it."""
+
+    id: str
+    stream: str
+    nodes: frozenset[str]
+    """Brokers that have a part in it."""
+    started: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class EndedMove:
     """The last move of the stream that ended."""
 
@@ -34,6 +47,8 @@ class EndedMove:
     reason: str = ""
     bytes_copied: int = 0
     audit: MoveAudit = field(default_factory=MoveAudit)
+    stages: tuple[StageTime, ...] = ()
+    started: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +61,8 @@ class MoveView:
     """Is there such a stream?"""
     running: RunningMove | None = None
     last: EndedMove | None = None
+    earlier: tuple[EndedMove, ...] = ()
+    """Moves that ended before the last one, without their audits: the youngest first."""
     members: tuple[str, ...] = ()
     """Brokers whose replicas are in force."""
     declared_by: str = ""
@@ -76,10 +93,11 @@ class MoveObserved:
 
 
 def is_ended(move: StreamMove) -> bool:
-    """Nothing more will come of it. A refused move of a Stream is tried again: its placement still asks for it."""
+    """Nothing more will come of it. A refused move of a Stream is tried again: its placement still asks for it; and a
+    refused repair is replaced by another one."""
     phase = move.status.phase
     if phase == "Refused":
-        return owner_uid(move) is None
+        return owner_uid(move) is None and move.spec.repair is None
     return phase in ENDED or (phase == "Planned" and move.spec.dry_run)
 
 
@@ -88,17 +106,37 @@ def owner_uid(move: StreamMove) -> str | None:
     return next((owner.uid for owner in move.metadata.owner_references if owner.kind == "Stream"), None)
 
 
+# A move's stage while the stream's leader, which alone knows it, can't be asked.
+NO_WORD = "waiting for the leader's word"
+
+
 def rate_bytes_per_s(move: StreamMove, budget: MoveBudget) -> int:
     """What the move may send: its own limit within its share of the budget; 0 is no limit."""
     own = size_bytes(move.spec.bandwidth.bytes_per_s) if move.spec.bandwidth.bytes_per_s else 0
+    return min((limit for limit in (own, share_bytes_per_s(budget)) if limit), default=0)
+
+
+def share_bytes_per_s(budget: MoveBudget) -> int:
+    """What each move may send of what all of them may; 0 is no limit. Brokers give it to moves that clients start, too."""
     whole = size_bytes(budget.bytes_per_s) if budget.bytes_per_s else 0
-    limits = [limit for limit in (own, max(1, whole // budget.concurrent_max) if whole else 0) if limit]
-    return min(limits, default=0)
+    return max(1, whole // budget.concurrent_max) if whole else 0
 
 
-def wanted_placement(move: StreamMove, stream: Stream | None) -> dict[str, object]:
-    """The placement to ask the brokers for: the destination, and what the Stream itself asks for."""
-    destination, own = move.spec.destination, stream.spec.placement if stream is not None else None
+def goal_of(move: StreamMove, stream: Stream | None) -> dict[str, object]:
+    """What to ask the brokers for: a placement, a count of replicas, or others in the places of lost ones."""
+    repair = move.spec.repair
+    if repair is not None:
+        goal: dict[str, object] = {"replace": list(repair.replace)}
+        goal["awayMs"] = duration_ns(repair.away) // 1_000_000
+        return {**goal, "nodes": list(repair.nodes)} if repair.nodes else goal
+    if move.spec.destination is None:
+        return {"replicas": move.spec.replicas}
+    return {"placement": wanted_placement(move.spec.destination, stream)}
+
+
+def wanted_placement(destination: Destination, stream: Stream | None) -> dict[str, object]:
+    """The placement to ask for: the destination, and what the Stream itself asks for."""
+    own = stream.spec.placement if stream is not None else None
     cluster = destination.cluster or (own.cluster if own is not None else None)
     tags = dict.fromkeys((*destination.tags, *(own.tags if own is not None else ())))
     placement: dict[str, object] = {}
@@ -115,30 +153,62 @@ def nodes_of(move: StreamMove) -> frozenset[str]:
     return frozenset((*plan.origin, *(found.name for found in plan.targets))) if plan else frozenset()
 
 
+def of_others(running: tuple[BrokersMove, ...], given: tuple[MoveGrant, ...]) -> tuple[BrokersMove, ...]:
+    """Moves that no place was given to: a client's STREAM.UPDATE, a peer that is removed, a move whose record was lost."""
+    placed = {grant.uid for grant in given}
+    return tuple(move for move in running if move.id not in placed)
+
+
+_Rank: TypeAlias = tuple[bool, tuple[str, str]]
+
+
 def grants(
-    given: tuple[MoveGrant, ...], moves: tuple[StreamMove, ...], budget: MoveBudget, *, hold: bool
+    given: tuple[MoveGrant, ...],
+    moves: tuple[StreamMove, ...],
+    budget: MoveBudget,
+    running: tuple[BrokersMove, ...] = (),
+    *,
+    hold: bool,
 ) -> tuple[MoveGrant, ...]:
     """Who has a place in the budget. Those that have one keep it until they end or leave the queue; then the longest
-    waiting come, but nobody has to wait for one that waits for a busy broker. `hold`: nobody new comes."""
+    waiting come, repairs first. Nobody has to wait for one that waits for a busy broker, until a move that is to come later
+    runs on one of its brokers: from then on these are kept free for it, or it would starve behind others that take turns
+    there. `running`: what the brokers carry out, which takes places too when nobody gave it one; which brokers have a part
+    in a move that runs, they know better than its plan. `hold`: nobody new comes."""
     placed = {grant.uid: grant for grant in given}
+    really = {move.id: move.nodes for move in running}
     kept: list[tuple[MoveGrant, frozenset[str]]] = []
+    under_way: list[tuple[_Rank, frozenset[str]]] = []
     waiting = []
-    for move in sorted(moves, key=lambda move: move.metadata.age_key):
+    for move in sorted(moves, key=_rank):
         uid, status = move.metadata.uid, move.status
         grant = placed.get(uid)
         is_queued = status.phase == "Queued"
         if status.phase in IN_FLIGHT or (is_queued and grant is not None and grant.ticket == status.ticket):
-            kept.append((grant or _grant(move), nodes_of(move)))
+            kept.append((grant or _grant(move), really.get(uid) or nodes_of(move)))
+            under_way.append((_rank(move), kept[-1][1]))
         elif is_queued:
             waiting.append(move)
+    taken = [nodes for _, nodes in kept]
+    taken += [move.nodes for move in of_others(running, tuple(grant for grant, _ in kept))]
+    reserved: list[frozenset[str]] = []
     for move in () if hold else waiting:
         nodes = nodes_of(move)
         busy = any(
-            sum(node in others for _, others in kept) >= budget.concurrent_per_node_max for node in nodes
+            sum(node in others for others in (*taken, *reserved)) >= budget.concurrent_per_node_max
+            for node in nodes
         )
-        if len(kept) < budget.concurrent_max and not busy:
+        if len(taken) < budget.concurrent_max and not busy:
             kept.append((_grant(move), nodes))
+            taken.append(nodes)
+        elif any(rank > _rank(move) and nodes & theirs for rank, theirs in under_way):
+            reserved.append(nodes)
     return tuple(sorted((grant for grant, _ in kept), key=lambda grant: grant.name))
+
+
+def _rank(move: StreamMove) -> _Rank:
+    """Sorts by who comes first."""
+    return (move.spec.repair is None, move.metadata.age_key)
 
 
 def _grant(move: StreamMove) -> MoveGrant:

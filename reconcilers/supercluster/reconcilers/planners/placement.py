@@ -10,6 +10,7 @@ from supercluster.api.conditions import Reason
 from supercluster.api.stream import NodeFinding
 from supercluster.api.units import size_bytes
 from supercluster.reconcilers.planners import naming
+from supercluster.reconcilers.planners.cluster_advice import even_replicas
 from supercluster.reconcilers.planners.subjects import first_overlap
 
 Finding = tuple[Reason, str]
@@ -95,13 +96,20 @@ def placement_problem(stream: Stream, clusters: tuple[Cluster, ...]) -> Finding 
     return None
 
 
-def explain(stream: Stream, clusters: tuple[Cluster, ...]) -> tuple[NodeFinding, ...]:
-    """Every broker of the super-cluster, and why it is no use to a stream that can't be placed."""
+def explain(stream: Stream, clusters: tuple[Cluster, ...], told: str = "") -> tuple[NodeFinding, ...]:
+    """Every broker of the super-cluster, and why it is no use to a stream that can't be placed. `told`: the brokers' own
+    refusal; what it says of a broker (that its disk is full, say) is more than can be seen from here."""
     return tuple(
-        NodeFinding(name=broker, reason=_why_not(stream, cluster, broker))
+        NodeFinding(name=broker, reason=_told(broker, told) or _why_not(stream, cluster, broker))
         for cluster in sorted(clusters, key=lambda cluster: cluster.metadata.name)
         for broker in naming.brokers(cluster.metadata.name, brokers_of(cluster))
     )
+
+
+def _told(broker: str, refusal: str) -> str:
+    """The part of a refusal that is about one broker: `…; east-0 is not in contact; east-1 …`."""
+    parts = (part.strip() for part in refusal.split("; "))
+    return next((part.removeprefix(f"{broker} ") for part in parts if part.startswith(f"{broker} ")), "")
 
 
 def _why_not(stream: Stream, cluster: Cluster, broker: str) -> str:
@@ -173,12 +181,14 @@ def unwise(stream: Stream, home: Cluster) -> list[Finding]:
     """What is carried out and yet ill-advised."""
     spec, found = stream.spec, []
     if spec.replicas % 2 == 0:
+        found.append(even_replicas(spec.replicas))
+    if spec.storage == "Memory":
         found.append(
             (
-                Reason.EVEN_REPLICAS,
+                Reason.VOLATILE_STORAGE,
                 (
-                    f"spec.replicas is {spec.replicas}: an even count tolerates no more failures than {spec.replicas - 1}; "
-                    f"use {spec.replicas - 1} or {spec.replicas + 1}"
+                    "spec.storage is Memory: a broker that restarts loses its copy, and the stream is lost when a majority "
+                    "of its brokers restarts at once; it can't be changed later, so use File for what must last"
                 ),
             )
         )
@@ -191,34 +201,6 @@ def unwise(stream: Stream, home: Cluster) -> list[Finding]:
                 (
                     f"spec.placement.preferredLeader is {leader}, which is no broker of Cluster {home.metadata.name}; its "
                     f"brokers are {brokers[0]} to {brokers[-1]}"
-                ),
-            )
-        )
-    return found
-
-
-def deferred(stream: Stream, replicas_there: int | None, *, is_moving: bool) -> list[Finding]:
-    """What the spec asks for whose mechanism is not there yet; `replicas_there` is what an existing stream has. Where the
-    placement was changed in the same breath, the move is made first, with the replicas that there are."""
-    found = []
-    if replicas_there is not None and replicas_there != stream.spec.replicas:
-        order = ", and its turn would come after the move" if is_moving else ""
-        found.append(
-            (
-                Reason.REPLICA_CHANGE_NOT_AVAILABLE,
-                (
-                    f"spec.replicas is {stream.spec.replicas}, and the stream was created with {replicas_there}; adding and "
-                    f"removing replicas is not there yet{order}: it keeps {replicas_there}"
-                ),
-            )
-        )
-    if stream.spec.min_replicas is not None:
-        found.append(
-            (
-                Reason.REPAIR_NOT_AVAILABLE,
-                (
-                    f"spec.minReplicas is {stream.spec.min_replicas}; replacing lost replicas is not there yet: nothing is "
-                    "done when fewer are left"
                 ),
             )
         )

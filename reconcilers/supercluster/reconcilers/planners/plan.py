@@ -123,13 +123,17 @@ class CreateObject:
 
 @dataclass(frozen=True, slots=True)
 class StartMove:
-    """Have the brokers move a stream. Repeated with the same identity, it is the same move."""
+    """Have the brokers move a stream, or change its count of replicas. Repeated with the same identity, it is the same
+    move."""
 
     stream: str
     id: str
-    placement: Manifest
+    goal: Manifest
+    """`placement` or `replicas`, as the brokers' call has it."""
     bytes_per_s: int
     note: Note | None = None
+    nodes: tuple[str, ...] = ()
+    """The brokers of the plan: others are not to be taken in their places. Empty for a move that runs already."""
 
     def __str__(self) -> str:
         return f"start the move of stream {self.stream}"
@@ -145,6 +149,31 @@ class CancelMove:
         return f"cancel the move of stream {self.stream}"
 
 
+@dataclass(frozen=True, slots=True)
+class LeaveBrokers:
+    """Tell the other brokers that these go for good."""
+
+    brokers: tuple[str, ...]
+    note: Note | None = None
+
+    def __str__(self) -> str:
+        return f"let brokers {', '.join(self.brokers)} leave the super-cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class ForceRecovery:
+    """Have a stream that lost its majority go on from one copy. Repeated with the same identity, it is the same act."""
+
+    stream: str
+    id: str
+    node: str
+    accepted_sequence: int
+    note: Note | None = None
+
+    def __str__(self) -> str:
+        return f"recover stream {self.stream} from the copy on {self.node}"
+
+
 Step = (
     Apply
     | CreateObject
@@ -156,6 +185,8 @@ Step = (
     | DeleteStream
     | StartMove
     | CancelMove
+    | LeaveBrokers
+    | ForceRecovery
 )
 
 

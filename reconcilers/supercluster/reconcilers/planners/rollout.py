@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
+
+# A restart waits for moves that its broker has a part in, so that they need not begin their copies anew. A move survives a
+# restart, and one that takes longer than this is no reason to put off what the restart is for.
+MOVE_PATIENCE = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +53,21 @@ class Wait:
 
 
 def next_restart(
-    pods: tuple[PodView, ...], replicas: int, revision: str, groups: tuple[GroupView, ...] | None
+    pods: tuple[PodView, ...],
+    replicas: int,
+    revision: str,
+    groups: tuple[GroupView, ...] | None,
+    busy: Mapping[str, str] | None = None,
 ) -> Restart | Wait | None:
-    """The next pod to restart for `revision`, why none may be, or None when all have it."""
+    """The next pod to restart for `revision`, why none may be, or None when all have it. `revision` is empty while nobody
+    can say which one is wanted. `busy`: brokers that have a part in a move, and of which stream."""
+    if not revision:
+        return Wait("the StatefulSet's controller has yet to take over the last change")
     outdated = [pod for pod in pods if pod.revision != revision and not pod.terminating]
-    if not revision or not outdated:
+    going = any(pod.terminating for pod in pods)
+    if not outdated and not going:
         return None
-    if any(pod.terminating for pod in pods) or len(pods) < replicas:
+    if going or len(pods) < replicas:
         return Wait("a broker is being restarted")
     # A broker that can't even run holds no quorum up; restarting it is how a bad image is put right.
     stuck = [pod for pod in outdated if not pod.ready and not pod.running]
@@ -70,5 +84,12 @@ def next_restart(
     leaderless = sorted(group.stream for group in groups if not group.leader)
     if leaderless:
         return Wait(f"streams without a leader: {', '.join(leaderless[:5])}")
+    moving = busy or {}
+    held = {pod.name: moving[pod.name] for pod in outdated if pod.name in moving}
+    outdated = [pod for pod in outdated if pod.name not in held]
+    if not outdated:
+        told = ", ".join(f"{stream} ({node})" for node, stream in sorted(held.items())[:5])
+        minutes = MOVE_PATIENCE // timedelta(minutes=1)
+        return Wait(f"streams move and are waited for, {minutes} minutes at most: {told}")
     led = {pod.name: sum(group.leader == pod.name for group in groups) for pod in outdated}
     return Restart(min(outdated, key=lambda pod: (led[pod.name], pod.name)))

@@ -13,7 +13,11 @@ from supercluster.reconcilers.planners.plan import Note
 # Types whose status True is what people should look at; for the others it is False.
 _NEGATIVE = frozenset({ConditionType.UNWISE, ConditionType.DEFERRED})
 # Types whose bad state is an event too: they speak of the spec and change seldom.
-_TOLD = frozenset({ConditionType.ACCEPTED, ConditionType.UNWISE, ConditionType.DEFERRED})
+_TOLD = frozenset(
+    {ConditionType.ACCEPTED, ConditionType.UNWISE, ConditionType.DEFERRED, ConditionType.RECOVERED}
+)
+# Types whose good state is an event that people should look at too.
+_ALARMING = frozenset({ConditionType.RECOVERED})
 _ORDER = {type_: position for position, type_ in enumerate(ConditionType)}
 
 
@@ -60,6 +64,11 @@ class Conditions:
         before = self._old.get(type_)
         return before is not None and before.status == status
 
+    def reason_of(self, type_: ConditionType) -> str:
+        """The stored reason of a condition; empty while there is none."""
+        before = self._old.get(type_)
+        return before.reason if before is not None else ""
+
     def held_since(self, type_: ConditionType) -> datetime | None:
         """When the condition got the status that it has now; None when that is just now."""
         condition = self._new.get(type_) or self._old.get(type_)
@@ -85,7 +94,8 @@ class Conditions:
             if same:
                 continue
             bad = condition.status == ("True" if type_ in _NEGATIVE else "False")
-            if type_ in _TOLD and bad:
+            alarming = type_ in _ALARMING and condition.status == "True"
+            if alarming or (type_ in _TOLD and bad):
                 notes.append(Note(Reason(condition.reason), condition.message, warning=True))
             elif type_ == ConditionType.READY and condition.status == "True":
                 notes.append(Note(Reason(condition.reason), condition.message, warning=False))

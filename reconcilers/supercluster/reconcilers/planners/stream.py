@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from supercluster.api import Cluster, Stream, StreamMove, StreamStatus, SuperCluster
+from supercluster.api import Cluster, ReplicaPolicy, Stream, StreamMove, StreamStatus, SuperCluster
 from supercluster.api.conditions import ConditionType, EventReason, Reason
 from supercluster.api.stream import NodeFinding, ReplicaStatus
-from supercluster.reconcilers.planners import founding, moves_of_stream, placement
+from supercluster.reconcilers.planners import (
+    founding,
+    moves_of_stream,
+    placement,
+    recovery_of_stream,
+    replication,
+)
 from supercluster.reconcilers.planners.moves_of_stream import Moving
 from supercluster.reconcilers.planners.plan import (
     FINALIZER,
@@ -22,6 +28,7 @@ from supercluster.reconcilers.planners.plan import (
     Step,
     UpdateStream,
 )
+from supercluster.reconcilers.planners.recovery_of_stream import RecoveryView
 from supercluster.reconcilers.planners.status import Conditions, put_findings, status_patch
 from supercluster.reconcilers.planners.stream_config import (
     META_RESOURCE,
@@ -64,6 +71,8 @@ class StreamInfo:
     first_sequence: int = 0
     last_sequence: int = 0
     consumers: int = 0
+    is_moving: bool = False
+    """A move or a change of the count runs: the configuration says already what is to come of it."""
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -94,7 +103,11 @@ class StreamObserved:
     """Other Stream resources of the super-cluster that claim the same stream."""
     moves: tuple[StreamMove, ...] = ()
     """StreamMoves of this Stream."""
+    policies: tuple[ReplicaPolicy, ...] = ()
+    """Of the super-cluster."""
     brokers: BrokersView = field(default_factory=BrokersView)
+    recovery: RecoveryView = field(default_factory=RecoveryView)
+    """Asked for only while a forced recovery is asked for."""
     refusal: str | None = None
     """What the brokers refused the last step of this round with."""
     refusal_code: int = 0
@@ -109,6 +122,8 @@ def plan_stream(desired: Stream, observed: StreamObserved, now: datetime) -> Pla
     there = _there(desired, observed)
     if desired.metadata.deletion_timestamp is not None:
         return _deletion(desired, observed, there, conditions)
+    if recovery_of_stream.request_of(desired):
+        return _recovery(desired, observed, there, conditions)
     ours = info is not None and mark_of(info.config) == resource_mark(desired)
     first = founding.first_of(observed.super_cluster, observed.clusters)
     wanted = placement.wanted_cluster(desired, observed.clusters, first, there)
@@ -118,17 +133,58 @@ def plan_stream(desired: Stream, observed: StreamObserved, now: datetime) -> Pla
     assert wanted is not None
     conditions.put(ConditionType.ACCEPTED, True, Reason.AS_DECLARED)
     put_findings(conditions, ConditionType.UNWISE, placement.unwise(desired, wanted))
-    replicas_there = info.replicas_configured if info is not None else None
-    moving = moves_of_stream.consider(desired, observed.moves, there if ours else None, wanted)
-    deferred = placement.deferred(desired, replicas_there, is_moving=moving.is_wanted)
-    put_findings(conditions, ConditionType.DEFERRED, deferred)
+    replicas_there = info.replicas_configured if info is not None and ours else None
+    if conditions.was(ConditionType.DEFERRED):  # Said of minReplicas by an operator of before repairs.
+        put_findings(conditions, ConditionType.DEFERRED, [])
+    held = replication.held_up(desired, replicas_there, observed.policies)
+    moving = moves_of_stream.consider(
+        desired,
+        observed.moves,
+        there if ours else None,
+        wanted,
+        replicas_there if held is None else desired.spec.replicas,
+    )
+    if held is not None and moving.finding is None:
+        moving = replace(moving, finding=held)
     # The configuration is set first: a move takes it along.
     steps = _steps(desired, observed, wanted, conditions) or moving.steps
     _describe(desired, observed, conditions, steps, moving)
     patch = _patch(desired, there or wanted, info if ours else None, conditions, moving.rejected)
     if moving.reference != desired.status.move:
         patch = {**(patch or {}), "move": moving.reference.to_object() if moving.reference else None}
+    if info is not None and ours and observed.super_cluster is not None:
+        told = replication.replication_status(
+            desired,
+            info.replicas,
+            info.replicas_configured,
+            observed.policies,
+            observed.super_cluster,
+            observed.moves,
+            now,
+        )
+        patch = replication.with_replication(desired, told, patch)
     return Plan(steps, patch, conditions.notes(), recheck_after_ms=_recheck_ms(conditions, now))
+
+
+def _recovery(
+    desired: Stream, observed: StreamObserved, there: Cluster | None, conditions: Conditions
+) -> Plan:
+    """A person forces a recovery: before all else, since a stream that lost its majority answers nothing else either."""
+    rival = _older_rival(desired, observed)
+    found = recovery_of_stream.consider(
+        desired,
+        observed.recovery,
+        observed.refusal,
+        rival.metadata.name if rival is not None else "",
+        conditions,
+    )
+    if found.step is not None:
+        return Plan((found.step,), _patch(desired, there, None, conditions), conditions.notes())
+    patch = dict(_patch(desired, there, None, conditions) or {})
+    if found.status is not None:
+        patch["recovery"] = found.status.to_object()
+    recheck_ms = HASTY_RECHECK_MS if found.status is not None else UNREADY_RECHECK_MS
+    return Plan((), patch or None, conditions.notes(), recheck_after_ms=recheck_ms)
 
 
 def _there(desired: Stream, observed: StreamObserved) -> Cluster | None:
@@ -210,7 +266,8 @@ def _refused(
         _describe_ready(desired, observed, conditions)
     else:
         conditions.put(ConditionType.READY, False, Reason.NOT_ACCEPTED, message)
-    rejected = placement.explain(desired, observed.clusters) if reason in _UNPLACED else ()
+    told = observed.refusal if reason == Reason.NO_SUITABLE_BROKERS and observed.refusal else ""
+    rejected = placement.explain(desired, observed.clusters, told) if reason in _UNPLACED else ()
     patch = _patch(desired, home, observed.brokers.info if ours else None, conditions, rejected)
     return Plan((), patch, conditions.notes())
 
@@ -229,7 +286,7 @@ def _steps(
     )
     if info is None:
         return (CreateStream(create_config(desired, home.metadata.name), _create_note(desired)),)
-    # Adding and removing replicas is a workflow of its own, never an update of the configuration.
+    # Another count of replicas is made as a move is (`moves_of_stream`), never by an update of the configuration.
     wanted = {key: value for key, value in desired_config(desired).items() if key != "num_replicas"}
     fields = changed_fields(wanted, info.config)
     if not fields:
@@ -294,10 +351,14 @@ def _describe_ready(desired: Stream, observed: StreamObserved, conditions: Condi
         return
     current = sum(replica.current for replica in info.replicas)
     behind = [replica.name for replica in info.replicas if not replica.current]
-    wanted = info.replicas_configured
+    wanted = len(info.replicas) if info.is_moving else info.replicas_configured
     if behind or len(info.replicas) < wanted:
         names = ", ".join(sorted(behind)) or "some that did not join yet"
         message = f"{current} of {wanted} replicas current; behind: {names}"
+        waits = replication.repair_text(desired, observed.super_cluster)
+        if waits:
+            conditions.put(ConditionType.READY, False, Reason.LOST_REPLICAS, f"{message}; {waits}")
+            return
         conditions.put(ConditionType.READY, False, Reason.REPLICAS_CATCHING_UP, message)
         return
     message = f"leader {info.leader}, {current} of {wanted} replicas current"

@@ -117,6 +117,13 @@ def merged_config(desired: Mapping[str, Any], there: Mapping[str, Any]) -> dict[
     return {**there, **desired, "metadata": {**theirs, **desired["metadata"]}}
 
 
+def in_its_place(config: Mapping[str, Any], there: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration to be sent, with the placement and the count of replicas that are there: neither is ever changed by an
+    update of the configuration."""
+    kept = {key: there[key] for key in ("placement", "num_replicas") if key in there}
+    return {key: value for key, value in config.items() if key != "placement" or key in kept} | kept
+
+
 def released_config(there: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration without the mark: from then on the stream is nobody's."""
     metadata = {k: v for k, v in (there.get("metadata") or {}).items() if k != META_RESOURCE}

@@ -11,20 +11,30 @@ from datetime import datetime, timedelta
 
 from supercluster.api import StreamMove, SuperCluster
 from supercluster.api.conditions import EventReason, Reason
-from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners.move_status import Draft
+from supercluster.reconcilers.planners import move_problems, naming
+from supercluster.reconcilers.planners.move_problems import PLAN_OUTDATED
+from supercluster.reconcilers.planners.move_status import OUT_OF_SIGHT, Draft
 from supercluster.reconcilers.planners.move_views import (
     IN_FLIGHT,
     EndedMove,
     MoveObserved,
     RunningMove,
+    goal_of,
     has_grant,
     is_ended,
     owner_uid,
     rate_bytes_per_s,
     wanted_placement,
 )
-from supercluster.reconcilers.planners.plan import FINALIZER, CancelMove, Note, Plan, SetFinalizers, StartMove
+from supercluster.reconcilers.planners.plan import (
+    FINALIZER,
+    CancelMove,
+    Note,
+    Plan,
+    SetFinalizers,
+    StartMove,
+    Step,
+)
 from supercluster.reconcilers.planners.status import parse_timestamp
 
 RUNNING_RECHECK_MS = 500
@@ -32,9 +42,11 @@ WAITING_RECHECK_MS = 1_000
 STARTED_RECHECK_MS = 50
 # A refused move of a Stream is looked at again after this; a plan that waits for a person is made anew.
 REPLAN = timedelta(seconds=30)
-# JetStream's numbers for "no suitable peers" and "a move is in progress".
-NO_SUITABLE_PEERS = 10005
-MOVE_IN_PROGRESS = 10124
+# Ours for "the replica that is to be replaced is there".
+NOT_DEAD = 19005
+
+
+_VERB = {(False, True): "moving", (False, False): "bringing", (True, False): "giving"}
 
 
 def needs_plan(desired: StreamMove, now: datetime) -> bool:
@@ -44,6 +56,8 @@ def needs_plan(desired: StreamMove, now: datetime) -> bool:
         return False
     if status.plan is None:
         return True
+    if desired.spec.approval == "Manual" and desired.spec.approved and not status.approval_void:
+        return bool(status.plan.refusal)  # What was approved is what is done.
     made = parse_timestamp(status.plan.planned_at)
     # In the queue it stands: the places that others have were given by it.
     return status.phase != "Queued" and (made is None or now - made >= REPLAN)
@@ -53,13 +67,16 @@ def plan_stream_move(desired: StreamMove, observed: MoveObserved, now: datetime)
     draft = Draft(desired, observed, now)
     uid, brokers = desired.metadata.uid, observed.brokers
     if desired.metadata.deletion_timestamp is not None:
-        return _deletion(desired, observed, draft)
+        return _deletion(desired, observed, draft, now)
     if is_ended(desired):
         return _at_rest(desired, draft)
     if brokers.running is not None and brokers.running.id == uid:
         return _running(desired, observed, brokers.running, draft)
     if brokers.last is not None and brokers.last.id == uid:
         return _over(desired, brokers.last, draft)
+    earlier = next((found for found in brokers.earlier if found.id == uid), None)
+    if earlier is not None:
+        return _over_long_ago(desired, earlier, draft)
     if desired.status.phase in IN_FLIGHT:
         return _out_of_sight(desired, observed, draft)
     return _before_the_start(desired, observed, draft, now)
@@ -76,19 +93,31 @@ def _let_go(desired: StreamMove) -> SetFinalizers:
     return SetFinalizers(rest, desired.metadata.resource_version)
 
 
-def _deletion(desired: StreamMove, observed: MoveObserved, draft: Draft) -> Plan:
+def _deletion(desired: StreamMove, observed: MoveObserved, draft: Draft, now: datetime) -> Plan:
     """Deleting a move that runs calls it off; the resource stays until it has ended, because it holds a place."""
     if FINALIZER not in desired.metadata.finalizers:
         return Plan()
     brokers, uid = observed.brokers, desired.metadata.uid
-    if not observed.clusters or observed.super_cluster is None:
+    if not observed.clusters or observed.super_cluster is None or observed.stream_name is None:
+        # Nobody to call it off with; or nobody knows the stream's name: it was never planned, so it can't have started.
         return Plan((_let_go(desired),))
     if not brokers.reachable:
         draft.say(desired.status.phase or "Pending", Reason.BROKERS_UNREACHABLE, brokers.error)
         return draft.plan(recheck_after_ms=WAITING_RECHECK_MS)
     if brokers.running is None or brokers.running.id != uid:
-        return Plan((_let_go(desired),))
+        asked_at = parse_timestamp(desired.metadata.deletion_timestamp or "")
+        is_long = asked_at is None or now - asked_at >= OUT_OF_SIGHT
+        if is_long or is_ended(desired) or _has_ended(observed, uid):
+            return Plan((_let_go(desired),))
+        draft.lose_sight(desired.status.phase or "Pending")
+        return draft.plan(recheck_after_ms=WAITING_RECHECK_MS)
     return _running(desired, observed, brokers.running, draft, called_off=True)
+
+
+def _has_ended(observed: MoveObserved, uid: str) -> bool:
+    """Do the brokers tell of its end?"""
+    brokers = observed.brokers
+    return any(found.id == uid for found in (*brokers.earlier, *([brokers.last] if brokers.last else [])))
 
 
 def _running(
@@ -103,7 +132,9 @@ def _running(
     draft.follow(running.progress)
     wants_cancel = called_off or desired.spec.cancel
     if running.cancelled:
-        draft.say("Cancelling", Reason.CANCELLING, f"{running.progress.stage}: going back to where it was")
+        trouble = f"; {running.progress.trouble}" if running.progress.trouble else ""
+        message = f"{running.progress.stage}: going back to where it was{trouble}"
+        draft.say("Cancelling", Reason.CANCELLING, message)
     elif wants_cancel and observed.refusal is not None:
         message = f"too late to cancel ({observed.refusal}); {draft.how_far(running.progress)}"
         draft.say("Running", Reason.TOO_LATE, message, holds=True)
@@ -112,8 +143,26 @@ def _running(
         step = CancelMove(observed.stream_name or "", desired.metadata.uid)
         return draft.plan((step,), recheck_after_ms=RUNNING_RECHECK_MS, wait_after_step=True)
     else:
-        draft.say("Running", Reason.MOVING, draft.how_far(running.progress), holds=True)
+        if running.progress.trouble:
+            draft.stall(running.progress.trouble)
+        else:
+            draft.say("Running", Reason.MOVING, draft.how_far(running.progress), holds=True)
+        return draft.plan(
+            _pace(desired, observed, running), recheck_after_ms=RUNNING_RECHECK_MS, wait_after_step=True
+        )
     return draft.plan(recheck_after_ms=RUNNING_RECHECK_MS)
+
+
+def _pace(desired: StreamMove, observed: MoveObserved, running: RunningMove) -> tuple[Step, ...]:
+    """The limit was changed, in the spec or by the budget: the same move, told again with another one."""
+    told, super_cluster = running.progress.bytes_per_s, observed.super_cluster
+    if told is None or super_cluster is None:
+        return ()
+    rate = rate_bytes_per_s(desired, super_cluster.spec.moves)
+    if rate == told:
+        return ()
+    goal = goal_of(desired, observed.stream)
+    return (StartMove(observed.stream_name or "", desired.metadata.uid, goal, rate),)
 
 
 def _over(desired: StreamMove, ended: EndedMove, draft: Draft) -> Plan:
@@ -129,30 +178,55 @@ def _over(desired: StreamMove, ended: EndedMove, draft: Draft) -> Plan:
     return draft.plan()
 
 
+def _over_long_ago(desired: StreamMove, ended: EndedMove, draft: Draft) -> Plan:
+    """It ended, and another move of the stream since, by whose report its own was replaced."""
+    draft.accept()
+    since = "another move of the stream ended since, so this one's audit is not kept any more"
+    if ended.is_done:
+        draft.end("Succeeded", Reason.MOVED, f"the stream was moved to where it was to go; {since}")
+    elif desired.spec.cancel:
+        draft.end("Cancelled", Reason.CANCELLED, ended.reason or "called off by spec.cancel")
+    else:
+        draft.end("Failed", Reason.FAILED, ended.reason or "it was called off on the brokers")
+    return draft.plan()
+
+
 def _out_of_sight(desired: StreamMove, observed: MoveObserved, draft: Draft) -> Plan:
     """It was started, and the brokers do not tell of it."""
     brokers = observed.brokers
+    if observed.stream_name is None:
+        message = f"Stream {desired.spec.stream_ref} is gone, and nobody knows its name on the brokers"
+        draft.end("Failed", Reason.FAILED, message)
+        return draft.plan()
     if not brokers.reachable:
         draft.say(desired.status.phase or "Running", Reason.BROKERS_UNREACHABLE, brokers.error, holds=None)
         return draft.plan(recheck_after_ms=WAITING_RECHECK_MS)
-    if not brokers.exists:
-        draft.end("Failed", Reason.FAILED, f"stream {observed.stream_name} was deleted meanwhile")
-    elif _is_there(desired, observed):
-        message = "the stream is where it was to go; another move ended since, so this one's audit is not kept any more"
+    if brokers.exists and _is_there(desired, observed):
+        message = "the stream is as it was to be; another move ended since, so this one's audit is not kept any more"
         draft.end("Succeeded", Reason.MOVED, message)
+    elif not draft.is_long_out_of_sight:
+        draft.lose_sight(desired.status.phase or "Running")
+        return draft.plan(recheck_after_ms=WAITING_RECHECK_MS)
+    elif not brokers.exists:
+        draft.end("Failed", Reason.FAILED, f"stream {observed.stream_name} was deleted meanwhile")
     elif desired.spec.cancel:
         draft.end(
-            "Cancelled", Reason.CANCELLED, "the stream is not at the destination, and no move of it runs"
+            "Cancelled", Reason.CANCELLED, "the stream is not as the move wanted it, and no move of it runs"
         )
     else:
-        message = "the brokers know nothing of the move any more, and the stream is not at the destination"
+        message = "the brokers know nothing of the move any more, and the stream is not as it wanted it"
         draft.end("Failed", Reason.FAILED, message)
     return draft.plan()
 
 
 def _is_there(desired: StreamMove, observed: MoveObserved) -> bool:
-    """Are all replicas in force where the move was to bring them?"""
-    wanted = wanted_placement(desired, observed.stream)
+    """Are all replicas in force where the move was to bring them, or as many as it was to make them?"""
+    destination, replicas, repair = desired.spec.destination, desired.spec.replicas, desired.spec.repair
+    if repair is not None:
+        return not set(repair.replace) & set(observed.brokers.members)
+    if destination is None:
+        return len(observed.brokers.members) == replicas
+    wanted = wanted_placement(destination, observed.stream)
     tags = wanted.get("tags", ())
     assert isinstance(tags, list | tuple)
     known = {cluster.metadata.name: cluster for cluster in observed.clusters}
@@ -168,18 +242,21 @@ def _before_the_start(desired: StreamMove, observed: MoveObserved, draft: Draft,
         draft.accept()
         draft.end("Cancelled", Reason.CANCELLED, "called off before it started")
         return draft.plan()
-    waits = _missing(desired, observed)
+    if desired.spec.repair is not None and observed.refusal_code == NOT_DEAD:
+        draft.accept()
+        draft.end("Cancelled", Reason.CANCELLED, f"{observed.refusal}: nothing is to be repaired")
+        return draft.plan()
+    waits = move_problems.missing(desired, observed)
     if waits is not None:
         draft.wait_for(*waits)
         return draft.plan(recheck_after_ms=WAITING_RECHECK_MS)
-    problem = _problem(desired, observed)
+    problem = move_problems.problem(desired, observed)
     if problem is not None:
-        draft.refuse(*problem, is_retried=owner_uid(desired) is not None)
+        draft.refuse(*problem, is_retried=_is_retried(desired))
         return draft.plan()
     draft.accept()
     if _is_there(desired, observed) and not desired.spec.dry_run:
-        homes = ", ".join(sorted({naming.cluster_of(member) for member in observed.brokers.members}))
-        draft.end("Succeeded", Reason.NOTHING_TO_MOVE, f"the stream lives in Cluster {homes} already")
+        draft.end("Succeeded", Reason.NOTHING_TO_MOVE, _as_it_is(desired, observed))
         return draft.plan()
     if observed.brokers.running is not None:
         other = observed.brokers.running
@@ -192,64 +269,13 @@ def _before_the_start(desired: StreamMove, observed: MoveObserved, draft: Draft,
     return _by_the_plan(desired, observed, draft, now)
 
 
-def _missing(desired: StreamMove, observed: MoveObserved) -> tuple[Reason, str] | None:
-    """What has to be there before anything can be said of the move."""
-    spec, brokers = desired.spec, observed.brokers
-    if observed.super_cluster is None or observed.super_cluster.metadata.deletion_timestamp is not None:
-        return (
-            Reason.SUPER_CLUSTER_NOT_FOUND,
-            (
-                f"spec.superCluster is {spec.super_cluster}, and there is no such SuperCluster in namespace "
-                f"{desired.metadata.namespace}; create it, or correct the name in a new StreamMove"
-            ),
-        )
-    if observed.stream_name is None:
-        return (
-            Reason.STREAM_NOT_FOUND,
-            f"spec.streamRef is {spec.stream_ref}, and there is no such Stream of SuperCluster {spec.super_cluster}",
-        )
-    if not brokers.reachable:
-        return Reason.BROKERS_UNREACHABLE, brokers.error
-    if not brokers.exists:
-        return Reason.STREAM_NOT_FOUND, f"there is no stream {observed.stream_name} on the brokers"
-    return None
-
-
-def _problem(desired: StreamMove, observed: MoveObserved) -> tuple[Reason, str] | None:
-    """Why the move can't be made."""
-    spec, stream, clusters = desired.spec, observed.stream, observed.clusters
-    if spec.stream is not None and observed.brokers.declared_by and not spec.dry_run:
-        return (
-            Reason.STREAM_DECLARED,
-            (
-                f"stream {spec.stream} is declared by Stream {observed.brokers.declared_by}, which would move it back: change "
-                "spec.placement there, which makes a StreamMove by itself"
-            ),
-        )
-    own = stream.spec.placement.cluster if stream is not None else None
-    if own is not None and spec.destination.cluster not in (None, own) and not spec.dry_run:
-        return (
-            Reason.PLACEMENT_DISAGREES,
-            (
-                f"spec.destination.cluster is {spec.destination.cluster}, and spec.placement.cluster of Stream "
-                f"{spec.stream_ref} is {own}, which would move it back: change it there, which makes a StreamMove by itself"
-            ),
-        )
-    names = sorted(cluster.metadata.name for cluster in clusters)
-    if spec.destination.cluster is not None and spec.destination.cluster not in names:
-        return (
-            Reason.CLUSTER_NOT_FOUND,
-            (
-                f"spec.destination.cluster is {spec.destination.cluster}, which is no Cluster of SuperCluster "
-                f"{spec.super_cluster}; its Clusters are: {', '.join(names)}"
-            ),
-        )
-    if observed.window_error:
-        return Reason.INVALID_WINDOW, observed.window_error
-    if observed.refusal is not None and observed.refusal_code != MOVE_IN_PROGRESS:
-        unplaced = observed.refusal_code == NO_SUITABLE_PEERS
-        return Reason.NO_SUITABLE_BROKERS if unplaced else Reason.REFUSED_BY_BROKERS, observed.refusal
-    return None
+def _as_it_is(desired: StreamMove, observed: MoveObserved) -> str:
+    if desired.spec.repair is not None:
+        return f"{', '.join(desired.spec.repair.replace)} holds none of the stream any more"
+    if desired.spec.destination is None:
+        return f"the stream has {desired.destination_text} already"
+    homes = ", ".join(sorted({naming.cluster_of(member) for member in observed.brokers.members}))
+    return f"the stream lives in Cluster {homes} already"
 
 
 def _by_the_plan(desired: StreamMove, observed: MoveObserved, draft: Draft, now: datetime) -> Plan:
@@ -258,9 +284,17 @@ def _by_the_plan(desired: StreamMove, observed: MoveObserved, draft: Draft, now:
     assert made is not None
     assert observed.super_cluster is not None
     if made.refusal:
-        draft.refuse(Reason.NO_SUITABLE_BROKERS, made.refusal, is_retried=owner_uid(desired) is not None)
+        draft.refuse(Reason.NO_SUITABLE_BROKERS, made.refusal, is_retried=_is_retried(desired))
     elif spec.dry_run:
         draft.end("Planned", Reason.DRY_RUN, draft.what_it_takes())
+    elif observed.refusal_code == PLAN_OUTDATED:
+        draft.plan_anew(observed.refusal or "")
+    elif spec.approval == "Manual" and spec.approved and draft.approval_is_void:
+        message = (
+            "the plan that was approved cannot be carried out any more, and this is another one: set spec.approved to "
+            f"false, and then to true to start it; {draft.what_it_takes()}"
+        )
+        draft.say("AwaitingApproval", Reason.AWAITING_APPROVAL, message)
     elif spec.approval == "Manual" and not spec.approved:
         message = f"set spec.approved to true to start it; {draft.what_it_takes()}"
         draft.say("AwaitingApproval", Reason.AWAITING_APPROVAL, message)
@@ -278,12 +312,20 @@ def _by_the_plan(desired: StreamMove, observed: MoveObserved, draft: Draft, now:
     return draft.plan(recheck_after_ms=WAITING_RECHECK_MS)
 
 
+def _is_retried(desired: StreamMove) -> bool:
+    return owner_uid(desired) is not None and desired.spec.repair is None
+
+
 def _who_is_before(desired: StreamMove, super_cluster: SuperCluster) -> str:
     budget, others = super_cluster.spec.moves, super_cluster.status.moves
-    names = ", ".join(grant.name for grant in others if grant.uid != desired.metadata.uid) or "none"
+    under_way = [grant.name for grant in others if grant.uid != desired.metadata.uid]
+    under_way += [f"{name} (by somebody else)" for name in super_cluster.status.other_moves]
+    name = super_cluster.metadata.name
+    if not under_way:
+        return f"waiting for a place, which SuperCluster {name} gives at its next look: no other move is under way"
     return (
-        f"waiting for a place: spec.moves of SuperCluster {super_cluster.metadata.name} allows {budget.concurrent_max} at a "
-        f"time and {budget.concurrent_per_node_max} per broker; under way: {names}"
+        f"waiting for a place: spec.moves of SuperCluster {name} allows {budget.concurrent_max} at a time and "
+        f"{budget.concurrent_per_node_max} per broker; under way: {', '.join(under_way)}"
     )
 
 
@@ -296,13 +338,15 @@ def _start(desired: StreamMove, observed: MoveObserved, super_cluster: SuperClus
     name = observed.stream_name or ""
     note = Note.done(
         EventReason.MOVE_STARTED,
-        f"moving stream {name} to {desired.destination_text}: {draft.what_it_takes()}",
+        f"{_VERB[desired.spec.repair is not None, desired.spec.destination is not None]} stream {name} {'' if desired.spec.repair else 'to '}{desired.destination_text}: "
+        f"{draft.what_it_takes()}",
     )
     start = StartMove(
         name,
         metadata.uid,
-        wanted_placement(desired, observed.stream),
+        goal_of(desired, observed.stream),
         rate_bytes_per_s(desired, super_cluster.spec.moves),
         note,
+        tuple(found.name for found in draft.made_plan.targets) if draft.made_plan is not None else (),
     )
     return draft.plan((start,), recheck_after_ms=STARTED_RECHECK_MS, wait_after_step=True)

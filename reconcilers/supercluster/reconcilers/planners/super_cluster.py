@@ -9,11 +9,11 @@ from typing import Any
 
 from supercluster.api import Cluster, Stream, StreamMove, SuperCluster, SuperClusterStatus
 from supercluster.api.conditions import ConditionType, EventReason, Reason
-from supercluster.api.super_cluster import MemberStatus
-from supercluster.reconcilers.planners import manifests, naming
+from supercluster.api.super_cluster import OTHER_MOVES_MAX, MemberStatus, RepairStatus
+from supercluster.reconcilers.planners import manifests, naming, repair_moves
 from supercluster.reconcilers.planners.drift import differences
 from supercluster.reconcilers.planners.founding import Traces, first_of, founder
-from supercluster.reconcilers.planners.move_views import grants
+from supercluster.reconcilers.planners.move_views import BrokersMove, grants, of_others
 from supercluster.reconcilers.planners.plan import (
     FINALIZER,
     Apply,
@@ -23,8 +23,14 @@ from supercluster.reconcilers.planners.plan import (
     SetFinalizers,
     Step,
 )
+from supercluster.reconcilers.planners.repair_moves import RepairObserved
 from supercluster.reconcilers.planners.status import Conditions, status_patch
+from supercluster.reconcilers.planners.strategies import BUILT_IN, Strategy
 
+# While a StreamMove waits for a place, the brokers are asked this often what else moves.
+WAITING_RECHECK_MS = 1_000
+# Between two repairs that are begun.
+REPAIR_RECHECK_MS = 200
 APPLICATION = "application"
 OPERATOR = "operator"
 ROUTE = "route"
@@ -62,18 +68,44 @@ class SuperClusterObserved:
     clusters: tuple[Cluster, ...] = ()
     streams: tuple[Stream, ...] = ()
     moves: tuple[StreamMove, ...] = ()
+    running: tuple[BrokersMove, ...] | None = ()
+    """What the brokers carry out, asked while a StreamMove waits for a place; None when they did not say."""
+    lost: tuple[str, ...] = ()
+    """Of clusters that are out of contact as a whole, in the brokers' words: what is lost with each."""
+    repair: RepairObserved | None = None
+    """What repair is planned from; None: the brokers do not say."""
     credentials: CredentialsView | None = None
     client_secret: Mapping[str, Any] | None = field(default=None, repr=False)
     traces: Traces = field(default_factory=Traces)
 
 
-def plan_super_cluster(desired: SuperCluster, observed: SuperClusterObserved, now: datetime) -> Plan:
+def plan_super_cluster(
+    desired: SuperCluster,
+    observed: SuperClusterObserved,
+    now: datetime,
+    strategies: Mapping[str, Strategy] = BUILT_IN,
+) -> Plan:
     conditions = Conditions(desired.status.conditions, desired.metadata.generation, now)
     if desired.metadata.deletion_timestamp is not None:
         return _deletion(desired, observed, conditions)
-    steps = _steps(desired, observed)
+    repairing = repair_moves.consider(
+        desired, observed.repair, observed.streams, observed.moves, strategies, now
+    )
+    own = _steps(desired, observed)
+    steps = own or repairing.steps
     _describe(desired, observed, conditions, steps)
-    return Plan(steps, _patch(desired, observed, conditions), conditions.notes())
+    # That somebody else's move has ended, or that a broker is away, is no event in Kubernetes.
+    is_watching = waits_for_a_place(observed.moves) or repairing.is_watching
+    patch = _patch(desired, observed, conditions, repairing.status)
+    if repairing.steps and not own:
+        # One at a time, each with a look of its own at all streams, and other rounds in between.
+        return Plan(steps, patch, conditions.notes(), REPAIR_RECHECK_MS, wait_after_step=True)
+    recheck_ms = WAITING_RECHECK_MS if is_watching else None
+    return Plan(steps, patch, conditions.notes(), recheck_after_ms=recheck_ms)
+
+
+def waits_for_a_place(moves: tuple[StreamMove, ...]) -> bool:
+    return any(move.status.phase == "Queued" for move in moves)
 
 
 def _steps(desired: SuperCluster, observed: SuperClusterObserved) -> tuple[Step, ...]:
@@ -122,6 +154,10 @@ def _describe(
         for cluster in sorted(observed.clusters, key=lambda cluster: cluster.metadata.name)
         if not _is_ready(cluster)
     ]
+    if observed.lost:
+        message = "; ".join((*observed.lost, *starting))
+        conditions.put(ConditionType.READY, False, Reason.CLUSTER_OUT_OF_CONTACT, message)
+        return
     if starting:
         conditions.put(ConditionType.READY, False, Reason.MEMBERS_STARTING, "; ".join(starting))
         return
@@ -142,8 +178,15 @@ def _is_ready(cluster: Cluster) -> bool:
 
 
 def _patch(
-    desired: SuperCluster, observed: SuperClusterObserved, conditions: Conditions
+    desired: SuperCluster,
+    observed: SuperClusterObserved,
+    conditions: Conditions,
+    repair: RepairStatus | None = None,
 ) -> Mapping[str, Any] | None:
+    running = observed.running
+    hold = running is None or any(map(_is_rolling, observed.clusters))
+    places = grants(desired.status.moves, observed.moves, desired.spec.moves, running or (), hold=hold)
+    others = sorted(move.stream for move in of_others(running or (), places))
     status = SuperClusterStatus(
         observed_generation=desired.metadata.generation,
         identity=desired.identity,
@@ -157,12 +200,9 @@ def _patch(
         ),
         founder=founder(desired.status.founder, observed.clusters, observed.traces),
         streams=len(observed.streams),
-        moves=grants(
-            desired.status.moves,
-            observed.moves,
-            desired.spec.moves,
-            hold=any(map(_is_rolling, observed.clusters)),
-        ),
+        moves=places,
+        other_moves=tuple(others[:OTHER_MOVES_MAX]),
+        repair=repair,
         client_secret=naming.client_secret(desired.metadata.name),
         conditions=conditions.result(),
     )

@@ -14,19 +14,9 @@ class StreamReplacedError(Exception):
 
     def __init__(self, stream: str, then: str, now: str) -> None:
         super().__init__(
-            f"stream {stream!r} is not the one that this query has read: it was deleted and created again"
-            f" (lineage {then} then, {now} now). Its sequences mean other messages. Start the query with a new"
+            f"stream {stream!r} is not the one that this query has read: it was deleted and created again, or "
+            f"recovered by force from one copy (lineage {then} then, {now} now). Its sequences mean other messages. Start the query with a new"
             " checkpoint location to read the new stream from its beginning."
-        )
-
-
-class DataRemovedError(Exception):
-    """Messages that the query had not read are gone."""
-
-    def __init__(self, stream: str, wanted: int, first: int) -> None:
-        super().__init__(
-            f"stream {stream!r}: sequence {wanted} was to be read next, but the stream begins at {first}: retention or"
-            " a purge removed messages before they were read. Set failOnDataLoss to false to go on without them."
         )
 
 

@@ -21,9 +21,9 @@ from pyspark.sql.streaming.datasource import (
 
 from supercluster.spark.client import Servers
 from supercluster.spark.datasource.options import ReadOptions, read_options
-from supercluster.spark.datasource.plan import DataRemovedError, Offset, admit, split_range
+from supercluster.spark.datasource.plan import Offset, admit, split_range
 from supercluster.spark.datasource.rows import SCHEMA_DDL, check_columns, to_batches
-from supercluster.spark.jetstream import Session, StreamState
+from supercluster.spark.jetstream import DataRemovedError, Session, StreamState
 from supercluster.spark.reader import read_range
 
 if TYPE_CHECKING:
@@ -82,23 +82,38 @@ class _Range:
         finally:
             session.drop()
 
+    def first_of(self, state: StreamState) -> int:
+        """Where a query begins that has read nothing yet.
+
+        Raises:
+            DataRemovedError: a sequence was asked for, and the stream begins behind it.
+        """
+        wanted = self.options.starting_sequence
+        if wanted is None or wanted >= state.first_sequence:
+            return wanted or state.first_sequence
+        if self.options.fail_on_data_loss:
+            raise DataRemovedError(state.name, wanted, state.first_sequence)
+        return state.first_sequence
+
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, SequenceRange):
             return  # Spark makes one task without a range when there is nothing to read
         session = self.session(seed=partition.first ^ os.getpid())
         try:
             stream = self.options.stream
-            Offset(stream, partition.lineage, partition.first).check(
-                stream=stream, lineage=session.stream_state(stream).lineage
-            )
+            planned = Offset(stream, partition.lineage, partition.first)
+            planned.check(stream=stream, lineage=session.stream_state(stream).lineage)
             records = read_range(
                 session,
                 stream,
                 partition.first,
                 partition.last,
                 patience_seconds=self.options.patience_seconds,
+                fail_on_data_loss=self.options.fail_on_data_loss,
             )
             yield from to_batches(records, self.columns)
+            # A consumer that was renewed may have read another stream of that name; Spark throws a failed task's rows away.
+            planned.check(stream=stream, lineage=session.stream_state(stream).lineage)
         finally:
             session.drop()
 
@@ -112,7 +127,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         state = self._range.state()
-        first = max(self._options.starting_sequence or 0, state.first_sequence)
+        first = self._range.first_of(state)
         ending = self._options.ending_sequence
         last = state.last_sequence if ending is None else min(ending, state.last_sequence)
         ranges = split_range(first, last, self._options.partitions)
@@ -135,7 +150,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.starts_at_latest:
             first = state.last_sequence + 1
         else:
-            first = max(self._options.starting_sequence or 0, state.first_sequence)
+            first = self._range.first_of(state)
         return Offset(state.name, state.lineage, first).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802

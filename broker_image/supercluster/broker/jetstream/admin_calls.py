@@ -1,0 +1,46 @@
+"""What calls of the admin API have in common: the broker that was asked passes them on to the meta group's leader, as an
+internal request, and tells the outcome, an HTTP status and JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from supercluster.broker.jetstream.meta_group import META_GROUP
+from supercluster.broker.ports import ClientInfo
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.core import BrokerCore
+
+Then = Callable[[int, Any], None]
+"""Takes status and JSON."""
+
+
+def not_available(core: BrokerCore) -> tuple[int, dict[str, Any]]:
+    """Nobody can say or do it for now; names what is lost, where that is known."""
+    refused = core.surroundings.not_available()
+    return refused.code, {"error": refused.description, "err_code": refused.err_code}
+
+
+def ask_meta_leader(core: BrokerCore, account: str, subject: bytes, payload: bytes, then: Then) -> None:
+    """`then` is called once, within the time that any request has. No client can send what has such a subject."""
+
+    def answered(answer: bytes | None) -> None:
+        if answer is None:
+            then(*not_available(core))
+            return
+        found = json.loads(answer)
+        then(int(found["status"]), found["body"])
+
+    core.requests.send(
+        META_GROUP,
+        ClientInfo(account, "", is_operator=True),
+        subject,
+        b"",
+        b"",
+        payload,
+        core.clock.monotonic_ms(),
+        on_answer=answered,
+    )

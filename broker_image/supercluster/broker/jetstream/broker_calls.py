@@ -1,0 +1,106 @@
+"""Brokers, and those that go for good, over HTTP (`/admin/brokers/{node}`): DELETE says that one leaves, POST that it stays after all,
+GET what there is of it, or without a name of all, and which clusters are out of contact as a whole. A call may be repeated:
+what is so already is answered at once.
+
+It goes from the broker that was asked to the meta group's leader as an internal request, whose subject no client can send.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from supercluster.broker.jetstream.admin_calls import Then, ask_meta_leader, not_available
+from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.frames import Request, ResponseStatus
+from supercluster.broker.jetstream.meta_brokers import holders
+from supercluster.broker.jetstream.meta_group import MetaGroup
+from supercluster.broker.raft.confchange import node_of
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.core import BrokerCore
+
+PREFIX = b"$SC.BROKER."
+_LEAVE, _STAY = PREFIX + b"LEAVE", PREFIX + b"STAY"
+NODE_CHARACTERS_MAX = 253
+
+
+def call(core: BrokerCore, method: str, node: str, then: Then) -> None:
+    """One call of the admin API; `then` is called once, within the time that any request has."""
+    if method == "GET":
+        then(*(_one(core, node) if node else _all(core)))
+        return
+    if not 0 < len(node) <= NODE_CHARACTERS_MAX:
+        then(400, {"error": f"a broker's name has 1 to {NODE_CHARACTERS_MAX} characters, not {len(node)}"})
+        return
+
+    subject = _LEAVE if method == "DELETE" else _STAY
+    ask_meta_leader(core, "$SYS", subject, node.encode(), then)
+
+
+def _all(core: BrokerCore) -> tuple[int, dict[str, Any]]:
+    """Every broker as this one's map has it, and what is lost with clusters that are gone: that has to be told by brokers
+    whose map may be old, too, and they say so."""
+    if core.meta is None:
+        return not_available(core)
+    copies = holders(core.meta.state)
+    found = [_state(core, core.meta, node, copies) for node in sorted(core.meta.state.brokers)]
+    return 200, {
+        "brokers": found,
+        "lostClusters": core.surroundings.troubles,
+        "timeNs": core.clock.now_ns(),
+        "knowsRoom": core.meta.upkeep is not None,
+        "mapIsFresh": core.map.is_fresh,
+    }
+
+
+def _one(core: BrokerCore, node: str) -> tuple[int, dict[str, Any]]:
+    """Not by a map that may be old: by this the caller takes a broker away for good."""
+    if core.meta is None or not core.map.is_fresh:
+        return not_available(core)
+    if node not in core.meta.state.brokers:
+        return 404, {"error": f"there is no broker {node}"}
+    return 200, _state(core, core.meta, node, holders(core.meta.state))
+
+
+def _state(core: BrokerCore, meta: MetaGroup, node: str, copies: Mapping[str, int]) -> dict[str, Any]:
+    """As this broker's map has it; how much room it has, only the map's leader knows."""
+    state, membership = meta.state, meta.raft.membership
+    record = state.brokers[node]
+    room = core.room_of(node) if meta.upkeep is not None else None
+    return {
+        "node": node,
+        "cluster": record.cluster,
+        "tags": list(record.tags),
+        "leaves": node in state.leaving,
+        "inContact": node in core.brokers_in_contact(),
+        "awaySinceNs": state.away.get(node),
+        "votes": any(node_of(voter) == node for voter in membership.all_voters),
+        "holdsCopies": node in copies,
+        "copies": copies.get(node, 0),
+        "roomBytes": room.file_bytes if room is not None else None,
+    }
+
+
+def is_internal(subject: bytes) -> bool:
+    return subject.startswith(PREFIX)
+
+
+def answer(
+    meta: MetaGroup,
+    request: Request,
+    settle: Callable[[ResponseStatus, bytes], None],
+    undecided: Callable[[], None],
+) -> None:
+    """Another broker's call, at the meta group's leader."""
+    node = request.payload.decode("utf-8", "replace")
+
+    def respond(refused: ApiError | None) -> None:
+        status, body = 200, {"node": node, "leaves": request.subject == _LEAVE}
+        if refused is not None:
+            status = {10040: 404, 10052: 409}.get(refused.err_code, refused.code)
+            body = {"error": refused.description, "err_code": refused.err_code}
+        settle(ResponseStatus.ANSWER, json.dumps({"status": status, "body": body}).encode())
+
+    meta.people.ask(node, respond, undecided, leaves=request.subject == _LEAVE)

@@ -1,0 +1,106 @@
+"""Between a consumer's pump and its clients: deliveries that wait until their operation is committed (SF-2).
+
+A leader that is cut off goes on for a while as if it led, and messages that it hands out then may have been handed out
+and acknowledged elsewhere, with confirmation. It commits nothing, though. So a message that will be acknowledged leaves
+only behind the entry that says so; a leader that is deposed before takes it back, and the request that was to get it
+goes on with the next leader. A consumer without acknowledgements has no such promise, and no such delay.
+
+One consumer's deliveries and status messages stay in order: what comes behind a held one is held too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from supercluster.broker.jetstream.consumer import ConsumerLeader
+from supercluster.broker.jetstream.pull import Delivery
+
+# A stream's leader pumps nothing while so much waits for commits that do not come.
+HELD_BYTES_MAX = 16 * 1024 * 1024
+
+Deliver = Callable[[list[Delivery]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """One consumer's deliveries of one turn."""
+
+    index: int
+    leader: ConsumerLeader
+    deliveries: list[Delivery]
+    size_bytes: int
+
+
+class HandingOut:
+    """Deliveries of one stream's consumers, on its leader."""
+
+    def __init__(self, deliver: Deliver) -> None:
+        self._deliver = deliver
+        self._fresh: list[tuple[ConsumerLeader, list[Delivery]]] = []
+        self._held: deque[_Held] = deque()
+        self._held_bytes = 0
+        self._holds: Counter[ConsumerLeader] = Counter()
+
+    @property
+    def is_full(self) -> bool:
+        """Is nothing to be pumped before something was committed?"""
+        return self._held_bytes >= HELD_BYTES_MAX
+
+    def add(self, leader: ConsumerLeader, deliveries: list[Delivery]) -> None:
+        """What a pump returned; its operations are not proposed yet."""
+        if deliveries:
+            self._fresh.append((leader, deliveries))
+
+    def proposed(self, index: int) -> None:
+        """The operations of everything fresh are in the log, up to `index`; or there were none to propose."""
+        fresh, self._fresh = self._fresh, []
+        for leader, deliveries in fresh:
+            waits = leader.state.config.needs_ack and any(delivery.served for delivery in deliveries)
+            if waits or self._holds[leader]:
+                size_bytes = sum(len(item[3]) for delivery in deliveries for item in delivery.items)
+                self._held.append(_Held(index, leader, deliveries, size_bytes))
+                self._held_bytes += size_bytes
+                self._holds[leader] += 1
+            else:
+                self._deliver(deliveries)
+
+    def committed(self, index: int) -> None:
+        """Entries up to `index` are applied: hand out what waited for them."""
+        while self._held and self._held[0].index <= index:
+            held = self._held.popleft()
+            self._forget(held)
+            self._deliver(held.deliveries)
+
+    def not_proposed(self) -> None:
+        """What is fresh was not appended."""
+        fresh, self._fresh = self._fresh, []
+        for leader, deliveries in reversed(fresh):
+            self._take_back(leader, deliveries)
+
+    def take_back(self, leader: ConsumerLeader | None = None) -> None:
+        """The named consumer is gone; without a name, this leader is deposed. Nothing of theirs was handed out."""
+        if leader is None:
+            self.not_proposed()
+        kept: deque[_Held] = deque()
+        while self._held:
+            held = self._held.pop()
+            if leader is None or held.leader is leader:
+                self._forget(held)
+                self._take_back(held.leader, held.deliveries)
+            else:
+                kept.appendleft(held)
+        self._held = kept
+
+    def _forget(self, held: _Held) -> None:
+        self._held_bytes -= held.size_bytes
+        self._holds[held.leader] -= 1
+        if not self._holds[held.leader]:
+            del self._holds[held.leader]
+
+    def _take_back(self, leader: ConsumerLeader, deliveries: list[Delivery]) -> None:
+        for delivery in reversed(deliveries):
+            leader.take_back(delivery)
+        # What only told of requests that are over is still true.
+        self._deliver([delivery for delivery in deliveries if not delivery.served])

@@ -1,0 +1,207 @@
+"""What a stream's state will be when all that is in its leader's log is applied (SF-12).
+
+Committed state alone is not enough to judge by: two creates of one key in flight would both win. So the leader keeps what
+the entries that are appended and not yet applied will add: next sequence, next number of each session, message ids, last
+sequence per subject, sizes. It is made anew from the log when a leader is elected (after all of it was replayed) and thrown
+away when the leader is deposed; committed state is never touched.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from supercluster.broker.jetstream.config import StreamConfig
+from supercluster.broker.jetstream.messages import decode_stored, logical_bytes
+from supercluster.broker.jetstream.sections import (
+    Block,
+    Section,
+    SessionKey,
+    decode_messages,
+    decode_session,
+    sections,
+)
+from supercluster.broker.jetstream.stream import MSG_ID, StreamState
+from supercluster.broker.jetstream.wire import Reader
+from supercluster.broker.protocol.headers import get as header_value
+from supercluster.broker.protocol.subjects import has_wildcard, matches
+from supercluster.broker.raft.entry import Entry, EntryKind
+
+# How many stale keys the pending maps may hold before they are swept: a sweep costs as much as it finds.
+PENDING_SLACK = 1024
+
+
+@dataclass(slots=True)
+class SessionEnd:
+    """A session, and the last of its numbers that is in the log."""
+
+    key: SessionKey
+    last_number: int
+
+
+class LogEnd:
+    """See the module. One per term of leadership."""
+
+    def __init__(self, state: StreamState, uncommitted: Iterable[Entry]) -> None:
+        self.state = state
+        self.config = state.config
+        self.config_version = state.config_version
+        self.next_seq = state.last_seq + 1
+        self.last_message_id = state.last_message_id
+        """Of the newest message, empty when it has none."""
+        self._sessions = {s.key.node: SessionEnd(s.key, s.last_number) for s in state.sessions.states()}
+        self._pending_ids: dict[bytes, int] = {}
+        self._pending_subjects: dict[bytes, int] = {}
+        # Blocks that were taken as a whole: looked into only when somebody asks for a subject's last sequence.
+        self._pending_blocks: deque[tuple[int, Block]] = deque()
+        # (sequence, subject, logical bytes) of what is stored and not applied, while a full stream refuses.
+        self._pending_sizes: deque[tuple[int, bytes, int]] = deque()
+        self._pending_counts: Counter[bytes] = Counter()
+        self._pending_logical = 0
+        self._pending_bytes: dict[int, int] = {}
+        self._pending_bytes_total = 0
+        for entry in uncommitted:
+            self._replay(entry)
+
+    # ---- entries --------------------------------------------------------------------------------------------------
+
+    def _replay(self, entry: Entry) -> None:
+        """Take an entry of an earlier leader (or of an earlier turn) into account."""
+        if entry.kind == EntryKind.BATCH:
+            for kind, body in sections(entry.payload):
+                if kind == Section.MESSAGES:
+                    found = decode_messages(body)
+                    self._sessions[found.session.node] = SessionEnd(found.session, found.run.last_number)
+                elif kind == Section.SESSION_OPEN:
+                    self.opened(decode_session(Reader(body)))
+                elif kind == Section.SESSION_DROP:
+                    self._sessions.pop(Reader(body).text(), None)
+                elif kind == Section.CONFIG_PUT:
+                    reader = Reader(body)
+                    reader.u64(), reader.u64()
+                    self.configured(StreamConfig.from_json(json.loads(bytes(reader.rest()))))
+        if entry.count:
+            decoded = decode_stored(entry)
+            for seq in range(entry.first_seq, entry.first_seq + entry.count):
+                message = decoded.message(seq)
+                self.note(message.subject, message.header, seq)
+                self.note_size(message.subject, message.header, message.payload, seq)
+            self.next_seq = entry.first_seq + entry.count
+        self.appended(entry, len(entry.record))
+
+    def configured(self, config: StreamConfig) -> None:
+        """An entry with that configuration is at the end of the log. The first one says where the sequences begin, and
+        messages may follow it before it is applied."""
+        if self.state.config_version == 0 and self.next_seq == 1:
+            self.next_seq = max(config.first_seq, 1)
+
+    def appended(self, entry: Entry, size_bytes: int) -> None:
+        """An entry was appended: what it adds is pending until `applied`."""
+        self._pending_bytes[entry.index] = size_bytes
+        self._pending_bytes_total += size_bytes
+
+    def applied(self, index: int) -> None:
+        """The entry at `index` is in the committed state now."""
+        self._pending_bytes_total -= self._pending_bytes.pop(index, 0)
+        self.config = self.state.config
+        self.config_version = self.state.config_version
+        committed = self.state.last_seq
+        blocks = self._pending_blocks
+        while blocks and blocks[0][0] + blocks[0][1].count - 1 <= committed:
+            blocks.popleft()
+        sizes = self._pending_sizes
+        while sizes and sizes[0][0] <= committed:
+            _, subject, size = sizes.popleft()
+            self._pending_logical -= size
+            self._pending_counts[subject] -= 1
+            if not self._pending_counts[subject]:
+                del self._pending_counts[subject]
+        for pending in (self._pending_ids, self._pending_subjects):
+            if len(pending) > PENDING_SLACK + 2 * (self.next_seq - committed):
+                for key in [key for key, seq in pending.items() if seq <= committed]:
+                    del pending[key]
+
+    @property
+    def unapplied_bytes(self) -> int:
+        """Bytes that are appended and not applied."""
+        return self._pending_bytes_total
+
+    # ---- sessions -------------------------------------------------------------------------------------------------
+
+    def session(self, key: SessionKey) -> SessionEnd | None:
+        """The end of that session, if it is open at the end of the log."""
+        end = self._sessions.get(key.node)
+        return end if end is not None and end.key == key else None
+
+    def may_open(self, key: SessionKey) -> bool:
+        """Is no newer session of that broker known?"""
+        end = self._sessions.get(key.node)
+        if end is not None and end.key.incarnation == key.incarnation and key.counter < end.key.counter:
+            return False
+        return not self.state.sessions.shut_out(key)
+
+    def opened(self, key: SessionKey) -> None:
+        """An entry that opens the session was appended."""
+        if self.session(key) is None:
+            self._sessions[key.node] = SessionEnd(key, 0)
+
+    # ---- messages -------------------------------------------------------------------------------------------------
+
+    def note_block(self, block: Block) -> None:
+        """Messages without headers, stored from `next_seq` on, were taken as a whole."""
+        self.last_message_id = b""
+        self._pending_blocks.append((self.next_seq, block))
+
+    def note(self, subject: bytes, header: bytes, seq: int) -> None:
+        """A message is stored at `seq`."""
+        self._pending_subjects[subject] = seq
+        message_id = header_value(header, MSG_ID) if header else None
+        self.last_message_id = message_id or b""
+        if message_id:
+            self._pending_ids[message_id] = seq
+
+    def note_size(self, subject: bytes, header: bytes, payload: bytes, seq: int) -> None:
+        """What a stream that refuses when full has to count before it is applied."""
+        size = logical_bytes(subject, header, payload)
+        self._pending_sizes.append((seq, subject, size))
+        self._pending_counts[subject] += 1
+        self._pending_logical += size
+
+    def seq_of_message_id(self, message_id: bytes, now_ns: int) -> int:
+        """Where the message with that id is, within the duplicates window; 0: nowhere."""
+        pending = self._pending_ids.get(message_id, 0)
+        if pending > self.state.last_seq:
+            return pending
+        return self.state.known_message_id(message_id, now_ns) or 0
+
+    def last_of_subject(self, subject: bytes) -> int:
+        """The last sequence of a subject, or of those that a pattern matches."""
+        while self._pending_blocks:
+            first_seq, block = self._pending_blocks.popleft()
+            for seq, found in enumerate(block.subjects(), first_seq):
+                if self._pending_subjects.get(found, 0) < seq:
+                    self._pending_subjects[found] = seq
+        if not has_wildcard(subject):
+            pending = self._pending_subjects.get(subject, 0)
+            return pending if pending > self.state.last_seq else self.state.subjects.last_seq(subject)
+        pending = max(
+            (seq for other, seq in self._pending_subjects.items() if matches(other, subject)), default=0
+        )
+        if pending > self.state.last_seq:
+            return pending
+        return self.state.subjects.last_for_filters(subject.decode())
+
+    def messages_before(self, seq: int) -> int:
+        """How many messages there are when those below `seq` are applied."""
+        return self.state.messages + (seq - 1 - self.state.last_seq)
+
+    @property
+    def logical_bytes(self) -> int:
+        """Their size, while the stream refuses when full."""
+        return self.state.bytes + self._pending_logical
+
+    def count_of(self, subject: bytes) -> int:
+        """How many of them have that subject, while the stream refuses when full."""
+        return self.state.subjects.count(subject) + self._pending_counts[subject]

@@ -1,0 +1,38 @@
+"""Raft's messages of all groups on their way out: one frame per broker, link and turn (RP-3)."""
+
+from __future__ import annotations
+
+from supercluster.broker.jetstream import frames
+from supercluster.broker.jetstream.frames import Frame
+from supercluster.broker.ports import Channel, Network
+from supercluster.broker.raft.confchange import node_of
+from supercluster.broker.raft.messages import Append, InstallSnapshot, Message, encode
+
+# An append to a follower that is so far behind goes over the bulk link.
+BULK_APPEND_BYTES = 256 * 1024
+
+_Queues = dict[str, list[tuple[str, list[bytes | memoryview]]]]
+
+
+class RaftMail:
+    """What one turn has to say, per broker and link."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._queues: dict[Channel, _Queues] = {Channel.CONTROL: {}, Channel.BULK: {}}
+
+    def add(self, group: str, message: Message, *, learns: bool) -> None:
+        """All that a learner is sent (`learns`) goes over one link: a small append must not pass the large ones before it."""
+        buffers = encode(message)
+        bulk = isinstance(message, InstallSnapshot) or (
+            isinstance(message, Append) and (learns or sum(map(len, buffers)) > BULK_APPEND_BYTES)
+        )
+        queues = self._queues[Channel.BULK if bulk else Channel.CONTROL]
+        queues.setdefault(node_of(message.to), []).append((group, buffers))
+
+    def flush(self) -> None:
+        """The turn is over."""
+        for channel, queues in self._queues.items():
+            for node, messages in queues.items():
+                self._network.send(node, Frame.RAFT, frames.encode_raft(messages), channel)
+            queues.clear()

@@ -1,0 +1,85 @@
+"""Forced recoveries over HTTP (`/admin/streams/{account}/{stream}/recover`): GET says what copies there are and what choosing
+each may lose, POST forces one, or with `dryRun` says what it would do.
+
+A call goes from the broker that was asked to the meta group's leader as an internal request, whose subject no client can
+send.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from supercluster.broker.jetstream import errors
+from supercluster.broker.jetstream.admin_calls import Then, ask_meta_leader
+from supercluster.broker.jetstream.config import check_name
+from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.frames import Request, ResponseStatus
+from supercluster.broker.jetstream.meta_group import MetaGroup
+from supercluster.broker.jetstream.meta_recoveries import RecoverCall
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.core import BrokerCore
+
+SUBJECT = b"$SC.RECOVER"
+_ID = re.compile("[A-Za-z0-9-]{1,64}")
+_FIELDS = ("node", "acceptLastSeq", "id", "dryRun")
+
+
+def read_call(account: str, name: str, body: object) -> RecoverCall:
+    """
+    Raises:
+        ApiError: naming the field, its value and what would be right.
+    """
+    if not isinstance(body, Mapping) or not body.keys() <= set(_FIELDS):
+        raise errors.error(10052, f"the body has to be an object with {', '.join(_FIELDS)}")
+    node, accepted, act, dry_run = (body.get(field) for field in _FIELDS)
+    if not isinstance(node, str) or not 0 < len(node) <= 253:
+        raise errors.error(10052, f"node is {node!r}; it has to be the name of a broker")
+    if type(accepted) is not int or not 0 <= accepted < 1 << 63:
+        raise errors.error(
+            10052, f"acceptLastSeq is {accepted!r}; it has to be the last sequence that the copy must have"
+        )
+    if not isinstance(dry_run, bool | None):
+        raise errors.error(10052, f"dryRun is {dry_run!r}; it has to be true or false")
+    if not dry_run and (not isinstance(act, str) or not _ID.fullmatch(act)):
+        raise errors.error(10052, f"id is {act!r}; it has to be 1 to 64 letters, digits and dashes")
+    return RecoverCall(account, name, node, accepted, act or "", bool(dry_run))
+
+
+def call(core: BrokerCore, method: str, account: str, name: str, body: object, then: Then) -> None:
+    """One call of the admin API; `then` is called once, within the time that any request has."""
+    try:
+        check_name(name)
+        wanted = RecoverCall(account, name) if method == "GET" else read_call(account, name, body)
+    except ApiError as refused:
+        then(refused.code, {"error": refused.description, "err_code": refused.err_code})
+        return
+    fields = [wanted.account, wanted.name, wanted.node, wanted.accepted_seq, wanted.id, wanted.dry_run]
+    ask_meta_leader(core, account, SUBJECT, json.dumps(fields).encode(), then)
+
+
+def is_internal(subject: bytes) -> bool:
+    return subject == SUBJECT
+
+
+def answer(
+    meta: MetaGroup,
+    request: Request,
+    settle: Callable[[ResponseStatus, bytes], None],
+    undecided: Callable[[], None],
+) -> None:
+    """Another broker's call, at the meta group's leader."""
+
+    def respond(status: int, body: dict[str, Any]) -> None:
+        settle(ResponseStatus.ANSWER, json.dumps({"status": status, "body": body}).encode())
+
+    try:
+        account, name, node, accepted, act, dry_run = json.loads(request.payload)
+        wanted = RecoverCall(str(account), str(name), str(node), int(accepted), str(act), bool(dry_run))
+    except (ValueError, TypeError):
+        respond(400, {"error": "this is no call", "err_code": 10003})
+        return
+    meta.recoveries.ask(wanted, respond, undecided)

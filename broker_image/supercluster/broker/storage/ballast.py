@@ -1,0 +1,77 @@
+"""A file that only takes room, so that there is some when nothing else is left (SF-18).
+
+`Space` keeps messages from the last of a disk's room, but others write on the disk too. When it is full to the last
+byte, this file shrinks, and what frees the disk has its room: the entry of a purge, and the checkpoint without which no
+segment may go. It grows again when there is plenty.
+"""
+
+from __future__ import annotations
+
+from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.storage.disk import Disk
+
+BALLAST = "ballast"
+# Some entries, a checkpoint of a large stream, and the block or two that each file takes besides.
+BALLAST_BYTES = 4 * 1024 * 1024
+# It is given up in so many pieces: whoever fills the disk takes what was given before it is used, and elections use some.
+PIECES = 8
+
+
+class Ballast:
+    """One file of a volume, which holds nothing. Where the file system stores no zeros, it takes no room either."""
+
+    def __init__(self, disk: Disk, size_bytes: int = BALLAST_BYTES) -> None:
+        self._disk = disk
+        self._piece_bytes = max(1, size_bytes // PIECES)
+        self._size_bytes = self._piece_bytes * PIECES
+        self.held_bytes = 0
+        try:
+            self.held_bytes = self._found_bytes() if disk.exists(BALLAST) else 0
+        except DiskError:
+            return  # A file that cannot be looked at is no help; it is written again when there is room.
+
+    @property
+    def missing_bytes(self) -> int:
+        return self._size_bytes - self.held_bytes
+
+    def _found_bytes(self) -> int:
+        file = self._disk.open(BALLAST)
+        try:
+            return min(file.size(), self._size_bytes)
+        finally:
+            file.close()
+
+    def take(self) -> None:
+        """Take what is missing; when there is not enough room, what there is stays as it was."""
+        try:
+            file = self._disk.open(BALLAST, create=True)
+        except DiskError:
+            return
+        before = self.held_bytes
+        try:
+            for offset in range(before, self._size_bytes, self._piece_bytes):
+                size_bytes = min(self._piece_bytes, self._size_bytes - offset)
+                file.write(offset, (bytes(size_bytes),))
+                self.held_bytes += size_bytes
+        except DiskError:
+            self._cut(before)
+        finally:
+            file.close()
+
+    def give_up(self) -> bool:
+        """Give a piece back. False when there is none to give."""
+        return self.held_bytes > 0 and self._cut(max(0, self.held_bytes - self._piece_bytes))
+
+    def _cut(self, size_bytes: int) -> bool:
+        self.held_bytes = size_bytes
+        try:
+            file = self._disk.open(BALLAST)
+        except DiskError:
+            return False
+        try:
+            file.truncate(size_bytes)
+        except DiskError:
+            return False
+        finally:
+            file.close()
+        return True

@@ -1,0 +1,150 @@
+"""ReplicaPolicy: how many usable replicas are kept up for a group of streams, and how lost ones are replaced (MR-1, MR-4)."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field, StringConstraints
+
+from supercluster.api.common import ApiModel, CelRule, Conditions, LabelName, ObjectMeta
+from supercluster.api.stream import REPLICAS_MAX
+from supercluster.api.units import Duration, Size
+
+WEIGHT_MAX = 1_000_000
+# Streams that a status names; more of them are counted.
+NAMED_MAX = 32
+# Letters of stream names, with * for any number of them and ? for one.
+NAME_GLOB_PATTERN = r"^[A-Za-z0-9_*?-]+$"
+STRATEGY_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+DEFAULT_STRATEGY = "spread-zones"
+
+LabelKey = Annotated[str, StringConstraints(max_length=317)]
+LabelText = Annotated[str, StringConstraints(max_length=63)]
+
+
+class RepairBudget(ApiModel):
+    """What repairs may take together, within the budget that spec.moves of the SuperCluster gives to all moves."""
+
+    concurrent_max: int = Field(default=2, ge=1, le=64, description="Repairs at the same time.")
+    concurrent_per_node_max: int = Field(
+        default=1, ge=1, le=64, description="New replicas at the same time on one broker."
+    )
+    bytes_per_s: Size | None = Field(
+        default=None,
+        description="Bytes per second of all repairs together; each gets an equal share of it, by concurrentMax. Unset is "
+        "the share of the super-cluster's budget.",
+    )
+
+
+class RepairRules(ApiModel):
+    """How lost replicas are replaced."""
+
+    failure_recovery_interval: Duration = Field(
+        default="60s",
+        description="How long a replica's broker is out of contact before the replica is replaced. One that comes back "
+        "earlier is left alone.",
+    )
+    check_interval: Duration = Field(
+        default="10s",
+        description="How often each stream is checked. Every stream has a moment of its own in it, so that many that are hit "
+        "at once are not repaired at once.",
+    )
+    placement_strategy: Annotated[str, StringConstraints(pattern=STRATEGY_PATTERN, max_length=63)] = Field(
+        default=DEFAULT_STRATEGY,
+        description="Which broker takes a new replica: spread-zones, least-loaded, most-free-disk, or one that an installed "
+        "package adds.",
+    )
+    budget: RepairBudget = Field(default=RepairBudget(), description="What repairs may take together.")
+
+    cel_rules: ClassVar[tuple[CelRule, ...]] = (
+        CelRule(
+            rule="duration(self.failureRecoveryInterval) >= duration('5s')",
+            message="failureRecoveryInterval must be at least 5s: brokers note an absence after that time",
+            field_path=".failureRecoveryInterval",
+        ),
+        CelRule(
+            rule="duration(self.checkInterval) >= duration('1s')",
+            message="checkInterval must be at least 1s",
+            field_path=".checkInterval",
+        ),
+    )
+
+
+class StreamSelector(ApiModel):
+    """Which streams are meant: those that have all that is set."""
+
+    match_labels: dict[LabelKey, LabelText] | None = Field(
+        default=None,
+        description="Labels of the Stream resource. A stream that no resource declares has none.",
+    )
+    name_pattern: (
+        Annotated[str, StringConstraints(pattern=NAME_GLOB_PATTERN, min_length=1, max_length=128)] | None
+    ) = Field(
+        default=None,
+        description="Names on the brokers, with * and ?. It means streams that no resource declares, too.",
+    )
+
+    cel_rules: ClassVar[tuple[CelRule, ...]] = (
+        CelRule(
+            rule="(has(self.matchLabels) && size(self.matchLabels) > 0) || has(self.namePattern)",
+            message="spec.selector must have matchLabels, namePattern, or both",
+        ),
+    )
+
+
+class ReplicaPolicySpec(RepairRules):
+    """Which streams, and how their replicas are kept up."""
+
+    super_cluster: LabelName = Field(description="Name of the SuperCluster, in the same namespace.")
+    selector: StreamSelector = Field(description="Which streams it is for.")
+    weight: int = Field(
+        default=0,
+        ge=0,
+        le=WEIGHT_MAX,
+        description="Of the policies that select a stream, the one with the highest weight counts, and of equal ones the "
+        "oldest.",
+    )
+    min_replicas: int | None = Field(
+        default=None,
+        ge=1,
+        le=REPLICAS_MAX,
+        description="Usable replicas that repair restores, at most a stream's own count. A stream's own spec.minReplicas comes "
+        "first. Unset is the stream's count.",
+    )
+
+    cel_rules: ClassVar[tuple[CelRule, ...]] = (
+        *RepairRules.cel_rules,
+        CelRule(
+            rule="self.superCluster == oldSelf.superCluster",
+            message="spec.superCluster can't be changed; delete the resource and create it with the new value",
+            field_path=".superCluster",
+        ),
+    )
+
+
+class ReplicaPolicyStatus(ApiModel):
+    """What was observed of a policy."""
+
+    observed_generation: int = Field(
+        default=0, description="The generation of the spec that the status is about."
+    )
+    selected: int = Field(default=0, description="Declared streams that it selects.")
+    in_force: int = Field(default=0, description="Those of them for which no other policy comes first.")
+    below_minimum: int = Field(
+        default=0, description="Those in force with fewer usable replicas than they must have."
+    )
+    repairing: int = Field(default=0, description="Repairs of its streams that are under way or wait.")
+    conflicts: tuple[str, ...] = Field(
+        default=(),
+        max_length=NAMED_MAX,
+        description="Policies of the same weight that select the same streams; the oldest counts.",
+    )
+    conditions: Conditions = ()
+
+
+class ReplicaPolicy(ApiModel):
+    """How many usable replicas a group of streams keeps, and how lost ones are replaced."""
+
+    metadata: ObjectMeta
+    spec: ReplicaPolicySpec
+    status: ReplicaPolicyStatus = ReplicaPolicyStatus()

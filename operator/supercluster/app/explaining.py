@@ -1,0 +1,60 @@
+"""`supercluster explain`: why a stream is where it is, or nowhere: what its conditions say, and each broker with its reason.
+
+Everything is in the status of the Stream; here it is put so that a person finds the reason first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from supercluster.api import API_VERSION
+from supercluster.app.kube import KubeClient
+from supercluster.app.showing import columns, is_as_it_should_be
+from supercluster.reconcilers.ports import mapping
+
+
+async def explained(kube: KubeClient, namespace: str, name: str) -> str | None:
+    """What there is to say of a Stream; None when there is no such Stream.
+
+    Raises:
+        KubeError: the API server refused.
+    """
+    body = await kube.get(API_VERSION, "Stream", namespace, name)
+    return text_of(body) if body is not None else None
+
+
+def text_of(body: Mapping[str, Any]) -> str:
+    return "\n".join(_lines(body))
+
+
+def _lines(body: Mapping[str, Any]) -> Iterator[str]:
+    status, spec = mapping(body.get("status")), mapping(body.get("spec"))
+    name = mapping(body.get("metadata")).get("name")
+    replicas = [mapping(entry) for entry in status.get("replicas") or ()]
+    where = ", ".join(_replica(entry) for entry in replicas) or "no broker"
+    placement = mapping(spec.get("placement"))
+    asked = [f"{spec.get('replicas')} wanted"]
+    asked += [f"cluster {placement['cluster']}"] if placement.get("cluster") else []
+    asked += [f"tags {', '.join(placement['tags'])}"] if placement.get("tags") else []
+    yield f"stream/{name}: {len(replicas)} replicas ({'; '.join(asked)}) on {where}"
+    wrong = [entry for entry in map(mapping, status.get("conditions") or ()) if not is_as_it_should_be(entry)]
+    for entry in wrong:
+        yield f"{entry.get('type')} is {entry.get('status')}: {entry.get('reason')}: {entry.get('message', '')}"
+    move = mapping(status.get("move"))
+    if move and wrong:
+        yield f"move: {move.get('name')}, {move.get('phase')} (supercluster moves)"
+    rejected = [mapping(entry) for entry in status.get("rejected") or ()]
+    if rejected:
+        yield columns([(f"  {entry.get('name')}", str(entry.get("reason", ""))) for entry in rejected])
+    if not wrong:
+        yield "everything is as it is declared"
+
+
+def _replica(entry: Mapping[str, Any]) -> str:
+    notes = [
+        word for word, holds in (("leader", entry.get("leader")), ("offline", entry.get("offline"))) if holds
+    ]
+    if not entry.get("current"):
+        notes.append(f"{entry.get('lag', 0)} entries behind")
+    return f"{entry.get('name')}{' (' + ', '.join(notes) + ')' if notes else ''}"

@@ -1,0 +1,139 @@
+"""`supercluster recover stream`: have a stream that lost its majority go on from one copy (RP-8, SF-9).
+
+Without `--node`, or with `--dry-run`, it says what copies there are and what choosing each of them may lose, and does nothing.
+It needs brokers' monitoring ports that can be reached from here; a Stream resource has an annotation for the same.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from supercluster.api import API_VERSION, Cluster
+from supercluster.api.stream import FORCE_RECOVER
+from supercluster.app.kube import KubeClient
+from supercluster.app.showing import columns
+from supercluster.reconcilers.observe.views import credentials_view, pod_view
+from supercluster.reconcilers.planners import naming
+from supercluster.reconcilers.planners.plan import LABEL_CLUSTER
+from supercluster.reconcilers.ports import BrokerTarget, Json, mapping
+
+HEADER = ("BROKER", "LINEAGE", "LAST SEQ", "COMMITTED", "LAST TERM", "LAST INDEX", "STATE")
+
+
+class RecoverError(Exception):
+    """It can't be done; the message says what would be right."""
+
+
+class Admin(Protocol):
+    """The brokers' calls, as `admin.py` has them."""
+
+    async def recovery_state(self, target: BrokerTarget, name: str) -> Json: ...
+
+    async def plan_recovery(
+        self, target: BrokerTarget, name: str, node: str, accepted_sequence: int
+    ) -> Json: ...
+
+    async def recover_stream(
+        self, target: BrokerTarget, name: str, node: str, accepted_sequence: int, recovery_id: str
+    ) -> Json: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the command line asks for."""
+
+    stream: str
+    node: str = ""
+    accepted_sequence: int = 0
+    dry_run: bool = False
+    super_cluster: str = ""
+
+
+async def find(kube: KubeClient, namespace: str, super_cluster: str) -> BrokerTarget:
+    """Any broker of the super-cluster that is ready.
+
+    Raises:
+        RecoverError: there is none, or no one super-cluster.
+        KubeError: the API server refused.
+    """
+    listed = await kube.list(API_VERSION, "Cluster", namespace)
+    clusters = [Cluster.model_validate(body) for body in listed.get("items") or ()]
+    names = sorted({found.spec.super_cluster for found in clusters})
+    if super_cluster:
+        names = [name for name in names if name == super_cluster]
+    if len(names) != 1:
+        raise RecoverError(
+            f"namespace {namespace} has Clusters of {', '.join(names) or 'no SuperCluster'}; --super-cluster names one"
+        )
+    secret = naming.credentials_secret(names[0])
+    credentials = credentials_view(await kube.get("v1", "Secret", namespace, secret))
+    password = credentials.passwords.get(naming.OPERATOR_USER) if credentials else None
+    if password is None:
+        raise RecoverError(f"Secret {secret} has no user {naming.OPERATOR_USER}")
+    monitors: list[str] = []
+    for cluster in clusters:
+        if cluster.spec.super_cluster == names[0]:
+            pods = await kube.list("v1", "Pod", namespace, f"{LABEL_CLUSTER}={cluster.metadata.name}")
+            found = [pod_view(pod) for pod in pods.get("items") or ()]
+            monitors += [
+                f"http://{pod.ip}:{cluster.spec.ports.monitor}" for pod in found if pod.ready and pod.ip
+            ]
+    if not monitors:
+        raise RecoverError(f"no broker of SuperCluster {names[0]} is ready")
+    return BrokerTarget(namespace, names[0], (), naming.OPERATOR_USER, password, tuple(monitors))
+
+
+async def recover(admin: Admin, target: BrokerTarget, wish: Wish) -> tuple[bool, str]:
+    """Do it, or say what it would do; whether that is possible, and the words for it.
+
+    Raises:
+        BrokersUnreachableError, BrokersRefusedError: nobody could be asked, or it was refused.
+    """
+    if not wish.node:
+        told = await admin.recovery_state(target, wish.stream)
+        return not told.get("alive"), described(told)
+    if wish.dry_run:
+        told = await admin.plan_recovery(target, wish.stream, wish.node, wish.accepted_sequence)
+        refusal = str(told.get("refusal", ""))
+        verdict = f"refused: {refusal}" if refusal else f"it would be so: {told.get('mayLose', '')}"
+        return not refusal, f"{described(told)}\n{verdict}"
+    told = await admin.recover_stream(
+        target, wish.stream, wish.node, wish.accepted_sequence, f"cli-{uuid.uuid4()}"
+    )
+    done = mapping(told.get("recovery"))
+    declared = str(told.get("declaredBy", ""))
+    trace = (
+        f"\nStream {declared} declares it: its annotation {FORCE_RECOVER} does the same" if declared else ""
+    )
+    return True, f"lineage {told.get('lineage')}: {done.get('mayLose', '')}{trace}"
+
+
+def described(told: Json) -> str:
+    """What copies there are, for people."""
+    rows = [_row(mapping(copy)) for copy in told.get("copies") or ()]
+    lines = [columns([HEADER, *rows])] if rows else ["no broker in contact has a copy"]
+    away = told.get("outOfContact") or ()
+    if away:
+        lines.append(f"out of contact: {', '.join(map(str, away))}")
+    if told.get("alive"):
+        lines.append(f"nothing has to be forced: {told['alive']}")
+        return "\n".join(lines)
+    copies = map(mapping, told.get("copies") or ())
+    lines += [f"{copy.get('node')}: {copy['mayLose']}" for copy in copies if copy.get("mayLose")]
+    return "\n".join(lines)
+
+
+def _row(copy: Any) -> tuple[str, ...]:
+    flags = [
+        word
+        for word, holds in (
+            ("lost", copy.get("lost")),
+            ("doubtful", copy.get("doubtful")),
+            ("closed", not copy.get("open") and not copy.get("lost")),
+        )
+        if holds
+    ]
+    figures = (copy.get(key, "") for key in ("lineage", "lastSeq", "committedSeq", "lastTerm", "lastIndex"))
+    return (str(copy.get("node", "")), *map(str, figures), ", ".join(flags) or "whole")

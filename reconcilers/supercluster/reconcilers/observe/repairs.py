@@ -1,0 +1,155 @@
+"""The look at what repair is planned from: brokers that are away, and while one is, the streams and the brokers' Kubernetes nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from supercluster.api import Cluster, ReplicaPolicy, StreamMove, SuperCluster
+from supercluster.reconcilers.observe.cache import ObjectCache
+from supercluster.reconcilers.observe.views import pod_view, stream_info
+from supercluster.reconcilers.planners.move_views import is_ended
+from supercluster.reconcilers.planners.repair_moves import LivingStream, RepairObserved, is_repair
+from supercluster.reconcilers.planners.strategies import Node
+from supercluster.reconcilers.planners.stream_config import mark_of
+from supercluster.reconcilers.ports import (
+    Brokers,
+    BrokersRefusedError,
+    BrokersUnreachableError,
+    BrokerTarget,
+    Clock,
+    Kube,
+    KubeError,
+    mapping,
+)
+
+ZONE_LABEL = "topology.kubernetes.io/zone"
+NS_PER_S = 1_000_000_000
+# Kubernetes nodes that are remembered, and for how long: a cordon is seen after that time.
+HOSTS_MAX = 4096
+HOST_VALID = timedelta(seconds=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A Kubernetes node that a broker runs on."""
+
+    zone: str = ""
+    is_cordoned: bool = False
+
+
+@dataclass(slots=True)
+class Hosts:
+    """Kubernetes nodes, asked for while a broker is away and not at every look."""
+
+    kube: Kube
+    clock: Clock
+    _known: dict[str, tuple[datetime, Host]] = field(default_factory=dict)
+
+    async def of(self, node: str) -> Host:
+        """An empty one when nothing is known, or the operator may not look at nodes."""
+        if not node:
+            return Host()
+        now = self.clock.now()
+        asked, host = self._known.get(node, (None, Host()))
+        if asked is not None and now - asked < HOST_VALID:
+            return host
+        try:
+            body = mapping(await self.kube.get("v1", "Node", "", node))
+        except KubeError:
+            body = {}  # What was known stands, and is asked for again when its time has come.
+        if body:
+            labels = mapping(mapping(body.get("metadata")).get("labels"))
+            is_cordoned = bool(mapping(body.get("spec")).get("unschedulable", False))
+            host = Host(str(labels.get(ZONE_LABEL, "")), is_cordoned)
+        if node in self._known or len(self._known) < HOSTS_MAX:
+            self._known[node] = (now, host)
+        return host
+
+
+async def brokers_answer(brokers: Brokers, target: BrokerTarget | str) -> Mapping[str, Any] | None:
+    """What the map has of all brokers; None when nobody says."""
+    if isinstance(target, str):
+        return None
+    try:
+        return await brokers.brokers_state(target)
+    except (BrokersUnreachableError, BrokersRefusedError):
+        return None
+
+
+async def look_at_repairs(
+    cache: ObjectCache,
+    brokers: Brokers,
+    hosts: Hosts,
+    desired: SuperCluster,
+    target: BrokerTarget | str,
+    told: Mapping[str, Any] | None,
+) -> RepairObserved | None:
+    """`told`: the brokers' answer about themselves."""
+    if told is None or isinstance(target, str) or not told.get("timeNs"):
+        return None  # Brokers of an older version say nothing of the time.
+    namespace, name = desired.metadata.namespace, desired.metadata.name
+    entries = [mapping(entry) for entry in told.get("brokers") or ()]
+    policies = cache.of_super_cluster(ReplicaPolicy, namespace, name)
+    moves = cache.of_super_cluster(StreamMove, namespace, name)
+    is_watching = any(entry.get("awaySinceNs") for entry in entries) or any(
+        is_repair(move) and not is_ended(move) for move in moves
+    )
+    host_of: dict[str, Host] = {}
+    streams: tuple[LivingStream, ...] = ()
+    if is_watching:
+        host_of = await _hosts_of(cache, hosts, namespace, name)
+        try:
+            streams = tuple(_living(answer) for answer in await brokers.stream_infos(target))
+        except (BrokersUnreachableError, BrokersRefusedError):
+            return None
+    nodes = {str(entry["node"]): _node(entry, host_of) for entry in entries if entry.get("node")}
+    return RepairObserved(nodes, _time(told["timeNs"]), streams, policies)
+
+
+async def _hosts_of(cache: ObjectCache, hosts: Hosts, namespace: str, name: str) -> dict[str, Host]:
+    found = {}
+    for cluster in cache.of_super_cluster(Cluster, namespace, name):
+        for body in cache.of_cluster(namespace, cluster.metadata.name):
+            if body.get("kind") == "Pod":
+                pod = pod_view(body)
+                found[pod.name] = await hosts.of(pod.node)
+    return found
+
+
+def _time(ns: Any) -> datetime:
+    return datetime.fromtimestamp(int(ns) / NS_PER_S, UTC)
+
+
+def _node(entry: Mapping[str, Any], host_of: Mapping[str, Host]) -> Node:
+    name, away, room = str(entry["node"]), entry.get("awaySinceNs"), entry.get("roomBytes")
+    host = host_of.get(name, Host())
+    return Node(
+        name=name,
+        cluster=str(entry.get("cluster", "")),
+        zone=host.zone,
+        tags=frozenset(map(str, entry.get("tags") or ())),
+        copies=int(entry.get("copies") or 0),
+        room_bytes=int(room) if room is not None else None,
+        in_contact=bool(entry.get("inContact", True)),
+        away_since=_time(away) if away else None,
+        leaves=bool(entry.get("leaves", False)),
+        cordoned=host.is_cordoned,
+    )
+
+
+def _living(answer: Mapping[str, Any]) -> LivingStream:
+    info = stream_info(answer)
+    placement = mapping(info.config.get("placement"))
+    return LivingStream(
+        name=str(info.config.get("name", "")),
+        members=tuple(sorted(info.members)),
+        leader=info.leader,
+        replicas=info.replicas_configured,
+        declared_by=mark_of(info.config) or "",
+        tags=tuple(map(str, placement.get("tags") or ())),
+        bytes=info.bytes,
+        is_moving=info.is_moving,
+    )

@@ -1,0 +1,58 @@
+"""Brokers of a Cluster that is being deleted say so to the others before they go, and hand their votes over.
+
+Of two clusters with three votes each in the map of streams the one that stays is no majority of six: what was not said while
+the brokers were there could not be said afterwards. What is waited for has a bound, because deletion must come to an end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from supercluster.api import Cluster, SuperCluster
+from supercluster.reconcilers.planners.plan import LeaveBrokers
+from supercluster.reconcilers.planners.status import parse_timestamp
+
+# Votes change a few seconds after it was said; a map without a majority never takes it.
+PATIENCE = timedelta(seconds=60)
+
+
+@dataclass(frozen=True, slots=True)
+class PartingBroker:
+    """A broker of the cluster, as the map of streams has it."""
+
+    name: str
+    leaves: bool = False
+    votes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """What comes before the brokers go."""
+
+    step: LeaveBrokers | None
+    message: str
+
+
+def others_stay(desired: Cluster, super_cluster: SuperCluster | None, siblings: tuple[Cluster, ...]) -> bool:
+    """Is there anybody to part from?"""
+    if super_cluster is None or super_cluster.metadata.deletion_timestamp is not None:
+        return False
+    return any(
+        sibling.metadata.name != desired.metadata.name and sibling.metadata.deletion_timestamp is None
+        for sibling in siblings
+    )
+
+
+def consider(brokers: tuple[PartingBroker, ...], since: str | None, now: datetime) -> Parting | None:
+    """None: the brokers may go. `since`: when the parting began."""
+    began = parse_timestamp(since) if since else now
+    if began is None or now - began >= PATIENCE:
+        return None
+    staying = tuple(broker.name for broker in brokers if not broker.leaves)
+    if staying:
+        return Parting(LeaveBrokers(staying), f"next: tell the other brokers that {', '.join(staying)} leave")
+    voting = [broker.name for broker in brokers if broker.votes]
+    if voting:
+        return Parting(None, f"deletion waits until others vote in place of {', '.join(voting)}")
+    return None

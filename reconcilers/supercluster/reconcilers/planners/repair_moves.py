@@ -1,0 +1,276 @@
+"""Repairs as StreamMoves: which are made, which are withdrawn since the replica is back, and which are history.
+
+A repair is carried out as a move is, so it is planned by the brokers once more, waits for its place in the one budget, is
+watched and proven in the same way. Its name comes from what was lost and since when: whoever looks twice makes one.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from supercluster.api import API_VERSION, ReplicaPolicy, Stream, StreamMove, SuperCluster
+from supercluster.api.conditions import EventReason
+from supercluster.api.super_cluster import OTHER_MOVES_MAX, RepairStatus, WaitingRepair
+from supercluster.api.units import duration_ns, size_bytes
+from supercluster.reconcilers.planners import naming
+from supercluster.reconcilers.planners.move_views import IN_FLIGHT, is_ended
+from supercluster.reconcilers.planners.plan import CreateObject, DeleteObject, Note, Step
+from supercluster.reconcilers.planners.repairs import (
+    Repair,
+    RepairPlan,
+    RunningRepair,
+    StreamState,
+    plan_repairs,
+)
+from supercluster.reconcilers.planners.replica_rules import policy_for, rule_for
+from supercluster.reconcilers.planners.status import parse_timestamp
+from supercluster.reconcilers.planners.strategies import Node, Strategy
+
+NAME_CHARACTERS_MAX = 200
+# Repairs that have ended and are kept for a look at their audits.
+HISTORY_MAX = 20
+# A repair that the brokers refuse is planned anew after this, perhaps with another broker.
+REFUSED_KEPT = timedelta(seconds=30)
+REASON_CHARACTERS_MAX = 250
+
+
+@dataclass(frozen=True, slots=True)
+class LivingStream:
+    """A stream as the brokers list it."""
+
+    name: str
+    members: tuple[str, ...]
+    leader: str
+    replicas: int
+    """The count that it is configured with."""
+    declared_by: str = ""
+    tags: tuple[str, ...] = ()
+    bytes: int = 0
+    is_moving: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RepairObserved:
+    """What repair is planned from."""
+
+    nodes: Mapping[str, Node]
+    now: datetime
+    """By the brokers' clock, as the times in `nodes` are."""
+    streams: tuple[LivingStream, ...] = ()
+    """Looked at only while a broker is away."""
+    policies: tuple[ReplicaPolicy, ...] = ()
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        return tuple(sorted(name for name, node in self.nodes.items() if node.away_since is not None))
+
+
+@dataclass(frozen=True, slots=True)
+class Repairing:
+    """What is to be done and said about lost replicas."""
+
+    steps: tuple[Step, ...] = ()
+    status: RepairStatus | None = None
+    is_watching: bool = False
+    """A repair is under way or waits: look again soon."""
+
+
+def is_repair(move: StreamMove) -> bool:
+    return move.spec.repair is not None
+
+
+def consider(
+    super_cluster: SuperCluster,
+    observed: RepairObserved | None,
+    streams: Sequence[Stream],
+    moves: Sequence[StreamMove],
+    strategies: Mapping[str, Strategy],
+    now: datetime,
+) -> Repairing:
+    """`observed` is None while the brokers do not say: then nothing is done, and what was said stays."""
+    mine = [move for move in moves if is_repair(move)]
+    open_ones = [move for move in mine if not is_ended(move)]
+    if observed is None:
+        return Repairing((), super_cluster.status.repair, is_watching=bool(open_ones))
+    withdrawn = {move.metadata.uid: why for move in open_ones if (why := _why_withdrawn(move, observed, now))}
+    plan = _plan(super_cluster, observed, streams, moves, open_ones, strategies)
+    steps: list[Step] = [
+        _delete(move, Note.done(EventReason.REPAIR_WITHDRAWN, withdrawn[move.metadata.uid]))
+        for move in open_ones
+        if move.metadata.uid in withdrawn
+    ]
+    by_name = {stream.stream_name: stream for stream in streams}
+    for repair in plan.repairs:
+        step = _create(super_cluster, repair, by_name.get(repair.stream), observed, mine, now)
+        if step is not None:
+            steps.append(step)
+    ended = sorted((move for move in mine if is_ended(move)), key=lambda move: move.metadata.age_key)
+    steps += [_delete(move, None) for move in ended[: max(0, len(ended) - HISTORY_MAX)]]
+    waiting = tuple(
+        WaitingRepair(stream=name, reason=why[:1000]) for name, why in plan.waiting[:OTHER_MOVES_MAX]
+    )
+    status = RepairStatus(
+        below_minimum=len(plan.below),
+        repairing=len(open_ones),
+        waiting=waiting,
+        lost_brokers=observed.lost[:OTHER_MOVES_MAX],
+    )
+    is_quiet = not (observed.lost or open_ones or plan.below)
+    return Repairing(tuple(steps), None if is_quiet else status, is_watching=bool(open_ones))
+
+
+def _plan(
+    super_cluster: SuperCluster,
+    observed: RepairObserved,
+    streams: Sequence[Stream],
+    moves: Sequence[StreamMove],
+    open_ones: Sequence[StreamMove],
+    strategies: Mapping[str, Strategy],
+) -> RepairPlan:
+    by_mark = {f"{each.metadata.namespace}/{each.metadata.name}": each for each in streams}
+    by_ref = {each.metadata.name: each for each in streams}
+    busy = {_stream_of(move, by_ref) for move in moves if not is_ended(move) and not move.spec.dry_run}
+    states = []
+    for living in observed.streams:
+        declared = by_mark.get(living.declared_by)
+        if declared is not None and declared.metadata.deletion_timestamp is not None:
+            continue
+        rule = rule_for(declared, living.name, living.replicas, observed.policies, super_cluster)
+        if rule is None or (living.declared_by and declared is None):
+            continue
+        is_moving = living.is_moving or living.name in busy
+        tags = frozenset(living.tags)
+        states.append(
+            StreamState(living.name, living.members, living.leader, rule, tags, living.bytes, is_moving)
+        )
+    held = {living.name: frozenset(living.members) for living in observed.streams}
+    running = tuple(_running(move, by_ref, observed.policies, held) for move in open_ones)
+    return plan_repairs(observed.nodes, states, running, strategies, observed.now)
+
+
+def _stream_of(move: StreamMove, by_ref: Mapping[str, Stream]) -> str:
+    """Name on the brokers of the stream that a move is about."""
+    if move.spec.stream is not None:
+        return move.spec.stream
+    declared = by_ref.get(move.spec.stream_ref or "")
+    return declared.stream_name if declared is not None else move.status.stream_name or ""
+
+
+def _running(
+    move: StreamMove,
+    by_ref: Mapping[str, Stream],
+    policies: Sequence[ReplicaPolicy],
+    held: Mapping[str, frozenset[str]],
+) -> RunningRepair:
+    name, repair = _stream_of(move, by_ref), move.spec.repair
+    assert repair is not None
+    declared = by_ref.get(move.spec.stream_ref or "")
+    labels = declared.metadata.labels if declared is not None else None
+    policy, _ = policy_for(policies, name, labels)
+    joining = frozenset(repair.nodes) - held.get(name, frozenset())
+    return RunningRepair(name, policy.metadata.name if policy else "", joining)
+
+
+def _why_withdrawn(move: StreamMove, observed: RepairObserved, now: datetime) -> str:
+    """Empty: the repair stays. What the brokers have begun goes on to its end."""
+    repair, metadata = move.spec.repair, move.metadata
+    assert repair is not None
+    if move.status.phase in IN_FLIGHT or metadata.deletion_timestamp is not None:
+        return ""
+    back = [name for name in repair.replace if _is_back(observed.nodes.get(name))]
+    if back:
+        return (
+            f"{', '.join(back)} is back before its replica was replaced: deleted StreamMove {metadata.name}"
+        )
+    made = parse_timestamp(metadata.creation_timestamp)
+    if move.status.phase == "Refused" and (made is None or now - made >= REFUSED_KEPT):
+        told = move.status.message or "no reason was told"
+        return f"the brokers refuse StreamMove {metadata.name}, and it is planned anew: {told[:REASON_CHARACTERS_MAX]}"
+    return ""
+
+
+def _is_back(node: Node | None) -> bool:
+    return node is not None and node.away_since is None
+
+
+def _delete(move: StreamMove, note: Note | None) -> DeleteObject:
+    metadata = move.metadata
+    return DeleteObject(API_VERSION, "StreamMove", metadata.namespace, metadata.name, metadata.uid, note)
+
+
+def _create(
+    super_cluster: SuperCluster,
+    repair: Repair,
+    declared: Stream | None,
+    observed: RepairObserved,
+    mine: Sequence[StreamMove],
+    now: datetime,
+) -> CreateObject | None:
+    """None: an earlier try of the same repair ended a moment ago."""
+    base = _name(repair, declared, observed)
+    tries = [move for move in mine if move.metadata.name == base or move.metadata.name.startswith(f"{base}-")]
+    rules = repair.rule.rules
+    pause = timedelta(microseconds=duration_ns(rules.failure_recovery_interval) // 1000)
+    ends = [ended for move in tries if (ended := parse_timestamp(move.status.ended_at or "")) is not None]
+    if ends and now - max(ends) < pause:
+        return None
+    name = f"{base}-{len(tries) + 1}" if tries else base
+    metadata = super_cluster.metadata
+    budget = rules.budget
+    spec: dict[str, object] = {
+        "superCluster": metadata.name,
+        "repair": {
+            "replace": list(repair.replaced),
+            "nodes": list(repair.nodes),
+            "away": rules.failure_recovery_interval,
+            "reason": repair.why[:REASON_CHARACTERS_MAX],
+        },
+    }
+    if budget.bytes_per_s:
+        share = max(1, size_bytes(budget.bytes_per_s) // budget.concurrent_max)
+        spec["bandwidth"] = {"bytesPerS": str(share)}
+    owners: list[dict[str, object]] = []
+    if declared is not None:
+        spec["streamRef"] = declared.metadata.name
+        owners.append(
+            {
+                "apiVersion": API_VERSION,
+                "kind": "Stream",
+                "name": declared.metadata.name,
+                "uid": declared.metadata.uid,
+                "controller": True,
+                "blockOwnerDeletion": False,
+            }
+        )
+    else:
+        spec["stream"] = repair.stream
+    manifest = {
+        "apiVersion": API_VERSION,
+        "kind": "StreamMove",
+        "metadata": {
+            "name": name,
+            "namespace": metadata.namespace,
+            "labels": naming.labels(metadata.name),
+            "ownerReferences": owners,
+        },
+        "spec": spec,
+    }
+    note = Note.done(
+        EventReason.REPAIR_CREATED, f"stream {repair.stream}: {repair.why}: made StreamMove {name}"
+    )
+    return CreateObject(manifest, note)
+
+
+def _name(repair: Repair, declared: Stream | None, observed: RepairObserved) -> str:
+    whose = declared.metadata.name if declared is not None else repair.stream
+    slug = re.sub("[^a-z0-9.-]+", "-", whose.lower()).strip("-.")[:NAME_CHARACTERS_MAX] or "stream"
+    since = [(name, _since_text(observed.nodes.get(name))) for name in sorted(repair.replaced)]
+    return f"{slug}-repair-{zlib.crc32(repr((repair.stream, since)).encode()):08x}"
+
+
+def _since_text(node: Node | None) -> str:
+    return node.away_since.isoformat() if node is not None and node.away_since is not None else "gone"

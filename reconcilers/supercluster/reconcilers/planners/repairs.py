@@ -1,0 +1,266 @@
+"""Which lost replicas are replaced, by whom, in what order and how many at a time (MR-2, MR-4, MR-7): pure.
+
+A member is lost when its broker has been out of contact for the recovery interval; since when, the brokers' own map says.
+Repair exchanges lost members for others in one joint change (SF-8), so a group never grows around a dead member, and its
+count stays what people asked for. It restores the minimum and no more. What it can't do is said with the reason.
+
+Streams that can lose the fewest further replicas come first. Each stream is checked at its own moment of the check
+interval, so that thousands that are hit at once spread over it; the budget then bounds how many are repaired at a time.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import lru_cache
+
+from supercluster.api.units import duration_ns
+from supercluster.reconcilers.planners.replica_rules import Rule
+from supercluster.reconcilers.planners.strategies import Node, Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """One stream as the brokers tell of it, and what counts for it."""
+
+    name: str
+    members: tuple[str, ...]
+    """Brokers whose replicas are in force, lost ones too."""
+    leader: str
+    rule: Rule
+    tags: frozenset[str] = frozenset()
+    bytes: int = 0
+    is_moving: bool = False
+    """A move, a repair or another count of replicas is under way or planned: one at a time (MV-3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningRepair:
+    """A repair that was begun, or waits in the queue of moves."""
+
+    stream: str
+    policy: str
+    joining: frozenset[str]
+    """Brokers that get a replica."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """One exchange of lost members."""
+
+    stream: str
+    replaced: tuple[str, ...]
+    nodes: tuple[str, ...]
+    """All that are to hold the stream."""
+    why: str
+    rule: Rule
+
+    @property
+    def joining(self) -> frozenset[str]:
+        return frozenset(self.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class RepairPlan:
+    repairs: tuple[Repair, ...] = ()
+    """To be begun now, in this order."""
+    waiting: tuple[tuple[str, str], ...] = ()
+    """Streams with lost replicas that are not begun now, and why."""
+    below: tuple[str, ...] = ()
+    """Streams with fewer usable replicas than their minimum."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A stream with lost replicas."""
+
+    stream: StreamState
+    lost: tuple[str, ...]
+    """Of those that are to be replaced, the longest away first."""
+    usable: int
+    since: datetime | None
+
+    @property
+    def margin(self) -> int:
+        """How many more replicas may go before nothing can be committed any more."""
+        return self.usable - (len(self.stream.members) // 2 + 1)
+
+
+def plan_repairs(
+    nodes: Mapping[str, Node],
+    streams: Iterable[StreamState],
+    running: Sequence[RunningRepair],
+    strategies: Mapping[str, Strategy],
+    now: datetime,
+) -> RepairPlan:
+    waiting: list[tuple[str, str]] = []
+    below: list[str] = []
+    cases: list[_Case] = []
+    for stream in streams:
+        usable = sum(_is_there(nodes, member) for member in stream.members)
+        if usable < stream.rule.minimum:
+            below.append(stream.name)
+        elif usable == len(stream.members):
+            continue
+        found = _case(nodes, stream, usable, now)
+        if isinstance(found, str):
+            waiting.append((stream.name, found))
+        elif found is not None:
+            cases.append(found)
+    repairs: list[Repair] = []
+    budget = _Budget(running)
+    load = dict(nodes)
+    for case in sorted(cases, key=_order):
+        why = budget.why_not(case.stream.rule)
+        made = why or _repair(case, load, strategies, budget)
+        if isinstance(made, str):
+            waiting.append((case.stream.name, made))
+            continue
+        repairs.append(made)
+        joining = made.joining - set(case.stream.members)
+        budget.take(case.stream.rule, joining)
+        for name in joining:
+            load[name] = replace(load[name], copies=load[name].copies + 1)
+    return RepairPlan(tuple(repairs), tuple(sorted(waiting)), tuple(sorted(below)))
+
+
+def due_at(stream: str, rule: Rule, away_since: datetime) -> datetime:
+    """When a member is lost: after the interval, at the stream's own moment of the check interval. The moment comes from
+    the name, so it is another for every stream and the same at every look."""
+    check_us = _microseconds(rule.rules.check_interval)
+    phase_us = zlib.crc32(stream.encode()) % max(1, check_us)
+    return away_since + timedelta(microseconds=_microseconds(rule.rules.failure_recovery_interval) + phase_us)
+
+
+@lru_cache(maxsize=256)
+def _microseconds(duration: str) -> int:
+    """Thousands of streams have the same few durations."""
+    return duration_ns(duration) // 1000
+
+
+def _is_there(nodes: Mapping[str, Node], member: str) -> bool:
+    node = nodes.get(member)
+    return node is not None and node.away_since is None
+
+
+def _order(case: _Case) -> tuple[int, int, float, str]:
+    since = case.since.timestamp() if case.since is not None else 0.0
+    return (case.margin, -len(case.lost), since, case.stream.name)
+
+
+def _case(nodes: Mapping[str, Node], stream: StreamState, usable: int, now: datetime) -> _Case | str | None:
+    """A stream that is to be repaired; why it is not yet; None when its minimum holds."""
+    if usable >= stream.rule.minimum:
+        return None
+    if not stream.leader or usable < len(stream.members) // 2 + 1:
+        names = ", ".join(sorted(member for member in stream.members if not _is_there(nodes, member)))
+        return (
+            f"{usable} of {len(stream.members)} replicas are in contact, which is no majority (lost: {names}): nothing is done "
+            "by itself, since that could lose messages"
+        )
+    if stream.is_moving:
+        return "a move of the stream, or another repair, is under way; one at a time"
+    away = {member: _since(nodes, member) for member in stream.members if not _is_there(nodes, member)}
+    due = {
+        member: since
+        for member, since in away.items()
+        if since is None or due_at(stream.name, stream.rule, since) <= now
+    }
+    # One that may still come back in time counts as if it were there.
+    needed = stream.rule.minimum - (len(stream.members) - len(due))
+    if not away:
+        return f"{usable} of at least {stream.rule.minimum} replicas are there; others are still being made"
+    if needed <= 0 or not due:
+        first = min(due_at(stream.name, stream.rule, since) for since in away.values() if since is not None)
+        names = ", ".join(sorted(away))
+        # A time and not what is left of it: a text that changes at every look is a write for every look.
+        return f"{names} may come back: replaced at {first:%Y-%m-%dT%H:%M:%SZ} if not"
+    order = sorted(due, key=lambda member: (due[member] is not None, due[member] or now, member))
+    lost = tuple(order[:needed])
+    return _Case(stream, lost, usable, due[lost[0]])
+
+
+def _since(nodes: Mapping[str, Node], member: str) -> datetime | None:
+    """None: the brokers' map has no such broker any more."""
+    node = nodes.get(member)
+    return node.away_since if node is not None else None
+
+
+def _repair(
+    case: _Case, nodes: Mapping[str, Node], strategies: Mapping[str, Strategy], budget: _Budget
+) -> Repair | str:
+    stream, rule = case.stream, case.stream.rule
+    strategy = strategies.get(rule.rules.placement_strategy)
+    if strategy is None:
+        known = ", ".join(sorted(strategies))
+        return f"placementStrategy is {rule.rules.placement_strategy}, and there is no such one; known are {known}"
+    staying = [nodes[member] for member in stream.members if member not in case.lost and member in nodes]
+    home = {node.cluster for node in staying}
+    reasons = {name: _why_no_place(node, stream, home) for name, node in sorted(nodes.items())}
+    fitting = [node for name, node in nodes.items() if not reasons[name]]
+    free = [node for node in fitting if budget.has_room_on(node.name, rule)]
+    taken: list[Node] = []
+    for _ in case.lost:
+        rest = [node for node in free if node not in taken]
+        if not rest:
+            break
+        holders = [*staying, *taken]
+        taken.append(min(rest, key=lambda node: (strategy(node, holders), node.name)))
+    if not taken:
+        if fitting:
+            names = ", ".join(sorted(node.name for node in fitting))
+            return f"brokers that fit take as many new replicas as the budget allows already: {names}"
+        told = "; ".join(f"{name} {why}" for name, why in reasons.items() if name not in stream.members)
+        return f"no broker can take a replica in the place of {', '.join(case.lost)}: {told or 'there is no other'}"
+    replaced = case.lost[: len(taken)]
+    keep = tuple(member for member in stream.members if member not in replaced)
+    gone = ", ".join(replaced)
+    since = f" since {case.since:%Y-%m-%dT%H:%M:%SZ}" if case.since is not None else ""
+    why = (
+        f"{gone} out of contact{since}: {case.usable} of at least {rule.minimum} replicas usable ({rule.decided_by}); "
+        f"{', '.join(node.name for node in taken)} by {rule.rules.placement_strategy}"
+    )
+    return Repair(stream.name, replaced, (*keep, *(node.name for node in taken)), why, rule)
+
+
+def _why_no_place(node: Node, stream: StreamState, home: set[str]) -> str:
+    """Empty: the broker can take a replica."""
+    if node.name in stream.members:
+        return "holds a replica already"
+    if home and node.cluster not in home:
+        return f"is in Cluster {node.cluster}"
+    if not stream.tags <= node.tags:
+        return f"lacks {', '.join(sorted(stream.tags - node.tags))}"
+    if node.leaves:
+        return "goes for good"
+    if node.cordoned:
+        return "runs on a Kubernetes node that is cordoned"
+    if node.away_since is not None or not node.in_contact:
+        return "is out of contact"
+    if node.room_bytes is not None and node.room_bytes < stream.bytes:
+        return f"has {node.room_bytes} bytes of room, and {stream.bytes} are needed"
+    return ""
+
+
+class _Budget:
+    """What repairs take of the budgets of their policies."""
+
+    def __init__(self, running: Sequence[RunningRepair]) -> None:
+        self._of_policy = Counter(repair.policy for repair in running)
+        self._on_node = Counter(node for repair in running for node in repair.joining)
+
+    def why_not(self, rule: Rule) -> str:
+        most = rule.rules.budget.concurrent_max
+        if self._of_policy[rule.policy] < most:
+            return ""
+        return f"{self._of_policy[rule.policy]} repairs are under way, and budget.concurrentMax is {most}"
+
+    def has_room_on(self, node: str, rule: Rule) -> bool:
+        return self._on_node[node] < rule.rules.budget.concurrent_per_node_max
+
+    def take(self, rule: Rule, joining: frozenset[str]) -> None:
+        self._of_policy[rule.policy] += 1
+        self._on_node.update(joining)

@@ -1,0 +1,100 @@
+"""Which word counts for a stream's replicas: its own, then that of the ReplicaPolicy with the highest weight, then the
+SuperCluster's (MR-1).
+
+Its own `spec.minReplicas` is about the number alone; how lost replicas are replaced is then still the policy's to say. A
+minimum is never above the stream's own count: nothing automatic goes past what people ask for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from supercluster.api import ReplicaPolicy, Stream, SuperCluster
+from supercluster.api.replica_policy import RepairRules
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What counts for one stream."""
+
+    minimum: int
+    rules: RepairRules
+    decided_by: str
+    """Whose word the minimum is."""
+    reason: str
+    policy: str = ""
+    """The ReplicaPolicy whose rules count; empty: the SuperCluster's."""
+
+
+def selects(policy: ReplicaPolicy, stream_name: str, labels: Mapping[str, str] | None) -> bool:
+    """Is the policy for this stream? `labels` is None for one that no resource declares: only a pattern can mean it."""
+    selector = policy.spec.selector
+    if selector.name_pattern is not None and not fnmatchcase(stream_name, selector.name_pattern):
+        return False
+    if selector.match_labels:
+        return labels is not None and selector.match_labels.items() <= labels.items()
+    return selector.name_pattern is not None
+
+
+def in_order(policies: Iterable[ReplicaPolicy]) -> list[ReplicaPolicy]:
+    """The one that counts first: by weight, then by age."""
+    there = (policy for policy in policies if policy.metadata.deletion_timestamp is None)
+    return sorted(there, key=lambda policy: (-policy.spec.weight, policy.metadata.age_key))
+
+
+def policy_for(
+    policies: Sequence[ReplicaPolicy], stream_name: str, labels: Mapping[str, str] | None
+) -> tuple[ReplicaPolicy | None, str]:
+    """The policy that counts, and what is to be said of the others that select the stream."""
+    found = [policy for policy in in_order(policies) if selects(policy, stream_name, labels)]
+    if not found:
+        return None, ""
+    first, rest = found[0], found[1:]
+    equal = sorted(policy.metadata.name for policy in rest if policy.spec.weight == first.spec.weight)
+    lighter = sorted(policy.metadata.name for policy in rest if policy.spec.weight != first.spec.weight)
+    said = []
+    if equal:
+        said.append(f"it is older than {', '.join(equal)} of the same weight {first.spec.weight}")
+    if lighter:
+        said.append(f"its weight {first.spec.weight} is above that of {', '.join(lighter)}")
+    return first, "; ".join(said)
+
+
+def rule_for(
+    stream: Stream | None,
+    stream_name: str,
+    replicas: int,
+    policies: Sequence[ReplicaPolicy],
+    super_cluster: SuperCluster,
+) -> Rule | None:
+    """What counts for a stream; None for one that neither a resource nor a policy is about: the operator leaves it alone."""
+    labels = stream.metadata.labels if stream is not None else None
+    policy, why = policy_for(policies, stream_name, labels)
+    if stream is None and policy is None:
+        return None
+    rules: RepairRules = policy.spec if policy is not None else super_cluster.spec.repair
+    name = policy.metadata.name if policy is not None else ""
+    own = stream.spec.min_replicas if stream is not None else None
+    if own is not None:
+        reason = f"spec.minReplicas of the Stream is {own}" + (
+            f", which comes before ReplicaPolicy {name}" if name else ""
+        )
+        return Rule(min(own, replicas), rules, "Stream", reason, name)
+    if policy is None:
+        told = f"no ReplicaPolicy selects the stream, so the minimum is its count, {replicas}"
+        return Rule(replicas, rules, f"SuperCluster {super_cluster.metadata.name}", told)
+    of_policy = policy.spec.min_replicas
+    minimum = replicas if of_policy is None else min(of_policy, replicas)
+    reason = (
+        f"spec.minReplicas of ReplicaPolicy {name} is unset, so the minimum is the stream's count, {replicas}"
+        if of_policy is None
+        else f"spec.minReplicas of ReplicaPolicy {name} is {of_policy}"
+        + (
+            f", and the stream's count is {replicas}: nothing automatic goes past it"
+            if of_policy > replicas
+            else ""
+        )
+    )
+    return Rule(minimum, rules, f"ReplicaPolicy {name}", f"{reason}; {why}" if why else reason, name)

@@ -1,0 +1,117 @@
+"""What a state holds, as copies compare it: equal counts of other things are a difference; how it is hashed is none."""
+
+from __future__ import annotations
+
+import pytest
+from tests.broker.jetstream.stream_story import StreamStory, message
+
+from supercluster.broker.jetstream import state_digest
+from supercluster.broker.jetstream.auditor import Auditor, state_hash
+from supercluster.broker.jetstream.sections import Section
+from supercluster.broker.jetstream.state_digest import StateDigest
+from supercluster.broker.jetstream.stream import StreamState
+from supercluster.broker.jetstream.wire import u64
+from supercluster.broker.moves.audit import Comparison
+
+
+def story(*deleted: int, ids: tuple[str, ...] = (), subjects: bytes = b"ssssss") -> StreamStory:
+    found = StreamStory()
+    found.store(
+        *[message(b"s." + bytes([name]), b"%d" % number) for number, name in enumerate(subjects)],
+        *[message(b"s.id", Nats_Msg_Id=name) for name in ids],
+    )
+    for seq in deleted:
+        found.command(Section.DELETE_MESSAGE, u64(seq))
+    return found
+
+
+def digest(state: StreamState) -> bytes:
+    found = StateDigest(state)
+    while not found.is_done:
+        found.go_on()
+    return found.digest
+
+
+@pytest.mark.covers("SF-6", "MV-6")
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (story(3), story(5)),
+        (story(2, 4), story(3, 4)),
+        (story(ids=("a", "b")), story(ids=("a", "c"))),
+        (story(ids=("a", "b")), story(ids=("b", "a"))),
+        (story(subjects=b"aabbcc"), story(subjects=b"aabbbc")),
+        (story(subjects=b"aabbcc"), story(subjects=b"aabbcd")),
+    ],
+    ids=["deleted", "deleted-of-two", "ids", "ids-elsewhere", "counts-of-subjects", "subjects"],
+)
+def test_as_many_but_others_are_another_state(one: StreamStory, other: StreamStory) -> None:
+    assert digest(one.state) != digest(other.state)
+
+
+@pytest.mark.covers("SF-6")
+def test_the_digest_is_of_the_moment_and_the_same_after_a_restart_and_however_it_is_sliced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = story(2, 5, 4, ids=("a", "b"))
+    expected = digest(found.state)
+    restored = StreamState.restore(found.state.snapshot(), found.log)
+    assert digest(restored) == expected
+    monkeypatch.setattr(state_digest, "SLICE_PARTS", 1)
+    noted = StateDigest(found.state)
+    noted.go_on()
+    found.command(Section.DELETE_MESSAGE, u64(3))
+    found.store(message(b"s.later"))
+    while not noted.is_done:
+        noted.go_on()
+    assert noted.digest == expected != digest(found.state)
+
+
+@pytest.mark.covers("SF-6")
+def test_so_many_deletes_that_they_cannot_be_noted_are_compared_by_their_stretches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(state_digest, "DELETED_MAX", 1)
+    monkeypatch.setattr(state_digest, "SUBJECTS_MAX", 0)
+    one, other = story(2, 3).state, story(2, 3).state
+    assert digest(one) == digest(other)
+    other.deleted.discard(3)
+    other.deleted.add(9000)
+    assert digest(one) != digest(other)
+
+
+def test_a_large_state_is_hashed_in_slices_before_the_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_digest, "SLICE_PARTS", 2)
+    found = story(2, 4, ids=("a", "b"))
+    auditor = Auditor(found.log)
+    auditor.marked(7, found.state)
+    assert auditor.state_at(7) == b"", "it is not known yet"
+    now_ms = 0
+    while (due_ms := auditor.deadline_ms(7)) is not None:
+        assert due_ms <= now_ms + 1
+        now_ms += 1
+        auditor.advance(found.state, 7, now_ms)
+        assert now_ms < 20
+    assert auditor.state_at(7) == state_hash(found.state) + digest(found.state)
+    assert auditor.state_at(7, with_contents=False) == state_hash(found.state)
+
+
+@pytest.mark.covers("SF-6")
+@pytest.mark.parametrize(
+    ("theirs", "difference"),
+    [
+        (b"h" * 16 + b"c" * 16, ""),
+        (b"h" * 16, ""),
+        (b"h" * 16 + b"x" * 16, "m differs in what was deleted, its message ids or its subjects at entry 9"),
+        (b"x" * 16, "m differs in its state at entry 9"),
+    ],
+    ids=["equal", "of-an-older-broker", "contents", "older-and-different"],
+)
+def test_a_difference_says_whether_it_is_in_the_contents(theirs: bytes, difference: str) -> None:
+    comparison = Comparison(1, 9, 1, 0)
+    comparison.with_members(["m"])
+    comparison.own_end(b"h" * 16 + b"c" * 16)
+    comparison.answered("m", 0, [], is_end=True, state=theirs)
+    assert comparison.difference.startswith(difference)
+    assert bool(comparison.difference) == bool(difference)
+    assert comparison.equal == (frozenset() if difference else frozenset({"m"}))

@@ -1,0 +1,302 @@
+"""The three scenarios of the source document as whole rounds, and what else may happen to a repair (MR-6, OP-4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from tests.reconcilers.builders import condition
+from tests.reconcilers.handlers.test_rounds import NS, STREAM, KilledError, World
+
+from supercluster.reconcilers.observe.repairs import ZONE_LABEL
+from supercluster.reconcilers.ports import Key
+
+SC, POLICY = Key("SuperCluster", NS, "demo"), Key("ReplicaPolicy", NS, "keep")
+FIVE = [f"east-{number}" for number in range(5)]
+SELECTOR = {"selector": {"namePattern": "*"}, "checkInterval": "1s"}
+
+
+class Repairing(World):
+    """Five brokers east-0 to east-4; flights on the first three; a policy for every stream."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.change("Cluster", "east", lambda body: body["spec"].update(replicas=5))
+        self.declare("ReplicaPolicy", "keep", superCluster="demo", **SELECTOR)
+        self.brokers.now_ns = lambda: int(self.clock.now().timestamp()) * 1_000_000_000
+        for name in FIVE:
+            self.brokers.known[name] = {"node": name, "cluster": "east", "inContact": True}
+
+    def lose(self, name: str) -> None:
+        self.brokers.known[name] |= {"inContact": False, "awaySinceNs": self.brokers.now_ns()}
+
+    def give_back(self, name: str) -> None:
+        self.brokers.known[name] = {"node": name, "cluster": "east", "inContact": True}
+
+    async def wait(self, seconds: int) -> None:
+        await self.clock.advance(1000 * seconds)
+        await self.converge()
+
+    def change_node(self, name: str, **spec: Any) -> None:
+        body = self.kube.objects[("Node", "", name)]
+        self.kube.put({**body, "spec": spec})
+
+    def repairs(self) -> dict[str, Mapping[str, Any]]:
+        return {
+            name: body
+            for (kind, _, name), body in self.kube.objects.items()
+            if kind == "StreamMove" and "repair" in body["spec"]
+        }
+
+    def finish(self, name: str = "flights", outcome: str = "done", reason: str = "") -> None:
+        """The brokers end the move that runs."""
+        move = self.brokers.moves.running[name]
+        self.brokers.moves.end(name, self.brokers.streams[name], outcome, reason)
+        if outcome == "done":
+            self.brokers.members[name] = [target.partition("@")[0] for target in move["targets"]]
+
+    @property
+    def replication(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.status(STREAM)["replication"]
+        return found
+
+
+@pytest.fixture
+async def world() -> Repairing:
+    world = Repairing()
+    await world.converge()
+    return world
+
+
+@pytest.mark.covers("MR-1")
+async def test_the_status_says_which_word_counts_and_why(world: Repairing) -> None:
+    assert world.replication["minimum"] == 3
+    assert world.replication["decidedBy"] == "ReplicaPolicy keep"
+    world.declare("ReplicaPolicy", "light", superCluster="demo", minReplicas=1, **SELECTOR)
+    world.declare("ReplicaPolicy", "heavy", superCluster="demo", minReplicas=2, weight=9, **SELECTOR)
+    await world.converge()
+    assert world.replication["minimum"] == 2
+    assert world.replication["decidedBy"] == "ReplicaPolicy heavy"
+    assert "its weight 9 is above that of keep, light" in world.replication["reason"]
+    assert condition(world.status(Key("ReplicaPolicy", NS, "keep")), "Unwise")["reason"] == "PolicyConflict"
+    assert world.status(Key("ReplicaPolicy", NS, "light"))["conflicts"] == ["keep"]
+    assert world.status(Key("ReplicaPolicy", NS, "heavy"))["inForce"] == 1
+    world.change("Stream", "flights", lambda body: body["spec"].update(minReplicas=1))
+    await world.converge()
+    assert (world.replication["minimum"], world.replication["decidedBy"]) == (1, "Stream")
+    assert "Deferred" not in {c["type"] for c in world.status(STREAM)["conditions"] if c["status"] == "True"}
+
+
+@pytest.mark.covers("MR-6", "MR-2", "MR-7")
+async def test_one_a_lost_node_is_replaced_after_the_interval(world: Repairing) -> None:
+    world.lose("east-2")
+    await world.wait(55)
+    assert world.repairs() == {}
+    assert world.replication["lost"] == ["east-2"]
+    assert world.replication["since"]
+    assert condition(world.status(POLICY), "Ready")["reason"] == "LostReplicas"
+    await world.wait(10)
+    (repair,) = world.repairs().values()
+    assert repair["spec"]["repair"]["replace"] == ["east-2"]
+    assert repair["spec"]["repair"]["nodes"] == ["east-0", "east-1", "east-3"]
+    assert repair["status"]["phase"] == "Running"
+    assert world.status(SC)["repair"]["repairing"] == 1
+    assert condition(world.status(STREAM), "Synced")["reason"] == "Repairing"
+    world.finish()
+    await world.converge()
+    assert [body["status"]["phase"] for body in world.repairs().values()] == ["Succeeded"]
+    assert world.replication["usable"] == 3
+    assert "since" not in world.replication
+    calls = len(world.brokers.moves.started)
+    for _ in range(3):
+        await world.wait(60)
+    assert len(world.brokers.moves.started) == calls == 1, (
+        "future checks discover that no action is necessary"
+    )
+    assert condition(world.status(POLICY), "Ready")["status"] == "True"
+    world.give_back("east-2")
+    await world.wait(10)
+    assert "repair" not in world.status(SC)
+
+
+@pytest.mark.covers("MR-6", "MR-3")
+async def test_two_a_person_adds_one_at_the_same_time_and_both_stay(world: Repairing) -> None:
+    world.lose("east-2")
+    await world.wait(65)
+    assert len(world.repairs()) == 1
+    world.change("Stream", "flights", lambda body: body["spec"].update(replicas=4))
+    await world.converge()
+    assert (
+        "after it comes the change of spec.replicas to 4"
+        in condition(world.status(STREAM), "Synced")["message"]
+    )
+    world.finish()
+    await world.converge()
+    added = world.brokers.moves.running["flights"]
+    added["targets"] = [f"{name}@a" for name in ("east-0", "east-1", "east-3", "east-4")]
+    world.finish()
+    await world.wait(120)
+    assert sorted(world.brokers.members["flights"]) == ["east-0", "east-1", "east-3", "east-4"]
+    assert len(world.brokers.moves.started) == 2
+    assert world.replication["usable"] == 4
+
+
+@pytest.mark.covers("MR-6")
+async def test_three_the_node_is_back_in_time_and_nothing_is_done(world: Repairing) -> None:
+    world.change("ReplicaPolicy", "keep", lambda body: body["spec"].update(failureRecoveryInterval="90s"))
+    world.lose("east-2")
+    await world.wait(60)
+    world.give_back("east-2")
+    await world.wait(10)
+    await world.wait(120)
+    assert world.repairs() == {}
+    assert world.brokers.moves.started == []
+    assert world.replication["usable"] == 3
+
+
+@pytest.mark.covers("MR-6")
+async def test_a_node_that_flaps_every_half_interval_is_never_replaced(world: Repairing) -> None:
+    for _ in range(5):
+        world.lose("east-2")
+        await world.wait(30)
+        world.give_back("east-2")
+        await world.wait(30)
+    assert world.repairs() == {}
+
+
+@pytest.mark.covers("MR-6")
+async def test_a_replica_that_comes_back_while_its_repair_waits_stays(world: Repairing) -> None:
+    world.brokers.moves.running["other"] = {"id": "x", "nodes": ["east-0"], "startedNs": 1}
+    world.lose("east-2")
+    await world.wait(65)
+    assert [body["status"]["phase"] for body in world.repairs().values()] == ["Queued"]
+    world.give_back("east-2")
+    await world.wait(5)
+    assert world.repairs() == {}
+    assert "RepairWithdrawn" in world.told()
+    assert world.brokers.moves.started == []
+
+
+@pytest.mark.covers("MR-6")
+async def test_one_that_came_back_after_the_look_is_left_alone_by_the_brokers(world: Repairing) -> None:
+    world.brokers.moves.not_dead = {"east-2"}
+    world.lose("east-2")
+    await world.wait(65)
+    (repair,) = world.repairs().values()
+    assert (repair["status"]["phase"], "nothing is to be repaired" in repair["status"]["message"]) == (
+        "Cancelled",
+        True,
+    )
+    await world.wait(30)
+    assert len(world.repairs()) == 1, "not tried again before another interval has passed"
+    world.brokers.moves.not_dead = set()
+    await world.wait(40)
+    assert sorted(body["status"]["phase"] for body in world.repairs().values()) == ["Cancelled", "Running"]
+
+
+async def test_without_a_spare_broker_a_condition_says_so_and_nothing_is_made(world: Repairing) -> None:
+    for name in ("east-3", "east-4"):
+        world.brokers.known[name]["leaves"] = True
+    world.lose("east-2")
+    await world.wait(65)
+    assert world.repairs() == {}
+    ready = condition(world.status(STREAM), "Ready")
+    assert ready["reason"] == "LostReplicas"
+    assert "no broker can take a replica in the place of east-2: east-3 goes for good" in ready["message"]
+    version = world.kube.objects[("SuperCluster", NS, "demo")]["metadata"]["resourceVersion"]
+    await world.wait(60)
+    await world.wait(60)
+    assert world.kube.objects[("SuperCluster", NS, "demo")]["metadata"]["resourceVersion"] == version
+
+
+@pytest.mark.covers("MR-5")
+async def test_zones_and_cordons_of_kubernetes_nodes_count(world: Repairing) -> None:
+    for number, zone in enumerate("abcac"):
+        node = {"name": f"node-{number}", "namespace": "", "labels": {ZONE_LABEL: zone}}
+        world.kube.put({"apiVersion": "v1", "kind": "Node", "metadata": node, "spec": {}})
+    world.lose("east-2")
+    await world.wait(65)
+    (repair,) = world.repairs().values()
+    assert repair["spec"]["repair"]["nodes"] == ["east-0", "east-1", "east-4"], "its zone has no replica yet"
+    world.finish()
+    await world.converge()
+    world.change_node("node-3", unschedulable=True)
+    world.lose("east-1")
+    await world.wait(100)
+    assert len(world.repairs()) == 1
+    told = condition(world.status(STREAM), "Ready")["message"]
+    assert "east-3 runs on a Kubernetes node that is cordoned" in told
+    world.change_node("node-3", unschedulable=False)
+    await world.wait(35)
+    assert len(world.repairs()) == 2
+
+
+@pytest.mark.covers("MR-2")
+async def test_two_nodes_lost_one_after_the_other(world: Repairing) -> None:
+    world.lose("east-2")
+    await world.wait(65)
+    world.finish()
+    await world.converge()
+    world.lose("east-1")
+    await world.wait(65)
+    assert len(world.brokers.moves.started) == 2
+    world.finish()
+    await world.converge()
+    assert sorted(world.brokers.members["flights"]) == ["east-0", "east-3", "east-4"]
+    assert world.replication["usable"] == 3
+
+
+async def test_streams_that_no_resource_declares_are_repaired_by_a_pattern_only(world: Repairing) -> None:
+    world.brokers.streams["Undeclared_1"] = {
+        "name": "Undeclared_1",
+        "num_replicas": 3,
+        "placement": {"cluster": "east"},
+    }
+    world.lose("east-2")
+    await world.wait(65)
+    whom = sorted(str(body["spec"].get("stream")) for body in world.repairs().values())
+    assert whom == ["None", "Undeclared_1"]
+    names = sorted(world.repairs())
+    assert names[1].startswith("undeclared-1-repair-")
+
+
+@pytest.mark.covers("MR-3")
+async def test_a_persons_removal_below_the_minimum_is_refused(world: Repairing) -> None:
+    world.change("ReplicaPolicy", "keep", lambda body: body["spec"].update(minReplicas=3))
+    world.change("Stream", "flights", lambda body: body["spec"].update(replicas=1))
+    await world.converge()
+    synced = condition(world.status(STREAM), "Synced")
+    assert (synced["status"], synced["reason"]) == ("False", "BelowMinimum")
+    assert "ReplicaPolicy keep keeps at least 3: the stream stays at 3" in synced["message"]
+    assert world.brokers.moves.started == []
+    world.change("Stream", "flights", lambda body: body["spec"].update(minReplicas=1))
+    await world.converge()
+    assert len(world.brokers.moves.started) == 1, "the stream's own word comes first"
+
+
+@pytest.mark.covers("OP-4")
+async def test_an_operator_that_is_killed_at_any_call_of_a_repair_makes_one() -> None:
+    for number in range(400):
+        world = Repairing()
+        await world.converge()
+        world.lose("east-2")
+        await world.clock.advance(65_000)
+        world.die_at_call(number)
+        try:
+            await world.converge()
+            died = False
+        except KilledError:
+            died = True
+        world.kube.fail = world.brokers.fail = lambda _: None
+        world.restart()
+        await world.converge()
+        assert len(world.repairs()) == 1
+        assert len(world.brokers.moves.started) == 1
+        world.finish()
+        await world.converge()
+        assert [body["status"]["phase"] for body in world.repairs().values()] == ["Succeeded"]
+        if not died:
+            assert number > 10
+            return
+    raise AssertionError("a repair takes more calls than were tried")

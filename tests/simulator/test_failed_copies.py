@@ -1,0 +1,231 @@
+"""A disk error takes one broker's copy out of its group, told as a story of whole brokers that are not restarted."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from itertools import pairwise
+
+import pytest
+from tests.simulator.publishers import ACCOUNT, SimPublisher
+from tests.simulator.world import World
+
+from supercluster.broker.jetstream.core import BrokerCore
+from supercluster.broker.jetstream.life import OPEN_RETRY_MS, OPEN_RETRY_MS_MAX
+from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.ports import ClientInfo
+from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.storage.log import FileLog
+from supercluster.broker.storage.segments import DamagedError
+
+CREATE = {"name": "S", "subjects": ["s.>"], "num_replicas": 3, "storage": "file"}
+BROKEN = "n2"
+
+
+class Story:
+    """Three brokers, and a stream on all of them; which of them leads it is said."""
+
+    def __init__(self, leader: str = "n1", storage: str = "file") -> None:
+        self.world = World(3)
+        for name in self.world.names:
+            self.world.start(name)
+        assert self.world.run_until(lambda: all(core.accepts_clients for core in self.cores), 5000)
+        self.disk = self.world.nodes[BROKEN].store.disk
+        self._publisher = SimPublisher("p", "acked", "S", "n0", 1, 1.0)
+        self._asked = 0
+        self._ask("STREAM.CREATE.S", {**CREATE, "storage": storage})
+        assert self.world.run_until(lambda: len(self.copies()) == 3, 5000)
+        self.publish()
+        if self.leader.node != leader:
+            self._ask("STREAM.LEADER.STEPDOWN.S", {"placement": {"preferred": leader}})
+            assert self.world.run_until(lambda: self.leader.node == leader, 5000)
+        # A log takes a failed append back and goes on; what it notes about itself has to be written.
+        notes = (path for path in self.disk.paths() if "%2eS%2e" in path and path.endswith("/notes"))
+        self.disk.failing_writes_of = next(notes, "in memory only")
+
+    @property
+    def cores(self) -> list[BrokerCore]:
+        return [node.core for node in self.world.nodes.values() if node.core is not None]
+
+    def copies(self) -> dict[str, StreamGroup]:
+        return {
+            core.node: group
+            for core in self.cores
+            for group in core.groups.values()
+            if isinstance(group, StreamGroup) and group.failed is None
+        }
+
+    @property
+    def broken(self) -> StreamGroup:
+        core = self.world.nodes[BROKEN].core
+        assert core is not None
+        return next(group for group in core.groups.values() if isinstance(group, StreamGroup))
+
+    @property
+    def leader(self) -> BrokerCore:
+        assert self.world.run_until(lambda: any(group.serves for group in self.copies().values()), 5000)
+        return next(core for core in self.cores if (held := self.copies().get(core.node)) and held.serves)
+
+    def _answer(self, reply: bytes) -> dict[str, object]:
+        answers: list[bytes] = []
+        self.world.on_reply(reply, lambda header, payload: answers.append(payload))
+        self.world.want_turn("n0")
+        assert self.world.run_until(partial(bool, answers), 10_000)
+        found: dict[str, object] = json.loads(answers[0])
+        return found
+
+    def _ask(self, call: str, body: dict[str, object]) -> None:
+        self._asked += 1
+        reply = b"_R.%d" % self._asked
+        info = ClientInfo(ACCOUNT, "operator", is_operator=True)
+        self.cores[0].on_api(info, b"$JS.API." + call.encode(), reply, b"", json.dumps(body).encode())
+        assert "error" not in self._answer(reply)
+
+    def publish(self) -> None:
+        self._asked += 1
+        self._publisher.sent += 1
+        window = self.cores[0].capture(ACCOUNT, b"s.1")
+        assert window is not None
+        reply = b"_R.%d" % self._asked
+        window.take(self._publisher, b"s.1", reply, b"", b"p:%d" % self._publisher.sent)
+        assert "error" not in self._answer(reply)
+
+    def is_level(self) -> bool:
+        copies = self.copies()
+        ends = {(group.log.last_index, group.applied_index) for group in copies.values()}
+        return len(copies) == 3 and len(ends) == 1
+
+
+@pytest.mark.covers("SF-18", "MR-1")
+def test_a_copy_that_could_not_write_is_opened_anew_and_catches_up() -> None:
+    story = Story()
+    member = story.broken.member
+    story.disk.failing_writes = 1
+    story.publish()
+    assert story.world.run_until(lambda: story.broken.failed is not None, 5000)
+    for _ in range(5):
+        story.publish()
+    assert story.world.run_until(story.is_level, 2 * OPEN_RETRY_MS)
+    assert story.broken.member == member, "it lost nothing"
+
+
+@pytest.mark.covers("SF-18")
+def test_one_that_fails_again_and_again_is_tried_less_and_less_often() -> None:
+    story = Story()
+    tries_s: list[float] = []
+    story.disk.failing_writes = left = 1 << 30
+    story.publish()
+    while len(tries_s) < 6:
+        assert story.world.run_until(lambda before=left: story.disk.failing_writes < before, 100_000), tries_s  # type: ignore[misc]
+        left, now_s = story.disk.failing_writes, story.world.now_us / 1_000_000
+        if not tries_s or now_s > tries_s[-1] + 2:
+            tries_s.append(now_s)
+    waits_ms = [1000 * (later - earlier) for earlier, later in pairwise(tries_s)]
+    assert waits_ms == sorted(waits_ms)
+    assert OPEN_RETRY_MS <= waits_ms[0] < 2 * OPEN_RETRY_MS
+    assert OPEN_RETRY_MS_MAX <= waits_ms[-1] < 1.1 * OPEN_RETRY_MS_MAX
+    story.disk.failing_writes = 0
+    assert story.world.run_until(story.is_level, 200_000)
+
+
+@pytest.mark.covers("SF-7", "RP-3")
+def test_the_others_of_a_silent_group_learn_that_its_leaders_copy_failed() -> None:
+    story = Story(leader=BROKEN)
+    assert story.world.run_until(lambda: all(g.raft.quiesced for g in story.copies().values()), 10_000)
+    story.broken.fail(DiskError("a record is damaged", "of the leader's copy"))
+    story.world.want_turn(BROKEN)
+    assert story.world.run_until(lambda: story.leader.node != BROKEN, 5000)
+    story.publish()
+    assert story.world.run_until(story.is_level, 2 * OPEN_RETRY_MS)
+
+
+@pytest.mark.covers("SF-7", "SF-14")
+def test_the_others_learn_that_the_copy_of_the_silent_meta_groups_leader_failed() -> None:
+    story = Story()
+    replicas = {core.node: core.meta for core in story.cores if core.meta is not None}
+    assert story.world.run_until(lambda: all(meta.raft.quiesced for meta in replicas.values()), 20_000)
+    leader = next(meta for meta in replicas.values() if meta.serves)
+    leader.fail(DiskError("cannot write", "the meta log"))
+    story.world.want_turn(leader.host.node)
+    others = [meta for meta in replicas.values() if meta is not leader]
+    assert story.world.run_until(lambda: any(meta.serves for meta in others), 5000)
+
+
+@pytest.mark.covers("RP-6", "SF-4")
+def test_one_whose_fsync_failed_is_left_to_a_new_process() -> None:
+    story = Story()
+    story.disk.failing_syncs = 1
+    story.publish()
+    assert story.world.run_until(lambda: story.broken.failed is not None, 20_000)
+    failed = story.broken
+    story.world.run(story.world.now_us / 1000 + 10 * OPEN_RETRY_MS)
+    assert story.broken is failed, "what it would read back may never have reached the disk"
+    story.world.stop(BROKEN, power=False)
+    story.world.start(BROKEN)
+    assert story.world.run_until(story.is_level, 20_000)
+
+
+def damage(story: Story, group: StreamGroup) -> None:
+    """A record that was confirmed is found damaged."""
+    assert isinstance(group.log, FileLog)
+    with pytest.raises(DiskError) as found:
+        raise group.log._damaged(DamagedError("of the story", "no checksum fits"))
+    group.fail(found.value)
+
+
+@pytest.mark.covers("SF-4", "MR-1")
+@pytest.mark.parametrize("under_way", ["entries", "a vote"])
+def test_one_that_is_damaged_while_an_fsync_takes_long_is_opened_anew_behind_it(under_way: str) -> None:
+    story = Story()
+    story.disk.failing_writes_of = ""
+    failed = story.broken
+    log = failed.log
+    assert isinstance(log, FileLog)
+    story.world.run(story.world.now_us / 1000 + 2000)
+    if under_way == "entries":
+        log.sync_due = lambda now_ms: False  # type: ignore[method-assign]
+        story.publish()
+        assert story.world.run_until(lambda: not log.all_synced, 5000)
+        sync = log.begin_sync()
+        assert sync is not None
+        damage(story, failed)
+        run, finish = sync.run, partial(log.finish_sync, sync)
+    else:
+        term, vote = log.load_vote()
+        failed._vote = ticket = log.begin_vote(term, vote)
+        failed.fail(DiskError("a checkpoint was not written"))
+        run, finish = ticket.run, partial(failed.vote_saved, ticket)
+    story.world.run(story.world.now_us / 1000 + 3 * OPEN_RETRY_MS)
+    assert story.broken is failed, "the fsync is under way"
+    run()
+    finish()
+    assert story.world.run_until(lambda: story.copies().get(BROKEN) is not None and story.is_level(), 60_000)
+
+
+@pytest.mark.covers("SF-4")
+def test_one_whose_vote_fails_behind_its_failure_is_left_to_a_new_process() -> None:
+    story = Story()
+    failed = story.broken
+    log = failed.log
+    assert isinstance(log, FileLog)
+    failed._vote = ticket = log.begin_vote(*log.load_vote())
+    failed.fail(DiskError("a checkpoint was not written"))
+    ticket.error = DiskError("cannot fsync")
+    failed.vote_saved(ticket)
+    core = story.world.nodes[BROKEN].core
+    assert core is not None
+    story.world.run(story.world.now_us / 1000 + 3 * OPEN_RETRY_MS)
+    assert story.broken is failed
+    assert failed.id not in core.life._look_again
+
+
+@pytest.mark.covers("SF-4")
+def test_one_that_is_in_memory_only_is_not_looked_at_again_and_again() -> None:
+    story = Story(storage="memory")
+    failed = story.broken
+    core = story.world.nodes[BROKEN].core
+    assert core is not None
+    failed.fail(DiskError("no memory is left"))
+    story.world.run(story.world.now_us / 1000 + 3 * OPEN_RETRY_MS)
+    assert story.broken is failed
+    assert failed.id not in core.life._look_again

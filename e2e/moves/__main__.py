@@ -10,8 +10,9 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
+import psutil
 from e2e.demo.course import (
     EXIT_DIFFERENT,
     EXIT_FAILED,
@@ -25,6 +26,7 @@ from e2e.moves.matrix import TOPOLOGIES, Matrix
 from e2e.moves.rows import never_hit, table
 
 INTERRUPT_AGAIN_SECONDS = 1.0
+STOP_SECONDS = 30.0
 EXIT_CODES = "Exit codes: 0 every row is right, 1 one is wrong, 2 something could not be run or a stage was never hit, 130 interrupted."
 
 
@@ -33,6 +35,22 @@ def _interrupt(number: int, frame: object) -> None:
     drops what is raised."""
     signal.setitimer(signal.ITIMER_REAL, INTERRUPT_AGAIN_SECONDS)
     raise KeyboardInterrupt
+
+
+def stop_children() -> None:
+    """End whatever this process started and that still runs.
+
+    An interrupt may come between the fork of a broker and the moment somebody knows of it, and a second one in the middle
+    of the stopping that the first one brought about.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+        signal.signal(number, signal.SIG_IGN)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    children = psutil.Process().children(recursive=True)
+    for child in children:
+        with suppress(psutil.NoSuchProcess):
+            child.kill()
+    psutil.wait_procs(children, STOP_SECONDS)
 
 
 def main() -> int:
@@ -64,6 +82,7 @@ def main() -> int:
         signal.signal(number, _interrupt)
     say = Speaker()
     with ExitStack() as stack:
+        stack.callback(stop_children)
         matrix = Matrix(say, arguments.rate, arguments.tries)
         cases = matrix.cases(arguments.topology or list(TOPOLOGIES), arguments.only)
         if arguments.list or not cases:

@@ -119,3 +119,16 @@ def test_an_interrupted_matrix_shows_its_rows_and_leaves_no_process_behind(tmp_p
         process.communicate()
         for pid in left_behind(str(tmp_path)):
             os.kill(pid, signal.SIGKILL)
+
+
+def test_an_interrupt_between_a_fork_and_its_note_leaves_no_process_either(tmp_path: Path) -> None:
+    """CI found one broker left behind: the second interrupt had come in the middle of the stopping."""
+    mark = str(tmp_path)
+    program = (
+        "import subprocess, sys\n"
+        "from e2e.moves.__main__ import stop_children\n"
+        f"subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', {mark!r}])\n"
+        "stop_children()\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    assert left_behind(mark) == []

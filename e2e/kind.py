@@ -260,7 +260,7 @@ class KindBrokers(KubernetesBrokers):
 
     def kill(self, name: str) -> None:
         """SIGKILL from the node, past Kubernetes: inside its container process 1 could not be killed like that."""
-        node = str(self._pods()[name].spec.node_name)
+        node = str(self._pod(name).spec.node_name)
         inside = [self._tools.engine, "exec", node]
         labels = [f"io.kubernetes.pod.name={name}", f"io.kubernetes.pod.namespace={self.namespace}"]
         listing = ["crictl", "ps", "--quiet", "--name", "broker", "--label", labels[0], "--label", labels[1]]

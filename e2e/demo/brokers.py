@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
@@ -37,6 +38,14 @@ class Brokers(Protocol):
 
     async def move_elsewhere(self) -> MoveReport | None:
         """Move the stream to another cluster, and tell how that goes; None where there is no other."""
+        ...
+
+    async def destroy_volume(self, name: str) -> str:
+        """Kill a broker and destroy all that it holds, for good; it is started again with nothing. What was done, in words."""
+        ...
+
+    async def confirm_whole(self) -> None:
+        """Return when whoever declared the stream says that it has all its replicas."""
         ...
 
     def credentials_file(self) -> Path | None:
@@ -90,6 +99,19 @@ class DirectBrokers:
 
     async def move_elsewhere(self) -> MoveReport | None:
         return None
+
+    async def destroy_volume(self, name: str) -> str:
+        broker, volume = self._fleet.by_name(name), self.volume(name)
+        await asyncio.to_thread(broker.kill)
+        await asyncio.to_thread(shutil.rmtree, volume)
+        broker.start()
+        return f"killed {name}, removed {volume}, and started it again"
+
+    def volume(self, name: str) -> Path:
+        return self._fleet.directory / name
+
+    async def confirm_whole(self) -> None:
+        """Nobody declared it."""
 
     def credentials_file(self) -> Path | None:
         return None

@@ -109,9 +109,16 @@ def conduct(
         except NoJavaError as error:
             print(f"error: {error}", file=sys.stderr)
         except Exception as error:
-            for cause in error.exceptions if isinstance(error, ExceptionGroup) else (error,):
+            for cause in causes(error):
                 print(f"error: {type(cause).__name__}: {cause}", file=sys.stderr)
     return code
+
+
+def causes(error: Exception) -> list[Exception]:
+    """What went wrong, of tasks within tasks."""
+    if not isinstance(error, ExceptionGroup):
+        return [error]
+    return [cause for inner in error.exceptions for cause in causes(inner)]
 
 
 def report(
@@ -139,6 +146,7 @@ def report(
     )
     if published.move is not None:
         print(published.move.line)
+    print(published.loss.line)
     print(
         f"published: {published.plain.sent:,d} plain, {acknowledged.sent:,d} acknowledged with {acknowledged.repeats:,d}"
         f" repeats, of which {acknowledged.duplicates:,d} were known already; {total / published.seconds:,.0f} messages/s"

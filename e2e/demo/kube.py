@@ -28,6 +28,7 @@ FIELD_MANAGER = "demo"
 READY_SECONDS = 90.0
 BACK_SECONDS = 90.0
 GROUP = "supercluster.dev"
+NOT_FOUND = 404
 Say = Callable[[str], None]
 # The client library is typed in part only; its objects are read here by attribute.
 kubernetes: Any = importlib.import_module("kubernetes")
@@ -203,6 +204,68 @@ class KubernetesBrokers(Brokers):
         selector = f"{GROUP}/cluster={self._cluster},app.kubernetes.io/component=broker"
         pods = self._core.list_namespaced_pod(self.namespace, label_selector=selector).items
         return {pod.metadata.name: pod for pod in pods}
+
+    def _delete_object(self, kind: str, name: str, options: dict[str, Any]) -> None:
+        # Answered with a status or with the object, which the typed client does not tell apart.
+        resource = self._client().resources.get(api_version="v1", kind=kind)
+        resource.delete(name=name, namespace=self.namespace, body=options)
+
+    def _pod(self, name: str) -> Any:
+        return self._core.read_namespaced_pod(name, self.namespace)
+
+    async def destroy_volume(self, name: str) -> str:
+        """What a lost disk is to Kubernetes: the claim is deleted, and the pod without grace, as for a node that is gone.
+        Return when controllers have made others.
+
+        Raises:
+            TimeoutError: they do not.
+        """
+        pod = await asyncio.to_thread(self._pod, name)
+        [claim] = (
+            v.persistent_volume_claim.claim_name for v in pod.spec.volumes if v.persistent_volume_claim
+        )
+        read = self._core.read_namespaced_persistent_volume_claim
+        old = (await asyncio.to_thread(read, claim, self.namespace)).metadata.uid
+        # The claim first: it goes with its last pod, and the next pod waits for a new one.
+        await asyncio.to_thread(self._delete_object, "PersistentVolumeClaim", claim, {})
+        await asyncio.to_thread(self.kill, name)
+        await asyncio.to_thread(self._delete_object, "Pod", name, {"gracePeriodSeconds": 0})
+
+        def is_replaced() -> bool:
+            try:
+                return bool(
+                    self._pod(name).metadata.uid != pod.metadata.uid
+                    and read(claim, self.namespace).metadata.uid != old
+                )
+            except kubernetes.client.exceptions.ApiException as error:
+                if error.status == NOT_FOUND:
+                    return False
+                raise
+
+        await self._until(
+            is_replaced, BACK_SECONDS, lambda: f"pod {name} and claim {claim} were not made anew"
+        )
+        return f"killed {name}; deleted its pod and PersistentVolumeClaim {claim}; Kubernetes made both anew"
+
+    async def confirm_whole(self) -> None:
+        """Wait until the Stream says so.
+
+        Raises:
+            TimeoutError: it does not; the message has its condition.
+        """
+        said = ""
+
+        def is_whole() -> bool:
+            nonlocal said
+            body = self._resource("Stream").get(name=self._stream_resource, namespace=self.namespace)
+            is_ready, said = ready_condition(found := body.to_dict())
+            return is_ready and found["status"].get("readyReplicas") == found["spec"]["replicas"]
+
+        name = self._stream_resource
+        await self._until(
+            is_whole, READY_SECONDS, lambda: f"Stream {name} does not have all replicas: {said}"
+        )
+        self._say(f"Stream {name}: {said}")
 
     async def bring_back(self, name: str) -> None:
         """The kubelet's part is the node agent's: it starts the broker again; wait until its pod is ready."""

@@ -18,19 +18,22 @@ from e2e.demo.processes import Child
 
 CRDS = ROOT / "crds"
 PLANE_SECONDS = 30.0
+NODES = 3
+"""Simulated, each in a zone of its own."""
 
 
 class PlaneBrokers(KubernetesBrokers):
     """The embedded control plane, the operator, and the brokers as local processes."""
 
-    def __init__(self, directory: Path, stack: ExitStack, say: Say, *, keep: bool) -> None:
+    def __init__(
+        self, directory: Path, stack: ExitStack, say: Say, *, keep: bool, nodes: int = NODES
+    ) -> None:
         super().__init__(directory, say)
         self._keep = keep
         self.state = directory / "plane"
         self.kubeconfig = self.state / "kubeconfig"
-        self._plane = self._child(
-            stack, "control plane", "supercluster.localplane", "--state", str(self.state)
-        )
+        arguments = ("--state", str(self.state), "--nodes", str(nodes))
+        self._plane = self._child(stack, "control plane", "supercluster.localplane", *arguments)
         self._operator: Child | None = None
         self._stack = stack
 
@@ -81,7 +84,7 @@ class PlaneBrokers(KubernetesBrokers):
         Raises:
             LookupError: there is no such process.
         """
-        address = self._pods()[name].status.pod_ip
+        address = self._pod(name).status.pod_ip
         killed = []
         for process in psutil.process_iter():
             try:

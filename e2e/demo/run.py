@@ -1,8 +1,9 @@
 """The demo's course: publish, kill, wait, count twice, compare.
 
 Plain publishes go through a broker that stays up; acknowledged ones go through the stream's leader, which is killed when
-a quarter of the flights is published. When it is back, the stream is moved to another cluster, and publishing goes on. What is found is compared with the data set in two ways: message by message, and by
-Spark's figures.
+a quarter of the flights is published. When it is back, the stream is moved to another cluster, and publishing goes on; then
+the broker that leads there loses its volume. What is found is compared with the data set in two ways: message by message, and
+by Spark's figures.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import nats
 from e2e.demo.brokers import Brokers
 from e2e.demo.flights import Figures, Flight, Group, expected_figures, flights
 from e2e.demo.ledger import ACKNOWLEDGED, PLAIN, Ledger, publisher_of
+from e2e.demo.losing import Loss, LossReport
 from e2e.demo.moving import MoveReport
 from e2e.demo.processes import Child, tail
 from e2e.demo.publish import AcknowledgedPublisher, PlainPublisher
@@ -47,6 +49,7 @@ class PublishReport:
     led_again_seconds: float
     """From the kill until another broker led the stream."""
     move: MoveReport | None
+    loss: LossReport
 
     @property
     def stall_seconds(self) -> float:
@@ -127,10 +130,12 @@ async def publish(brokers: Brokers, rows: list[dict[str, str]], say: Say, prefix
         trouble = group.create_task(_make_trouble(brokers, watch, plain, acknowledged, total, say))
     progress.cancel()
     seconds = time.monotonic() - started
-    victim, led_again_seconds, move = trouble.result()
+    victim, led_again_seconds, move, loss = trouble.result()
     await _wait_for_arrival(watch, total, say)
+    if loss is None:
+        loss = await Loss(brokers, say).run(await watch.leader())
     await watch.close()
-    return PublishReport(seconds, plain, acknowledged, victim, led_again_seconds, move)
+    return PublishReport(seconds, plain, acknowledged, victim, led_again_seconds, move, loss)
 
 
 async def _make_trouble(
@@ -140,15 +145,18 @@ async def _make_trouble(
     acknowledged: AcknowledgedPublisher,
     total: int,
     say: Say,
-) -> tuple[str, float, MoveReport | None]:
-    """First the leader is killed; when it is back, the stream is moved to the other cluster."""
+) -> tuple[str, float, MoveReport | None, LossReport | None]:
+    """First the leader is killed; when it is back, the stream is moved to the other cluster, where the leader's volume is
+    destroyed. Where there is no other cluster, the volume may be one that a publisher stands at: that is for later."""
     victim, led_again_seconds = await _kill_leader(brokers, watch, plain, acknowledged, total, say)
     move = await brokers.move_elsewhere()
     if move is not None:
         say(
             f"{await watch.leader()} leads the stream now; {plain.sent + acknowledged.answered:,d} are published"
         )
-    return victim, led_again_seconds, move
+    leader = await watch.leader()
+    loss = await Loss(brokers, say).run(leader) if leader not in brokers.urls() else None
+    return victim, led_again_seconds, move, loss
 
 
 async def _kill_leader(

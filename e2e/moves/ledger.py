@@ -8,6 +8,7 @@ Nats-Msg-Id) may have been stored by the first sending or by a later one, so its
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -41,6 +42,8 @@ class Sent:
     """Those that were sent more than once."""
     refused_unnamed: int = 0
     """Refusals of plain messages: they do not say which."""
+    starts: tuple[int, ...] = ()
+    """The first number that was sent over each further connection: order is promised for each connection by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,8 @@ class Ledger:
     preloaded: int = 0
     _counts: dict[int, int] = field(init=False)
     _seen: dict[int, dict[int, int]] = field(default_factory=dict)
-    _newest: dict[int, int] = field(default_factory=dict)
+    _newest: dict[tuple[int, int], int] = field(default_factory=dict)
+    """By publisher and connection."""
     _disordered: int = 0
     _foreign: int = 0
     _examples: list[str] = field(default_factory=list)
@@ -83,7 +87,6 @@ class Ledger:
     def __post_init__(self) -> None:
         self._counts = {PRELOADED_MODE: self.preloaded, **{m: s.count for m, s in self.sent.items()}}
         self._seen = {mode: {} for mode in self._counts}
-        self._newest = dict.fromkeys(self._counts, 0)
 
     def _example(self, text: str) -> None:
         if len(self._examples) < EXAMPLES_MAX:
@@ -106,10 +109,12 @@ class Ledger:
             return
         if mode in self.sent and number in self.sent[mode].resent:
             return
-        if number < self._newest[mode]:
+        connection = (mode, bisect_right(self.sent[mode].starts, number) if mode in self.sent else 0)
+        newest = self._newest.get(connection, 0)
+        if number < newest:
             self._disordered += 1
-            self._example(f"out of order: {_name(mode)} {number} behind {self._newest[mode]}")
-        self._newest[mode] = max(self._newest[mode], number)
+            self._example(f"out of order: {_name(mode)} {number} behind {newest}")
+        self._newest[connection] = max(newest, number)
 
     def note_all(self, bodies: Iterable[bytes], sequences: Iterable[int] = itertools.repeat(0)) -> None:
         for body, sequence in zip(bodies, sequences, strict=False):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from e2e.demo.kube import GROUP
-from e2e.demo.plane import PlaneBrokers
+from e2e.demo.plane import NODES, PlaneBrokers
 from e2e.moves.site import Site, until
 
 from supercluster.spark.client import Credentials
@@ -26,7 +26,7 @@ MOVE_SECONDS = 120.0
 """Only ends what hangs."""
 
 
-class _Plane(PlaneBrokers):
+class Plane(PlaneBrokers):
     """Control plane, operator, and what is applied to them."""
 
     async def start_with(self, found: list[dict[str, Any]]) -> None:
@@ -66,17 +66,27 @@ class _Plane(PlaneBrokers):
         found: dict[str, Any] = self._resource(kind).get(name=name, namespace=NAMESPACE).to_dict()
         return found
 
-    def edit(self, stream: str, spec: dict[str, Any]) -> None:
-        kind = self._resource("Stream")
-        kind.patch(
-            body={"spec": spec}, name=stream, namespace=NAMESPACE, content_type="application/merge-patch+json"
-        )
+    def all_of(self, kind: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._resource(kind).get(namespace=NAMESPACE).to_dict()["items"]
+        return found
+
+    def pods(self) -> dict[str, Any]:
+        """Brokers' pods, of all clusters, as the API has them."""
+        selector = "app.kubernetes.io/component=broker"
+        found = self._core.list_namespaced_pod(NAMESPACE, label_selector=selector).items
+        return {pod.metadata.name: self._api.sanitize_for_serialization(pod) for pod in found}
+
+    def claim(self, name: str) -> dict[str, Any]:
+        found = self._core.read_namespaced_persistent_volume_claim(name, NAMESPACE)
+        body: dict[str, Any] = self._api.sanitize_for_serialization(found)
+        return body
+
+    def patch(self, kind: str, name: str, body: dict[str, Any]) -> None:
+        merge = "application/merge-patch+json"
+        self._resource(kind).patch(body=body, name=name, namespace=NAMESPACE, content_type=merge)
 
     def moves_of(self, stream: str) -> list[dict[str, Any]]:
-        listed: list[dict[str, Any]] = (
-            self._resource("StreamMove").get(namespace=NAMESPACE).to_dict()["items"]
-        )
-        return [body for body in listed if body["spec"].get("streamRef") == stream]
+        return [body for body in self.all_of("StreamMove") if body["spec"].get("streamRef") == stream]
 
     def kill_operator(self) -> None:
         """SIGKILL."""
@@ -96,10 +106,19 @@ class PlaneSite(Site):
     """See the module. The brokers' processes are the node agent's; here only the operator is killed."""
 
     def __init__(
-        self, directory: Path, sizes: Mapping[str, int], stack: ExitStack, say: Callable[[str], None]
+        self,
+        directory: Path,
+        sizes: Mapping[str, int],
+        stack: ExitStack,
+        say: Callable[[str], None],
+        *,
+        nodes: int = NODES,
+        super_cluster: Mapping[str, Any] | None = None,
     ) -> None:
-        self._plane = _Plane(directory, stack, say, keep=False)
+        """`nodes`: of the plane, and so brokers of one cluster at most; `super_cluster`: spec of the resource."""
+        self._plane = Plane(directory, stack, say, keep=False, nodes=nodes)
         self._sizes = dict(sizes)
+        self._super_cluster = dict(super_cluster or {})
         super().__init__(
             {cluster: [f"{cluster}-{n}" for n in range(size)] for cluster, size in sizes.items()},
             Credentials(),
@@ -108,10 +127,10 @@ class PlaneSite(Site):
 
     def start(self) -> None:
         """From nothing to clusters that are Ready."""
-        found: list[dict[str, Any]] = [_resource("SuperCluster", NAME, {})]
+        found: list[dict[str, Any]] = [resource("SuperCluster", NAME, self._super_cluster)]
         for cluster, size in self._sizes.items():
             spec = {"superCluster": NAME, "replicas": size, "storage": {"size": "2Gi"}}
-            found.append(_resource("Cluster", cluster, spec))
+            found.append(resource("Cluster", cluster, spec))
         asyncio.run(self._plane.start_with(found))
         self.login, self.operator = self._plane.credentials("app"), self._plane.credentials("operator")
         self._addresses = self._plane.addresses()
@@ -134,7 +153,7 @@ class PlaneSite(Site):
     def create_stream(self, stream: str, cluster: str, replicas: int = 3) -> None:
         spec = {"superCluster": NAME, "name": stream, "subjects": [f"{stream}.>"], "replicas": replicas}
         spec |= {"placement": {"cluster": cluster}, "deletionPolicy": "Delete"}
-        document = _resource("Stream", stream.lower(), spec)
+        document = resource("Stream", stream.lower(), spec)
         self._plane.apply(document)
         self._plane.wait_ready(document)
 
@@ -144,11 +163,13 @@ class PlaneSite(Site):
     def start_move(self, stream: str, move: str, cluster: str, bytes_per_s: int = 0) -> None:
         """Edit the placement; the operator names the move."""
         bandwidth = {"bandwidth": {"bytesPerS": str(bytes_per_s) if bytes_per_s else None}}
-        self._plane.edit(stream.lower(), {"placement": {"cluster": cluster}, "move": bandwidth})
+        self._plane.patch(
+            "Stream", stream.lower(), {"spec": {"placement": {"cluster": cluster}, "move": bandwidth}}
+        )
 
     def cancel_move(self, stream: str) -> None:
         """Set the placement back to where the stream is still."""
-        self._plane.edit(stream.lower(), {"placement": {"cluster": self.origin}})
+        self._plane.patch("Stream", stream.lower(), {"spec": {"placement": {"cluster": self.origin}}})
 
     def settle(self, stream: str, move: str, cluster: str) -> None:
         """Until the operator says that all is done: the Stream is Ready there, and nothing is open for its move.
@@ -177,6 +198,6 @@ class PlaneSite(Site):
             ) from None
 
 
-def _resource(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+def resource(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     metadata = {"name": name, "namespace": NAMESPACE}
     return {"apiVersion": VERSION, "kind": kind, "metadata": metadata, "spec": spec}

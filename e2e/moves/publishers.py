@@ -16,7 +16,7 @@ import threading
 import time
 from array import array
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.load import worst_gap_ms
@@ -187,7 +187,7 @@ class Publisher:
             if not body or b'"error"' in body:
                 self.refused.add(number)  # 503: nobody takes it at present. Who repeats tries again.
             else:
-                self.answered.add(number)
+                self._note_answer(number, now)
         if len(self.answered) > before:
             self.answer_times.append(now)
         self.pongs += self._parser.pongs
@@ -196,6 +196,9 @@ class Publisher:
         if self._parser.pings:
             self._out += b"PONG\r\n" * self._parser.pings
         self._parser.pings = self._parser.pongs = 0
+
+    def _note_answer(self, number: int, now: float) -> None:
+        self.answered.add(number)
 
     def _lost(self, why: str) -> None:
         """Go to the next broker and send again what was not answered, in order.
@@ -206,20 +209,35 @@ class Publisher:
         self.sock.close()
         if self.mode != REPEATED:
             raise PublisherError(f"the {MODES[self.mode]} publisher lost a broker that was to stay up: {why}")
+        self._dial_again()
+        self._send_unanswered()
+
+    def _dial_again(self) -> None:
+        """Connect to the first broker that takes it, the next one first.
+
+        Raises:
+            PublisherError: none does.
+        """
         deadline = time.monotonic() + BACK_SECONDS
-        for url in itertools.cycle([*self.urls[1:], self.urls[0]]):
+        for url in self._next_urls():
             try:
                 self.sock = dial(url, self.login)
                 break
             except OSError as error:
                 if time.monotonic() > deadline:
                     raise PublisherError(
-                        f"no broker takes the publisher that repeats; {url}: {error}"
+                        f"no broker takes the {MODES[self.mode]} publisher; {url}: {error}"
                     ) from None
                 time.sleep(0.02)
         self.connections += 1
         self._parser = MessageParser()
         self._out.clear()
+
+    def _next_urls(self) -> Iterator[str]:
+        """Without end."""
+        yield from itertools.cycle([*self.urls[1:], self.urls[0]])
+
+    def _send_unanswered(self) -> None:
         now = time.monotonic()
         left = sorted(number for _, number in self._waiting if number not in self.answered)
         self._waiting = deque((now, number) for number in left)
@@ -234,14 +252,17 @@ class Load(threading.Thread):
     """All publishers. `stop` returns when everything that has to be answered was; `error` is what went wrong."""
 
     def __init__(
-        self, subject: str, urls: Mapping[int, Sequence[str]], rate: float, login: Credentials | None = None
+        self,
+        subject: str,
+        urls: Mapping[int, Sequence[str]],
+        rate: float,
+        login: Credentials | None = None,
+        make: type[Publisher] = Publisher,
     ) -> None:
         super().__init__(daemon=True, name="publishers")
         login = login or Credentials()
         self.rate = rate
-        self.publishers = {
-            mode: Publisher(mode, subject.encode(), list(found), login) for mode, found in urls.items()
-        }
+        self.publishers = {mode: make(mode, subject.encode(), found, login) for mode, found in urls.items()}
         self.error: Exception | None = None
         self.started = self.ended = time.monotonic()
         self._stopping, self._abandoned = threading.Event(), threading.Event()

@@ -23,16 +23,27 @@ async def brokers(tmp_path: Path) -> AsyncIterator[DirectBrokers]:
         yield direct
 
 
-@pytest.mark.covers("MV-5", "SF-2")
-async def test_a_killed_leader_loses_and_repeats_nothing_of_either_kind(brokers: DirectBrokers) -> None:
+@pytest.mark.covers("MV-5", "SF-2", "SF-4", "MR-7")
+async def test_a_killed_leader_and_a_lost_volume_lose_and_repeats_nothing_of_either_kind(
+    brokers: DirectBrokers,
+) -> None:
     rows = read_rows(data_file())[:30_000]
     said: list[str] = []
+    marks = {name: brokers.volume(name) / "mark-of-the-test" for name in brokers.urls()}
+    for mark in marks.values():
+        mark.touch()
     report = await run.publish(brokers, rows, said.append, "course")
     ledger = await asyncio.to_thread(run.read_ledger, brokers, len(rows), report.plain.connection_starts)
     assert (ledger.lost, ledger.repeated, ledger.foreign, ledger.disordered) == (0, 0, 0, 0)
     assert (report.plain.sent, report.acknowledged.sent) == (15_000, 15_000)
     assert f"killing the stream's leader {report.killed} with SIGKILL" in said
     assert report.stall_seconds > 0
+    assert report.loss.messages == 30_000
+    assert {name for name, mark in marks.items() if not mark.exists()} == {report.loss.broker}
+    watch = run.StreamWatch(brokers)
+    await watch.open()
+    assert await watch.leader() == report.loss.broker, "the ledger was read from the volume that was empty"
+    await watch.close()
 
 
 async def test_the_ledger_sees_a_message_that_is_missing_and_one_that_is_there_twice(

@@ -73,7 +73,9 @@ def test_an_interrupted_demo_leaves_no_process_behind(logs: Path, moment: str) -
 
 
 @pytest.mark.spark
-@pytest.mark.covers("MV-1", "MV-4", "MV-5", "MV-13", "OP-2", "SF-2", "SF-3", "SP-1", "CL-4", "RP-2")
+@pytest.mark.covers(
+    "MV-1", "MV-4", "MV-5", "MV-13", "OP-2", "SF-2", "SF-3", "SP-1", "CL-4", "RP-2", "MR-7", "SF-4"
+)
 def test_the_demo_loses_and_repeats_nothing_and_kept_it_says_how_to_reach_and_stop_it(logs: Path) -> None:
     process = start(logs, "--keep")
     output, _ = process.communicate(timeout=400)
@@ -90,6 +92,14 @@ def test_the_demo_loses_and_repeats_nothing_and_kept_it_says_how_to_reach_and_st
     assert moved is not None, output
     assert int(moved.group(1).replace(",", "")) > 50_000
     assert "plan: to west-0" in output
+    lost = re.search(
+        r"(west-\d) lost its volume while it led: .* \(([\d,]+) messages\); what was counted was read from it",
+        output,
+    )
+    assert lost is not None, output
+    assert int(lost.group(2).replace(",", "")) > 50_000
+    assert f"PersistentVolumeClaim data-{lost.group(1)}; Kubernetes made both anew" in output
+    assert f"{lost.group(1)} leads the stream again" in output
     assert f"logs: {logs}" in output
     kubeconfig = re.search(r"export KUBECONFIG=(\S+)", output)
     stop = re.search(r"stop it:\s+kill (\d+) (\d+)", output)

@@ -138,7 +138,7 @@ def test_a_broker_is_killed_by_the_process_of_its_container(tmp_path: Path, call
     with ExitStack() as stack:
         on_kind = brokers(tmp_path, stack, tools)
         pod: Any = SimpleNamespace(spec=SimpleNamespace(node_name="try-worker2"))
-        on_kind._pods = lambda: {"east-1": pod}  # type: ignore[method-assign]
+        on_kind._pod = lambda name: {"east-1": pod}[name]  # type: ignore[method-assign]
         on_kind.kill("east-1")
     assert calls.read_text().splitlines()[-1] == "docker exec try-worker2 kill -9 4711"
 

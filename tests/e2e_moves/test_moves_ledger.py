@@ -73,3 +73,10 @@ def test_what_nobody_published_is_foreign() -> None:
     ledger = Ledger({PLAIN: Sent(1)})
     ledger.note_all([payload(PLAIN, 1), payload(PLAIN, 2), b"x", payload(ACKNOWLEDGED, 1), b"0" * 13])
     assert ledger.verdict().foreign == 4
+
+
+def test_order_is_promised_for_each_connection_of_a_publisher_by_itself() -> None:
+    drained = [(PLAIN, 1), (PLAIN, 3), (PLAIN, 2), (PLAIN, 4)]
+    assert verdict(drained, {PLAIN: Sent(4)}).disordered == 1
+    assert verdict(drained, {PLAIN: Sent(4, starts=(3,))}).disordered == 0
+    assert verdict([(PLAIN, 2), (PLAIN, 1), *drained[1:2]], {PLAIN: Sent(4, starts=(3,))}).disordered == 1

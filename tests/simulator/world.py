@@ -23,6 +23,7 @@ from tests.simulator.stores import SimStore
 
 from supercluster.broker.jetstream.core import BrokerCore, CoreSettings
 from supercluster.broker.ports import PeerInfo
+from supercluster.broker.protocol import frames
 from supercluster.broker.raft.errors import DiskError
 
 CLUSTER = "sim"
@@ -312,7 +313,7 @@ class World:
             process=f"{there}-{peer.process}",
             client_url="",
             meta_state=max(1, meta.log.last_index) if meta is not None else 0,
-            version=1,
+            version=frames.VERSION,
             tags=self.tags_of.get(there, ()),
         )
         node.core.on_link_up(info)

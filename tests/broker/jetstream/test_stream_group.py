@@ -124,6 +124,9 @@ class Broker:
     def brokers_in_contact(self) -> dict[str, tuple[str, str]]:
         return dict.fromkeys(NODES, ("east", "1"))
 
+    def takes_no_leaderships(self, node: str) -> bool:
+        return False
+
     def deliver(self, account: str, inbox: bytes, items: Sequence[Any]) -> None:
         self.delivered += [int(reply.split(b".")[5]) for _, reply, _, _ in items if reply]
 

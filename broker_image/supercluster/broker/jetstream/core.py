@@ -8,12 +8,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 from zlib import crc32
 
-from supercluster.broker.jetstream import api_routing, broker_calls, frames, move_calls, recovery_calls
+from supercluster.broker.jetstream import (
+    api_routing,
+    broker_calls,
+    frames,
+    move_calls,
+    recovery_calls,
+    restart_calls,
+)
 from supercluster.broker.jetstream.answer_book import AnswerBook
 from supercluster.broker.jetstream.copy_facts import Survey
 from supercluster.broker.jetstream.dispatch import dispatch
@@ -34,6 +41,7 @@ from supercluster.broker.jetstream.recovery import CopiesTold
 from supercluster.broker.jetstream.requests import Requests
 from supercluster.broker.jetstream.schedule import GroupSchedule
 from supercluster.broker.jetstream.sections import SessionKey, VerdictRun
+from supercluster.broker.jetstream.stepping_aside import SteppingAside
 from supercluster.broker.jetstream.stream_facts import StreamFacts
 from supercluster.broker.jetstream.surroundings import Surroundings
 from supercluster.broker.jetstream.window import Window
@@ -58,6 +66,8 @@ from supercluster.broker.raft.messages import Message
 PASSES_MAX = 8
 # Frames that a broker sent to itself and that wait within a turn.
 LOCAL_FRAMES_MAX = 65536
+# Frame version of brokers that know the frame; others hear of tags in the next handshake.
+TAGS_VERSION = 3
 # A turn that took so long ends; what is left is for the next, behind the links' heartbeats.
 TURN_MS_MAX = 50
 
@@ -143,6 +153,7 @@ class BrokerCore:
         )
         self.answers = AnswerBook()
         self.leaderships = Leaderships(self)
+        self.aside = SteppingAside(self)
         self.map = MapReader(self)
         self.surroundings = Surroundings(self)
         self.survey = Survey(self)
@@ -196,6 +207,9 @@ class BrokerCore:
         contact[self.node] = (self.settings.cluster, self.store.incarnation)
         return contact
 
+    def takes_no_leaderships(self, node: str) -> bool:
+        return self.aside.takes_none(node)
+
     def cluster_of(self, node: str) -> str | None:
         """The cluster that the meta group has a broker's name for."""
         record = self.meta.state.brokers.get(node) if self.meta is not None else None
@@ -204,6 +218,20 @@ class BrokerCore:
     def tags_of(self, node: str) -> tuple[str, ...]:
         """What a broker in contact says of its place."""
         return self.surroundings.tags_of(node)
+
+    def change_tags(self, tags: tuple[str, ...]) -> None:
+        """This broker says something else of its place from now on. Copies that were placed by the old tags stay."""
+        self.settings = replace(self.settings, tags=tags)
+        for peer in self.peers.values():
+            if peer.version >= TAGS_VERSION:
+                self.post(peer.node, Frame.TAGS, frames.encode_tags(tags))
+        self.touch(META_GROUP)
+
+    def tags_told(self, node: str, tags: tuple[str, ...]) -> None:
+        peer = self.peers.get(node)
+        if peer is not None:
+            self.peers[node] = replace(peer, tags=tags)
+            self.touch(META_GROUP)
 
     def room_of(self, node: str) -> Room | None:
         """What may still be stored on a broker; None while it has not said."""
@@ -335,7 +363,9 @@ class BrokerCore:
         self.peers[peer.node] = peer
         now_ms = self.clock.monotonic_ms()
         self.leaderships.tell((group for group in self.groups.values() if group.serves), peer.node)
-        if before is None or before.process != peer.process:
+        is_new = before is None or before.process != peer.process
+        self.aside.link_up(peer, is_new=is_new)
+        if is_new:
             for group in self.groups.values():
                 self._wake(group, peer.node, now_ms)
         self.map.link_up(peer.node)
@@ -406,6 +436,10 @@ class BrokerCore:
     ) -> None:
         """A person's call about a stream that lost its majority."""
         recovery_calls.call(self, method, account, name, body, then)
+
+    def restart_call(self, method: str, body: object, then: Callable[[int, Any], None]) -> None:
+        """The operator's call before it restarts this broker, or another one."""
+        restart_calls.call(self, method, body, then)
 
     def broker_call(self, method: str, node: str, then: Callable[[int, Any], None]) -> None:
         """The operator's call about a broker that goes for good."""
@@ -487,6 +521,7 @@ class BrokerCore:
         self.founding.tick(now_ms)
         self.life.tick(now_ms)
         self.joining.tick(now_ms)
+        self.aside.tick(now_ms)
         self.lineages.tick(now_ms)
         self.survey.tick(now_ms)
         self.map.tick(now_ms)
@@ -502,6 +537,7 @@ class BrokerCore:
             self.founding.deadline_ms(),
             self.life.deadline_ms(),
             self.joining.deadline_ms(),
+            self.aside.deadline_ms(),
             self.lineages.deadline_ms(),
             self.survey.deadline_ms(),
             self.map.deadline_ms(),

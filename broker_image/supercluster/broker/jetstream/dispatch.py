@@ -9,6 +9,7 @@ from supercluster.broker.jetstream import api_routing, copy_facts, frames, move_
 from supercluster.broker.jetstream.frames import Frame
 from supercluster.broker.jetstream.load import Room
 from supercluster.broker.jetstream.meta_group import META_GROUP
+from supercluster.broker.jetstream.stepping_aside import decode_aside
 from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.jetstream.wire import WireError
 from supercluster.broker.raft.confchange import node_of
@@ -117,6 +118,10 @@ def _dispatch_rare(core: BrokerCore, node: str, frame: int, body: memoryview, no
         copy_facts.asked(core, node, body)
     elif frame == Frame.COPY_TOLD:
         core.survey.told(node, body)
+    elif frame == Frame.TAGS:
+        core.tags_told(node, frames.decode_tags(body))
+    elif frame == Frame.ASIDE:
+        core.aside.told(node, decode_aside(body))
     elif frame == Frame.BOOTSTRAP:
         core.founding.bootstrap_received(bytes(body))
     else:

@@ -57,6 +57,10 @@ class Frame(IntEnum):
     COPY_ASK = 59
     """The meta group's leader → every broker: what copies of a stream its volume holds (`copy_facts`)."""
     COPY_TOLD = 60
+    ASIDE = 61
+    """A broker → all: it takes no leaderships for so many ms (`stepping_aside`); 0: it does again."""
+    TAGS = 62
+    """A broker → all: what it says of its place, which was another in the handshake."""
 
 
 # ---- Raft: messages of all groups that share a pair of brokers travel in one frame (RP-3) ---------------------------
@@ -78,6 +82,20 @@ def decode_raft(body: memoryview) -> list[tuple[str, memoryview]]:
         group = reader.text()
         found.append((group, reader.blob()))
     return found
+
+
+def encode_tags(tags: Sequence[str]) -> Body:
+    return [json.dumps(list(tags)).encode()]
+
+
+def decode_tags(body: memoryview) -> tuple[str, ...]:
+    try:
+        found = json.loads(bytes(body))
+    except ValueError:
+        raise WireError("TAGS is no JSON") from None
+    if not isinstance(found, list) or not all(isinstance(tag, str) for tag in found):
+        raise WireError("TAGS is no list of texts")
+    return tuple(found)
 
 
 # ---- ingest ---------------------------------------------------------------------------------------------------------

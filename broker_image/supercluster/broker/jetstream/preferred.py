@@ -1,5 +1,5 @@
 """A stream's preferred leader (`supercluster.dev/preferred-leader`): whoever else leads hands over to that broker's
-replica, once the broker is there and its replica has everything.
+replica, once the broker is there, its replica has everything, and it is not about to be restarted.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ class Preference:
         raft = self._group.raft
         progress = raft.progress.get(voter)
         if progress is None or progress.match < raft.commit_index:
+            return False
+        if self._group.host.takes_no_leaderships(node_of(voter)):
             return False
         return raft.transfer_leadership(voter, now_ms)
 

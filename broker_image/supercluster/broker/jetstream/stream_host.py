@@ -19,6 +19,10 @@ class StreamHost(GroupHost, Protocol):
 
     def brokers_in_contact(self) -> dict[str, tuple[str, str]]: ...
 
+    def takes_no_leaderships(self, node: str) -> bool:
+        """Is the broker about to be restarted?"""
+        ...
+
     @property
     def map_is_fresh(self) -> bool:
         """Was the map of streams read since it may last have changed without this broker?"""

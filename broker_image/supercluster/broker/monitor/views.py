@@ -90,7 +90,15 @@ def varz(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
         "held_refused": counts.held_refused,
         "subscriptions": sum(account.sublist.local_count for account in process.router.accounts.values()),
         "lame_duck": server.lame_duck,
+        "config": config(process),
     }
+
+
+def config(process: BrokerProcess) -> dict[str, Any]:
+    """Which settings are in force: the digest of the file that was taken over last, why the present one was not, and what
+    of it is taken over at the next start."""
+    reload = process.reload
+    return {"digest": reload.digest, "refused": reload.refused, "atNextStart": list(reload.waiting)}
 
 
 def connz(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:

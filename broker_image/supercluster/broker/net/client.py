@@ -385,6 +385,14 @@ class ClientConnection(asyncio.Protocol):
 
     # Time and end
 
+    def limits_changed(self) -> None:
+        """The server holds clients to other limits from now on."""
+        limits = self.server.limits
+        self._parser.limit_payload(limits.max_payload_bytes)
+        if self._timer is not None and self.authenticated and not self.closed:
+            self._timer.cancel()
+            self._timer = self.server.loop.call_later(limits.ping_interval_ms / 1000, self._time_is_up)
+
     def _time_is_up(self) -> None:
         """No CONNECT in time, or the next PING is due."""
         self._timer = None

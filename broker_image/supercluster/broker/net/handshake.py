@@ -39,6 +39,10 @@ class Handshakes:
         self._listeners: list[asyncio.Server] = []
         self._open: set[LinkConnection] = set()
 
+    def set_facts(self, facts: BrokerFacts) -> None:
+        """What is said to brokers that come from now on."""
+        self._facts = facts
+
     # Listeners
 
     async def listen(self, door: Door, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:

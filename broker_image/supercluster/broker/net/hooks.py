@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from supercluster.broker.ports import ClientInfo, PeerInfo, Publisher
+from supercluster.broker.runtime.settings import Settings
 
 
 class Window(Protocol):
@@ -102,8 +103,8 @@ class Core(CoreHooks, Protocol):
         """May clients be let in (SF-14)? Asked again and again during the start."""
         ...
 
-    def limit_moves(self, bytes_per_s: int) -> None:
-        """How fast moves that clients start from now on may make copies; 0: no limit."""
+    def settings_changed(self, changed: Settings) -> None:
+        """What a running broker takes over is in force in these."""
         ...
 
     def leave(self) -> None:
@@ -133,6 +134,11 @@ class Core(CoreHooks, Protocol):
         self, method: str, account: str, name: str, body: object, then: Callable[[int, Any], None]
     ) -> None:
         """A person's call about a stream that lost its majority; `then` takes status and JSON, once."""
+        ...
+
+    def restart_call(self, method: str, body: object, then: Callable[[int, Any], None]) -> None:
+        """The operator asks what a restart has to wait for, or has leaderships handed over before it; `then` takes status
+        and JSON."""
         ...
 
     def broker_call(self, method: str, node: str, then: Callable[[int, Any], None]) -> None:

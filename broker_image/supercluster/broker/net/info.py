@@ -14,7 +14,7 @@ PROTOCOL = 1
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """What stays the same for the life of the process."""
+    """What is the same for every client."""
 
     server_id: str
     name: str

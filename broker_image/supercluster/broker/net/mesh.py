@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import ParamSpec
 
 from supercluster.broker.net.client import CONGESTED_BYTES, ClientConnection
@@ -106,6 +107,11 @@ class Mesh:
         if not self.handshakes.is_closed:
             self._own_cluster = frozenset(peers)
             self._dialler.set_peers(peers)
+
+    def set_tags(self, tags: tuple[str, ...]) -> None:
+        """What the broker says of its place to those that it is linked with from now on."""
+        self.facts = replace(self.facts, tags=tags)
+        self.handshakes.set_facts(self.facts)
 
     def cluster_of(self, node: str) -> str | None:
         """The cluster that has a broker of that name: by the settings, the links, or what the core remembers of brokers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from supercluster.broker.net.client import ClientConnection
@@ -95,6 +95,16 @@ class ClientServer:
         self.facts = facts
         if self._listener is not None:
             await self._listener.start_serving()
+
+    def change_limits(self, limits: Limits) -> None:
+        """Hold clients to other limits from now on: those that are here too, except that none is sent away because there
+        are more than may be."""
+        before, self.limits = self.limits, limits
+        for client in self.clients.values():
+            client.limits_changed()
+        if self.facts is not None and limits.max_payload_bytes != before.max_payload_bytes:
+            self.facts = replace(self.facts, max_payload_bytes=limits.max_payload_bytes)
+            self.push_info()
 
     def stop_accepting(self) -> None:
         """Close the listener; the clients stay."""

@@ -15,8 +15,9 @@ from typing import TypeAlias
 
 Buffer: TypeAlias = bytes | memoryview
 
-VERSION = 2
-"""Version of the frames this broker speaks; the smaller of a pair's is spoken. 2 added GATEWAYS and LOAD."""
+VERSION = 3
+"""Version of the frames this broker speaks; the smaller of a pair's is spoken. 2 added GATEWAYS and LOAD, 3 the core's ASIDE
+and TAGS."""
 
 FRAME_BYTES_MAX = 64 << 20
 CORE_TYPES_FROM = 32

@@ -93,6 +93,10 @@ class ClientParser:
         self._need = 1
         self._failed = False
 
+    def limit_payload(self, max_payload: int) -> None:
+        """Take payloads of this size at most from now on."""
+        self._max_payload = max_payload
+
     @property
     def held_bytes(self) -> int:
         """Bytes of an incomplete operation."""

@@ -14,9 +14,9 @@ from functools import partial
 
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.core import BrokerCore, CoreSettings
+from supercluster.broker.jetstream.stepping_aside import HOLD_MS_MAX
 from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.ports import Ticket
-from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.runtime import descriptors
 from supercluster.broker.runtime.process import BrokerProcess
@@ -59,7 +59,6 @@ class ProcessCore(BrokerCore):
         self._process = process
         self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="fsync")
         self._vote_threads = ThreadPoolExecutor(VOTE_THREADS, thread_name_prefix="vote")
-        self._left = False
         super().__init__(
             CoreSettings(
                 node=process.place.name,
@@ -91,34 +90,25 @@ class ProcessCore(BrokerCore):
     def meta_state(self) -> int:
         return max(1, self.meta.log.last_index) if self.meta is not None else 0
 
-    def limit_moves(self, bytes_per_s: int) -> None:
-        self.settings = replace(self.settings, move_bytes_per_s=bytes_per_s)
+    def settings_changed(self, changed: Settings) -> None:
+        if changed.moves.bytes_per_s != self.settings.move_bytes_per_s:
+            self.settings = replace(self.settings, move_bytes_per_s=changed.moves.bytes_per_s)
+        if changed.tags != self.settings.tags:
+            self.change_tags(changed.tags)
+        self._volume_store.limit(
+            file_bytes=changed.storage.max_file_bytes, memory_bytes=_memory_bytes(changed)
+        )
+        self.surroundings.load.tell_soon()
 
     def leave(self) -> None:
-        """A lame duck: hand every leadership to the member that lacks least."""
-        self._left = True
-        now_ms = self.clock.monotonic_ms()
-        for group in self.groups.values():
-            if not group.serves:
-                continue
-            raft = group.raft
-            others = [
-                voter
-                for voter in raft.membership.voters
-                if voter != group.member and node_of(voter) in self.peers
-            ]
-            others.sort(key=lambda voter: -raft.progress[voter].match)
-            if others and raft.transfer_leadership(others[0], now_ms):
-                self.touch(group.id)
+        """A lame duck: hand every leadership over, and take none."""
+        self.aside.begin(HOLD_MS_MAX)
 
     @property
     def is_drained(self) -> bool:
         if any(window.unconfirmed for window in self.ingest.windows.values()):
             return False
-        return not any(
-            group.serves and len(group.raft.membership.voters) > 1 and len(self.peers) > 0
-            for group in self.groups.values()
-        )
+        return not any(self.aside.left())
 
     @property
     def troubles(self) -> list[str]:
@@ -213,6 +203,10 @@ def _founding_wait_ms(settings: Settings) -> int:
     return FOUNDING_WAIT_MS if others else 0
 
 
+def _memory_bytes(settings: Settings) -> int:
+    return settings.storage.max_memory_bytes or MEMORY_DEFAULT_BYTES
+
+
 def _log_event(group: str, reason: str, text: str) -> None:
     log.warning("%s %s: %s", reason, group, text)
 
@@ -241,9 +235,7 @@ def make_core(process: BrokerProcess) -> ProcessCore:
         volume,
         options,
         file_space=Space(disk, capacity_bytes=settings.storage.max_file_bytes, ballast=Ballast(disk)),
-        memory_space=Space(
-            _Memory(), capacity_bytes=settings.storage.max_memory_bytes or MEMORY_DEFAULT_BYTES
-        ),
+        memory_space=Space(_Memory(), capacity_bytes=_memory_bytes(settings)),
         is_short=descriptors.are_short,
     )
     core = ProcessCore(process, store)

@@ -11,10 +11,10 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from supercluster.broker.monitor import brokers, clients, moves, recoveries
+from supercluster.broker.monitor import brokers, clients, moves, recoveries, restarts
 from supercluster.broker.monitor.app import Monitor
 from supercluster.broker.net.facts import BrokerFacts, Door
 from supercluster.broker.net.hooks import Core
@@ -25,18 +25,17 @@ from supercluster.broker.net.router import Router
 from supercluster.broker.net.server import ClientServer
 from supercluster.broker.net.tls import GatewayCertificates
 from supercluster.broker.net.turn import Turn
-from supercluster.broker.runtime import settings as settings_module
 from supercluster.broker.runtime.clock import SystemClock
 from supercluster.broker.runtime.collector import Collector
 from supercluster.broker.runtime.credentials import Credentials
+from supercluster.broker.runtime.reload import Reload
 from supercluster.broker.runtime.resolver import Resolver
 from supercluster.broker.runtime.settings import Settings, SettingsError
-from supercluster.broker.runtime.stamps import stamp_of
 
 log = logging.getLogger(__name__)
 
 REFRESH_S = 1.0
-"""How often changed credentials, certificates, peers and seeds are looked for."""
+"""How often changed credentials, certificates and settings are looked for."""
 
 READY_CHECK_S = 0.01
 DRAIN_CHECK_S = 0.02
@@ -96,7 +95,7 @@ class BrokerProcess:
         self._collector = collector
         self._certificates: GatewayCertificates | None = None
         self._refresher: asyncio.Task[None] | None = None
-        self._config_stamp = stamp_of(place.config)
+        self.reload = Reload(place.config, settings)
 
     @property
     def advertised_client_url(self) -> str:
@@ -123,6 +122,7 @@ class BrokerProcess:
             moves.register(self.monitor, self)
             brokers.register(self.monitor, self)
             recoveries.register(self.monitor, self)
+            restarts.register(self.monitor, self)
             core = self.core = self._make_core(self)
             core.invalidate_captures = self.router.invalidate_captures
         await self._open_mesh(host)
@@ -243,7 +243,7 @@ class BrokerProcess:
             self.failure.set_result(error)
 
     async def _refresh(self) -> None:
-        """Take over changed credentials and peers; look for garbage."""
+        """Take over changed credentials and settings; look for garbage."""
         while True:
             await asyncio.sleep(REFRESH_S)
             if self._collector is not None:
@@ -253,7 +253,9 @@ class BrokerProcess:
                 self.server.credentials_changed()
                 self.server.push_info()
             self._refresh_certificates()
-            self._refresh_peers()
+            changed = self.reload.look(self.settings)
+            if changed is not None:
+                self._take_over(changed)
 
     def _refresh_certificates(self) -> None:
         try:
@@ -262,26 +264,21 @@ class BrokerProcess:
         except SettingsError as error:
             log.error("certificates stay as they were: %s", error)
 
-    def _refresh_peers(self) -> None:
-        stamp = stamp_of(self.place.config)
-        if stamp is None or stamp == self._config_stamp:
-            return
-        self._config_stamp = stamp
-        try:
-            changed = settings_module.load(self.place.config)
-        except SettingsError as error:
-            log.error("changed settings are not taken over: %s", error)
-            return
-        if self.core is not None and changed.moves != self.settings.moves:
-            self.settings = replace(self.settings, moves=changed.moves)
-            self.core.limit_moves(changed.moves.bytes_per_s)
-            log.info("moves that clients start: %d bytes/s (0: no limit)", changed.moves.bytes_per_s)
+    def _take_over(self, changed: Settings) -> None:
+        """What a running broker takes over of changed settings (`runtime/reload.py`)."""
+        before, self.settings = self.settings, changed
+        if changed.limits != before.limits:
+            self.server.change_limits(changed.limits)
+        if self.core is not None:
+            self.core.settings_changed(changed)
         if self.mesh is not None:
+            if changed.tags != before.tags:
+                self.mesh.set_tags(changed.tags)
             self.mesh.set_peers(self._other_peers(changed))
             if changed.gateways is not None and self.gateway_port:
                 self.mesh.gateways.set_seeds(changed.gateways)
-            elif changed.gateways is not None:
-                log.error("gateways is new in the settings: the gateway port is opened at the next start")
+        self.turn.want()
+        log.info("changed settings are in force: %s", self.reload.digest)
 
     def _other_peers(self, settings: Settings) -> dict[str, str]:
         return {node: address for node, address in settings.peers.items() if node != self.place.name}

@@ -80,7 +80,7 @@ class Moves:
     """What applies to moves that a client starts by JetStream's own API, which has no field for it."""
 
     bytes_per_s: int = _bounded(0, 0, 1 << 50)
-    """How fast all new copies of one such move may be made together; 0: no limit. Taken over while the broker runs."""
+    """How fast all new copies of one such move may be made together; 0: no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +146,15 @@ def load(path: Path) -> Settings:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"settings file {path} can't be read: {error}") from error
+    return read(path, text)
+
+
+def read(path: Path, text: str) -> Settings:
+    """Check the text of a settings file.
+
+    Raises:
+        SettingsError: it can't be used.
+    """
     try:
         return parse(json.loads(text))
     except json.JSONDecodeError as error:
@@ -162,7 +171,7 @@ def parse(document: object) -> Settings:
     """
     if not isinstance(document, dict):
         raise SettingsError(f"is {_shown(document)}; it has to be a JSON object")
-    allowed = {_camel(item.name) for item in fields(Settings)}
+    allowed = {camel(item.name) for item in fields(Settings)}
     _refuse_unknown("", document, allowed)
     for name in ("superCluster", "identity", "cluster", "peers", "metaVoters"):
         if name not in document:
@@ -248,7 +257,7 @@ def _gateways(value: object) -> dict[str, tuple[str, ...]]:
 def _gateway_tls(value: object) -> GatewayTls:
     if not isinstance(value, dict):
         raise SettingsError(f"gatewayTls is {_shown(value)}; it has to be an object")
-    _refuse_unknown("gatewayTls.", value, {_camel(item.name) for item in fields(GatewayTls)})
+    _refuse_unknown("gatewayTls.", value, {camel(item.name) for item in fields(GatewayTls)})
     for key in ("certFile", "keyFile", "caFile"):
         if key not in value:
             raise SettingsError(f"gatewayTls.{key} is missing; certFile, keyFile and caFile are required")
@@ -275,7 +284,7 @@ def _section(name: str, kind: type[T], value: object) -> T:
     if not isinstance(value, dict):
         raise SettingsError(f"{name} is {_shown(value)}; it has to be an object")
     hints = get_type_hints(kind)
-    known = {_camel(item.name): item for item in fields(kind)}  # type: ignore[arg-type]
+    known = {camel(item.name): item for item in fields(kind)}  # type: ignore[arg-type]
     _refuse_unknown(f"{name}.", value, set(known))
     chosen: dict[str, int] = {}
     for key, number in value.items():
@@ -311,7 +320,8 @@ def check_name(field_name: str, value: object) -> str:
     return value
 
 
-def _camel(name: str) -> str:
+def camel(name: str) -> str:
+    """A field's name as the file has it."""
     first, *others = name.split("_")
     return first + "".join(part.capitalize() for part in others)
 

@@ -37,14 +37,20 @@ class Space:
         """`capacity_bytes` 0: only the disk limits. `ballast` goes when there is no room for what frees some."""
         self._ballast = ballast
         self._disk = disk
-        self._capacity_bytes = capacity_bytes
-        self._reserve_bytes = min(reserve_bytes, capacity_bytes // 4) if capacity_bytes else reserve_bytes
+        self._whole_reserve_bytes = reserve_bytes
+        self.limit(capacity_bytes)
         self._free_bytes = 0
         self._unchecked_bytes = 0
         self._checked_ms = 0
         self.used_bytes = 0
         self.refresh()
         self._take_ballast()
+
+    def limit(self, capacity_bytes: int) -> None:
+        """Another capacity from now on; 0: only the disk limits. What is held stays, also above it."""
+        self._capacity_bytes = capacity_bytes
+        whole = self._whole_reserve_bytes
+        self._reserve_bytes = min(whole, capacity_bytes // 4) if capacity_bytes else whole
 
     def took(self, size_bytes: int) -> None:
         """A log grew (or, with a negative size, gave room back)."""

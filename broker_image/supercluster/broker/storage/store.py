@@ -165,6 +165,13 @@ class VolumeStore:
         space = self._memory_space if memory else self._file_space
         return space.room_bytes() if space is not None else UNLIMITED_BYTES
 
+    def limit(self, *, file_bytes: int, memory_bytes: int) -> None:
+        """Other capacities from now on; 0: none but the disk's."""
+        if self._file_space is not None:
+            self._file_space.limit(file_bytes)
+        if self._memory_space is not None:
+            self._memory_space.limit(memory_bytes)
+
     def due_syncs(self, now_ms: int) -> list[DueSync]:
         """Tickets for every log that should be fsynced now: for a runtime that fsyncs on a thread
         (`LogOptions.sync_in_tick` False)."""

@@ -1,0 +1,124 @@
+"""Changed settings: what a running broker takes over, what waits for its next start, and what it refuses.
+
+A file that can't be used changes nothing: the settings in force stay, and the broker says which field is wrong. What can be
+taken over is taken over as a whole, and at once. The digest of the file that was taken over last is told, so that whoever
+wrote it knows when every broker has it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from supercluster.broker.runtime import settings as settings_module
+from supercluster.broker.runtime.settings import Settings, SettingsError
+from supercluster.broker.runtime.stamps import Stamp, stamp_of
+
+log = logging.getLogger(__name__)
+
+HOT = ("peers", "gateways", "tags", "moves")
+HOT_IN: dict[str, tuple[str, ...]] = {
+    "limits": (
+        "max_payload_bytes",
+        "max_connections",
+        "max_subscriptions",
+        "max_pending_bytes",
+        "ping_interval_ms",
+        "pings_out_max",
+        "auth_timeout_ms",
+        "drain_ms",
+    ),
+    "storage": ("max_file_bytes", "max_memory_bytes"),
+}
+DIGEST_CHARACTERS = 16
+
+
+def digest_of(content: bytes) -> str:
+    """A short fingerprint of a settings file."""
+    return hashlib.sha256(content).hexdigest()[:DIGEST_CHARACTERS]
+
+
+class Reload:
+    """Looks at the settings file of one broker."""
+
+    def __init__(self, file: Path, in_force: Settings) -> None:
+        self._file = file
+        self._started_with = in_force
+        self.digest = ""
+        """Of the file that was taken over last; empty when the broker was not started with a file."""
+        self.refused = ""
+        """Why the file as it is now was not taken over."""
+        self.waiting: tuple[str, ...] = ()
+        """Fields that are taken over at the next start."""
+        self._stamp: Stamp | None = stamp_of(file)
+        try:
+            found, digest = _read(file)
+        except SettingsError:
+            return
+        if found == in_force:
+            self.digest = digest
+        else:
+            self._stamp = None  # It was changed since it was loaded.
+
+    def look(self, in_force: Settings) -> Settings | None:
+        """The settings that are to be in force from now on; None while nothing has changed."""
+        stamp = stamp_of(self._file)
+        if stamp is None or stamp == self._stamp:
+            return None
+        self._stamp = stamp
+        try:
+            changed, digest = _read(self._file)
+        except SettingsError as error:
+            self.refused = str(error)
+            log.error("changed settings are not taken over: %s", error)
+            return None
+        self.digest, self.refused = digest, ""
+        self.waiting = waiting(self._started_with, changed)
+        if self.waiting:
+            log.warning("taken over at the next start: %s", ", ".join(self.waiting))
+        return merged(in_force, changed)
+
+
+def _read(file: Path) -> tuple[Settings, str]:
+    try:
+        content = file.read_bytes()
+        text = content.decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"settings file {file} can't be read: {error}") from error
+    return settings_module.read(file, text), digest_of(content)
+
+
+def merged(in_force: Settings, changed: Settings) -> Settings:
+    """The settings in force with what of the changed ones a running broker takes over."""
+    taken: dict[str, Any] = {name: getattr(changed, name) for name in HOT}
+    if in_force.gateways is None or changed.gateways is None:
+        taken["gateways"] = in_force.gateways  # The port itself is opened or closed at a start.
+    for section, names in HOT_IN.items():
+        of_changed = getattr(changed, section)
+        taken[section] = replace(
+            getattr(in_force, section), **{name: getattr(of_changed, name) for name in names}
+        )
+    return replace(in_force, **taken)
+
+
+def waiting(started_with: Settings, changed: Settings) -> tuple[str, ...]:
+    """Fields of the changed settings that are not those in force, and that no running broker takes over."""
+    in_force = merged(started_with, changed)
+    found: list[str] = []
+    for item in fields(Settings):
+        one, other = getattr(in_force, item.name), getattr(changed, item.name)
+        if one == other:
+            continue
+        name = settings_module.camel(item.name)
+        if item.name in ("ports", "limits", "storage", "raft"):
+            found += [
+                f"{name}.{settings_module.camel(part.name)}"
+                for part in fields(one)
+                if getattr(one, part.name) != getattr(other, part.name)
+            ]
+        else:
+            found.append(name)
+    return tuple(sorted(found))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ def write(file: Path, **changes: Any) -> str:
     content = json.dumps({**BASE, **changes}).encode()
     other = file.with_suffix(".new")
     other.write_bytes(content)
-    os.replace(other, file)
+    other.replace(file)
     return digest_of(content)
 
 

@@ -354,13 +354,16 @@ def test_a_cluster_grows_and_is_restarted_one_by_one_without_losing_a_message(si
     site.ready("five")
 
 
-def test_fewer_brokers_are_deferred_and_none_is_taken_away(site: Site) -> None:
+@pytest.mark.covers("OP-3")
+def test_with_a_stream_that_needs_all_brokers_none_is_taken_away(site: Site) -> None:
     site.kubectl("patch", "ncl", "east", "--type=merge", "-p", '{"spec": {"replicas": 3}}')
     deferred = eventually(
         lambda: site.condition("ncl", "east", "Deferred").get("status") == "True", "the condition"
     )
     assert deferred
-    assert site.condition("ncl", "east", "Deferred")["reason"] == "ScaleInNotAvailable"
+    told = site.condition("ncl", "east", "Deferred")
+    assert told["reason"] == "ScaleDownRefused"
+    assert "stream five: 5 replicas, and 3 brokers would be left for them" in told["message"]
     assert site.get("statefulset", "east")["spec"]["replicas"] == 5
 
 

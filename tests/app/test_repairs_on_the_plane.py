@@ -258,7 +258,7 @@ def test_a_node_that_is_back_in_time_keeps_its_replicas(site: RepairSite) -> Non
 
 @pytest.mark.covers("MR-2", "MR-7")
 def test_without_a_spare_broker_the_stream_says_so_and_nothing_is_tried(site: RepairSite) -> None:
-    site.declare("wide", replicas=5)
+    site.declare("wide", replicas=5, deletionPolicy="Delete")
     site.ready("wide")
     repairs = site.repairs()
     node = site.node_of("east-4")
@@ -280,3 +280,59 @@ def test_without_a_spare_broker_the_stream_says_so_and_nothing_is_tried(site: Re
         site.lever("return-node", node)
     site.wait(lambda: site.missed() == [], "it to be back")
     site.ready("wide")
+
+
+@pytest.mark.covers("OP-3", "OP-4", "MR-2", "SF-5")
+def test_a_broker_fewer_and_one_more_again_and_nothing_is_lost(site: RepairSite) -> None:
+    def scale(replicas: int) -> None:
+        patch = json.dumps({"spec": {"replicas": replicas}})
+        site.kubectl("patch", "ncl", "east", "--type=merge", "-p", patch)
+
+    def running() -> int:
+        return int(site.get("statefulset", "east")["spec"]["replicas"])
+
+    def all_members() -> dict[str, set[str]]:
+        listed = json.loads(site.kubectl("get", "str", "-o", "json").stdout)["items"]
+        return {body["metadata"]["name"]: site.members(body["metadata"]["name"]) for body in listed}
+
+    site.declare("full", replicas=5, deletionPolicy="Delete")
+    site.declare("four", replicas=4)
+    site.ready("full")
+    site.ready("four")
+    site.publish("four")
+    scale(4)
+    site.wait(lambda: site.condition("ncl", "east", "Deferred").get("status") == "True", "the refusal")
+    assert "stream full: 5 replicas" in site.condition("ncl", "east", "Deferred")["message"]
+    scale(5)
+    site.kubectl("delete", "str", "full", "wide", "--ignore-not-found")
+    site.declare("shrinks", placement={"preferredLeader": "east-4"})
+    site.ready("shrinks")
+    scale(4)
+    uids = {name: site.get("pod", name)["metadata"]["uid"] for name in BROKERS[:4]}
+    publisher = Publisher(site, "shrinks", [f"nats://{site.ip(name)}:4222" for name in BROKERS[:4]])
+    publisher.start()
+    try:
+        site.wait(lambda: bool(site.get("ncl", "east")["status"].get("drain")), "it to be begun")
+        os.kill(site.operator(), signal.SIGKILL)
+        assert cli("dev", "up", "--state", str(site.state)).returncode == 0
+        site.wait(lambda: running() == 4, f"east-4 to go: {site.condition('ncl', 'east', 'Synced')}")
+        site.wait(lambda: site.condition("ncl", "east", "Synced").get("status") == "True", "it to be over")
+        members = all_members()
+        assert all("east-4" not in held for held in members.values()), members
+        assert all(len(members[name]) == count for name, count in (("shrinks", 3), ("four", 4)))
+    finally:
+        sent = publisher.finish()
+    assert site.with_client(lambda client: read_numbers(client, "shrinks", sent)) == list(range(sent))
+    assert site.ask("STREAM.INFO.four")["state"]["messages"] == MESSAGES
+    assert {name: site.get("pod", name)["metadata"]["uid"] for name in BROKERS[:4]} == uids, "none restarted"
+    assert site.get("pvc", "data-east-4")["status"]["phase"] == "Bound"
+
+    scale(5)  # On the volume that was kept, with the copies that it had.
+    site.wait(lambda: site.exists("pod", "east-4") and site.is_ready("east-4"), "east-4 to be back")
+    site.wait(lambda: not site.get("ncl", "east")["status"].get("drain"), "it to be told to stay")
+    site.declare("again", replicas=5)
+    site.ready("again")
+    site.publish("again")
+    assert site.members("again") == set(BROKERS)
+    assert all("east-4" not in held for name, held in all_members().items() if name != "again")
+    assert site.with_client(lambda client: read_numbers(client, "shrinks", sent)) == list(range(sent))

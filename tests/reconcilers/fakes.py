@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import heapq
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -155,6 +156,8 @@ class FakeBrokers:
         """Of streams that are not on the first brokers of their cluster; the first one leads."""
         self.now_ns: Callable[[], int] = lambda: 1
         self.recovered: dict[str, Json] = {}
+        self.is_fresh = True
+        """Is the broker that answers in contact with the leader of the map?"""
 
     def _enter(self, call: str) -> None:
         self.calls.append(call)
@@ -225,13 +228,30 @@ class FakeBrokers:
         self.recovered[name] = {"id": recovery_id, "known": [recovery_id], "mayLose": f"what {node} lacks"}
         return {}
 
-    async def brokers_state(self, target: BrokerTarget) -> Json:
+    async def brokers_state(self, target: BrokerTarget, *, with_room: bool = False) -> Json:
         self._enter("brokers")
+        copies = await self._copies(target)
+        told = [
+            {"copies": copies[name], "holdsCopies": copies[name] > 0, **copy.deepcopy(entry)}
+            for name, entry in self.known.items()
+        ]
         return {
-            "brokers": copy.deepcopy(list(self.known.values())),
+            "brokers": told,
             "lostClusters": self.lost,
             "timeNs": self.now_ns(),
+            "mapIsFresh": self.is_fresh,
         }
+
+    async def _copies(self, target: BrokerTarget) -> Counter[str]:
+        """Who holds how many, or is to: as the map counts them, moves under way included."""
+        found: Counter[str] = Counter()
+        for name in self.streams:
+            config = self.streams[name]
+            home = config.get("placement", {}).get("cluster", "east")
+            held = self.members.get(name) or [f"{home}-{n}" for n in range(config["num_replicas"])]
+            targets = self.moves.running.get(name, {}).get("targets", ())
+            found.update({*held, *(target.partition("@")[0] for target in targets)})
+        return found
 
     async def broker_state(self, target: BrokerTarget, broker: str) -> Json | None:
         self._enter("broker state")
@@ -240,6 +260,13 @@ class FakeBrokers:
     async def leave_broker(self, target: BrokerTarget, broker: str) -> None:
         self._enter("leave")
         self.parting[broker] = {"leaves": True, "votes": False}
+        if broker in self.known:
+            self.known[broker] |= {"leaves": True}
+
+    async def stay_broker(self, target: BrokerTarget, broker: str) -> None:
+        self._enter("stay")
+        if broker in self.known:
+            self.known[broker] |= {"leaves": False}
 
     async def plan_move(
         self, target: BrokerTarget, name: str, goal: Mapping[str, Any], bytes_per_s: int

@@ -179,7 +179,8 @@ class ClusterSpec(ApiModel):
         default=3,
         ge=1,
         le=BROKERS_MAX,
-        description="Number of brokers. Fewer than there are is not carried out yet.",
+        description="Number of brokers. With fewer than there are, those with the highest numbers hand their copies and votes "
+        "over first and go then; where their copies would not fit elsewhere, nothing is begun and a condition says why.",
     )
     image: ShortText | None = Field(
         default=None, description="Image of the brokers; unset is the one of the operator's version."
@@ -205,8 +206,8 @@ class ClusterSpec(ApiModel):
     pod: PodSettings = Field(default=PodSettings(), description="Where and how the pods run.")
     deletion_policy: DeletionPolicy = Field(
         default="Retain",
-        description="What becomes of the volume claims when the Cluster is deleted: Retain keeps them, Delete deletes them "
-        "and every message on them.",
+        description="What becomes of the volume claims when the Cluster is deleted, and of those of brokers that went since "
+        "replicas was lowered: Retain keeps them, Delete deletes them and every message on them.",
     )
 
     cel_rules: ClassVar[tuple[CelRule, ...]] = (
@@ -228,6 +229,34 @@ class BrokerStatus(ApiModel):
     node: str = Field(default="", description="Node that it runs on.")
     ready: bool = Field(default=False, description="Whether it takes clients.")
     restarts: int = Field(default=0, description="How often its container was started again.")
+
+
+class DrainingBroker(ApiModel):
+    """A broker that is to go."""
+
+    name: str = Field(description="Name of the pod.")
+    copies: int = Field(default=0, description="Copies of streams that it holds, or is to hold.")
+    votes: bool = Field(default=False, description="Whether it votes in the map of streams.")
+
+
+class DrainStatus(ApiModel):
+    """Brokers that were told that they go for good."""
+
+    since: str = Field(description="When it began.", json_schema_extra={"format": "date-time"})
+    brokers: tuple[DrainingBroker, ...] = Field(
+        default=(),
+        max_length=BROKERS_MAX,
+        description="Those that are not forgotten yet. What is not in this list was not told by the operator, and is not "
+        "taken back by it.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
+
+
+class RetiredClaim(ApiModel):
+    """The volume claim of a broker that went."""
+
+    name: str = Field(description="Name of the claim.")
+    since: str = Field(description="Since when no broker has it.", json_schema_extra={"format": "date-time"})
 
 
 class ClusterStatus(ApiModel):
@@ -252,6 +281,15 @@ class ClusterStatus(ApiModel):
         default=None,
         description="When the brokers began to part from the others, before the cluster is deleted.",
         json_schema_extra={"format": "date-time"},
+    )
+    drain: DrainStatus | None = Field(
+        default=None, description="Brokers that go since replicas was lowered; absent while there are none."
+    )
+    retired_claims: tuple[RetiredClaim, ...] = Field(
+        default=(),
+        max_length=BROKERS_MAX,
+        description="Volume claims of brokers that went. With deletionPolicy Delete they are deleted after a grace time.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
     conditions: Conditions = ()
 

@@ -103,7 +103,8 @@ class Reason(StrEnum):
     VOLATILE_STORAGE = "VolatileStorage"
     PREFERRED_LEADER_UNKNOWN = "PreferredLeaderUnknown"
 
-    SCALE_IN_NOT_AVAILABLE = "ScaleInNotAvailable"
+    DRAINING = "Draining"
+    SCALE_DOWN_REFUSED = "ScaleDownRefused"
 
 
 class EventReason(StrEnum):
@@ -128,6 +129,10 @@ class EventReason(StrEnum):
     MOVE_FAILED = "MoveFailed"
     REPAIR_CREATED = "RepairCreated"
     REPAIR_WITHDRAWN = "RepairWithdrawn"
+    DRAIN_BEGUN = "DrainBegun"
+    DRAIN_TAKEN_BACK = "DrainTakenBack"
+    DRAIN_MOVE_CREATED = "DrainMoveCreated"
+    DRAIN_MOVE_WITHDRAWN = "DrainMoveWithdrawn"
     CREDENTIALS_GENERATED = "CredentialsGenerated"
     STEP_FAILED = "StepFailed"
 
@@ -155,7 +160,7 @@ TYPES: dict[ConditionType, Entry] = {
     ),
     ConditionType.DEFERRED: Entry(
         "Cluster",
-        "True: a field asks for something whose mechanism is not there yet, and it is not carried out.",
+        "True: a field asks for something that can't be carried out as things are, and nothing of it is begun.",
     ),
 }
 
@@ -306,8 +311,12 @@ REASONS: dict[Reason, Entry] = {
     Reason.PREFERRED_LEADER_UNKNOWN: Entry(
         "Unwise", "spec.placement.preferredLeader names no broker of the cluster."
     ),
-    Reason.SCALE_IN_NOT_AVAILABLE: Entry(
-        "Deferred", "replicas was lowered; taking brokers away is not there yet."
+    Reason.DRAINING: Entry(
+        "Synced", "Brokers are to go, and hand over what they hold first; the message says what is left."
+    ),
+    Reason.SCALE_DOWN_REFUSED: Entry(
+        "Deferred, Synced",
+        "replicas was lowered, and streams would not fit on what is left; the message names them, and what to do.",
     ),
 }
 
@@ -348,6 +357,19 @@ EVENTS: dict[EventReason, Entry] = {
     ),
     EventReason.REPAIR_WITHDRAWN: Entry(
         "Normal", "A replica came back before it was replaced, and the StreamMove was deleted."
+    ),
+    EventReason.DRAIN_BEGUN: Entry(
+        "Normal", "replicas was lowered; the brokers that go were told to, and their copies are moved off."
+    ),
+    EventReason.DRAIN_TAKEN_BACK: Entry(
+        "Normal", "replicas was raised before brokers had gone; those that were to go stay."
+    ),
+    EventReason.DRAIN_MOVE_CREATED: Entry(
+        "Normal", "A stream has copies on brokers that go, and a StreamMove was made that takes them away."
+    ),
+    EventReason.DRAIN_MOVE_WITHDRAWN: Entry(
+        "Normal",
+        "The brokers stay, or refused the StreamMove that took a copy away from them; it was deleted.",
     ),
     EventReason.CREDENTIALS_GENERATED: Entry("Normal", "Users and passwords were made; the Secret is named."),
     EventReason.STEP_FAILED: Entry("Warning", "A step failed and is tried again; the message has the error."),

@@ -28,7 +28,7 @@ Phase = Literal[
 # A stream's plan tells of every broker; a super-cluster has a few hundred at most.
 FINDINGS_MAX = 512
 _FIXED = ("superCluster", "dryRun")
-_FIXED_OPTIONAL = ("streamRef", "stream", "destination", "replicas", "repair", "maintenanceWindow")
+_FIXED_OPTIONAL = ("streamRef", "stream", "destination", "replicas", "repair", "drains", "maintenanceWindow")
 
 
 def _fixed() -> CelRule:
@@ -46,12 +46,12 @@ def _fixed() -> CelRule:
 
 
 class Repair(ApiModel):
-    """Lost replicas, and who takes their places."""
+    """Replicas that are lost, or whose brokers go for good, and who takes their places."""
 
     replace: tuple[ShortText, ...] = Field(
         min_length=1,
         max_length=REPLICAS_MAX,
-        description="Brokers whose replicas are lost. They leave in the same change in which the new ones join.",
+        description="Brokers whose replicas are exchanged. They leave in the same change in which the new ones join.",
         json_schema_extra={"x-kubernetes-list-type": "set"},
     )
     nodes: tuple[ShortText, ...] = Field(
@@ -62,7 +62,8 @@ class Repair(ApiModel):
     )
     away: Duration = Field(
         default="60s",
-        description="Only while the brokers have missed all of them for so long: a replica that is back is left alone.",
+        description="Only while the brokers have missed all of them for so long: a replica that is back is left alone. 0s: "
+        "whether they are there or not.",
     )
     reason: ShortText = Field(default="", description="Why, for people.")
 
@@ -91,6 +92,13 @@ class StreamMoveSpec(MovePolicy):
         default=None,
         description="Instead of a destination: replicas that are lost, and who takes their places. The operator makes such a "
         "StreamMove by itself, as the ReplicaPolicy says.",
+    )
+    drains: tuple[ShortText, ...] | None = Field(
+        default=None,
+        max_length=REPLICAS_MAX,
+        description="Brokers that go for good, whose copies the move takes away. The operator makes such a StreamMove by "
+        "itself when brokers of a Cluster are to go.",
+        json_schema_extra={"x-kubernetes-list-type": "set"},
     )
     approved: bool = Field(default=False, description="With approval Manual: the move may start.")
     suspend: bool = Field(

@@ -81,7 +81,7 @@ class MoveGrant(ApiModel):
 
 
 class WaitingRepair(ApiModel):
-    """A stream with lost replicas that are not being replaced just now."""
+    """A stream whose replicas are to be exchanged, and are not being exchanged just now."""
 
     stream: str = Field(description="Name on the brokers.")
     reason: str = Field(default="", description="What is waited for.")
@@ -101,6 +101,23 @@ class RepairStatus(ApiModel):
     )
     lost_brokers: tuple[str, ...] = Field(
         default=(), max_length=OTHER_MOVES_MAX, description="Brokers that are out of contact."
+    )
+
+
+class LeavingStatus(ApiModel):
+    """Streams with copies on brokers that go for good."""
+
+    brokers: tuple[str, ...] = Field(
+        default=(), max_length=OTHER_MOVES_MAX, description="Brokers that go and still hold copies."
+    )
+    streams: int = Field(default=0, description="Streams that have copies there.")
+    moving: int = Field(
+        default=0, description="StreamMoves that take copies away, under way or in the queue."
+    )
+    waiting: tuple[WaitingRepair, ...] = Field(
+        default=(),
+        max_length=OTHER_MOVES_MAX,
+        description="Streams that can't be moved off just now, and why; at most 64 are named.",
     )
 
 
@@ -136,6 +153,10 @@ class SuperClusterStatus(ApiModel):
     )
     repair: RepairStatus | None = Field(
         default=None, description="Streams with lost replicas; absent while there are none."
+    )
+    leaving: LeavingStatus | None = Field(
+        default=None,
+        description="Streams with copies on brokers that go for good; absent while there are none.",
     )
     client_secret: str | None = Field(
         default=None, description="Secret with user, password and url for applications."

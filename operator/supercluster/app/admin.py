@@ -103,7 +103,7 @@ class BrokerAdmin:
             target, "POST", _recover_path(name), f"the recovery of stream {name}", body
         )
 
-    async def brokers_state(self, target: BrokerTarget) -> Json:
+    async def brokers_state(self, target: BrokerTarget, *, with_room: bool = False) -> Json:
         """Of the broker that knows how much room each has, which is the one that leads the map; else of any. One whose map may
         be old is believed only when there is no other: it may itself be what is cut off."""
         found: Json | None = None
@@ -123,7 +123,7 @@ class BrokerAdmin:
                 doubtful = doubtful or answer
                 continue
             found = found or answer
-            is_needed = any(mapping(entry).get("awaySinceNs") for entry in answer.get("brokers") or ())
+            is_needed = with_room or any(map(_needs_room, answer.get("brokers") or ()))
             if answer.get("knowsRoom") or not is_needed:
                 return answer
         found = found or doubtful
@@ -141,6 +141,13 @@ class BrokerAdmin:
 
     async def leave_broker(self, target: BrokerTarget, broker: str) -> None:
         await self._call_any(target, "DELETE", _broker_path(broker), f"broker {broker}")
+
+    async def stay_broker(self, target: BrokerTarget, broker: str) -> None:
+        try:
+            await self._call_any(target, "POST", _broker_path(broker), f"broker {broker}")
+        except BrokersRefusedError as error:
+            if error.code != NOT_FOUND:
+                raise
 
     async def clients_of(self, target: BrokerTarget) -> Json:
         """How many clients the one broker of `target` has, and how far it is with asking some to leave."""
@@ -203,6 +210,12 @@ def _move_path(name: str) -> str:
 
 def _recover_path(name: str) -> str:
     return f"streams/{ACCOUNT}/{quote(name, safe='')}/recover"
+
+
+def _needs_room(entry: Any) -> bool:
+    """Is another place looked for what this broker holds?"""
+    told = mapping(entry)
+    return bool(told.get("awaySinceNs")) or bool(told.get("leaves") and told.get("holdsCopies"))
 
 
 def _broker_path(broker: str) -> str:

@@ -143,9 +143,9 @@ class Brokers(Protocol):
         """Have a stream go on from one copy; of the same identity, it is done once."""
         ...
 
-    async def brokers_state(self, target: BrokerTarget) -> Json:
+    async def brokers_state(self, target: BrokerTarget, *, with_room: bool = False) -> Json:
         """What the map of streams has of all `brokers`, and a sentence for each of `lostClusters`: clusters that are out of
-        contact as a whole, and what is lost with them."""
+        contact as a whole, and what is lost with them. `with_room`: how much room each has is needed."""
         ...
 
     async def broker_state(self, target: BrokerTarget, broker: str) -> Json | None:
@@ -154,6 +154,10 @@ class Brokers(Protocol):
 
     async def leave_broker(self, target: BrokerTarget, broker: str) -> None:
         """Say that a broker goes for good. It may be said again."""
+        ...
+
+    async def stay_broker(self, target: BrokerTarget, broker: str) -> None:
+        """Take that back. One that the map does not know is no error."""
         ...
 
 

@@ -28,7 +28,7 @@ from supercluster.api.conditions import EventReason
 from supercluster.broker.runtime import settings
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.broker_config import BOUNDS, broker_config
-from supercluster.reconcilers.planners.cluster import ClaimView, ClusterObserved, plan_cluster
+from supercluster.reconcilers.planners.cluster import ClusterObserved, plan_cluster
 from supercluster.reconcilers.planners.move_views import BrokersMove
 from supercluster.reconcilers.planners.plan import (
     FINALIZER,
@@ -44,6 +44,7 @@ from supercluster.reconcilers.planners.super_cluster import (
     SuperClusterObserved,
     plan_super_cluster,
 )
+from supercluster.reconcilers.planners.volumes import ClaimView
 
 DELETED = {"deletionTimestamp": "2026-01-02T00:00:00Z"}
 
@@ -231,7 +232,7 @@ def test_brokers_are_told_the_share_of_a_move_that_a_client_starts_and_not_resta
     settings.parse(json.loads(huge["ConfigMap/east-config"]["data"]["broker.json"]))
 
 
-def test_the_voters_are_chosen_once_and_brokers_are_never_taken_away() -> None:
+def test_the_voters_are_chosen_once_and_no_broker_is_taken_away_unasked() -> None:
     resource, observed = running(cluster(replicas=3))
     body = resource.to_object()
     body["spec"]["replicas"] = 5
@@ -246,7 +247,8 @@ def test_the_voters_are_chosen_once_and_brokers_are_never_taken_away() -> None:
     shrunk = Cluster.model_validate(body)
     planned = plan(shrunk, observed)
     assert planned.steps == ()
-    assert condition(planned.status_patch, "Deferred")["reason"] == "ScaleInNotAvailable"
+    waits = condition(planned.status_patch, "Synced")
+    assert waits["message"] == "spec.replicas is 1, and no broker says what the last of 3 hold"
 
 
 def test_the_voters_are_recorded_before_anything_is_made() -> None:

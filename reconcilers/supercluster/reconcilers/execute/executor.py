@@ -23,6 +23,7 @@ from supercluster.reconcilers.planners.plan import (
     Manifest,
     SetFinalizers,
     StartMove,
+    StayBrokers,
     Step,
     UpdateStream,
 )
@@ -98,6 +99,11 @@ class Executor:
                     raise BrokersUnreachableError(target)
                 for broker in step.brokers:
                     await self.brokers.leave_broker(target, broker)
+            case StayBrokers():
+                if isinstance(target, str):
+                    raise BrokersUnreachableError(target)
+                for broker in step.brokers:
+                    await self.brokers.stay_broker(target, broker)
 
     async def _apply(self, step: Apply) -> None:
         metadata = step.manifest["metadata"]

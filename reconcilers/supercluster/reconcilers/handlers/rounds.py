@@ -144,7 +144,7 @@ class Rounds:
                 resource, look_at_replica_policy(self.cache, resource), self.strategies, now
             )
         if isinstance(resource, Cluster):
-            observed = await look_at_cluster(self.cache, self.brokers, resource)
+            observed = await look_at_cluster(self.cache, self.brokers, self._hosts, resource)
             return plan_cluster(resource, replace(observed, refusal=refusal), self.defaults, now)
         if isinstance(resource, StreamMove):
             moved = await look_at_move(self.cache, self.brokers, resource, now)

@@ -17,7 +17,14 @@ from supercluster.reconcilers.observe.views import (
 )
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.broker_config import voters_in
-from supercluster.reconcilers.planners.cluster import ClusterObserved, is_rolling, needs_group_states
+from supercluster.reconcilers.planners.cluster import (
+    ClusterObserved,
+    is_rolling,
+    needs_group_states,
+    running_brokers,
+)
+from supercluster.reconcilers.planners.drain_moves import of_others, stream_states
+from supercluster.reconcilers.planners.drains import plan_drains
 from supercluster.reconcilers.planners.founding import Traces
 from supercluster.reconcilers.planners.move_views import BrokersMove
 from supercluster.reconcilers.planners.parting import PartingBroker, others_stay
@@ -25,6 +32,12 @@ from supercluster.reconcilers.planners.plan import LABEL_CLUSTER
 from supercluster.reconcilers.planners.recovery_of_stream import RecoveryView, request_of
 from supercluster.reconcilers.planners.replica_policy import PolicyObserved
 from supercluster.reconcilers.planners.rollout import PodView
+from supercluster.reconcilers.planners.scale_down import (
+    GoingView,
+    brokers_there,
+    names_to_ask,
+    new_victims,
+)
 from supercluster.reconcilers.planners.stream import BrokersView, StreamObserved
 from supercluster.reconcilers.planners.super_cluster import SuperClusterObserved, waits_for_a_place
 from supercluster.reconcilers.ports import (
@@ -145,7 +158,51 @@ async def _parting(
     return tuple(found)
 
 
-async def look_at_cluster(cache: ObjectCache, brokers: Brokers, desired: Cluster) -> ClusterObserved:
+async def _going(
+    cache: ObjectCache, brokers: Brokers, hosts: Hosts, desired: Cluster, observed: ClusterObserved
+) -> GoingView | None:
+    """Brokers of a cluster that has too many, as the map has them; and before they are told so, what speaks against it. Only a
+    map that is fresh is believed: by this brokers are taken away for good."""
+    namespace, name = desired.metadata.namespace, desired.metadata.name
+    there = brokers_there(
+        desired, running_brokers(observed.objects.get(("StatefulSet", naming.stateful_set(name))))
+    )
+    names, whole = names_to_ask(desired, there), observed.super_cluster
+    if not names or whole is None:
+        return None
+    new = new_victims(desired, there)
+    target = broker_target(cache, namespace, whole.metadata.name)
+    told = await brokers_answer(brokers, target, with_room=bool(new))
+    if told is None or not told.get("mapIsFresh", False):
+        return None
+    entries = {str(entry.get("node")): entry for entry in map(mapping, told.get("brokers") or ())}
+    known = {
+        node: PartingBroker(
+            node, bool(entry.get("leaves")), bool(entry.get("votes")), int(entry.get("copies") or 0)
+        )
+        for node in names
+        if (entry := entries.get(node)) is not None
+    }
+    if not new:
+        return GoingView(known)
+    seen = await look_at_repairs(cache, brokers, hosts, whole, target, told, is_needed=True)
+    if seen is None:
+        return GoingView(known)
+    clusters, streams = observed.siblings, cache.of_super_cluster(Stream, namespace, whole.metadata.name)
+    states, unknown = stream_states(whole, seen, clusters, streams, ())
+    gone = frozenset(names) - set(naming.brokers(name, desired.spec.replicas))
+    plan = plan_drains(seen.nodes, states, gone, 0)
+    listed = sum(len(gone.intersection(living.members)) for living in seen.streams)
+    strangers = sum(found.copies for node, found in known.items() if node in gone) - listed
+    is_quiet = not any(living.is_moving for living in seen.streams)
+    return GoingView(
+        known, (*plan.impossible, *of_others(unknown, gone)), max(0, strangers) if is_quiet else 0
+    )
+
+
+async def look_at_cluster(
+    cache: ObjectCache, brokers: Brokers, hosts: Hosts, desired: Cluster
+) -> ClusterObserved:
     namespace, name = desired.metadata.namespace, desired.metadata.name
     super_cluster = cache.model(SuperCluster, namespace, desired.spec.super_cluster)
     bodies = list(cache.of_cluster(namespace, name))
@@ -174,6 +231,7 @@ async def look_at_cluster(cache: ObjectCache, brokers: Brokers, desired: Cluster
     )
     if desired.metadata.deletion_timestamp is not None:
         return replace(observed, parting=await _parting(cache, brokers, desired, observed))
+    observed = replace(observed, going=await _going(cache, brokers, hosts, desired, observed))
     if not needs_group_states(observed, name):
         return observed
     target = broker_target(cache, namespace, desired.spec.super_cluster)

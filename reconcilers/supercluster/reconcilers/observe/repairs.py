@@ -1,4 +1,5 @@
-"""The look at what repair is planned from: brokers that are away, and while one is, the streams and the brokers' Kubernetes nodes."""
+"""The look at what repair is planned from: brokers that are away or go, and while one does, the streams and the brokers'
+Kubernetes nodes."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from supercluster.api import Cluster, ReplicaPolicy, StreamMove, SuperCluster
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.views import pod_view, stream_info
 from supercluster.reconcilers.planners.move_views import is_ended
-from supercluster.reconcilers.planners.repair_moves import LivingStream, RepairObserved, is_repair
+from supercluster.reconcilers.planners.repair_moves import LivingStream, RepairObserved
 from supercluster.reconcilers.planners.strategies import Node
 from supercluster.reconcilers.planners.stream_config import mark_of
 from supercluster.reconcilers.ports import (
@@ -69,12 +70,14 @@ class Hosts:
         return host
 
 
-async def brokers_answer(brokers: Brokers, target: BrokerTarget | str) -> Mapping[str, Any] | None:
+async def brokers_answer(
+    brokers: Brokers, target: BrokerTarget | str, *, with_room: bool = False
+) -> Mapping[str, Any] | None:
     """What the map has of all brokers; None when nobody says."""
     if isinstance(target, str):
         return None
     try:
-        return await brokers.brokers_state(target)
+        return await brokers.brokers_state(target, with_room=with_room)
     except (BrokersUnreachableError, BrokersRefusedError):
         return None
 
@@ -86,16 +89,23 @@ async def look_at_repairs(
     desired: SuperCluster,
     target: BrokerTarget | str,
     told: Mapping[str, Any] | None,
+    *,
+    is_needed: bool = False,
 ) -> RepairObserved | None:
-    """`told`: the brokers' answer about themselves."""
+    """`told`: the brokers' answer about themselves. `is_needed`: list the streams though all brokers are there and stay."""
     if told is None or isinstance(target, str) or not told.get("timeNs"):
         return None  # Brokers of an older version say nothing of the time.
     namespace, name = desired.metadata.namespace, desired.metadata.name
     entries = [mapping(entry) for entry in told.get("brokers") or ()]
     policies = cache.of_super_cluster(ReplicaPolicy, namespace, name)
     moves = cache.of_super_cluster(StreamMove, namespace, name)
-    is_watching = any(entry.get("awaySinceNs") for entry in entries) or any(
-        is_repair(move) and not is_ended(move) for move in moves
+    is_watching = (
+        is_needed
+        or any(
+            entry.get("awaySinceNs") or (entry.get("leaves") and entry.get("holdsCopies"))
+            for entry in entries
+        )
+        or any((move.spec.repair or move.spec.drains) and not is_ended(move) for move in moves)
     )
     host_of: dict[str, Host] = {}
     streams: tuple[LivingStream, ...] = ()

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from supercluster.api.stream import ReplicaStatus
-from supercluster.reconcilers.planners.cluster import ClaimView
 from supercluster.reconcilers.planners.move_views import BrokersMove
 from supercluster.reconcilers.planners.rollout import GroupView, PodView
 from supercluster.reconcilers.planners.stream import StreamInfo
 from supercluster.reconcilers.planners.super_cluster import CredentialsView
+from supercluster.reconcilers.planners.volumes import ClaimView
 from supercluster.reconcilers.ports import mapping
 
 TROUBLE_CHARACTERS_MAX = 400

@@ -101,8 +101,8 @@ def _seeds(cluster: Cluster) -> list[str]:
 def restart_worthy(config: dict[str, Any]) -> dict[str, Any]:
     """What brokers must be restarted to take over. Seeds of other clusters are not: a cluster that comes later knows
     those that are there and introduces itself, and whoever is restarted for another reason reads them then. Nor is the limit
-    of clients' moves, which brokers take over while they run."""
-    return {key: value for key, value in config.items() if key not in ("gateways", "moves")}
+    of clients' moves, nor who else is in the cluster: that brokers take over while they run."""
+    return {key: value for key, value in config.items() if key not in ("gateways", "moves", "peers")}
 
 
 def out_of_range(cluster: Cluster) -> str | None:

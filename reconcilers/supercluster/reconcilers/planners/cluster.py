@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -13,11 +13,12 @@ from supercluster.api.conditions import ConditionType, EventReason, Reason
 from supercluster.reconcilers.planners import manifests, naming
 from supercluster.reconcilers.planners.broker_config import broker_config, out_of_range, voters_in
 from supercluster.reconcilers.planners.cluster_advice import advise
+from supercluster.reconcilers.planners.cluster_deletion import plan_deletion
 from supercluster.reconcilers.planners.drift import DIGEST_ANNOTATION, differences, is_current
 from supercluster.reconcilers.planners.founding import Missing, voters_for
 from supercluster.reconcilers.planners.manifests import OperatorDefaults
 from supercluster.reconcilers.planners.move_views import BrokersMove, share_bytes_per_s
-from supercluster.reconcilers.planners.parting import PartingBroker, consider
+from supercluster.reconcilers.planners.parting import PartingBroker
 from supercluster.reconcilers.planners.plan import (
     FINALIZER,
     Apply,
@@ -36,22 +37,18 @@ from supercluster.reconcilers.planners.rollout import (
     Wait,
     next_restart,
 )
-from supercluster.reconcilers.planners.status import Conditions, status_patch, timestamp
+from supercluster.reconcilers.planners.scale_down import (
+    GoingView,
+    ScaleDown,
+    brokers_there,
+    plan_scale_down,
+)
+from supercluster.reconcilers.planners.status import Conditions, status_patch
+from supercluster.reconcilers.planners.volumes import ClaimView, RetiredClaims, retired_claims
 
 # While a roll-out waits for replicas to catch up, nothing in Kubernetes changes: look at the brokers again.
 ROLL_OUT_RECHECK_MS = 1_000
 RECORDED_RECHECK_MS = 1
-# While others are asked to vote in place of brokers that go.
-PARTING_RECHECK_MS = 500
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimView:
-    """A volume claim of a broker."""
-
-    name: str
-    uid: str
-    terminating: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +73,8 @@ class ClusterObserved:
     """State of the streams; None when no broker tells, or nobody needed to know."""
     parting: tuple[PartingBroker, ...] = ()
     """Of a cluster that is being deleted: its brokers that the others know; none when nobody can say."""
+    going: GoingView | None = None
+    """What the brokers say of those that are too many; None when nobody says, or nobody needed to know."""
     refusal: str | None = None
     """What the last step of this round was refused with."""
 
@@ -85,7 +84,13 @@ def plan_cluster(
 ) -> Plan:
     conditions = Conditions(desired.status.conditions, desired.metadata.generation, now)
     if desired.metadata.deletion_timestamp is not None:
-        return _deletion(desired, observed, conditions, now)
+        return plan_deletion(
+            desired,
+            observed,
+            conditions,
+            lambda since: _patch(desired, observed, conditions, None, parting_since=since),
+            now,
+        )
     refusal = _refusal(desired, observed)
     if refusal is not None:
         conditions.put(ConditionType.ACCEPTED, False, *refusal)
@@ -94,27 +99,39 @@ def plan_cluster(
         return Plan((), _patch(desired, observed, conditions, None), conditions.notes())
     assert observed.super_cluster is not None
     conditions.put(ConditionType.ACCEPTED, True, Reason.AS_DECLARED)
-    advise(desired, _replicas_in_force(desired, observed), conditions)
+    scaling = _scaling(desired, observed, observed.super_cluster, now)
+    advise(desired, scaling.refused, conditions)
     voters = _meta_voters(desired, observed, observed.super_cluster)
     if not voters or isinstance(voters, Missing):
         message = f"waiting until SuperCluster {desired.spec.super_cluster} has recorded who starts it"
         return _not_begun(desired, observed, conditions, None, message)
-    wanted = _wanted(desired, observed, observed.super_cluster, voters, defaults)
+    wanted = _wanted(desired, observed, observed.super_cluster, scaling, voters, defaults)
+    pods = tuple(pod.name for pod in observed.pods)
+    wanted = replace(wanted, claims=retired_claims(desired, observed.claims, scaling.replicas, pods, now))
     if not desired.status.meta_voters:
         # Recorded before anything is made: they must not be chosen again from another state of things.
         return _not_begun(desired, observed, conditions, wanted, "next: record the first voters")
+    if scaling.is_to_be_recorded:
+        message = f"next: record who goes; {scaling.doing}"
+        conditions.put(ConditionType.SYNCED, False, Reason.DRAINING, message)
+        patch = _patch(desired, observed, conditions, wanted)
+        return Plan((), patch, conditions.notes(), recheck_after_ms=scaling.recheck_after_ms)
     steps = _apply_steps(desired, observed, wanted)
+    if scaling.step is not None:
+        steps = (*steps, scaling.step)
+    steps = (*steps, *wanted.claims.steps)
     restart = None if steps else _next_restart(observed, wanted, now)
-    _describe(desired, observed, conditions, steps, restart)
+    _describe(desired, observed, conditions, wanted, steps, restart)
     waits = isinstance(restart, Wait)
     if isinstance(restart, Restart):
         steps = (_restart_step(desired, restart.pod),)
     return Plan(
         steps,
         _patch(desired, observed, conditions, wanted),
-        conditions.notes(),
-        recheck_after_ms=ROLL_OUT_RECHECK_MS if waits else None,
-        wait_after_step=isinstance(restart, Restart),
+        (*conditions.notes(), *wanted.claims.notes),
+        recheck_after_ms=ROLL_OUT_RECHECK_MS if waits else scaling.recheck_after_ms,
+        # What was told takes effect on the brokers, of which the next to be asked may know a moment later.
+        wait_after_step=isinstance(restart, Restart) or (bool(steps) and steps[0] is scaling.step),
     )
 
 
@@ -174,29 +191,40 @@ class _Wanted:
     replicas: int
     meta_voters: tuple[str, ...]
     objects: tuple[Manifest, ...]
+    scaling: ScaleDown
+    claims: RetiredClaims = field(default_factory=RetiredClaims)
 
     @property
     def stateful_set(self) -> Manifest:
         return self.objects[-1]
 
 
-def _replicas_in_force(desired: Cluster, observed: ClusterObserved) -> int:
-    """Brokers are never taken away: replicas of streams may live on them."""
-    running = observed.objects.get(("StatefulSet", naming.stateful_set(desired.metadata.name)), {})
-    there = int(running.get("spec", {}).get("replicas", 0))
-    return max(desired.spec.replicas, desired.status.replicas, there)
+def running_brokers(stateful_set: Manifest | None) -> int:
+    """How many the StatefulSet was told to run."""
+    return int((stateful_set or {}).get("spec", {}).get("replicas", 0))
+
+
+def _scaling(
+    desired: Cluster, observed: ClusterObserved, super_cluster: SuperCluster, now: datetime
+) -> ScaleDown:
+    running = observed.objects.get(("StatefulSet", naming.stateful_set(desired.metadata.name)))
+    there = brokers_there(desired, running_brokers(running))
+    return plan_scale_down(desired, there, observed.going, super_cluster.status.leaving, now)
 
 
 def _wanted(
     desired: Cluster,
     observed: ClusterObserved,
     super_cluster: SuperCluster,
+    scaling: ScaleDown,
     voters: tuple[str, ...],
     defaults: OperatorDefaults,
 ) -> _Wanted:
-    replicas = _replicas_in_force(desired, observed)
+    replicas = scaling.replicas
+    # One that goes hands over what its clients sent until its process has ended: till then the others stay linked with it.
+    linked = max((replicas, *(naming.ordinal(pod.name) + 1 for pod in observed.pods)))
     share = share_bytes_per_s(super_cluster.spec.moves)
-    config = broker_config(desired, super_cluster.identity, replicas, voters, observed.siblings, share)
+    config = broker_config(desired, super_cluster.identity, linked, voters, observed.siblings, share)
     objects = (
         manifests.config_map(desired, config),
         manifests.headless_service(desired),
@@ -204,7 +232,7 @@ def _wanted(
         manifests.disruption_budget(desired, defaults.pdb_api_version),
         manifests.stateful_set(desired, config, replicas, defaults),
     )
-    return _Wanted(replicas, voters, objects)
+    return _Wanted(replicas, voters, objects, scaling)
 
 
 def _apply_steps(desired: Cluster, observed: ClusterObserved, wanted: _Wanted) -> tuple[Step, ...]:
@@ -295,24 +323,28 @@ def _describe(
     desired: Cluster,
     observed: ClusterObserved,
     conditions: Conditions,
+    wanted: _Wanted,
     steps: tuple[Step, ...],
     restart: Restart | Wait | None,
 ) -> None:
+    scaling = wanted.scaling
     if steps:
         conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, f"next: {steps[0]}")
     elif isinstance(restart, Restart):
         conditions.put(ConditionType.SYNCED, False, Reason.ROLLING_OUT, f"restarting {restart.pod.name}")
     elif isinstance(restart, Wait):
         conditions.put(ConditionType.SYNCED, False, Reason.ROLLING_OUT, restart.reason)
+    elif scaling.refused or scaling.doing:
+        reason = Reason.DRAINING if scaling.doing else Reason.SCALE_DOWN_REFUSED
+        conditions.put(ConditionType.SYNCED, False, reason, scaling.doing or scaling.refused)
     elif not observed.credentials_ready:
         secret = naming.credentials_secret(desired.spec.super_cluster)
         conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, f"waiting for Secret {secret}")
     else:
         conditions.put(ConditionType.SYNCED, True, Reason.AS_DECLARED)
     ready = sum(pod.ready and not pod.terminating for pod in observed.pods)
-    wanted = _replicas_in_force(desired, observed)
-    message = f"{ready} of {wanted} brokers ready"
-    if ready >= wanted:
+    message = f"{ready} of {wanted.replicas} brokers ready"
+    if ready >= wanted.replicas:
         conditions.put(ConditionType.READY, True, Reason.BROKERS_READY, message)
     else:
         troubles = sorted(f"{pod.name}: {pod.trouble}" for pod in observed.pods if pod.trouble)
@@ -340,64 +372,8 @@ def _patch(
             for pod in pods
         ),
         parting_since=parting_since or desired.status.parting_since,
+        drain=wanted.scaling.status if wanted else desired.status.drain,
+        retired_claims=wanted.claims.status if wanted else desired.status.retired_claims,
         conditions=conditions.result(),
     )
     return status_patch(desired.status.to_object(), status.to_object())
-
-
-def _deletion(desired: Cluster, observed: ClusterObserved, conditions: Conditions, now: datetime) -> Plan:
-    """Streams that are being deleted too need the brokers; these part from the others; then the pods go, then (Delete only)
-    the volumes."""
-    metadata = desired.metadata
-    if FINALIZER not in metadata.finalizers:
-        return Plan()
-    leaving = sorted(
-        stream.metadata.name
-        for stream in observed.streams
-        if stream.metadata.deletion_timestamp is not None and FINALIZER in stream.metadata.finalizers
-    )
-    if leaving and any(pod.ready for pod in observed.pods):
-        message = f"deletion waits for Streams that are being deleted: {', '.join(leaving)}"
-        conditions.put(ConditionType.READY, False, Reason.STREAMS_REMAIN, message)
-        return Plan((), _patch(desired, observed, conditions, None), conditions.notes())
-    parting = consider(observed.parting, desired.status.parting_since, now)
-    if parting is not None:
-        conditions.put(ConditionType.READY, False, Reason.DELETING, observed.refusal or parting.message)
-        since = desired.status.parting_since or timestamp(now)
-        patch = _patch(desired, observed, conditions, None, parting_since=since)
-        steps = (parting.step,) if parting.step is not None else ()
-        return Plan(steps, patch, conditions.notes(), recheck_after_ms=PARTING_RECHECK_MS)
-    rest = tuple(name for name in metadata.finalizers if name != FINALIZER)
-    if desired.spec.deletion_policy == "Retain":
-        kept = ", ".join(sorted(claim.name for claim in observed.claims)) or "none"
-        owner = observed.super_cluster
-        whose = (
-            f"; they belong to identity {owner.identity} (spec.identity of a SuperCluster)" if owner else ""
-        )
-        note = Note.done(
-            EventReason.RELEASED, f"spec.deletionPolicy is Retain: volume claims kept: {kept}{whose}"
-        )
-        return Plan((SetFinalizers(rest, metadata.resource_version, note),))
-    conditions.put(ConditionType.READY, False, Reason.DELETING, "brokers and volume claims are being deleted")
-    patch = _patch(desired, observed, conditions, None)
-    name = naming.stateful_set(metadata.name)
-    running = observed.objects.get(("StatefulSet", name))
-    if running is not None:
-        if running["metadata"].get("deletionTimestamp"):
-            return Plan((), patch)
-        step = DeleteObject("apps/v1", "StatefulSet", metadata.namespace, name, running["metadata"]["uid"])
-        return Plan((step,), patch)
-    if observed.pods:
-        return Plan((), patch)
-    for claim in observed.claims:
-        if not claim.terminating:
-            note = Note.done(
-                EventReason.DELETED, f"spec.deletionPolicy is Delete: deleted claim {claim.name}"
-            )
-            step = DeleteObject(
-                "v1", "PersistentVolumeClaim", metadata.namespace, claim.name, claim.uid, note
-            )
-            return Plan((step,), patch)
-    if observed.claims:
-        return Plan((), patch)
-    return Plan((SetFinalizers(rest, metadata.resource_version),))

@@ -1,4 +1,4 @@
-"""What of a Cluster's spec is ill-advised, or asks for something that is not there yet."""
+"""What of a Cluster's spec is ill-advised, or asks for something that can't be done as things are."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def even_replicas(count: int) -> tuple[Reason, str]:
     )
 
 
-def advise(desired: Cluster, in_force: int, conditions: Conditions) -> None:
+def advise(desired: Cluster, refused: str, conditions: Conditions) -> None:
+    """`refused`: why fewer brokers can't be had."""
     spec = desired.spec
     unwise = []
     if spec.replicas % 2 == 0:
@@ -36,15 +37,6 @@ def advise(desired: Cluster, in_force: int, conditions: Conditions) -> None:
             )
         )
     put_findings(conditions, ConditionType.UNWISE, unwise)
-    deferred = []
-    if spec.replicas < in_force:
-        deferred.append(
-            (
-                Reason.SCALE_IN_NOT_AVAILABLE,
-                (
-                    f"spec.replicas is {spec.replicas}, and {in_force} brokers run; taking brokers away is not there yet, "
-                    f"because streams live on them: set it back to {in_force}"
-                ),
-            )
-        )
-    put_findings(conditions, ConditionType.DEFERRED, deferred)
+    put_findings(
+        conditions, ConditionType.DEFERRED, [(Reason.SCALE_DOWN_REFUSED, refused)] if refused else []
+    )

@@ -94,11 +94,16 @@ class MoveObserved:
 
 def is_ended(move: StreamMove) -> bool:
     """Nothing more will come of it. A refused move of a Stream is tried again: its placement still asks for it; and a
-    refused repair is replaced by another one."""
+    refused repair, or one for a broker that goes, is replaced by another one."""
     phase = move.status.phase
     if phase == "Refused":
-        return owner_uid(move) is None and move.spec.repair is None
+        return owner_uid(move) is None and move.spec.repair is None and not move.spec.drains
     return phase in ENDED or (phase == "Planned" and move.spec.dry_run)
+
+
+def is_repair(move: StreamMove) -> bool:
+    """Does it exchange lost replicas? One that takes copies off a broker that goes is told by spec.drains."""
+    return move.spec.repair is not None and not move.spec.drains
 
 
 def owner_uid(move: StreamMove) -> str | None:
@@ -208,7 +213,7 @@ def grants(
 
 def _rank(move: StreamMove) -> _Rank:
     """Sorts by who comes first."""
-    return (move.spec.repair is None, move.metadata.age_key)
+    return (not is_repair(move), move.metadata.age_key)
 
 
 def _grant(move: StreamMove) -> MoveGrant:

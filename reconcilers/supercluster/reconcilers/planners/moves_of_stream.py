@@ -75,8 +75,11 @@ def consider(
     repair = next((move for move in moves if move.spec.repair and move.status.phase in IN_FLIGHT), None)
     if repair is not None:
         # What it does was not asked for by the spec, and is not taken back by it; it has to end first (MV-3).
-        message = f"StreamMove {repair.metadata.name} replaces lost replicas: {repair.status.message or 'just begun'}"
-        return Moving((), (Reason.REPAIRING, message + _afterwards(to_do)), _reference(repair))
+        drained = ", ".join(repair.spec.drains or ())
+        what = f"takes the copies off {drained}, which goes" if drained else "replaces lost replicas"
+        message = f"StreamMove {repair.metadata.name} {what}: {repair.status.message or 'just begun'}"
+        reason = Reason.MOVING if drained else Reason.REPAIRING
+        return Moving((), (reason, message + _afterwards(to_do)), _reference(repair))
     moves = tuple(move for move in moves if move.spec.repair is None)
     under_way = [move for move in moves if not is_ended(move) and not move.spec.dry_run]
     if under_way:

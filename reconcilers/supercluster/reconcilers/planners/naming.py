@@ -44,6 +44,17 @@ def brokers(cluster: str, count: int) -> tuple[str, ...]:
     return tuple(broker(cluster, ordinal) for ordinal in range(count))
 
 
+def ordinal(broker: str) -> int:
+    """The number of a broker in its cluster; -1: it has none."""
+    number = broker.rpartition("-")[2]
+    return int(number) if number.isdecimal() else -1
+
+
+def claim(broker: str) -> str:
+    """The volume claim of a broker, as the StatefulSet's controller names it."""
+    return f"data-{broker}"
+
+
 def cluster_of(broker: str) -> str:
     """The cluster that a broker belongs to."""
     return broker.rpartition("-")[0]

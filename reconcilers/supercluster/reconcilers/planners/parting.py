@@ -24,6 +24,8 @@ class PartingBroker:
     name: str
     leaves: bool = False
     votes: bool = False
+    copies: int = 0
+    """Of streams, that it holds or is to hold."""
 
 
 @dataclass(frozen=True, slots=True)

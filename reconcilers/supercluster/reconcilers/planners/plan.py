@@ -161,6 +161,17 @@ class LeaveBrokers:
 
 
 @dataclass(frozen=True, slots=True)
+class StayBrokers:
+    """Take back that these go: they stay after all."""
+
+    brokers: tuple[str, ...]
+    note: Note | None = None
+
+    def __str__(self) -> str:
+        return f"let brokers {', '.join(self.brokers)} stay in the super-cluster"
+
+
+@dataclass(frozen=True, slots=True)
 class ForceRecovery:
     """Have a stream that lost its majority go on from one copy. Repeated with the same identity, it is the same act."""
 
@@ -186,6 +197,7 @@ Step = (
     | StartMove
     | CancelMove
     | LeaveBrokers
+    | StayBrokers
     | ForceRecovery
 )
 

@@ -6,19 +6,19 @@ watched and proven in the same way. Its name comes from what was lost and since 
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from supercluster.api import API_VERSION, ReplicaPolicy, Stream, StreamMove, SuperCluster
+from supercluster.api import ReplicaPolicy, Stream, StreamMove, SuperCluster
 from supercluster.api.conditions import EventReason
 from supercluster.api.super_cluster import OTHER_MOVES_MAX, RepairStatus, WaitingRepair
 from supercluster.api.units import duration_ns, size_bytes
-from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners.move_views import IN_FLIGHT, is_ended
-from supercluster.reconcilers.planners.plan import CreateObject, DeleteObject, Note, Step
+from supercluster.reconcilers.planners import own_moves
+from supercluster.reconcilers.planners.move_views import IN_FLIGHT, is_ended, is_repair
+from supercluster.reconcilers.planners.own_moves import REASON_CHARACTERS_MAX, delete, slug, stream_of
+from supercluster.reconcilers.planners.plan import CreateObject, Note, Step
 from supercluster.reconcilers.planners.repairs import (
     Repair,
     RepairPlan,
@@ -30,12 +30,10 @@ from supercluster.reconcilers.planners.replica_rules import policy_for, rule_for
 from supercluster.reconcilers.planners.status import parse_timestamp
 from supercluster.reconcilers.planners.strategies import Node, Strategy
 
-NAME_CHARACTERS_MAX = 200
 # Repairs that have ended and are kept for a look at their audits.
 HISTORY_MAX = 20
 # A repair that the brokers refuse is planned anew after this, perhaps with another broker.
 REFUSED_KEPT = timedelta(seconds=30)
-REASON_CHARACTERS_MAX = 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +77,6 @@ class Repairing:
     """A repair is under way or waits: look again soon."""
 
 
-def is_repair(move: StreamMove) -> bool:
-    return move.spec.repair is not None
-
-
 def consider(
     super_cluster: SuperCluster,
     observed: RepairObserved | None,
@@ -99,7 +93,7 @@ def consider(
     withdrawn = {move.metadata.uid: why for move in open_ones if (why := _why_withdrawn(move, observed, now))}
     plan = _plan(super_cluster, observed, streams, moves, open_ones, strategies)
     steps: list[Step] = [
-        _delete(move, Note.done(EventReason.REPAIR_WITHDRAWN, withdrawn[move.metadata.uid]))
+        delete(move, Note.done(EventReason.REPAIR_WITHDRAWN, withdrawn[move.metadata.uid]))
         for move in open_ones
         if move.metadata.uid in withdrawn
     ]
@@ -109,7 +103,7 @@ def consider(
         if step is not None:
             steps.append(step)
     ended = sorted((move for move in mine if is_ended(move)), key=lambda move: move.metadata.age_key)
-    steps += [_delete(move, None) for move in ended[: max(0, len(ended) - HISTORY_MAX)]]
+    steps += [delete(move, None) for move in ended[: max(0, len(ended) - HISTORY_MAX)]]
     waiting = tuple(
         WaitingRepair(stream=name, reason=why[:1000]) for name, why in plan.waiting[:OTHER_MOVES_MAX]
     )
@@ -133,7 +127,7 @@ def _plan(
 ) -> RepairPlan:
     by_mark = {f"{each.metadata.namespace}/{each.metadata.name}": each for each in streams}
     by_ref = {each.metadata.name: each for each in streams}
-    busy = {_stream_of(move, by_ref) for move in moves if not is_ended(move) and not move.spec.dry_run}
+    busy = {stream_of(move, by_ref) for move in moves if not is_ended(move) and not move.spec.dry_run}
     states = []
     for living in observed.streams:
         declared = by_mark.get(living.declared_by)
@@ -152,21 +146,13 @@ def _plan(
     return plan_repairs(observed.nodes, states, running, strategies, observed.now)
 
 
-def _stream_of(move: StreamMove, by_ref: Mapping[str, Stream]) -> str:
-    """Name on the brokers of the stream that a move is about."""
-    if move.spec.stream is not None:
-        return move.spec.stream
-    declared = by_ref.get(move.spec.stream_ref or "")
-    return declared.stream_name if declared is not None else move.status.stream_name or ""
-
-
 def _running(
     move: StreamMove,
     by_ref: Mapping[str, Stream],
     policies: Sequence[ReplicaPolicy],
     held: Mapping[str, frozenset[str]],
 ) -> RunningRepair:
-    name, repair = _stream_of(move, by_ref), move.spec.repair
+    name, repair = stream_of(move, by_ref), move.spec.repair
     assert repair is not None
     declared = by_ref.get(move.spec.stream_ref or "")
     labels = declared.metadata.labels if declared is not None else None
@@ -197,11 +183,6 @@ def _is_back(node: Node | None) -> bool:
     return node is not None and node.away_since is None
 
 
-def _delete(move: StreamMove, note: Note | None) -> DeleteObject:
-    metadata = move.metadata
-    return DeleteObject(API_VERSION, "StreamMove", metadata.namespace, metadata.name, metadata.uid, note)
-
-
 def _create(
     super_cluster: SuperCluster,
     repair: Repair,
@@ -219,10 +200,8 @@ def _create(
     if ends and now - max(ends) < pause:
         return None
     name = f"{base}-{len(tries) + 1}" if tries else base
-    metadata = super_cluster.metadata
     budget = rules.budget
-    spec: dict[str, object] = {
-        "superCluster": metadata.name,
+    goal: dict[str, object] = {
         "repair": {
             "replace": list(repair.replaced),
             "nodes": list(repair.nodes),
@@ -232,33 +211,8 @@ def _create(
     }
     if budget.bytes_per_s:
         share = max(1, size_bytes(budget.bytes_per_s) // budget.concurrent_max)
-        spec["bandwidth"] = {"bytesPerS": str(share)}
-    owners: list[dict[str, object]] = []
-    if declared is not None:
-        spec["streamRef"] = declared.metadata.name
-        owners.append(
-            {
-                "apiVersion": API_VERSION,
-                "kind": "Stream",
-                "name": declared.metadata.name,
-                "uid": declared.metadata.uid,
-                "controller": True,
-                "blockOwnerDeletion": False,
-            }
-        )
-    else:
-        spec["stream"] = repair.stream
-    manifest = {
-        "apiVersion": API_VERSION,
-        "kind": "StreamMove",
-        "metadata": {
-            "name": name,
-            "namespace": metadata.namespace,
-            "labels": naming.labels(metadata.name),
-            "ownerReferences": owners,
-        },
-        "spec": spec,
-    }
+        goal["bandwidth"] = {"bytesPerS": str(share)}
+    manifest = own_moves.manifest(super_cluster, name, repair.stream, declared, goal)
     note = Note.done(
         EventReason.REPAIR_CREATED, f"stream {repair.stream}: {repair.why}: made StreamMove {name}"
     )
@@ -266,10 +220,8 @@ def _create(
 
 
 def _name(repair: Repair, declared: Stream | None, observed: RepairObserved) -> str:
-    whose = declared.metadata.name if declared is not None else repair.stream
-    slug = re.sub("[^a-z0-9.-]+", "-", whose.lower()).strip("-.")[:NAME_CHARACTERS_MAX] or "stream"
     since = [(name, _since_text(observed.nodes.get(name))) for name in sorted(repair.replaced)]
-    return f"{slug}-repair-{zlib.crc32(repr((repair.stream, since)).encode()):08x}"
+    return f"{slug(repair.stream, declared)}-repair-{zlib.crc32(repr((repair.stream, since)).encode()):08x}"
 
 
 def _since_text(node: Node | None) -> str:

@@ -35,6 +35,8 @@ class StreamState:
     bytes: int = 0
     is_moving: bool = False
     """A move, a repair or another count of replicas is under way or planned: one at a time (MV-3)."""
+    elsewhere: frozenset[str] = frozenset()
+    """Other clusters that its placement allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +201,7 @@ def _repair(
         return f"placementStrategy is {rule.rules.placement_strategy}, and there is no such one; known are {known}"
     staying = [nodes[member] for member in stream.members if member not in case.lost and member in nodes]
     home = {node.cluster for node in staying}
-    reasons = {name: _why_no_place(node, stream, home) for name, node in sorted(nodes.items())}
+    reasons = {name: why_no_place(node, stream, home) for name, node in sorted(nodes.items())}
     fitting = [node for name, node in nodes.items() if not reasons[name]]
     free = [node for node in fitting if budget.has_room_on(node.name, rule)]
     taken: list[Node] = []
@@ -226,7 +228,7 @@ def _repair(
     return Repair(stream.name, replaced, (*keep, *(node.name for node in taken)), why, rule)
 
 
-def _why_no_place(node: Node, stream: StreamState, home: set[str]) -> str:
+def why_no_place(node: Node, stream: StreamState, home: set[str]) -> str:
     """Empty: the broker can take a replica."""
     if node.name in stream.members:
         return "holds a replica already"

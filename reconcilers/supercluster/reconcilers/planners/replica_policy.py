@@ -9,7 +9,7 @@ from datetime import datetime
 from supercluster.api import ReplicaPolicy, ReplicaPolicyStatus, Stream, StreamMove, SuperCluster
 from supercluster.api.conditions import ConditionType, Reason
 from supercluster.api.replica_policy import NAMED_MAX
-from supercluster.reconcilers.planners.move_views import is_ended
+from supercluster.reconcilers.planners.move_views import is_ended, is_repair
 from supercluster.reconcilers.planners.plan import Plan
 from supercluster.reconcilers.planners.replica_rules import policy_for, selects
 from supercluster.reconcilers.planners.status import Conditions, put_findings, status_patch
@@ -45,8 +45,7 @@ def plan_replica_policy(
     below = [each for each in in_force if _is_below(each)]
     names = {each.metadata.name for each in in_force}
     repairing = sum(
-        move.spec.repair is not None and move.spec.stream_ref in names and not is_ended(move)
-        for move in observed.moves
+        is_repair(move) and move.spec.stream_ref in names and not is_ended(move) for move in observed.moves
     )
     _describe(desired, observed, strategies, conditions, rivals, below)
     status = ReplicaPolicyStatus(

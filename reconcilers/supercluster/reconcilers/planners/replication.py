@@ -9,7 +9,7 @@ from typing import Any
 from supercluster.api import ReplicaPolicy, Stream, StreamMove, SuperCluster
 from supercluster.api.conditions import Reason
 from supercluster.api.stream import MoveReference, ReplicaStatus, ReplicationStatus
-from supercluster.reconcilers.planners.move_views import is_ended
+from supercluster.reconcilers.planners.move_views import is_ended, is_repair
 from supercluster.reconcilers.planners.replica_rules import policy_for, rule_for
 from supercluster.reconcilers.planners.status import status_patch, timestamp
 
@@ -33,7 +33,7 @@ def replication_status(
     if usable < rule.minimum:
         since = before.since if before is not None and before.since is not None else timestamp(now)
     repair = max(
-        (move for move in moves if move.spec.repair is not None and not is_ended(move)),
+        (move for move in moves if is_repair(move) and not is_ended(move)),
         key=lambda move: move.metadata.age_key,
         default=None,
     )

@@ -9,8 +9,8 @@ from typing import Any
 
 from supercluster.api import Cluster, Stream, StreamMove, SuperCluster, SuperClusterStatus
 from supercluster.api.conditions import ConditionType, EventReason, Reason
-from supercluster.api.super_cluster import OTHER_MOVES_MAX, MemberStatus, RepairStatus
-from supercluster.reconcilers.planners import manifests, naming, repair_moves
+from supercluster.api.super_cluster import OTHER_MOVES_MAX, LeavingStatus, MemberStatus, RepairStatus
+from supercluster.reconcilers.planners import drain_moves, manifests, naming, repair_moves
 from supercluster.reconcilers.planners.drift import differences
 from supercluster.reconcilers.planners.founding import Traces, first_of, founder
 from supercluster.reconcilers.planners.move_views import BrokersMove, grants, of_others
@@ -91,13 +91,18 @@ def plan_super_cluster(
     repairing = repair_moves.consider(
         desired, observed.repair, observed.streams, observed.moves, strategies, now
     )
+    draining = drain_moves.consider(
+        desired, observed.repair, observed.clusters, observed.streams, observed.moves, strategies, now
+    )
     own = _steps(desired, observed)
-    steps = own or repairing.steps
+    # What is lost comes before what is to go.
+    moves = repairing.steps or draining.steps
+    steps = own or moves
     _describe(desired, observed, conditions, steps)
     # That somebody else's move has ended, or that a broker is away, is no event in Kubernetes.
-    is_watching = waits_for_a_place(observed.moves) or repairing.is_watching
-    patch = _patch(desired, observed, conditions, repairing.status)
-    if repairing.steps and not own:
+    is_watching = waits_for_a_place(observed.moves) or repairing.is_watching or draining.is_watching
+    patch = _patch(desired, observed, conditions, repairing.status, draining.status)
+    if moves and not own:
         # One at a time, each with a look of its own at all streams, and other rounds in between.
         return Plan(steps, patch, conditions.notes(), REPAIR_RECHECK_MS, wait_after_step=True)
     recheck_ms = WAITING_RECHECK_MS if is_watching else None
@@ -182,6 +187,7 @@ def _patch(
     observed: SuperClusterObserved,
     conditions: Conditions,
     repair: RepairStatus | None = None,
+    leaving: LeavingStatus | None = None,
 ) -> Mapping[str, Any] | None:
     running = observed.running
     hold = running is None or any(map(_is_rolling, observed.clusters))
@@ -203,6 +209,7 @@ def _patch(
         moves=places,
         other_moves=tuple(others[:OTHER_MOVES_MAX]),
         repair=repair,
+        leaving=leaving,
         client_secret=naming.client_secret(desired.metadata.name),
         conditions=conditions.result(),
     )

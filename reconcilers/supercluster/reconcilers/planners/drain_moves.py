@@ -1,0 +1,236 @@
+"""Copies on brokers that go for good, as StreamMoves that take them away: made a few at a time, withdrawn when the brokers
+stay after all, and kept for a while when they have ended.
+
+That a broker goes is said in the brokers' own map, by the operator or by a person; so an operator that was killed finds it
+there (OP-4), and what a person says is treated alike (MR-2). Each StreamMove waits for its place in the one budget, behind
+repairs.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from supercluster.api import Cluster, Stream, StreamMove, SuperCluster
+from supercluster.api.conditions import EventReason
+from supercluster.api.super_cluster import OTHER_MOVES_MAX, LeavingStatus, WaitingRepair
+from supercluster.reconcilers.planners import naming, own_moves
+from supercluster.reconcilers.planners.drains import Drain, DrainPlan, Obstacle, plan_drains
+from supercluster.reconcilers.planners.move_views import IN_FLIGHT, is_ended
+from supercluster.reconcilers.planners.own_moves import REASON_CHARACTERS_MAX, delete, stream_of
+from supercluster.reconcilers.planners.plan import CreateObject, Note, Step
+from supercluster.reconcilers.planners.repair_moves import LivingStream, RepairObserved
+from supercluster.reconcilers.planners.repairs import StreamState
+from supercluster.reconcilers.planners.replica_rules import Rule, rule_for
+from supercluster.reconcilers.planners.status import parse_timestamp
+from supercluster.reconcilers.planners.strategies import Strategy
+
+# The queue of moves is kept filled, and no fuller: of a broker with thousands of copies a few are planned at a time.
+OPEN_PER_PLACE = 2
+HISTORY_MAX = 20
+# One that the brokers refused, or that failed, is planned anew after this, with what is known then.
+AGAIN_AFTER = timedelta(seconds=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Draining:
+    """What is to be done and said about brokers that go."""
+
+    steps: tuple[Step, ...] = ()
+    status: LeavingStatus | None = None
+    is_watching: bool = False
+    """Copies are still to be moved off: look again soon."""
+
+
+def consider(
+    super_cluster: SuperCluster,
+    observed: RepairObserved | None,
+    clusters: Sequence[Cluster],
+    streams: Sequence[Stream],
+    moves: Sequence[StreamMove],
+    strategies: Mapping[str, Strategy],
+    now: datetime,
+) -> Draining:
+    """`observed` is None while the brokers do not say: then nothing is done, and what was said stays."""
+    mine = [move for move in moves if move.spec.drains]
+    open_ones = [move for move in mine if not is_ended(move)]
+    if observed is None:
+        return Draining((), super_cluster.status.leaving, is_watching=bool(open_ones))
+    going = leaving(observed, clusters)
+    withdrawn = [(move, why) for move in open_ones if (why := _why_withdrawn(move, going, now))]
+    steps: list[Step] = [
+        delete(move, Note.done(EventReason.DRAIN_MOVE_WITHDRAWN, why)) for move, why in withdrawn
+    ]
+    plan = DrainPlan()
+    if going:
+        states, unknown = stream_states(super_cluster, observed, clusters, streams, moves)
+        free = OPEN_PER_PLACE * super_cluster.spec.moves.concurrent_max - len(open_ones)
+        plan = plan_drains(observed.nodes, states, going, max(0, free), strategies)
+        plan = DrainPlan(plan.drains, (*plan.obstacles, *of_others(unknown, going)), plan.streams)
+        by_name = {stream.stream_name: stream for stream in streams}
+        for drain in plan.drains:
+            step = _create(super_cluster, drain, by_name.get(drain.stream), mine, now)
+            if step is not None:
+                steps.append(step)
+    ended = sorted((move for move in mine if is_ended(move)), key=lambda move: move.metadata.age_key)
+    steps += [delete(move, None) for move in ended[: max(0, len(ended) - HISTORY_MAX)]]
+    holding = tuple(name for name in sorted(going) if observed.nodes[name].copies)
+    if not holding and not open_ones:
+        return Draining(tuple(steps))
+    busy = {stream_of(move, {each.metadata.name: each for each in streams}) for move in open_ones}
+    status = LeavingStatus(
+        brokers=holding[:OTHER_MOVES_MAX],
+        streams=plan.streams,
+        moving=len(open_ones),
+        waiting=tuple(
+            WaitingRepair(stream=found.stream, reason=found.reason[:1000])
+            for found in plan.obstacles
+            if found.stream not in busy
+        )[:OTHER_MOVES_MAX],
+    )
+    return Draining(tuple(steps), status, is_watching=True)
+
+
+def leaving(observed: RepairObserved, clusters: Sequence[Cluster]) -> frozenset[str]:
+    """Brokers that go, of clusters that stay: what is to become of a Cluster's streams when it is deleted, its deletion
+    policy says. Those that are about to be told so are no place for a copy any more, and count."""
+    staying = {each.metadata.name: each for each in clusters if each.metadata.deletion_timestamp is None}
+    told = {name for each in staying.values() for name in about_to_go(each)}
+    return frozenset(
+        name
+        for name, node in observed.nodes.items()
+        if node.cluster in staying and (node.leaves or name in told)
+    )
+
+
+def about_to_go(cluster: Cluster) -> frozenset[str]:
+    """Brokers that it was decided of that they go, whether or not the map has it already."""
+    drain, kept = cluster.status.drain, naming.brokers(cluster.metadata.name, cluster.spec.replicas)
+    return frozenset(each.name for each in drain.brokers) - set(kept) if drain is not None else frozenset()
+
+
+def stream_states(
+    super_cluster: SuperCluster,
+    observed: RepairObserved,
+    clusters: Sequence[Cluster],
+    streams: Sequence[Stream],
+    moves: Sequence[StreamMove],
+) -> tuple[list[StreamState], list[LivingStream]]:
+    """The streams as they are planned with, and those that nobody here may move: a resource that is not here declares them."""
+    by_mark = {f"{each.metadata.namespace}/{each.metadata.name}": each for each in streams}
+    by_ref = {each.metadata.name: each for each in streams}
+    busy = {stream_of(move, by_ref) for move in moves if not is_ended(move) and not move.spec.dry_run}
+    states, unknown = [], []
+    for living in observed.streams:
+        declared = by_mark.get(living.declared_by)
+        if living.declared_by and declared is None:
+            unknown.append(living)
+            continue
+        if declared is not None and declared.metadata.deletion_timestamp is not None:
+            continue
+        rule = rule_for(declared, living.name, living.replicas, observed.policies, super_cluster)
+        tags = frozenset(living.tags) | frozenset(
+            declared.spec.placement.tags if declared is not None else ()
+        )
+        states.append(
+            StreamState(
+                living.name,
+                living.members,
+                living.leader,
+                rule or Rule(0, super_cluster.spec.repair, "nobody", "no resource declares the stream"),
+                tags,
+                living.bytes,
+                living.is_moving or living.name in busy,
+                _elsewhere(declared, living, clusters),
+            )
+        )
+    return states, unknown
+
+
+def _elsewhere(declared: Stream | None, living: LivingStream, clusters: Sequence[Cluster]) -> frozenset[str]:
+    """Only of a declared stream it is known that nobody named the cluster that it is in."""
+    if declared is None or declared.spec.placement.cluster is not None:
+        return frozenset()
+    home = {member.rpartition("-")[0] for member in living.members}
+    return frozenset(
+        each.metadata.name
+        for each in clusters
+        if each.metadata.deletion_timestamp is None
+        and each.metadata.name not in home
+        and set(declared.spec.placement.tags) <= set(each.spec.tags)
+    )
+
+
+def of_others(unknown: Sequence[LivingStream], going: frozenset[str]) -> tuple[Obstacle, ...]:
+    return tuple(
+        Obstacle(
+            living.name,
+            f"Stream {living.declared_by} declares it, and is not here: create that resource again, or delete the stream",
+            is_passing=False,
+        )
+        for living in unknown
+        if going & set(living.members)
+    )
+
+
+def _why_withdrawn(move: StreamMove, going: frozenset[str], now: datetime) -> str:
+    """Empty: it stays. What the brokers have begun goes on to its end."""
+    metadata, status = move.metadata, move.status
+    if status.phase in IN_FLIGHT or metadata.deletion_timestamp is not None:
+        return ""
+    drained = move.spec.drains or ()
+    if not going & set(drained):
+        return f"{', '.join(drained)} stays after all: deleted StreamMove {metadata.name}"
+    made = parse_timestamp(metadata.creation_timestamp)
+    if status.phase == "Refused" and (made is None or now - made >= AGAIN_AFTER):
+        told = status.message or "no reason was told"
+        return f"the brokers refuse StreamMove {metadata.name}, and it is planned anew: {told[:REASON_CHARACTERS_MAX]}"
+    return ""
+
+
+def _create(
+    super_cluster: SuperCluster,
+    drain: Drain,
+    declared: Stream | None,
+    mine: Sequence[StreamMove],
+    now: datetime,
+) -> CreateObject | None:
+    """None: an earlier try ended a moment ago."""
+    base = f"{own_moves.slug(drain.stream, declared)}-drain-{zlib.crc32(repr((drain.stream, drain.leaving)).encode()):08x}"
+    tries = {
+        move.metadata.name: move
+        for move in mine
+        if move.metadata.name == base or move.metadata.name.startswith(f"{base}-")
+    }
+    ends = [
+        ended
+        for move in tries.values()
+        if move.status.phase != "Succeeded"
+        and (ended := parse_timestamp(move.status.ended_at or "")) is not None
+    ]
+    if ends and now - max(ends) < AGAIN_AFTER:
+        return None
+    names = (f"{base}-{number}" if number > 1 else base for number in range(1, len(tries) + 2))
+    name = next(each for each in names if each not in tries)
+    goal: dict[str, object] = {"drains": list(drain.leaving)}
+    if drain.cluster:
+        goal["destination"] = {"cluster": drain.cluster}
+        if declared is not None:
+            goal |= declared.spec.move.to_object()
+    else:
+        goal["repair"] = {
+            "replace": list(drain.leaving),
+            "nodes": list(drain.nodes),
+            "away": "0s",
+            "reason": drain.why[:REASON_CHARACTERS_MAX],
+        }
+    # A Stream takes back moves of its own that its spec does not ask for: one to another cluster is not its own.
+    manifest = own_moves.manifest(
+        super_cluster, name, drain.stream, declared, goal, is_owned=not drain.cluster
+    )
+    note = Note.done(
+        EventReason.DRAIN_MOVE_CREATED, f"stream {drain.stream}: {drain.why}: made StreamMove {name}"
+    )
+    return CreateObject(manifest, note)

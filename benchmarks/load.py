@@ -39,16 +39,22 @@ def payload(mode: int, number: int) -> bytes:
     return b"%d%012d" % (mode, number) + b"x" * (PAYLOAD_BYTES - HEAD_BYTES)
 
 
+def inbox(mode: int) -> bytes:
+    """Where answers go, with the message's number behind it: of each mode by itself, since both number from 1."""
+    return b"_INBOX.t%d." % mode
+
+
 def message(mode: int, number: int) -> bytes:
     """What goes over the wire for message `number` of a mode."""
     body = payload(mode, number)
     if mode == PLAIN:
         return b"PUB %b %d\r\n%b\r\n" % (SUBJECT, len(body), body)
     if mode == ACKNOWLEDGED:
-        return b"PUB %b _INBOX.t.%d %d\r\n%b\r\n" % (SUBJECT, number, len(body), body)
+        return b"PUB %b %b%d %d\r\n%b\r\n" % (SUBJECT, inbox(mode), number, len(body), body)
     header = b"NATS/1.0\r\nNats-Msg-Id: %d\r\n\r\n" % number
-    return b"HPUB %b _INBOX.t.%d %d %d\r\n%b%b\r\n" % (
+    return b"HPUB %b %b%d %d %d\r\n%b%b\r\n" % (
         SUBJECT,
+        inbox(mode),
         number,
         len(header),
         len(header) + len(body),
@@ -138,7 +144,7 @@ class Load:
         self.streams = {mode: Stream(mode, RawClient(url)) for mode, url in urls.items()}
         self._answered = [stream for mode, stream in self.streams.items() if mode != PLAIN]
         for stream in self._answered:
-            stream.client.socket.sendall(b"SUB _INBOX.t.* 1\r\n")
+            stream.client.socket.sendall(b"SUB %b* 1\r\n" % inbox(stream.mode))
         self.started = time.monotonic()
         self._offered = 0
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import secrets
 import select
 import socket
 import threading
@@ -43,8 +44,13 @@ class PublisherError(Exception):
     """A publisher met what should not happen to it."""
 
 
-def dial(url: str, login: Credentials) -> socket.socket:
-    """A connection after its handshake, which does not block any more.
+def new_inbox() -> bytes:
+    """A subject for answers that nobody else listens to; what is asked has its number behind it."""
+    return b"_INBOX.%b." % secrets.token_hex(6).encode()
+
+
+def dial(url: str, login: Credentials, inbox: bytes) -> socket.socket:
+    """A connection after its handshake, which hears what comes to the inbox and does not block any more.
 
     Raises:
         OSError: there is none.
@@ -55,7 +61,7 @@ def dial(url: str, login: Credentials) -> socket.socket:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         hello = {"verbose": False, "pedantic": False, "headers": True, "no_responders": True, "lang": "e2e"}
         hello |= {"version": "1", "protocol": 1, **login.connect_fields()}
-        sock.sendall(b"CONNECT %b\r\nSUB _INBOX.t.* 1\r\nPING\r\n" % json.dumps(hello).encode())
+        sock.sendall(b"CONNECT %b\r\nSUB %b* 1\r\nPING\r\n" % (json.dumps(hello).encode(), inbox))
         seen = b""
         while b"PONG\r\n" not in seen:
             data = sock.recv(READ_BYTES)
@@ -100,22 +106,24 @@ class Publisher:
     answer_times: array[float] = field(default_factory=lambda: array("d"))
     connections: int = 1
     pongs: int = 0
+    _inbox: bytes = field(default_factory=new_inbox)
+    """Its own: all publishers number from 1, and answers to one must not count for another."""
     _out: bytearray = field(default_factory=bytearray)
     _waiting: deque[tuple[float, int]] = field(default_factory=deque)
     _parser: MessageParser = field(default_factory=MessageParser)
 
     def __post_init__(self) -> None:
-        self.sock = dial(self.urls[0], self.login)
+        self.sock = dial(self.urls[0], self.login, self._inbox)
 
     def _wire(self, number: int) -> bytes:
         body = payload(self.mode, number)
         if self.mode == PLAIN:
             return b"PUB %b %d\r\n%b\r\n" % (self.subject, len(body), body)
         if self.mode != REPEATED:
-            return b"PUB %b _INBOX.t.%d %d\r\n%b\r\n" % (self.subject, number, len(body), body)
+            return b"PUB %b %b%d %d\r\n%b\r\n" % (self.subject, self._inbox, number, len(body), body)
         header = b"NATS/1.0\r\nNats-Msg-Id: %d\r\n\r\n" % number
         sizes = b"%d %d" % (len(header), len(header) + len(body))
-        return b"HPUB %b _INBOX.t.%d %b\r\n%b%b\r\n" % (self.subject, number, sizes, header, body)
+        return b"HPUB %b %b%d %b\r\n%b%b\r\n" % (self.subject, self._inbox, number, sizes, header, body)
 
     @property
     def has_room(self) -> bool:
@@ -221,7 +229,7 @@ class Publisher:
         deadline = time.monotonic() + BACK_SECONDS
         for url in self._next_urls():
             try:
-                self.sock = dial(url, self.login)
+                self.sock = dial(url, self.login, self._inbox)
                 break
             except OSError as error:
                 if time.monotonic() > deadline:

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 
 from benchmarks.servers import CLIENT_PORT, MONITOR_PORT, BrokerProcess, SuperclusterBrokers
 from e2e.moves.ledger import PRELOADED_MODE, Ledger, Sent, Verdict, payload
-from e2e.moves.publishers import READ_BYTES, dial
+from e2e.moves.publishers import READ_BYTES, dial, new_inbox
 from e2e.moves.stages import StageWatch
 
 from supercluster.spark.client import Address, Credentials, Servers
@@ -230,7 +230,8 @@ class Site:
         Raises:
             TimeoutError: answers stopped, or one was an error.
         """
-        sock = dial(self.url(self.clusters[self.origin][0]), self.login)
+        inbox = new_inbox()
+        sock = dial(self.url(self.clusters[self.origin][0]), self.login, inbox)
         sock.settimeout(PRELOAD_SECONDS)
         sent = answered = 0
         rest = b""
@@ -241,7 +242,7 @@ class Site:
                     bodies = (
                         payload(PRELOADED_MODE, sent + 1 + n).ljust(payload_bytes, b"x") for n in range(room)
                     )
-                    head = b"PUB %b.old _INBOX.t.0 %d\r\n" % (stream.encode(), payload_bytes)
+                    head = b"PUB %b.old %b0 %d\r\n" % (stream.encode(), inbox, payload_bytes)
                     sock.sendall(b"".join(head + body + b"\r\n" for body in bodies))
                     sent += room
                 data = rest + sock.recv(READ_BYTES)

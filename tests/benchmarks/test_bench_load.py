@@ -20,6 +20,9 @@ from benchmarks.load import (
     worst_gap_ms,
 )
 from benchmarks.servers import Fleet, NatsServers
+from e2e.moves import publishers
+
+from supercluster.spark.client import Credentials
 
 pytestmark = pytest.mark.e2e
 
@@ -102,3 +105,37 @@ def test_a_gap_is_the_longest_time_without_an_answer_and_counts_up_to_the_end(fl
     load.streams[ACKNOWLEDGED].answered_at.update({1: 10.1, 2: 10.2, 3: 10.5})
     assert load.longest_gap_ms(10.0, 10.6) == pytest.approx(300)
     assert load.longest_gap_ms(10.0, 12.0) == pytest.approx(1_500)
+
+
+def test_an_answer_to_one_publisher_is_none_to_another_with_the_same_numbers(fleet: Fleet) -> None:
+    url = fleet.urls[0]
+    make_stream(url, "F", ["f.>"], 1)
+    load = Load({ACKNOWLEDGED: url, REPEATED: url}, 1_000)
+    load.streams[ACKNOWLEDGED].offer(5, load.started)
+    load.streams[REPEATED].sent = 5
+    before = load.streams[REPEATED].parser.pongs
+    while len(load.streams[ACKNOWLEDGED].answered_at) < 5 or load.streams[REPEATED].parser.pongs == before:
+        load.streams[REPEATED].client.socket.sendall(b"PING\r\n")
+        load._listen(0.05)
+    assert load.streams[REPEATED].answered_at == {}
+    assert not load.streams[REPEATED].is_answered
+    load.close()
+
+
+def test_so_it_is_with_the_publishers_of_the_matrix(fleet: Fleet) -> None:
+    url = fleet.urls[0]
+    make_stream(url, "F", ["f.>"], 1)
+    asks, waits = (
+        publishers.Publisher(mode, b"f.x", [url], Credentials()) for mode in (ACKNOWLEDGED, REPEATED)
+    )
+    asks.offer(5, 0.0)
+    asks.write()
+    while len(asks.answered) < 5:
+        asks.read()
+    waits.ping()
+    waits.write()
+    while not waits.pongs:
+        waits.read()
+    assert waits.answered == set()
+    for publisher in (asks, waits):
+        publisher.sock.close()

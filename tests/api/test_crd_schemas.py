@@ -301,3 +301,23 @@ def test_a_broker_can_not_have_a_part_in_more_moves_than_there_are() -> None:
 
 def test_a_cluster_is_not_named_like_another_ones_service() -> None:
     assert "must not end in -brokers" in admit("Cluster", CLUSTER, name="east-brokers")[0]
+
+
+@pytest.mark.covers("OP-1")
+def test_accounts_are_named_once_each_and_their_limits_are_numbers() -> None:
+    shop = {"name": "shop", "limits": {"streamsMax": 2, "storageBytesMax": "1Gi", "streamBytesMax": 1024}}
+    assert admit("SuperCluster", {"accounts": [shop, {"name": "$G"}]}) == []
+    refused: tuple[dict[str, Any], ...] = (
+        {"limits": {}},
+        {"name": "a b"},
+        {"name": ""},
+        {"name": "x" * 129},
+        {"name": "a", "limits": {"streamsMax": -1}},
+        {"name": "a", "limits": {"consumersPerStreamMax": 1 << 31}},
+        {"name": "a", "limits": {"memoryBytesMax": "lots"}},
+    )
+    for wrong in refused:
+        assert admit("SuperCluster", {"accounts": [wrong]}) != [], wrong
+    assert admit("SuperCluster", {"accounts": [{"name": f"a{n}"} for n in range(257)]}) != []
+    accounts = schema_of(KIND["SuperCluster"])["properties"]["spec"]["properties"]["accounts"]
+    assert (accounts["x-kubernetes-list-type"], accounts["x-kubernetes-list-map-keys"]) == ("map", ["name"])

@@ -172,3 +172,19 @@ async def test_a_broker_is_looked_at_and_said_to_leave(admin: BrokerAdmin, broke
     await admin.leave_broker(target(broker.url), "west-1")
     path = "/admin/brokers/west-1"
     assert broker.asked == [("GET", path, None), ("GET", path, None), ("DELETE", path, None)]
+
+
+@pytest.mark.covers("OP-1")
+async def test_accounts_are_listed_declared_and_withdrawn(admin: BrokerAdmin, broker: Broker) -> None:
+    broker.answers = [(200, {"accounts": [{"account": "$G"}]}), (200, {}), (200, {})]
+    assert await admin.accounts(target(broker.url)) == [{"account": "$G"}]
+    await admin.set_account(target(broker.url), "$G", {"streamsMax": 2})
+    await admin.set_account(target(broker.url), "shop.eu", None)
+    assert [(method, path.replace("%24", "$"), body) for method, path, body in broker.asked] == [
+        ("GET", "/admin/accounts", None),
+        ("PUT", "/admin/accounts/$G", {"streamsMax": 2}),
+        ("DELETE", "/admin/accounts/shop.eu", None),
+    ]
+    broker.answers = [(404, {"error": "GET /admin/accounts is not known"})]
+    with pytest.raises(BrokersRefusedError, match="is not known"):
+        await admin.accounts(target(broker.url))

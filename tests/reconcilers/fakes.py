@@ -158,6 +158,8 @@ class FakeBrokers:
         self.recovered: dict[str, Json] = {}
         self.is_fresh = True
         """Is the broker that answers in contact with the leader of the map?"""
+        self.declared: dict[str, Json] = {}
+        """Accounts, as somebody declared them."""
 
     def _enter(self, call: str) -> None:
         self.calls.append(call)
@@ -213,6 +215,27 @@ class FakeBrokers:
     async def running_moves(self, target: BrokerTarget) -> list[Json]:
         self._enter("moves")
         return [{"name": name, "account": "$G", **move} for name, move in self.moves.running.items()]
+
+    async def accounts(self, target: BrokerTarget) -> list[Json]:
+        self._enter("accounts")
+        return [self._account(name) for name in sorted({*self.declared, *(["$G"] if self.streams else [])})]
+
+    def _account(self, name: str) -> Json:
+        record = dict(self.declared.get(name, {}))
+        return {
+            "account": name,
+            "declared": name in self.declared,
+            "declaredBy": record.pop("declaredBy", ""),
+            "limits": record,
+            "use": {"streams": len(self.streams) if name == "$G" else 0},
+        }
+
+    async def set_account(self, target: BrokerTarget, name: str, record: Mapping[str, Any] | None) -> None:
+        self._enter("set account")
+        if record is None:
+            self.declared.pop(name, None)
+        else:
+            self.declared[name] = dict(record)
 
     async def recovery_state(self, target: BrokerTarget, name: str) -> Json:
         self._enter("recovery")

@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
+from tests.simulator.map_judge import MapJudge
 from tests.simulator.oracle import Oracle
 from tests.simulator.recoveries import Recoveries
 
 from supercluster.broker.jetstream.core import BrokerCore
 from supercluster.broker.jetstream.group import Group
 from supercluster.broker.jetstream.messages import decode_stored
+from supercluster.broker.jetstream.meta_group import MetaGroup
 from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.raft.confchange import Membership
 from supercluster.broker.raft.config import Role
@@ -81,6 +83,7 @@ class Ledger:
         """(broker, group) → the term in which it last served as the leader."""
         self._floors: dict[tuple[str, str, str], tuple[int, int]] = {}
         self.recoveries = Recoveries(self, world)
+        self._map = MapJudge()
         self.on_new: Callable[[str, Group, Entry], None] = lambda node, group, entry: None
         """An entry was applied that nobody had applied before."""
 
@@ -166,6 +169,8 @@ class Ledger:
                 self.oracle.membership(group, Membership.decode(entry.payload))
             if isinstance(group, StreamGroup):
                 self._new_entry(group, entry, history)
+            elif isinstance(group, MetaGroup) and (beyond := self._map.beyond(group.state)):
+                raise self.broken(f"SF-12: by entry {entry.index} of the map {beyond}")
             self.on_new(node, group, entry)
         elif known != record:
             raise self.broken(
@@ -173,6 +178,10 @@ class Ledger:
             )
         if isinstance(group, StreamGroup):
             self._state(node, group, entry, history)
+        elif isinstance(group, MetaGroup):
+            view = (crc32(group.state.snapshot()),)
+            if history.states.setdefault(entry.index, view) != view:
+                raise self.broken(f"SF-13: the map at entry {entry.index} is another one on {node}")
 
     def _new_entry(self, group: StreamGroup, entry: Entry, history: History) -> None:
         if self.recoveries.is_over(group.id):

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from tests.simulator.mutants_accounts import ACCOUNT_MUTANTS
 from tests.simulator.mutants_ingest import INGEST_MUTANTS
 from tests.simulator.mutants_moves import MOVE_MUTANTS
 from tests.simulator.mutants_raft import RAFT_MUTANTS
@@ -24,7 +25,10 @@ from tests.simulator.mutants_recovery import RECOVERY_MUTANTS
 from tests.simulator.mutants_storage import STORAGE_MUTANTS
 from tests.simulator.mutation import Mutant, check, write_mutated
 
-MUTANTS = (*RAFT_MUTANTS, *INGEST_MUTANTS, *STORAGE_MUTANTS, *MOVE_MUTANTS, *RECOVERY_MUTANTS)
+MUTANTS = (
+    *(*RAFT_MUTANTS, *INGEST_MUTANTS, *STORAGE_MUTANTS),
+    *(*MOVE_MUTANTS, *RECOVERY_MUTANTS, *ACCOUNT_MUTANTS),
+)
 ROOT = Path(__file__).parents[2]
 SEEDS_MAX = 400
 # Seconds of the processor, so that a mutant's fate does not depend on what else the machine does.

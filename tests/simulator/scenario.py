@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from tests.simulator.accounts import Limits
 from tests.simulator.consumers import INFO, SimConsumer
 from tests.simulator.ledger import History
 from tests.simulator.plan import Plan, draw
@@ -41,6 +42,7 @@ class Scenario:
         self.group = ""
         self.weather = self._new_weather()
         self.publishers = Publishers(world, plan, lambda: self.weather.is_quiet)
+        self.limits = Limits(world, streams_come_and_go=plan.side_stream)
         self.consumer = SimConsumer(world, MAIN, self.request, self._history)
         self._requests = 0
         self._side_generation = 0
@@ -67,6 +69,7 @@ class Scenario:
         weather_end_ms = self.seconds * 1000 * WEATHER_PART
         self.weather.start(weather_end_ms)
         self.publishers.start(weather_end_ms, MAIN, SIDE)
+        self.limits.start(weather_end_ms)
         self.consumer.start(lambda: self.weather.is_quiet)
         if self.plan.side_stream:
             world.at(1500, self._create_side)

@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, StringConstraints
 
+from supercluster.api.accounts import ACCOUNTS_MAX, Account, AccountStatus
 from supercluster.api.common import (
     ApiModel,
     CelRule,
@@ -33,6 +34,13 @@ class SuperClusterSpec(ApiModel):
     application_user: LabelName = Field(
         default="app",
         description="User name that is generated for applications; the password is in the Secret <name>-client.",
+    )
+    accounts: tuple[Account, ...] = Field(
+        default=(),
+        max_length=ACCOUNTS_MAX,
+        description="Accounts with limits that all brokers judge by. An account needs no entry here: one without has no limits. "
+        "Declared Streams are in account $G.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
     moves: MoveBudget = Field(default=MoveBudget(), description="What moves of streams may take together.")
     repair: RepairRules = Field(
@@ -139,6 +147,11 @@ class SuperClusterStatus(ApiModel):
         "is left of what it began.",
     )
     streams: int = Field(default=0, description="Streams that are declared in it.")
+    accounts: tuple[AccountStatus, ...] = Field(
+        default=(),
+        description="Of every account in the spec, what the brokers had of it when they were last asked.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
     moves: tuple[MoveGrant, ...] = Field(
         default=(),
         description="StreamMoves that have a place in the budget of spec.moves. One worker gives them out, so that two never "

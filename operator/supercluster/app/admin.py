@@ -87,6 +87,14 @@ class BrokerAdmin:
             if error.code != NOT_FOUND and error.err_code != NOT_IN_PROGRESS:
                 raise
 
+    async def accounts(self, target: BrokerTarget) -> list[Json]:
+        answer = await self._call_any(target, "GET", "accounts", "the list of accounts")
+        return [dict(mapping(entry)) for entry in answer.get("accounts") or ()]
+
+    async def set_account(self, target: BrokerTarget, name: str, record: Mapping[str, Any] | None) -> None:
+        method, path = "DELETE" if record is None else "PUT", f"accounts/{quote(name, safe='')}"
+        await self._call_any(target, method, path, f"account {name}", record)
+
     async def recovery_state(self, target: BrokerTarget, name: str) -> Json:
         return await self._call_any(target, "GET", _recover_path(name), f"the copies of stream {name}")
 

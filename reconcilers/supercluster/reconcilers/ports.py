@@ -133,6 +133,14 @@ class Brokers(Protocol):
         """Call a move off; one that has ended or was never there is no error."""
         ...
 
+    async def accounts(self, target: BrokerTarget) -> list[Json]:
+        """Every account that somebody declared or that has streams (docs/admin.md)."""
+        ...
+
+    async def set_account(self, target: BrokerTarget, name: str, record: Manifest | None) -> None:
+        """Declare an account with its limits; None: withdraw it. It may be said again."""
+        ...
+
     async def recovery_state(self, target: BrokerTarget, name: str) -> Json:
         """What copies of a stream there are, and how its last forced recovery was (ARCHITECTURE.md, "recover")."""
         ...

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supercluster.broker.jetstream import api_answers as answers
+from supercluster.broker.jetstream.accounts import NO_LIMITS, AccountLimits
 from supercluster.broker.jetstream.acks import AckKind, parse_ack_payload, parse_ack_subject, parse_nak_delay
 from supercluster.broker.jetstream.api import answer_kind, parse_api, stream_of
 from supercluster.broker.jetstream.api_requests import (
@@ -408,11 +409,31 @@ def test_publish_acknowledgements() -> None:
 
 
 def test_account_information() -> None:
-    found = json.loads(
-        answers.account_info_answer(memory=1, storage=2, streams=3, consumers=4, limits={"max_storage": 9})
+    totals = answers.AccountTotals(
+        *(1, 2, 3, 4), streams=5, consumers=6, streams_unknown=0, api_total=7, api_errors=8
     )
-    assert (found["memory"], found["storage"], found["streams"], found["consumers"]) == (1, 2, 3, 4)
+    found = json.loads(answers.account_info_answer(totals, AccountLimits(storage_bytes_max=9)))
+    assert (found["memory"], found["storage"], found["streams"], found["consumers"]) == (1, 2, 5, 6)
+    assert (found["reserved_memory"], found["reserved_storage"]) == (3, 4)
     assert (found["limits"]["max_storage"], found["limits"]["max_memory"]) == (9, -1)
+    assert found["limits"]["max_bytes_required"] is True
+    assert (found["api"]["total"], found["api"]["errors"]) == (7, 8)
+    assert "streams_unknown" not in found
+    found = json.loads(
+        answers.account_info_answer(answers.AccountTotals(streams_unknown=2), AccountLimits(1, 2, 0, 3, 4))
+    )
+    assert found["streams_unknown"] == 2
+    limits = found["limits"]
+    assert (limits["max_streams"], limits["max_consumers"], limits["max_memory"]) == (1, 2, 3)
+    assert (limits["storage_max_stream_bytes"], limits["memory_max_stream_bytes"]) == (4, 4)
+    assert limits["max_storage"] == -1
+
+
+def test_an_answer_is_known_for_a_refusal_without_reading_it() -> None:
+    for kind in ("account_info", "stream_list", "stream_purge"):
+        assert answers.is_error(answers.error_answer(kind, error(10059)))
+    assert not answers.is_error(answers.success_answer("stream_delete"))
+    assert not answers.is_error(answers.account_info_answer(answers.AccountTotals(), NO_LIMITS))
 
 
 @pytest.mark.parametrize(

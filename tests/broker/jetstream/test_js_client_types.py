@@ -10,6 +10,7 @@ import pytest
 from nats.js import api as client
 
 from supercluster.broker.jetstream import api_answers as answers
+from supercluster.broker.jetstream.accounts import NO_LIMITS
 from supercluster.broker.jetstream.api import parse_api
 from supercluster.broker.jetstream.api_requests import ConsumerCreateRequest, StreamCreateRequest
 from supercluster.broker.jetstream.consumer_config import ConsumerConfig
@@ -142,6 +143,6 @@ def test_the_client_reads_a_message_and_an_account() -> None:
     message = client.RawStreamMsg.from_response(raw)
     assert (message.seq, message.subject, message.time.timestamp()) == (5, "s.1", 1)
     account = client.AccountInfo.from_response(
-        body(answers.account_info_answer(memory=1, storage=2, streams=3, consumers=4, limits={}))
+        body(answers.account_info_answer(answers.AccountTotals(streams=3), NO_LIMITS))
     )
     assert (account.streams, account.limits.max_streams, account.api.errors) == (3, -1, 0)

@@ -9,9 +9,9 @@ import pytest
 from tests.broker.jetstream.meta_story import APP, OPERATOR, meta
 
 from supercluster.broker.jetstream.config import StreamConfig
+from supercluster.broker.jetstream.map_waits import MAP_WAIT_MS
 from supercluster.broker.jetstream.memory_loss import LOST_REPORT_MS
 from supercluster.broker.jetstream.meta import MetaState
-from supercluster.broker.jetstream.meta_group import MAP_WAIT_MS
 from supercluster.broker.jetstream.meta_requests import Decided, StreamRequest
 from supercluster.broker.jetstream.own_metadata import RESOURCE_KEY
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 from tests.broker.jetstream.stream_story import block, message
 
+from supercluster.broker.jetstream.accounts import NO_LIMITS, AccountLimits
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.frames import Frame, Request, decode_numbered
 from supercluster.broker.jetstream.group import Group
@@ -95,6 +96,9 @@ class Broker:
     def leader_of(self, group_id: str) -> str | None:
         return None
 
+    def account_limits(self, account: str) -> AccountLimits:
+        return self.replicas.limits
+
     def post(self, node: str, frame: int, body: list[bytes | memoryview]) -> bool:
         self.posts.append((frame, b"".join(body)))
         return True
@@ -136,11 +140,17 @@ class Broker:
     def pending_bytes(self, account: str, inbox: bytes) -> int:
         return 0
 
-    def ask(self, subject: str, body: dict[str, Any], inbox: bytes = b"") -> None:
+    def ask(
+        self,
+        subject: str,
+        body: dict[str, Any],
+        inbox: bytes = b"",
+        respond: Callable[[bytes | None], None] = lambda answer: None,
+    ) -> None:
         """A client's API request, to this broker's replica."""
         info, payload = ClientInfo("$G", "u", False), json.dumps(body).encode()
         request = Request("vol-d", 1, self.group.id, info, subject.encode(), inbox, b"", payload)
-        self.group.request(request, lambda answer: None, lambda: None, self.given_back.append)
+        self.group.request(request, respond, lambda: None, self.given_back.append)
 
     def asked_again(self) -> list[int]:
         return [decode_numbered(memoryview(body))[2] for frame, body in self.posts if frame == Frame.AGAIN]
@@ -151,6 +161,7 @@ class Replicas:
 
     def __init__(self) -> None:
         self.now_ms = 0
+        self.limits = NO_LIMITS
         self.lost: set[str] = set()
         """Nodes that are cut off, and so slow that they do not notice."""
         self.hand_overs_are_lost = False
@@ -353,3 +364,35 @@ def test_a_log_that_failed_for_good_takes_its_replica_out_and_a_full_one_does_no
     replicas.settle(2000)
     assert len(broken.events) == said, "it is said once"
     assert replicas.leader() is not broken, "the others go on"
+
+
+def create_consumer(leader: Broker, name: str) -> list[int]:
+    """Ask for it; the number of the refusal appears in the list, 0 where there is none."""
+    answers: list[int] = []
+
+    def respond(answer: bytes | None) -> None:
+        answers.append(json.loads(answer or b"{}").get("error", {}).get("err_code", 0))
+
+    body = {"stream_name": "S", "config": {"durable_name": name, "ack_policy": "explicit"}}
+    leader.ask(f"$JS.API.CONSUMER.CREATE.S.{name}", body, respond=respond)
+    return answers
+
+
+@pytest.mark.covers("SF-12")
+def test_consumers_that_are_asked_for_at_once_do_not_exceed_what_the_account_allows(
+    replicas: Replicas,
+) -> None:
+    leader = replicas.leader()
+    replicas.limits = AccountLimits(consumers_per_stream_max=2)
+    asked = [create_consumer(leader, name) for name in ("a", "b", "c")]
+    replicas.settle()
+    assert asked == [[0], [0], [10026]]
+    assert create_consumer(leader, "a") == [0], "it is there"
+    assert create_consumer(leader, "d") == [10026]
+    replicas.limits = AccountLimits(consumers_per_stream_max=1)
+    assert create_consumer(leader, "b") == [0], "a lowered limit takes nothing away"
+    replicas.limits = AccountLimits(consumers_per_stream_max=3)
+    assert create_consumer(leader, "d") == []
+    replicas.settle()
+    assert sorted(leader.group.state.consumers) == ["a", "b", "d"]
+    assert leader.group.coming == set()

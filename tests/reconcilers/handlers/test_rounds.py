@@ -186,7 +186,7 @@ async def test_a_converged_world_is_only_read(world: World) -> None:
     for key in (SC, CLUSTER, STREAM):
         await world.round(key)
     assert [call for call in world.kube.calls if not call.startswith("get")] == writes
-    assert world.brokers.calls[asked:] == ["brokers", "info"]
+    assert world.brokers.calls[asked:] == ["brokers", "accounts", "info"]
 
 
 @pytest.mark.covers("CL-6", "OP-1")
@@ -508,3 +508,53 @@ async def test_a_forced_recovery_is_asked_for_once_whenever_the_operator_is_kill
     await world.converge()
     assert world.brokers.calls.count("recover") == asked
     assert condition(world.status(STREAM), "Ready")["status"] == "True"
+
+
+def account(world: World, name: str) -> Mapping[str, Any]:
+    (found,) = [entry for entry in world.status(SC)["accounts"] if entry["name"] == name]
+    return found  # type: ignore[no-any-return]
+
+
+@pytest.mark.covers("OP-1", "OP-2", "SF-12")
+async def test_accounts_are_declared_on_the_brokers_repaired_and_withdrawn(world: World) -> None:
+    await world.converge()
+    world.brokers.declared["by-hand"] = {"streamsMax": 5, "declaredBy": ""}
+    limits = {"streamsMax": 2, "storageBytesMax": "1Ki"}
+    world.change(
+        "SuperCluster",
+        "demo",
+        lambda body: body["spec"].update(accounts=[{"name": "shop", "limits": limits}, {"name": "$G"}]),
+    )
+    await world.converge()
+    declared = world.brokers.declared["shop"]
+    assert (declared["streamsMax"], declared["storageBytesMax"], declared["memoryBytesMax"]) == (2, 1024, 0)
+    assert declared["declaredBy"] == f"{NS}/demo"
+    assert (account(world, "shop")["inForce"], account(world, "$G")["streams"]) == (True, 1)
+    assert condition(world.status(SC), "Synced")["status"] == "True"
+    told = world.brokers.calls.count("set account")
+
+    world.brokers.declared["shop"]["streamsMax"] = 99
+    await world.converge()
+    assert world.brokers.declared["shop"]["streamsMax"] == 2
+    assert "DriftRepaired" in world.told()
+    assert world.brokers.calls.count("set account") == told + 1
+
+    refusal = BrokersRefusedError(400, 10052, "streamsMax is no known field")
+    world.brokers.fail = lambda call: refusal if call == "set account" else None
+    world.change(
+        "SuperCluster", "demo", lambda body: body["spec"]["accounts"][0]["limits"].update(streamsMax=3)
+    )
+    outcome = await world.round(SC)
+    assert outcome.failed
+    accepted = condition(world.status(SC), "Accepted")
+    assert (accepted["status"], accepted["reason"]) == ("False", "RefusedByBrokers")
+    assert "declare account shop: streamsMax is no known field" in accepted["message"]
+    assert "RefusedByBrokers" in world.told()
+    assert not account(world, "shop")["inForce"]
+
+    world.brokers.fail = lambda _: None
+    world.change("SuperCluster", "demo", lambda body: body["spec"].pop("accounts"))
+    await world.converge()
+    assert world.brokers.declared == {"by-hand": {"streamsMax": 5, "declaredBy": ""}}, "that is a person's"
+    assert world.status(SC).get("accounts", []) == []
+    assert condition(world.status(SC), "Accepted")["status"] == "True"

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from supercluster.broker.jetstream.accounts import AccountLimits
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.consumer_state import ConsumerState
 from supercluster.broker.jetstream.errors import ApiError
@@ -289,28 +290,58 @@ def consumer_names_answer(names: Sequence[str], offset: int) -> bytes:
     return _dump("consumer_names", _page("consumers", names, offset, NAMES_PAGE))
 
 
-def account_info_answer(
-    *, memory: int, storage: int, streams: int, consumers: int, limits: Mapping[str, int]
-) -> bytes:
-    """`limits` may say max_memory, max_storage, max_streams and max_consumers; the others are unlimited."""
-    unlimited = dict.fromkeys(
-        (
-            *("max_memory", "max_storage", "max_streams", "max_consumers", "max_ack_pending"),
-            *("memory_max_stream_bytes", "storage_max_stream_bytes"),
-        ),
-        -1,
-    )
+@dataclass(frozen=True, slots=True)
+class AccountTotals:
+    """What an account takes, and what its clients asked of the API."""
+
+    memory: int = 0
+    """Bytes of all replicas of its streams in memory."""
+    storage: int = 0
+    """The same, of those in files."""
+    reserved_memory: int = 0
+    reserved_storage: int = 0
+    streams: int = 0
+    consumers: int = 0
+    streams_unknown: int = 0
+    """Streams of which nobody said in time what they hold: they are counted, their bytes and consumers are not."""
+    api_total: int = 0
+    api_errors: int = 0
+
+
+def account_info_answer(totals: AccountTotals, limits: AccountLimits) -> bytes:
+    """What has no limit is told as -1."""
+
+    def limit(value: int) -> int:
+        return value or -1
+
     data: dict[str, Any] = {
-        "memory": memory,
-        "storage": storage,
-        "reserved_memory": 0,
-        "reserved_storage": 0,
-        "streams": streams,
-        "consumers": consumers,
-        "limits": {**unlimited, **limits, "max_bytes_required": False},
-        "api": {"level": 0, "total": 0, "errors": 0},
+        "memory": totals.memory,
+        "storage": totals.storage,
+        "reserved_memory": totals.reserved_memory,
+        "reserved_storage": totals.reserved_storage,
+        "streams": totals.streams,
+        "consumers": totals.consumers,
+        "limits": {
+            "max_memory": limit(limits.memory_bytes_max),
+            "max_storage": limit(limits.storage_bytes_max),
+            "max_streams": limit(limits.streams_max),
+            "max_consumers": limit(limits.consumers_per_stream_max),
+            "max_ack_pending": -1,
+            "memory_max_stream_bytes": limit(limits.stream_bytes_max),
+            "storage_max_stream_bytes": limit(limits.stream_bytes_max),
+            # NATS has one word for both storages.
+            "max_bytes_required": limits.wants_max_bytes("file") or limits.wants_max_bytes("memory"),
+        },
+        "api": {"level": 0, "total": totals.api_total, "errors": totals.api_errors},
+        # Beyond what NATS has, and there only when it says something.
+        **({"streams_unknown": totals.streams_unknown} if totals.streams_unknown else {}),
     }
     return _dump("account_info", data)
+
+
+def is_error(answer: bytes) -> bool:
+    """Without reading all of an answer: `error_answer` has the error behind the type."""
+    return b',"error":{"code":' in answer[:160]
 
 
 def pub_ack_prefix(stream: str) -> bytes:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.jetstream import (
+    account_calls,
     api,
     api_answers,
     broker_calls,
@@ -97,7 +98,8 @@ def route(
     now_ms = core.clock.monotonic_ms()
     try:
         if kind == "account_info":
-            _answer_here(core, info, reply, _account_info(core, info))
+            api.parse_api(subject, payload)
+            core.account_infos.ask(info, lambda answer: _answer_here(core, info, subject, reply, answer))
         elif kind in ("stream_names", "stream_list"):
             _list(core, info, subject, reply, payload, kind)
         elif kind in _META_KINDS:
@@ -113,7 +115,9 @@ def route(
             core.requests.send(group, info, subject, reply, b"", payload, now_ms)
     except ApiError as refused:
         request = Request("", 0, "", info, subject, reply, b"", b"")
-        publish_answer(core.network, request, api_answers.error_answer(kind, refused))
+        answer = api_answers.error_answer(kind, refused)
+        core.account_infos.answered(info.account, subject, answer)
+        publish_answer(core.network, request, answer)
 
 
 def _unknown(core: BrokerCore) -> ApiError:
@@ -121,21 +125,10 @@ def _unknown(core: BrokerCore) -> ApiError:
     return errors.error(10059) if core.map.is_fresh else core.surroundings.not_available()
 
 
-def _answer_here(core: BrokerCore, info: ClientInfo, reply: bytes, answer: bytes) -> None:
+def _answer_here(core: BrokerCore, info: ClientInfo, subject: bytes, reply: bytes, answer: bytes) -> None:
+    core.account_infos.answered(info.account, subject, answer)
     if reply:
         core.network.publish(info.account, reply, b"", b"", answer)
-
-
-def _account_info(core: BrokerCore, info: ClientInfo) -> bytes:
-    streams = list(core.meta.state.of_account(info.account)) if core.meta is not None else []
-    held = [group for found in streams if isinstance(group := core.groups.get(found.group), StreamGroup)]
-    return api_answers.account_info_answer(
-        memory=sum(group.state.bytes for group in held if group.state.config.storage == "memory"),
-        storage=sum(group.state.bytes for group in held if group.state.config.storage == "file"),
-        streams=len(streams),
-        consumers=sum(len(group.state.consumers) for group in held),
-        limits={},
-    )
 
 
 def _list(
@@ -153,11 +146,10 @@ def _list(
     if not core.map.is_fresh and not (kind == "stream_names" and call.subject and streams):
         raise core.surroundings.not_available()
     if kind == "stream_names":
-        _answer_here(
-            core, info, reply, api_answers.stream_names_answer([s.name for s in streams], call.offset)
-        )
+        names = api_answers.stream_names_answer([s.name for s in streams], call.offset)
+        _answer_here(core, info, subject, reply, names)
         return
-    _Listing(core, info, reply, call.offset, [s.name for s in streams]).start()
+    _Listing(core, info, subject, reply, call.offset, [s.name for s in streams]).start()
 
 
 class _Listing:
@@ -165,10 +157,17 @@ class _Listing:
     the page but counted, as NATS does with streams that are offline."""
 
     def __init__(
-        self, core: BrokerCore, info: ClientInfo, reply: bytes, offset: int, names: list[str]
+        self,
+        core: BrokerCore,
+        info: ClientInfo,
+        subject: bytes,
+        reply: bytes,
+        offset: int,
+        names: list[str],
     ) -> None:
         self._core = core
         self._info = info
+        self._subject = subject
         self._reply = reply
         self._offset = offset
         self._names = names
@@ -209,7 +208,7 @@ class _Listing:
     def _answer(self) -> None:
         infos = [self._found[name] for name in self._names if name in self._found]
         answer = api_answers.stream_list_page(infos, total=len(self._names), offset=self._offset)
-        _answer_here(self._core, self._info, self._reply, answer)
+        _answer_here(self._core, self._info, self._subject, self._reply, answer)
 
 
 def answer(core: BrokerCore, node: str, request: Request, now_ms: int) -> None:
@@ -256,6 +255,8 @@ def answer(core: BrokerCore, node: str, request: Request, now_ms: int) -> None:
             undecided()
     elif isinstance(group, MetaGroup) and broker_calls.is_internal(request.subject):
         broker_calls.answer(group, request, settle, undecided)
+    elif isinstance(group, MetaGroup) and account_calls.is_internal(request.subject):
+        account_calls.answer(group, request, settle, undecided)
     elif isinstance(group, MetaGroup) and recovery_calls.is_internal(request.subject):
         recovery_calls.answer(group, request, settle, undecided)
     elif isinstance(group, MetaGroup) and move_calls.is_internal(request.subject):

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from zlib import crc32
 
 from supercluster.broker.jetstream import (
+    account_calls,
     api_routing,
     broker_calls,
     frames,
@@ -21,6 +22,8 @@ from supercluster.broker.jetstream import (
     recovery_calls,
     restart_calls,
 )
+from supercluster.broker.jetstream.account_info import AccountInfos
+from supercluster.broker.jetstream.accounts import NO_LIMITS, AccountLimits
 from supercluster.broker.jetstream.answer_book import AnswerBook
 from supercluster.broker.jetstream.copy_facts import Survey
 from supercluster.broker.jetstream.dispatch import dispatch
@@ -140,6 +143,7 @@ class BrokerCore:
             window_bytes=settings.window_bytes,
             wait_ms=settings.window_wait_ms,
         )
+        self.account_infos = AccountInfos(self)
         self.requests = Requests(
             network,
             self.post,
@@ -150,6 +154,7 @@ class BrokerCore:
             origin=store.incarnation,
             node=settings.node,
             first_number=(store.process_count << 32) + 1,
+            answered=self.account_infos.answered,
         )
         self.answers = AnswerBook()
         self.leaderships = Leaderships(self)
@@ -214,6 +219,10 @@ class BrokerCore:
         """The cluster that the meta group has a broker's name for."""
         record = self.meta.state.brokers.get(node) if self.meta is not None else None
         return record.cluster if record is not None else None
+
+    def account_limits(self, account: str) -> AccountLimits:
+        """What the map has of an account."""
+        return self.meta.state.accounts.limits_of(account) if self.meta is not None else NO_LIMITS
 
     def tags_of(self, node: str) -> tuple[str, ...]:
         """What a broker in contact says of its place."""
@@ -440,6 +449,10 @@ class BrokerCore:
     def restart_call(self, method: str, body: object, then: Callable[[int, Any], None]) -> None:
         """The operator's call before it restarts this broker, or another one."""
         restart_calls.call(self, method, body, then)
+
+    def account_call(self, method: str, account: str, body: object, then: Callable[[int, Any], None]) -> None:
+        """The operator's call about an account's limits."""
+        account_calls.call(self, method, account, body, then)
 
     def broker_call(self, method: str, node: str, then: Callable[[int, Any], None]) -> None:
         """The operator's call about a broker that goes for good."""

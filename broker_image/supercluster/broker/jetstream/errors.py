@@ -106,6 +106,7 @@ TABLE: dict[int, tuple[int, str]] = {
     10109: (400, "invalid operation on sealed stream"),
     10110: (500, "{}"),
     10111: (500, "{}"),
+    10113: (400, "account requires a stream config to have max bytes set"),
     10114: (400, "consumer max request batch needs to be > 0"),
     10115: (400, "consumer max request expires needs to be >= 1ms"),
     10116: (400, "max deliver is required to be > length of backoff values"),
@@ -113,6 +114,7 @@ TABLE: dict[int, tuple[int, str]] = {
     10118: (500, "stream is offline"),
     10119: (500, "consumer is offline"),
     10121: (400, "consumer max ack pending exceeds system limit of {}"),
+    10122: (400, "stream max bytes exceeds account limit max stream bytes"),
     10123: (400, "can not move and scale a stream in a single update"),
     10124: (400, "stream move already in progress: {}"),
     10125: (400, "consumer max request batch exceeds server limit of {}"),
@@ -163,6 +165,8 @@ CONSUMER_NOT_FOUND = 10014
 INSUFFICIENT_RESOURCES = 10023
 INVALID_JSON = 10025
 MAXIMUM_CONSUMERS = 10026
+MAXIMUM_STREAMS = 10027
+MEMORY_RESOURCES = 10028
 NO_MESSAGE_FOUND = 10037
 NOT_EMPTY_REQUEST = 10038
 STORAGE_RESOURCES = 10047
@@ -182,8 +186,10 @@ HEADER_TOO_LARGE = 10097
 STREAM_SEALED = 10109
 PURGE_FAILED = 10110
 ROLLUP_FAILED = 10111
+MAX_BYTES_REQUIRED = 10113
 CONSUMER_INVALID_POLICY = 10094
 STREAM_OFFLINE = 10118
+STREAM_BYTES_EXCEEDED = 10122
 CONSUMER_EXISTS = 10148
 CONSUMER_DOES_NOT_EXIST = 10149
 DECLARED_STREAM = 19001
@@ -204,6 +210,12 @@ def error(err_code: int, detail: object = "") -> ApiError:
     """The refusal with that err_code; `detail` fills the blank of its text."""
     code, text = TABLE[err_code]
     return ApiError(code, err_code, text.replace("{}", str(detail)))
+
+
+def detailed(err_code: int, why: str) -> ApiError:
+    """The refusal in NATS's words, which its clients know, and behind them what they do not say."""
+    found = error(err_code)
+    return ApiError(found.code, found.err_code, f"{found.description}: {why}")
 
 
 def invalid_config(why: str) -> ApiError:

@@ -1,4 +1,4 @@
-"""State of the meta group: which streams there are and who holds them, and which brokers there are.
+"""State of the meta group: which streams there are and who holds them, which accounts, and which brokers there are.
 
 Replicated like a stream's state: a function of committed entries alone. What a broker acts on (its map of streams) is
 always this state as of some applied index, so that "has the new map" is a number (SF-14).
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from supercluster.broker.jetstream.accounts import Accounts
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.move_record import Move, MoveEnd, MoveReport, Outcome
 from supercluster.broker.jetstream.own_metadata import RESOURCE_KEY
@@ -77,6 +78,8 @@ class MetaState:
 
     streams: dict[tuple[str, str], Assignment] = field(default_factory=dict)
     brokers: dict[str, BrokerRecord] = field(default_factory=dict)
+    accounts: Accounts = field(default_factory=Accounts)
+    """Of every account that somebody declared or that has a stream."""
     applied_index: int = 0
     time_ns: int = 0
     moving: set[tuple[str, str]] = field(default_factory=set)
@@ -106,6 +109,9 @@ class MetaState:
         if what == "broker":
             self._put_broker(op, entry)
             return []
+        if "record" in op:
+            self.accounts.told(op["account"], op["record"], has_streams=self._has_streams(op["account"]))
+            return []
         key = (op["account"], op["name"])
         present = self.streams.get(key)
         if what == "put":
@@ -115,6 +121,7 @@ class MetaState:
                     *key, op["group"], config, entry.index, tuple(op["members"]), entry.time_ns
                 )
                 self.streams[key] = created
+                self.accounts.has_stream(created.account)
                 return [created.group]
             self.streams[key] = replace(present, config=config, version=entry.index)
             return [present.group]
@@ -126,6 +133,8 @@ class MetaState:
             del self.streams[key]
             self.moving.discard(key)
             self.short.discard(key)
+            if not self._has_streams(present.account):
+                self.accounts.has_none(present.account)
             return [present.group]
         changed = _CHANGES[what](present, op, entry)
         if changed is None:
@@ -167,6 +176,9 @@ class MetaState:
         """The account's streams by name."""
         return (self.streams[key] for key in sorted(self.streams) if key[0] == account)
 
+    def _has_streams(self, account: str) -> bool:
+        return any(key[0] == account for key in self.streams)
+
     def by_group(self, group: str) -> Assignment | None:
         return next((found for found in self.streams.values() if found.group == group), None)
 
@@ -186,6 +198,7 @@ class MetaState:
         whole: dict[str, Any] = {
             "streams": streams,
             "brokers": brokers,
+            "accounts": self.accounts.to_json(),
             "leaving": sorted(self.leaving),
             "away": self.away,
             "applied": self.applied_index,
@@ -212,6 +225,7 @@ class MetaState:
                 state.moving.add((account, name))
         for node, cluster, incarnation, since_ns, *tags in whole["brokers"]:
             state.brokers[node] = BrokerRecord(node, cluster, incarnation, since_ns, *map(tuple, tags))
+        state.accounts = Accounts.from_json(whole.get("accounts", ()), (key[0] for key in state.streams))
         state.leaving.update(whole.get("leaving", ()))
         state.away.update(whole.get("away", {}))
         return state

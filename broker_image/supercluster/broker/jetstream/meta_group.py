@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
@@ -17,6 +16,7 @@ from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.group import Group, GroupHost
 from supercluster.broker.jetstream.load import Room
+from supercluster.broker.jetstream.map_waits import MapWaits
 from supercluster.broker.jetstream.memory_loss import MemoryLoss
 from supercluster.broker.jetstream.meta import (
     Assignment,
@@ -24,6 +24,7 @@ from supercluster.broker.jetstream.meta import (
     end_move,
     put_broker,
 )
+from supercluster.broker.jetstream.meta_accounts import AccountRequests
 from supercluster.broker.jetstream.meta_brokers import BrokerRequests
 from supercluster.broker.jetstream.meta_recoveries import Recoveries
 from supercluster.broker.jetstream.meta_requests import (
@@ -31,7 +32,6 @@ from supercluster.broker.jetstream.meta_requests import (
     Decided,
     FactsNeededError,
     NotAppendedError,
-    Respond,
     StreamRequest,
 )
 from supercluster.broker.jetstream.meta_upkeep import Upkeep
@@ -50,10 +50,6 @@ from supercluster.broker.raft.node import Raft
 
 META_GROUP = "meta"
 
-# A change is answered after this long even if a broker in contact has not said that it has the map: such a broker is
-# on its way out of contact, and reads the map before it captures again. So it is longer than the silence after which a
-# link is given up (2 s between clusters, `net/mesh.py`), and shorter than clients wait (5 s).
-MAP_WAIT_MS = 3000
 # Requests that may wait for a turn; more are refused at once.
 REQUESTS_MAX = 1024
 
@@ -111,17 +107,6 @@ class MetaHost(GroupHost, Protocol):
         ...
 
 
-@dataclass(slots=True)
-class _Waiting:
-    """A change that is appended and not answered."""
-
-    index: int
-    assignment: Assignment
-    respond: Respond
-    give_up_ms: int
-    nodes: frozenset[str]
-
-
 class MetaGroup(Group):
     """See the module."""
 
@@ -137,12 +122,13 @@ class MetaGroup(Group):
         self._asking: dict[int, StreamRequest] = {}
         self._asked_numbers = count(1)
         self._ends: dict[str, MoveEnd] = {}
-        self._waiting: list[_Waiting] = []
+        self._waits = MapWaits(host)
         self._refused: deque[tuple[int, StreamRequest, ApiError]] = deque()
         """Refusals with the index of what they were judged by: told when that is committed, for it may never be."""
         self._touched: list[str] = []
         self._changed = False
         self.people = BrokerRequests(self)
+        self.accounts = AccountRequests(self)
         self.recoveries = Recoveries(self)
         self.memory = MemoryLoss(self)
         self._read: int | None = None
@@ -200,13 +186,12 @@ class MetaGroup(Group):
         self._requests.clear()
         self._asking.clear()
         self.people.clear()
+        self.accounts.clear()
         self.recoveries.clear()
-        waiting, self._waiting = self._waiting, []
         refused, self._refused = self._refused, deque()
         for request in [*requests, *(request for _, request, _ in refused)]:
             request.respond(None)
-        for found in waiting:
-            found.respond(None)
+        self._waits.clear()
         self.host.meta_leadership_lost()
 
     def request(self, request: StreamRequest) -> None:
@@ -235,6 +220,7 @@ class MetaGroup(Group):
         except NotAppendedError:
             pass  # What is still so with the next turn is appended then.
         self.people.turn()
+        self.accounts.turn(now_ms)
         self.recoveries.turn()
         while self._requests:
             request, asked = self._requests.popleft()
@@ -353,8 +339,8 @@ class MetaGroup(Group):
         self.host.event(found.group, "MoveStarted", text)
 
     def _wait(self, assignment: Assignment, index: int, request: StreamRequest, now_ms: int) -> None:
-        nodes = frozenset(self.host.brokers_in_contact())
-        self._waiting.append(_Waiting(index, assignment, request.respond, now_ms + MAP_WAIT_MS, nodes))
+        decided = Decided(assignment, assignment.version)
+        self._waits.add(index, now_ms, lambda: request.respond(decided), lambda: request.respond(None))
 
     def after_turn(self, now_ms: int) -> None:
         if self._changed:
@@ -369,20 +355,8 @@ class MetaGroup(Group):
         while self._refused and self._refused[0][0] <= self.applied_index:
             _, request, refusal = self._refused.popleft()
             request.respond(refusal)
-        if not self._waiting:
-            return
-        still: list[_Waiting] = []
-        contact = self.host.brokers_in_contact()
-        for found in self._waiting:
-            done = self.applied_index >= found.index and (
-                now_ms >= found.give_up_ms
-                or all(self.host.map_index_of(node) >= found.index for node in found.nodes if node in contact)
-            )
-            if done:
-                found.respond(Decided(found.assignment, found.assignment.version))
-            else:
-                still.append(found)
-        self._waiting = still
+        self._waits.after_turn(self.applied_index, now_ms)
+        self.accounts.after_turn(self.applied_index, now_ms)
 
     def read_map(self, number: int) -> None:
         """Ask for what is committed now, under a number that was not used before (by former processes neither, whose
@@ -418,9 +392,9 @@ class MetaGroup(Group):
         return due or any(now_ms >= at for at in self._give_up_ms())
 
     def _give_up_ms(self) -> list[int]:
-        """When changes are answered though a broker has not said that it has the map. One that is not committed waits for
-        that, however late it is, and the turn that applies it answers it."""
-        return [found.give_up_ms for found in self._waiting if self.applied_index >= found.index]
+        """When changes are answered at the latest."""
+        applied = self.applied_index
+        return [*self._waits.give_up_ms(applied), *self.accounts.give_up_ms(applied)]
 
     def deadline_ms(self) -> int | None:
         found = super().deadline_ms()

@@ -61,8 +61,10 @@ class Requests:
         origin: str,
         node: str = "",
         first_number: int = 1,
+        answered: Callable[[str, bytes, bytes], None] = lambda account, subject, answer: None,
     ) -> None:
         """`done_before(subject, answer)` words the answer of a request that an earlier leader may have carried out.
+        `answered(account, subject, answer)` is told what a client of this broker is answered.
         `origin` is the incarnation of this broker's volume, and `first_number` above all numbers that earlier
         processes on it used."""
         self._network = network
@@ -71,6 +73,7 @@ class Requests:
         self._peers = peers
         self._unavailable = unavailable
         self._done_before = done_before
+        self._answered = answered
         self._origin = origin
         self._node = node
         self._numbers = count(first_number)
@@ -151,7 +154,7 @@ class Requests:
             if pending.on_answer is not None:
                 pending.on_answer(payload)
             elif status is ResponseStatus.ANSWER:
-                publish_answer(self._network, pending.request, payload)
+                self._publish(pending.request, payload)
 
     def leader_serves(self, group: str, now_ms: int) -> None:
         """Send again what waits for this group's leader. But not a pull that another broker has, which is there: it says
@@ -199,7 +202,11 @@ class Requests:
         if pending.on_answer is not None:
             pending.on_answer(None)
         else:
-            publish_answer(self._network, request, self._unavailable(request))
+            self._publish(request, self._unavailable(request))
+
+    def _publish(self, request: Request, payload: bytes) -> None:
+        self._answered(request.info.account, request.subject, payload)
+        publish_answer(self._network, request, payload)
 
     def asking(self) -> set[int]:
         """`id` of the `ClientInfo` of clients that wait for an answer, other than messages that they pull."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.jetstream import api, api_answers, errors, stream_facts
+from supercluster.broker.jetstream.accounts import consumers_max
 from supercluster.broker.jetstream.api_answers import ClusterInfo, ReplicaInfo, StreamStateInfo
 from supercluster.broker.jetstream.consumer_config import (
     ConsumerConfig,
@@ -110,8 +111,17 @@ class _Handler:
             case _:
                 raise errors.not_supported(f"API call {self.request.subject.decode()!r} is")
 
-    def _command(self, kind: int, body: list[bytes | memoryview], answer: Callable[[int], bytes]) -> None:
+    def _command(
+        self,
+        kind: int,
+        body: list[bytes | memoryview],
+        answer: Callable[[int], bytes],
+        over: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`over` is called when the command is applied, or will not be by this leader."""
+
         def done(result: int | None) -> None:
+            over()
             if result is None:
                 self.retry()
                 return
@@ -240,17 +250,31 @@ class _Handler:
             check_consumer_update(present.config, config)
         elif call.action == "update":
             raise errors.error(10149)
-        elif 0 < state.config.max_consumers <= len(state.consumers):
-            raise errors.error(10026)
-        elif state.config.retention == "workqueue":
+        else:
+            self._check_number(name)
+        if present is None and state.config.retention == "workqueue":
             check_workqueue_filters(config, {other.name: other.config for other in state.consumers.values()})
         start_seq, last_seqs = self._start(config)
+        self.group.coming.add(name)
         body = {"name": name, "config": config.to_json(), "start_seq": start_seq, "last_seqs": last_seqs}
         self._command(
             Section.CONSUMER_PUT,
             [json.dumps(body).encode()],
             lambda result: api_answers.consumer_create_answer(self._consumer_info(name)),
+            lambda: self.group.coming.discard(name),
         )
+
+    def _check_number(self, name: str) -> None:
+        """By the stream's limit and its account's; those that are asked for and not applied count."""
+        state, group = self.state, self.group
+        account = group.assignment.account
+        most = consumers_max(state.config, group.host.account_limits(account))
+        count = len(state.consumers.keys() | (group.coming - {name}))
+        if 0 < most <= count:
+            raise errors.detailed(
+                errors.MAXIMUM_CONSUMERS,
+                f"stream {state.config.name} of account {account} has {count} of at most {most}",
+            )
 
     def _start(self, config: ConsumerConfig) -> tuple[int, list[int]]:
         """The first sequence of a new consumer by its deliver policy, and the chosen ones of last_per_subject."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
-from supercluster.broker.jetstream import errors, meta_moves
+from supercluster.broker.jetstream import accounts, errors, meta_moves
 from supercluster.broker.jetstream.config import StreamConfig, check_create, check_update
 from supercluster.broker.jetstream.errors import ApiError, no_suitable_peers
 from supercluster.broker.jetstream.filters import overlaps
@@ -113,6 +113,7 @@ class StreamDecisions:
             raise errors.error(10058)
         check_create(config)
         self._check_overlap(config)
+        self._check_account(config)
         members = self._place(config)
         account, name = self._request.key
         return put_stream(account, name, f"S.{account}.{name}.{self._new_token()}", config, members)
@@ -123,6 +124,14 @@ class StreamDecisions:
                 overlaps(mine, theirs) for mine in config.subjects for theirs in other.config.subjects
             ):
                 raise errors.error(10065)
+
+    def _check_account(self, config: StreamConfig) -> None:
+        """By the limits at the end of the log, so that all leaders judge alike (SF-12); the operator's calls too."""
+        account = self._request.key[0]
+        limits = self._state.accounts.limits_of(account)
+        present = self._present.config if self._present is not None else None
+        others = (found.config for found in self._state.of_account(account) if found.name != config.name)
+        accounts.judge_stream(account, limits, others, present, config)
 
     def _place(self, config: StreamConfig) -> tuple[str, ...]:
         """Members for a new stream. Where it names no cluster it goes to that of the broker where it was asked for."""
@@ -144,6 +153,7 @@ class StreamDecisions:
         self._check_overlap(config)
         if config == present.config:
             return None
+        self._check_account(config)
         return self._put(present, config)
 
     def _put(self, present: Assignment, config: StreamConfig) -> bytes:
@@ -205,6 +215,7 @@ class StreamDecisions:
         """What a call of the operator's asks for: a placement or a count of replicas, never both (MV-3)."""
         wanted = meta_moves.with_changes(present.config, self._request.placement, self._request.replicas)
         check_update(present.config, wanted)
+        self._check_account(wanted)
         return wanted
 
     def _move(self, present: Assignment) -> bytes | None:

@@ -72,6 +72,8 @@ class StreamGroup(Group):
         self._leftovers = Leftovers()
         self.grown_bytes = 0
         """What this replica has appended as the leader."""
+        self.coming: set[str] = set()
+        """Names of consumers that were asked for and are not applied yet."""
         self._waiting = Waiting(self._reply)
         self.expiry = Expiry()
         self._config_sent = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from supercluster.broker.jetstream.accounts import AccountLimits
 from supercluster.broker.jetstream.group import GroupHost
 from supercluster.broker.jetstream.sections import SessionKey, VerdictRun
 from supercluster.broker.ports import Network
@@ -26,6 +27,10 @@ class StreamHost(GroupHost, Protocol):
     @property
     def map_is_fresh(self) -> bool:
         """Was the map of streams read since it may last have changed without this broker?"""
+        ...
+
+    def account_limits(self, account: str) -> AccountLimits:
+        """What an account may have, by the map as it is applied here."""
         ...
 
     def leader_of(self, group_id: str) -> str | None: ...

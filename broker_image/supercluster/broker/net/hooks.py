@@ -141,6 +141,10 @@ class Core(CoreHooks, Protocol):
         and JSON."""
         ...
 
+    def account_call(self, method: str, account: str, body: object, then: Callable[[int, Any], None]) -> None:
+        """The operator's call about an account's limits; `then` takes status and JSON, once."""
+        ...
+
     def broker_call(self, method: str, node: str, then: Callable[[int, Any], None]) -> None:
         """The operator's call about a broker that goes for good; `then` takes status and JSON."""
         ...

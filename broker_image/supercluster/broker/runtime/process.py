@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from supercluster.broker.monitor import brokers, clients, moves, recoveries, restarts
+from supercluster.broker.monitor import accounts, brokers, clients, moves, recoveries, restarts
 from supercluster.broker.monitor.app import Monitor
 from supercluster.broker.net.facts import BrokerFacts, Door
 from supercluster.broker.net.hooks import Core
@@ -123,6 +123,7 @@ class BrokerProcess:
             brokers.register(self.monitor, self)
             recoveries.register(self.monitor, self)
             restarts.register(self.monitor, self)
+            accounts.register(self.monitor, self)
             core = self.core = self._make_core(self)
             core.invalidate_captures = self.router.invalidate_captures
         await self._open_mesh(host)

@@ -21,6 +21,7 @@ from supercluster.reconcilers.planners.plan import (
     LeaveBrokers,
     MakeCredentials,
     Manifest,
+    SetAccount,
     SetFinalizers,
     StartMove,
     StayBrokers,
@@ -94,6 +95,10 @@ class Executor:
                 await self.brokers.recover_stream(
                     target, step.stream, step.node, step.accepted_sequence, step.id
                 )
+            case SetAccount():
+                if isinstance(target, str):
+                    raise BrokersUnreachableError(target)
+                await self.brokers.set_account(target, step.name, step.record)
             case LeaveBrokers():
                 if isinstance(target, str):
                     raise BrokersUnreachableError(target)

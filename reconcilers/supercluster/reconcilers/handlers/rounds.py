@@ -138,7 +138,7 @@ class Rounds:
         now = self.clock.now()
         if isinstance(resource, SuperCluster):
             seen_whole = await look_at_super_cluster(self.cache, self.brokers, self._hosts, resource)
-            return plan_super_cluster(resource, seen_whole, now, self.strategies)
+            return plan_super_cluster(resource, replace(seen_whole, refusal=refusal), now, self.strategies)
         if isinstance(resource, ReplicaPolicy):
             return plan_replica_policy(
                 resource, look_at_replica_policy(self.cache, resource), self.strategies, now

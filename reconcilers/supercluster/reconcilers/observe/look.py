@@ -8,6 +8,7 @@ from supercluster.api import Cluster, ReplicaPolicy, Stream, StreamMove, SuperCl
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.repairs import Hosts, brokers_answer, look_at_repairs
 from supercluster.reconcilers.observe.views import (
+    account_view,
     brokers_move,
     claim_view,
     credentials_view,
@@ -16,6 +17,7 @@ from supercluster.reconcilers.observe.views import (
     stream_info,
 )
 from supercluster.reconcilers.planners import naming
+from supercluster.reconcilers.planners.accounts import AccountView
 from supercluster.reconcilers.planners.broker_config import voters_in
 from supercluster.reconcilers.planners.cluster import (
     ClusterObserved,
@@ -97,6 +99,7 @@ async def look_at_super_cluster(
         clusters=clusters,
         # Nothing when nobody says: that brokers are not ready is told without them.
         lost=tuple(map(str, (told or {}).get("lostClusters") or ())) if len(clusters) > 1 else (),
+        accounts=await _accounts(brokers, target),
         repair=await look_at_repairs(cache, brokers, hosts, desired, target, told),
         streams=cache.of_super_cluster(Stream, namespace, name),
         moves=moves,
@@ -105,6 +108,16 @@ async def look_at_super_cluster(
         client_secret=cache.get("Secret", namespace, naming.client_secret(name)),
         traces=_traces(cache, namespace, name),
     )
+
+
+async def _accounts(brokers: Brokers, target: BrokerTarget | str) -> tuple[AccountView, ...] | None:
+    """What the brokers have of accounts; None when nobody says, as brokers of an older version in the middle of an update."""
+    if isinstance(target, str):
+        return None
+    try:
+        return tuple(account_view(answer) for answer in await brokers.accounts(target))
+    except (BrokersUnreachableError, BrokersRefusedError):
+        return None
 
 
 async def _running_moves(brokers: Brokers, target: BrokerTarget | str) -> tuple[BrokersMove, ...] | None:

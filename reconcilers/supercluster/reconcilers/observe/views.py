@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from supercluster.api.stream import ReplicaStatus
+from supercluster.reconcilers.planners.accounts import AccountView
 from supercluster.reconcilers.planners.move_views import BrokersMove
 from supercluster.reconcilers.planners.rollout import GroupView, PodView
 from supercluster.reconcilers.planners.stream import StreamInfo
@@ -138,6 +139,21 @@ def group_view(answer: Mapping[str, Any]) -> GroupView:
         leader=info.leader,
         behind=tuple(sorted(replica.name for replica in info.replicas if not replica.current)),
         replicas=int(info.config.get("num_replicas", 1)),
+    )
+
+
+def account_view(answer: Mapping[str, Any]) -> AccountView:
+    """One entry of GET /admin/accounts."""
+    use = mapping(answer.get("use"))
+    return AccountView(
+        name=str(answer.get("account", "")),
+        is_declared=bool(answer.get("declared")),
+        declared_by=str(answer.get("declaredBy") or ""),
+        limits={str(name): int(value) for name, value in mapping(answer.get("limits")).items()},
+        streams=int(use.get("streams", 0)),
+        storage_bytes=int(use.get("storageBytes", 0)),
+        memory_bytes=int(use.get("memoryBytes", 0)),
+        streams_without_max_bytes=int(use.get("streamsWithoutMaxBytes", 0)),
     )
 
 

@@ -172,6 +172,19 @@ class StayBrokers:
 
 
 @dataclass(frozen=True, slots=True)
+class SetAccount:
+    """Have the brokers judge an account by these limits. It may be said again."""
+
+    name: str
+    record: Manifest | None
+    """As the brokers' call has it; None: what was declared of it is withdrawn."""
+    note: Note | None = None
+
+    def __str__(self) -> str:
+        return f"{'declare' if self.record is not None else 'withdraw'} account {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
 class ForceRecovery:
     """Have a stream that lost its majority go on from one copy. Repeated with the same identity, it is the same act."""
 
@@ -198,6 +211,7 @@ Step = (
     | CancelMove
     | LeaveBrokers
     | StayBrokers
+    | SetAccount
     | ForceRecovery
 )
 

@@ -11,6 +11,7 @@ from supercluster.api import Cluster, Stream, StreamMove, SuperCluster, SuperClu
 from supercluster.api.conditions import ConditionType, EventReason, Reason
 from supercluster.api.super_cluster import OTHER_MOVES_MAX, LeavingStatus, MemberStatus, RepairStatus
 from supercluster.reconcilers.planners import drain_moves, manifests, naming, repair_moves
+from supercluster.reconcilers.planners.accounts import AccountsPlan, AccountView, plan_accounts
 from supercluster.reconcilers.planners.drift import differences
 from supercluster.reconcilers.planners.founding import Traces, first_of, founder
 from supercluster.reconcilers.planners.move_views import BrokersMove, grants, of_others
@@ -72,6 +73,10 @@ class SuperClusterObserved:
     """What the brokers carry out, asked while a StreamMove waits for a place; None when they did not say."""
     lost: tuple[str, ...] = ()
     """Of clusters that are out of contact as a whole, in the brokers' words: what is lost with each."""
+    accounts: tuple[AccountView, ...] | None = None
+    """What the brokers have of accounts; None when they did not say."""
+    refusal: str | None = None
+    """Why a step was refused for good."""
     repair: RepairObserved | None = None
     """What repair is planned from; None: the brokers do not say."""
     credentials: CredentialsView | None = None
@@ -97,11 +102,14 @@ def plan_super_cluster(
     own = _steps(desired, observed)
     # What is lost comes before what is to go.
     moves = repairing.steps or draining.steps
-    steps = own or moves
+    accounts = plan_accounts(desired, observed.accounts, hold=any(map(_is_rolling, observed.clusters)))
+    # What is refused of accounts keeps no replica from being replaced.
+    steps = own or moves or accounts.steps
     _describe(desired, observed, conditions, steps)
+    _describe_accounts(observed, conditions, accounts)
     # That somebody else's move has ended, or that a broker is away, is no event in Kubernetes.
     is_watching = waits_for_a_place(observed.moves) or repairing.is_watching or draining.is_watching
-    patch = _patch(desired, observed, conditions, repairing.status, draining.status)
+    patch = _patch(desired, observed, conditions, accounts, repairing.status, draining.status)
     if moves and not own:
         # One at a time, each with a look of its own at all streams, and other rounds in between.
         return Plan(steps, patch, conditions.notes(), REPAIR_RECHECK_MS, wait_after_step=True)
@@ -171,6 +179,23 @@ def _describe(
     conditions.put(ConditionType.READY, True, Reason.MEMBERS_READY, message)
 
 
+def _describe_accounts(
+    observed: SuperClusterObserved, conditions: Conditions, accounts: AccountsPlan
+) -> None:
+    if observed.refusal is not None:
+        conditions.put(ConditionType.ACCEPTED, False, Reason.REFUSED_BY_BROKERS, observed.refusal)
+    elif accounts.refusals:
+        message = "; ".join(accounts.refusals)
+        conditions.put(ConditionType.ACCEPTED, False, Reason.OUT_OF_RANGE, message)
+        conditions.put(ConditionType.SYNCED, False, Reason.NOT_ACCEPTED, "see the condition Accepted")
+    elif accounts.is_held:
+        message = "accounts are declared when the brokers' restarts are over"
+        conditions.put(ConditionType.SYNCED, False, Reason.ROLLING_OUT, message)
+    elif accounts.is_unknown and observed.clusters:
+        message = "no broker says by which limits accounts are judged"
+        conditions.put(ConditionType.SYNCED, None, Reason.BROKERS_UNREACHABLE, message)
+
+
 def _is_rolling(cluster: Cluster) -> bool:
     """Brokers that are being restarted are no time to begin a move."""
     return any(
@@ -186,6 +211,7 @@ def _patch(
     desired: SuperCluster,
     observed: SuperClusterObserved,
     conditions: Conditions,
+    accounts: AccountsPlan,
     repair: RepairStatus | None = None,
     leaving: LeavingStatus | None = None,
 ) -> Mapping[str, Any] | None:
@@ -206,6 +232,7 @@ def _patch(
         ),
         founder=founder(desired.status.founder, observed.clusters, observed.traces),
         streams=len(observed.streams),
+        accounts=accounts.status,
         moves=places,
         other_moves=tuple(others[:OTHER_MOVES_MAX]),
         repair=repair,
@@ -224,6 +251,7 @@ def _deletion(desired: SuperCluster, observed: SuperClusterObserved, conditions:
         names = ", ".join(sorted(cluster.metadata.name for cluster in observed.clusters))
         message = f"deletion waits until these Clusters are deleted: {names}"
         conditions.put(ConditionType.READY, False, Reason.CLUSTERS_REMAIN, message)
-        return Plan(status_patch=_patch(desired, observed, conditions), notes=conditions.notes())
+        accounts = AccountsPlan(status=desired.status.accounts)
+        return Plan(status_patch=_patch(desired, observed, conditions, accounts), notes=conditions.notes())
     rest = tuple(name for name in desired.metadata.finalizers if name != FINALIZER)
     return Plan((SetFinalizers(rest, desired.metadata.resource_version),))

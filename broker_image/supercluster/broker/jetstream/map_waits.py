@@ -1,0 +1,77 @@
+"""Changes of the map of streams that are appended and not answered: the answer waits until the change is committed and every
+broker in contact has the new map (SF-14), within a bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+# A change is answered after this long even if a broker in contact has not said that it has the map: such a broker is
+# on its way out of contact, and reads the map before it captures again. So it is longer than the silence after which a
+# link is given up (2 s between clusters, `net/mesh.py`), and shorter than clients wait (5 s).
+MAP_WAIT_MS = 3000
+
+
+class MapHost(Protocol):
+    """Who has which map."""
+
+    def brokers_in_contact(self) -> dict[str, tuple[str, str]]: ...
+
+    def map_index_of(self, node: str) -> int: ...
+
+
+@dataclass(slots=True)
+class _Waiting:
+    index: int
+    done: Callable[[], None]
+    undecided: Callable[[], None]
+    give_up_ms: int
+    nodes: frozenset[str]
+
+
+class MapWaits:
+    """See the module. Whoever adds to it bounds how many there are."""
+
+    def __init__(self, host: MapHost) -> None:
+        self._host = host
+        self._waiting: list[_Waiting] = []
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, index: int, now_ms: int, done: Callable[[], None], undecided: Callable[[], None]) -> None:
+        """`undecided` is called when this leader falls: the next one is to be asked."""
+        nodes = frozenset(self._host.brokers_in_contact())
+        self._waiting.append(_Waiting(index, done, undecided, now_ms + MAP_WAIT_MS, nodes))
+
+    def after_turn(self, applied_index: int, now_ms: int) -> None:
+        """Answer what may be answered."""
+        if not self._waiting:
+            return
+        contact = self._host.brokers_in_contact()
+        ready: list[_Waiting] = []
+        still: list[_Waiting] = []
+        for found in self._waiting:
+            is_ready = applied_index >= found.index and (
+                now_ms >= found.give_up_ms
+                or all(
+                    self._host.map_index_of(node) >= found.index for node in found.nodes if node in contact
+                )
+            )
+            (ready if is_ready else still).append(found)
+        self._waiting = still
+        for found in ready:
+            found.done()
+
+    def give_up_ms(self, applied_index: int) -> list[int]:
+        """When changes are answered though a broker has not said that it has the map. One that is not committed waits for
+        that, however late it is, and the turn that applies it answers it."""
+        return [found.give_up_ms for found in self._waiting if applied_index >= found.index]
+
+    def clear(self) -> None:
+        """This replica does not lead any more."""
+        waiting, self._waiting = self._waiting, []
+        for found in waiting:
+            found.undecided()

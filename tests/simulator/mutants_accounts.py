@@ -1,0 +1,24 @@
+"""Mutants of accounts: limits that are not judged, or not by all alike."""
+
+from __future__ import annotations
+
+from tests.simulator.mutation import Mutant, mutant
+
+ACCOUNT_MUTANTS: tuple[Mutant, ...] = (
+    mutant(
+        "account-limits-not-judged",
+        "SF-12",
+        "The map's leader creates streams beyond the account's limits.",
+        (
+            "jetstream/stream_decisions.py",
+            "        self._check_account(config)\n        members = self._place(config)\n",
+            "        members = self._place(config)\n",
+        ),
+    ),
+    mutant(
+        "accounts-left-out-of-snapshots",
+        "SF-13",
+        "A map that comes from a snapshot has no limits of accounts.",
+        ("jetstream/meta.py", '            "accounts": self.accounts.to_json(),\n', ""),
+    ),
+)

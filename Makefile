@@ -13,7 +13,7 @@ SEEDS ?= 200
 JOBS ?= 2
 STAMP := $(VENV)/.supercluster-stamp
 
-.PHONY: help setup check format test test-unit sim sim-mutants demo e2e e2e-kind e2e-moves bench bench-moves image crds clean
+.PHONY: help setup check format test test-unit sim sim-mutants demo e2e e2e-kind e2e-moves bench bench-moves bench-repairs image crds clean
 
 help: ## Say what each target does
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -63,6 +63,9 @@ e2e-moves: $(STAMP) ## Moves under load with kills and cuts at every stage, as a
 
 bench-moves: $(STAMP) ## Move, step-down and killed leader under load beside nats-server (table and picture)
 	$(PY) -m benchmarks.moves
+
+bench-repairs: $(STAMP) ## Lost brokers, rolling restarts and the planner of repairs, as a table (about 25 minutes; RUNS=1 ONLY=rolling)
+	$(PY) -m benchmarks.repairs $(if $(RUNS),--runs $(RUNS)) $(if $(ONLY),--only $(ONLY))
 
 bench: $(STAMP) ## Benchmarks beside nats-server, as a table
 	$(PY) -m benchmarks.run

@@ -1,0 +1,229 @@
+"""200 streams that lose a broker at once: how long the operator takes to replace what they lost, whether it keeps to its budget,
+and how far that disturbs their clients (MR-4).
+
+The time before the loss is held against the time in which replicas are replaced; the loss itself and the elections after it are
+in neither.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.client import BenchError
+from benchmarks.on_plane import BenchPlane
+from benchmarks.roaming import Roamer, Roaming, answered, waits_ms
+from benchmarks.table import Row, Target
+from e2e.moves.ledger import ACKNOWLEDGED, PLAIN, REPEATED, Ledger, Verdict
+
+from supercluster.spark.reader import read_range
+
+STREAMS, BROKERS, REPLICAS = 200, 5, 3
+RATE = 3_500
+QUIET_SECONDS = 15.0
+INTERVAL_S, CHECK_S = 12, 10
+CONCURRENT_MAX, PER_NODE_MAX = 4, 2
+WHOLE_SECONDS = 480.0
+"""Only ends what hangs."""
+POLL_SECONDS = 0.5
+SETTLE_SECONDS = 30.0
+LIST_PAGE = 256
+DISTURBED_MAX = 0.2
+ENDED = frozenset({"Succeeded", "Failed", "Cancelled", "Refused"})
+
+
+@dataclass(slots=True)
+class Spread(Roamer):
+    """Publishes to one stream after the other."""
+
+    def _wire(self, number: int) -> bytes:
+        self.subject = b"m.%d" % (number % STREAMS)
+        return Roamer._wire(self, number)
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """One loss."""
+
+    verdict: Verdict
+    hit: int
+    """Streams that had a replica on the lost broker."""
+    whole_seconds: float
+    """From the loss until all streams had all replicas again."""
+    repair_seconds: float
+    """From the first repair that was begun to that moment."""
+    most_at_once: int
+    """Repairs that were not yet at their end."""
+    rate_before: float
+    rate_during: float
+    p99_before_ms: float
+    p99_during_ms: float
+
+    @property
+    def slower(self) -> float:
+        return max(0.0, 1 - self.rate_during / self.rate_before)
+
+    @property
+    def later(self) -> float:
+        return max(0.0, self.p99_during_ms / self.p99_before_ms - 1)
+
+
+def run_once(directory: Path) -> Repaired:
+    """From nothing to the audit of every stream."""
+    with ExitStack() as stack:
+        moves = {"concurrentMax": CONCURRENT_MAX, "concurrentPerNodeMax": CONCURRENT_MAX}
+        site = BenchPlane(directory, BROKERS, stack, {"moves": moves})
+        stack.callback(site.close)
+        site.start()
+        site.declare_policy(
+            {
+                "selector": {"namePattern": "M*"},
+                "failureRecoveryInterval": f"{INTERVAL_S}s",
+                "checkInterval": f"{CHECK_S}s",
+                "budget": {"concurrentMax": CONCURRENT_MAX, "concurrentPerNodeMax": PER_NODE_MAX},
+            }
+        )
+        _create(site)
+        return _lose(site, stack)
+
+
+def _create(site: BenchPlane) -> None:
+    for number in range(STREAMS):
+        config: dict[str, Any] = {"name": f"M{number}", "subjects": [f"m.{number}"], "storage": "file"}
+        config |= {"num_replicas": REPLICAS, "placement": {"cluster": "east"}}
+        site.session().ask(f"$JS.API.STREAM.CREATE.M{number}", config)
+
+
+def _infos(site: BenchPlane) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    while len(found) < STREAMS:
+        page = site.session().ask("$JS.API.STREAM.LIST", {"offset": len(found)})["streams"]
+        if not page:
+            break
+        found += page
+    return found
+
+
+def _members(info: dict[str, Any]) -> set[str]:
+    cluster = info.get("cluster") or {}
+    return {str(cluster.get("leader") or ""), *(each["name"] for each in cluster.get("replicas") or ())}
+
+
+def _is_whole(info: dict[str, Any], lost: str) -> bool:
+    others = (info.get("cluster") or {}).get("replicas") or []
+    members = _members(info)
+    return (
+        len(members) == REPLICAS
+        and not members & {"", lost}
+        and all(each.get("current") and not each.get("observer") for each in others)
+    )
+
+
+def _lose(site: BenchPlane, stack: ExitStack) -> Repaired:
+    victim, staying = site.names[-1], [site.url(name) for name in site.names[:-1]]
+    hit = sum(victim in _members(info) for info in _infos(site))
+    urls = {PLAIN: staying[:1], ACKNOWLEDGED: staying[1:2], REPEATED: staying[2:]}
+    load = Roaming("m", urls, RATE, site.login, make=Spread)
+    stack.callback(load.abandon)
+    load.start()
+    time.sleep(QUIET_SECONDS)
+    lost_at = time.monotonic()
+    site.lose(victim)
+    begun_at, whole_at, most = _watch(site, victim, lost_at, load)
+    load.stop()
+    site.close()
+    # The first second is the clients' own beginning.
+    quiet = load.started + 1.0
+    return Repaired(
+        verdict=judge(site, load),
+        hit=hit,
+        whole_seconds=whole_at - lost_at,
+        repair_seconds=whole_at - begun_at,
+        most_at_once=most,
+        rate_before=answered(load, quiet, lost_at) / (lost_at - quiet),
+        rate_during=answered(load, begun_at, whole_at) / (whole_at - begun_at),
+        p99_before_ms=p99(waits_ms(load, quiet, lost_at)),
+        p99_during_ms=p99(waits_ms(load, begun_at, whole_at)),
+    )
+
+
+def p99(values: Sequence[float]) -> float:
+    return sorted(values)[int(len(values) * 0.99)] if values else 0.0
+
+
+def _watch(site: BenchPlane, victim: str, lost_at: float, load: Roaming) -> tuple[float, float, int]:
+    """When the first repair was begun, when all streams were whole, and how many repairs were open at once."""
+    begun_at, most = 0.0, 0
+    while time.monotonic() < lost_at + WHOLE_SECONDS:
+        if load.error is not None:
+            raise load.error
+        phases = [str((body.get("status") or {}).get("phase")) for body in site.repairs()]
+        if phases and not begun_at:
+            begun_at = time.monotonic()
+        is_open = [phase not in ENDED for phase in phases]
+        most = max(most, sum(is_open))
+        told = site.replication()
+        if begun_at and not any(is_open) and not told.get("belowMinimum"):
+            infos = _infos(site)
+            if len(infos) == STREAMS and all(_is_whole(info, victim) for info in infos):
+                return begun_at, time.monotonic(), most
+        time.sleep(POLL_SECONDS)
+    short = [info["config"]["name"] for info in _infos(site) if not _is_whole(info, victim)]
+    raise BenchError(
+        f"{len(short)} streams are not whole {WHOLE_SECONDS:g} s after the loss: {', '.join(short[:5])}"
+    )
+
+
+def judge(site: BenchPlane, load: Roaming) -> Verdict:
+    """Read every stream when all of them hold together what was sent, or grow no more."""
+    sent = load.reports()
+    wanted = sum(found.count - len(found.refused) for found in sent.values())
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while time.monotonic() < deadline:
+        if sum(info["state"]["messages"] for info in _infos(site)) >= wanted:
+            break
+        time.sleep(POLL_SECONDS)
+    ledger, session = Ledger(sent), site.session()
+    for number in range(STREAMS):
+        name = f"M{number}"
+        last = session.stream_state(name).last_sequence
+        for records in read_range(session, name, 1, last, patience_seconds=SETTLE_SECONDS):
+            ledger.note_all(record[4] for record in records)
+    return ledger.verdict()
+
+
+def rows_of(found: Sequence[Repaired]) -> list[Row]:
+    name = f"{STREAMS} streams lose a broker of {BROKERS} at once"
+    none = Target(0, at_least=False)
+    lost = Row(f"{name}: lost", "messages", none, by_worst=True)
+    repeated = Row(f"{name}: repeated", "messages", none, by_worst=True)
+    most = Row(f"{name}: repairs at a time", "repairs", Target(CONCURRENT_MAX, at_least=False), by_worst=True)
+    hit = Row(f"{name}: streams that had a replica there", "streams")
+    whole = Row(f"{name}: all replicas again after", "s")
+    repair = Row(f"{name}: of that, from the first repair on", "s")
+    before = Row(f"{name}: answered before", "msg/s")
+    during = Row(f"{name}: answered while replicas are replaced", "msg/s")
+    slower = Row(f"{name}: fewer of them", "of 1", Target(DISTURBED_MAX, at_least=False))
+    early = Row(f"{name}: 99th percentile until the answer, before", "ms")
+    late = Row(f"{name}: the same, while replicas are replaced", "ms")
+    later = Row(f"{name}: later by", "of 1", Target(DISTURBED_MAX, at_least=False))
+    most.note = f"the budget allows {CONCURRENT_MAX} repairs, {PER_NODE_MAX} new replicas on one broker"
+    during.note = "publishers keep one pace, which does not depend on answers"
+    for each in found:
+        lost.ours.append(sum(each.verdict.lost.values()))
+        repeated.ours.append(each.verdict.repeated)
+        most.ours.append(each.most_at_once)
+        hit.ours.append(each.hit)
+        whole.ours.append(each.whole_seconds)
+        repair.ours.append(each.repair_seconds)
+        before.ours.append(each.rate_before)
+        during.ours.append(each.rate_during)
+        slower.ours.append(each.slower)
+        early.ours.append(each.p99_before_ms)
+        late.ours.append(each.p99_during_ms)
+        later.ours.append(each.later)
+    return [lost, repeated, most, hit, whole, repair, before, during, slower, early, late, later]

@@ -1,0 +1,140 @@
+"""Brokers on the embedded control plane for benchmarks: the real operator replaces replicas and restarts brokers, nodes are
+lost for good by the plane's lever."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from benchmarks.servers import Fleet
+from e2e.moves.plane import NAME, PlaneSite, resource
+from e2e.moves.site import Site, until
+
+from supercluster.localplane.node import faults
+from supercluster.spark.client import Address, Credentials, Servers
+from supercluster.spark.jetstream import Session
+
+POLICY = "bench"
+PATIENCE_SECONDS = 30.0
+
+
+class Losing(Site):
+    """A site whose brokers are lost one by one, and asked no more."""
+
+    def __init__(
+        self, clusters: Mapping[str, Sequence[str]], login: Credentials, operator: Credentials
+    ) -> None:
+        super().__init__(clusters, login, operator)
+        self.lost: set[str] = set()
+
+    @property
+    def living(self) -> list[str]:
+        return [name for name in self.names if name not in self.lost]
+
+    def volume(self, name: str) -> Path:
+        """The folder of all that a broker holds."""
+        raise NotImplementedError
+
+    def lose(self, name: str) -> None:
+        """For good, with all that it holds."""
+        raise NotImplementedError
+
+    def session(self) -> Session:
+        if self._session is None:
+            addresses = [Address.parse(self.url(name)) for name in self.living]
+            self._session = Session(Servers(addresses, self.login), patience_seconds=PATIENCE_SECONDS)
+        return self._session
+
+
+class BenchPlane(PlaneSite, Losing):
+    """One cluster, east, each broker on a node of its own."""
+
+    def __init__(
+        self, directory: Path, size: int, stack: ExitStack, super_cluster: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(
+            directory, {"east": size}, stack, lambda _: None, nodes=size, super_cluster=super_cluster
+        )
+
+    def lose(self, name: str) -> None:
+        """Its node is gone, and all that was on it."""
+        node = self._plane.pods()[name]["spec"]["nodeName"]
+        self.lost.add(name)
+        asyncio.run(
+            faults.call(
+                self._plane.state, "POST", "/faults/lose-node", {"node": node, "destroyVolumes": True}
+            )
+        )
+        self.close()
+
+    def volume(self, name: str) -> Path:
+        claim = self._plane.claim(f"data-{name}")
+        return self._plane.state / "volumes" / str(claim["spec"]["volumeName"])
+
+    def declare_policy(self, spec: Mapping[str, Any]) -> None:
+        self._plane.apply(resource("ReplicaPolicy", POLICY, {"superCluster": NAME, **spec}))
+
+    def repairs(self) -> list[dict[str, Any]]:
+        """StreamMoves that replace lost replicas."""
+        return [body for body in self._plane.all_of("StreamMove") if "repair" in body["spec"]]
+
+    def replication(self) -> dict[str, Any]:
+        """What the SuperCluster says of lost replicas; empty: nothing is wrong."""
+        status = self._plane.get("SuperCluster", NAME).get("status") or {}
+        found: dict[str, Any] = status.get("repair") or {}
+        return found
+
+    # ---- restarts -------------------------------------------------------------------------------------------------
+
+    def refresh(self) -> dict[str, str]:
+        """Addresses of brokers change with their pods; uid of each pod."""
+        self._addresses.update({n: found for n, found in self._plane.addresses().items() if found[0]})
+        return {name: uid for name, (_, uid) in self._addresses.items()}
+
+    def begin_roll(self, pings_out_max: int) -> None:
+        """A setting that brokers take over at their next start only."""
+        self._plane.patch("Cluster", "east", {"spec": {"limits": {"pingsOutMax": pings_out_max}}})
+
+    def is_ready_pod(self, name: str) -> bool:
+        pod = self._plane.pods().get(name) or {}
+        conditions = (pod.get("status") or {}).get("conditions") or ()
+        return any(entry["type"] == "Ready" and entry["status"] == "True" for entry in conditions)
+
+
+class FleetPlace(Losing):
+    """Broker processes without Kubernetes, nats-server's or ours: nobody replaces anything by itself but they."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        super().__init__({"east": list(fleet.names)}, Credentials(), Credentials())
+
+    def host(self, name: str) -> str:
+        return self._fleet.by_name(name).host
+
+    def log(self, name: str) -> Path:
+        return self._fleet.by_name(name).log_path
+
+    def volume(self, name: str) -> Path:
+        return self._fleet.directory / name
+
+    def lose(self, name: str) -> None:
+        self.lost.add(name)
+        self._fleet.by_name(name).kill()
+        self.close()
+
+    def create_stream(self, stream: str, cluster: str, replicas: int = 3) -> None:
+        """As soon as the servers have found each other."""
+
+        def made() -> bool:
+            try:
+                Site.create_stream(self, stream, cluster, replicas)
+            except Exception:
+                time.sleep(0.2)
+                return False
+            return True
+
+        until(made, f"stream {stream} to be made", PATIENCE_SECONDS)

@@ -23,7 +23,8 @@ from e2e.moves.ledger import ACKNOWLEDGED, PLAIN, REPEATED, Ledger, Verdict
 from supercluster.spark.reader import read_range
 
 STREAMS, BROKERS, REPLICAS = 200, 5, 3
-RATE = 3_500
+RATE = 1_000
+"""All streams together: each message is one stream's, with an entry and a majority of its own."""
 QUIET_SECONDS = 15.0
 INTERVAL_S, CHECK_S = 12, 10
 CONCURRENT_MAX, PER_NODE_MAX = 4, 2

@@ -11,6 +11,7 @@ Exit codes: 0 every target is reached, 1 one is not, 2 something could not be ru
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -105,6 +106,8 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"--runs {arguments.runs}: at least 1")
     described = machine.describe()
     rows: list[Row] = []
+    # Stopped either way, nothing is left behind.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="supercluster-bench-repairs-") as name:
         runner = Runner(Path(name), arguments.runs, arguments.keep)
         for who in losing.WHO:

@@ -25,6 +25,7 @@ from supercluster.reconcilers.planners.plan import (
     Step,
 )
 from supercluster.reconcilers.planners.repair_moves import RepairObserved
+from supercluster.reconcilers.planners.repair_pace import is_due_soon
 from supercluster.reconcilers.planners.status import Conditions, status_patch
 from supercluster.reconcilers.planners.strategies import BUILT_IN, Strategy
 
@@ -109,6 +110,7 @@ def plan_super_cluster(
     _describe_accounts(observed, conditions, accounts)
     # That somebody else's move has ended, or that a broker is away, is no event in Kubernetes.
     is_watching = waits_for_a_place(observed.moves) or repairing.is_watching or draining.is_watching
+    is_watching = is_watching or is_due_soon(desired, observed.repair)
     patch = _patch(desired, observed, conditions, accounts, repairing.status, draining.status)
     if moves and not own:
         # One at a time, each with a look of its own at all streams, and other rounds in between.

@@ -185,6 +185,35 @@ def test_a_client_may_not_change_a_declared_stream_and_drift_is_set_back(site: S
     )
 
 
+@pytest.mark.covers("OP-1", "OP-2", "SF-12")
+def test_an_account_gets_limits_by_the_super_cluster_and_is_rid_of_them(site: Site) -> None:
+    def patch(accounts: Any) -> None:
+        site.kubectl(
+            "patch", "scl", "demo", "--type=merge", "-p", json.dumps({"spec": {"accounts": accounts}})
+        )
+
+    def in_force() -> Any:
+        accounts = site.get("scl", "demo")["status"].get("accounts", [])
+        return [entry["name"] for entry in accounts if entry["inForce"]] == ["$G"]
+
+    def create() -> dict[str, Any]:
+        return site.ask("STREAM.CREATE.BEYOND", {"name": "BEYOND", "subjects": ["beyond"]}, user="app")
+
+    patch([{"name": "$G", "limits": {"streamsMax": 1, "storageBytesMax": "1Gi"}}])
+    try:
+        eventually(in_force, "the limits to be in force")
+        info = site.ask("INFO", user="app")
+        assert (info["limits"]["max_streams"], info["limits"]["max_storage"]) == (1, 1 << 30)
+        refused = create()["error"]
+        assert refused["err_code"] == 10027
+        assert refused["description"].startswith("maximum number of streams reached: account $G has")
+    finally:
+        patch(None)
+    eventually(lambda: "error" not in create(), "the limits to be gone")
+    assert site.ask("STREAM.DELETE.BEYOND", user="app")["success"] is True
+    assert site.ask("INFO", user="app")["limits"]["max_streams"] == -1
+
+
 @pytest.mark.covers("OP-2")
 def test_what_kubernetes_runs_is_set_back_too(site: Site) -> None:
     site.kubectl("delete", "service", "east-brokers")

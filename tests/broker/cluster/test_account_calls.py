@@ -11,6 +11,10 @@ from nats.js.errors import APIError
 from tests.broker.cluster.test_move_calls import GATEWAY, OPERATOR, USERS, http
 from tests.support.local_clusters import Broker, Fleet, until
 
+from supercluster.app.admin import BrokerAdmin
+from supercluster.reconcilers.observe.views import account_view
+from supercluster.reconcilers.ports import BrokerTarget
+
 KIB = 1024
 
 
@@ -85,5 +89,15 @@ async def test_limits_are_declared_judged_alike_and_told_to_clients(fleet: Fleet
     await js.add_stream(StreamConfig(name="C", subjects=["c"]))
     assert (await call(west, "GET", "nobody"))[0] == 404
     assert (await call(west, "DELETE", "nobody"))[0] == 200
+    admin = BrokerAdmin()
+    try:
+        user, password = OPERATOR.split(":")
+        target = BrokerTarget("ns", "demo", (), user, password, (f"http://{west.host}:8222",))
+        await admin.set_account(target, "shop", {**limits, "declaredBy": "ns/demo"})
+        shop = next(view for view in map(account_view, await admin.accounts(target)) if view.name == "shop")
+        assert (shop.is_declared, shop.declared_by, shop.limits["streamsMax"]) == (True, "ns/demo", 2)
+        await admin.set_account(target, "shop", None)
+    finally:
+        await admin.close()
     status, told = await call(west, "GET")
     assert [(entry["account"], entry["use"]["streams"]) for entry in told["accounts"]] == [("$G", 3)]

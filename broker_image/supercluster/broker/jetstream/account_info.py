@@ -20,11 +20,13 @@ from supercluster.broker.ports import ClientInfo
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.core import BrokerCore
 
-# Some clients call it with every connection: what leaders said counts for so long.
-TOLD_VALID_MS = 1000
 # Streams whose leaders are asked for one answer, as for a page of STREAM.LIST.
 ASKED_MAX = 256
 ASK_WAIT_MS = 1000
+# Some clients call it with every connection: what leaders said counts for so long. Longer than the wait for the last of them.
+TOLD_VALID_MS = 2000
+# Calls of an account that wait for leaders; more are answered at once, by what is known.
+WAITING_MAX = 1024
 # Accounts whose calls are counted, and streams of which is kept what their leaders said.
 COUNTED_MAX = 4096
 KEPT_MAX = 4096
@@ -70,10 +72,11 @@ class AccountInfos:
         """`then` gets the answer, at once or when the leaders have spoken, within a bound."""
         account = info.account
         unknown = [found for found in self._streams(account) if self._held(found) is None][:ASKED_MAX]
-        if not unknown:
+        waiting = self._waiting.get(account, [])
+        if not unknown or len(waiting) >= WAITING_MAX:
             then(self._answer(account))
             return
-        waiting = self._waiting.setdefault(account, [])
+        self._waiting[account] = waiting
         waiting.append(then)
         if len(waiting) > 1:
             return

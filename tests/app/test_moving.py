@@ -125,3 +125,30 @@ def test_a_rate_that_is_none_is_refused(text: str, capsys: pytest.CaptureFixture
         cli.parser().parse_args(["move", "flights", "--to", "west", f"--bytes-per-s={text}"])
     assert caught.value.code == 2
     assert "number of bytes such as" in capsys.readouterr().err
+
+
+@pytest.mark.covers("MR-3")
+@pytest.mark.parametrize(("is_added", "verb"), [(True, "add"), (False, "remove")])
+async def test_a_replica_is_added_or_removed_by_name_with_a_move_of_its_own(
+    server: Server, kube: KubeClient, is_added: bool, verb: str
+) -> None:
+    server.answers = [(200, STREAM), (201, {})]
+    name, said = await moving.ask_for_replica(
+        kube, "ns", moving.ReplicaWish("flights", "east-4", is_added, bytes_per_s="1Mi")
+    )
+    assert said == f"streammove/{name} created"
+    assert server.asked[1][4]["spec"] == {
+        "superCluster": "demo",
+        "members": {verb: ["east-4"]},
+        "dryRun": False,
+        "streamRef": "flights",
+        "bandwidth": {"bytesPerS": "1Mi"},
+    }
+
+
+def test_the_command_line_names_stream_and_broker(capsys: pytest.CaptureFixture[str]) -> None:
+    given = cli.parser().parse_args(["replica", "add", "flights", "east-4", "--wait"])
+    assert (given.action, given.stream, given.broker, given.wait) == ("add", "flights", "east-4", True)
+    with pytest.raises(SystemExit):
+        cli.parser().parse_args(["replica", "grow", "flights", "east-4"])
+    assert "invalid choice: 'grow'" in capsys.readouterr().err

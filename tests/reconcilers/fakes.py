@@ -167,15 +167,26 @@ class FakeBrokers:
         if error is not None:
             raise error
 
+    def held(self, name: str) -> list[str]:
+        """Brokers whose replicas are in force."""
+        config = self.streams[name]
+        home = config.get("placement", {}).get("cluster", "east")
+        return self.members.get(name) or [f"{home}-{n}" for n in range(config["num_replicas"])]
+
     async def stream_info(self, target: BrokerTarget, name: str) -> Json | None:
         self._enter("info")
         if name not in self.streams:
             return None
         config = self.streams[name]
         home = config.get("placement", {}).get("cluster", "east")
-        held = self.members.get(name) or [f"{home}-{n}" for n in range(config["num_replicas"])]
+        held = self.held(name)
         away = {node for node, told in self.known.items() if told.get("awaySinceNs")}
-        there = [node for node in held if node not in away]
+        broken = {
+            node
+            for node, told in self.known.items()
+            if any(copy["name"] == name for copy in told.get("unusable", ()))
+        }
+        there = [node for node in held if node not in away | broken]
         leader = there[0] if len(there) > len(held) // 2 else ""
         others = [node for node in held if node != leader]
         return {
@@ -185,7 +196,13 @@ class FakeBrokers:
                 "name": home,
                 "leader": leader,
                 "replicas": [
-                    {"name": other, "current": other not in away, "offline": other in away, "lag": 0}
+                    {
+                        "name": other,
+                        "current": other not in away,
+                        "offline": other in away,
+                        "unusable": other in broken,
+                        "lag": 0,
+                    }
                     for other in others
                 ],
             },
@@ -263,6 +280,11 @@ class FakeBrokers:
             "lostClusters": self.lost,
             "timeNs": self.now_ns(),
             "mapIsFresh": self.is_fresh,
+            "beyondTarget": [
+                {"account": "$G", "name": name}
+                for name, config in self.streams.items()
+                if len(self.held(name)) > config["num_replicas"]
+            ],
         }
 
     async def _copies(self, target: BrokerTarget) -> Counter[str]:
@@ -295,7 +317,7 @@ class FakeBrokers:
         self, target: BrokerTarget, name: str, goal: Mapping[str, Any], bytes_per_s: int
     ) -> Json:
         self._enter("move plan")
-        return self.moves.plan(self.streams[name], goal)
+        return self.moves.plan(self.streams[name], goal, self.held(name))
 
     async def start_move(
         self,
@@ -307,6 +329,10 @@ class FakeBrokers:
         nodes: Sequence[str] = (),
     ) -> Json:
         self._enter("move start")
+        planned = self.moves.plan(self.streams[name], goal, self.held(name))
+        by_name = "add" in goal or "remove" in goal
+        if by_name and nodes and {target["node"] for target in planned["targets"]} != set(nodes):
+            raise BrokersRefusedError(409, 19004, "the plan cannot be carried out any more")
         self.moves.start(name, move_id, self.streams[name], goal, bytes_per_s, nodes)
         return {"id": move_id}
 
@@ -336,10 +362,17 @@ class FakeMoves:
         """Brokers that came back after the operator looked."""
         self.too_late = False
 
-    def plan(self, config: Json, goal: Mapping[str, Any]) -> Json:
+    def plan(self, config: Json, goal: Mapping[str, Any], held: Sequence[str] = ()) -> Json:
         placement = goal.get("placement", config.get("placement", {}))
         home, count = placement.get("cluster", "west"), goal.get("replicas", config["num_replicas"])
         nodes = goal.get("nodes") or self._well(home, count)
+        refusal = self.refusal
+        stay = set(held) - set(goal.get("replace", ()))
+        if "replace" in goal and (not stay <= set(nodes) or len(nodes) != len(held)):
+            refusal = "the plan cannot be carried out any more: the stream has other replicas now"
+        if "add" in goal or "remove" in goal:
+            nodes = [node for node in held if node not in goal.get("remove", ())]
+            nodes += [node for node in goal.get("add", ()) if node not in held]
         return {
             "targets": [{"node": node, "why": "holds 0 copies"} for node in nodes],
             "rejected": [{"node": "east-0", "why": f"is in cluster east, not {home}"}],
@@ -350,7 +383,7 @@ class FakeMoves:
             "quorumBefore": {"voters": 3, "majority": 2, "well": 3},
             "quorumAfter": {"voters": 3, "majority": 2, "well": 3},
             "headRoom": [{"node": f"{home}-0", "roomBytes": 100, "afterBytes": 60}],
-            "refusal": self.refusal,
+            "refusal": refusal,
         }
 
     def _well(self, home: str, count: int) -> list[str]:

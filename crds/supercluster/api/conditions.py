@@ -133,6 +133,7 @@ class EventReason(StrEnum):
     DRAIN_TAKEN_BACK = "DrainTakenBack"
     DRAIN_MOVE_CREATED = "DrainMoveCreated"
     DRAIN_MOVE_WITHDRAWN = "DrainMoveWithdrawn"
+    EXTRA_REPLICAS = "ExtraReplicas"
     CREDENTIALS_GENERATED = "CredentialsGenerated"
     STEP_FAILED = "StepFailed"
 
@@ -290,7 +291,9 @@ REASONS: dict[Reason, Entry] = {
         "Streams have fewer usable replicas than they must have; the message says which, and what is waited for.",
     ),
     Reason.BELOW_MINIMUM: Entry(
-        "Synced", "spec.replicas was set below the minimum that is kept up; the stream stays as it is."
+        "Synced, Accepted",
+        "Fewer replicas are asked for than the minimum that is kept up, or fewer by name than the count; the stream stays as "
+        "it is.",
     ),
     Reason.POLICY_CONFLICT: Entry(
         "Accepted", "An older ReplicaPolicy of the same weight selects the same streams, and counts for them."
@@ -356,7 +359,12 @@ EVENTS: dict[EventReason, Entry] = {
         "Warning", "A stream's replica was lost for too long, and a StreamMove was made that replaces it."
     ),
     EventReason.REPAIR_WITHDRAWN: Entry(
-        "Normal", "A replica came back before it was replaced, and the StreamMove was deleted."
+        "Normal",
+        "A replica came back before it was replaced, or is needed after all; the StreamMove was deleted.",
+    ),
+    EventReason.EXTRA_REPLICAS: Entry(
+        "Normal",
+        "A stream has more replicas than its count, and autoRemove has a StreamMove made that takes them away.",
     ),
     EventReason.DRAIN_BEGUN: Entry(
         "Normal", "replicas was lowered; the brokers that go were told to, and their copies are moved off."

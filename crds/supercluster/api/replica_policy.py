@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -20,6 +20,9 @@ DEFAULT_STRATEGY = "spread-zones"
 
 LabelKey = Annotated[str, StringConstraints(max_length=317)]
 LabelText = Annotated[str, StringConstraints(max_length=63)]
+
+
+AutoRemove = Literal["Never", "BeyondTarget"]
 
 
 class RepairBudget(ApiModel):
@@ -41,8 +44,8 @@ class RepairRules(ApiModel):
 
     failure_recovery_interval: Duration = Field(
         default="60s",
-        description="How long a replica's broker is out of contact before the replica is replaced. One that comes back "
-        "earlier is left alone.",
+        description="How long a replica's broker is out of contact, or can do nothing with its copy, before the replica is "
+        "replaced. One that comes back earlier is left alone.",
     )
     check_interval: Duration = Field(
         default="10s",
@@ -53,6 +56,12 @@ class RepairRules(ApiModel):
         default=DEFAULT_STRATEGY,
         description="Which broker takes a new replica: spread-zones, least-loaded, most-free-disk, or one that an installed "
         "package adds.",
+    )
+    auto_remove: AutoRemove = Field(
+        default="Never",
+        description="What becomes of usable replicas beyond a stream's count, which people have added by name. Never: they are "
+        "left alone, and lost ones among all of them are replaced, so that the stream keeps the size that people gave it. "
+        "BeyondTarget: the worst placed go, lost ones first, until the count is reached.",
     )
     budget: RepairBudget = Field(default=RepairBudget(), description="What repairs may take together.")
 

@@ -188,6 +188,10 @@ class ReplicaStatus(ApiModel):
     leader: bool = Field(default=False, description="Whether it leads.")
     current: bool = Field(default=False, description="Whether it has all that is committed.")
     offline: bool = Field(default=False, description="Whether the leader has lost sight of it.")
+    unusable: bool = Field(
+        default=False,
+        description="Whether its broker is there and can do nothing with it: over a disk error, say.",
+    )
     lag: int = Field(default=0, description="Log entries that it lacks.")
 
 
@@ -209,11 +213,16 @@ class ReplicationStatus(ApiModel):
     """How many usable replicas are kept up, by whose word, and how it stands."""
 
     minimum: int = Field(default=0, description="Usable replicas that repair restores.")
-    usable: int = Field(default=0, description="Replicas whose brokers are in contact.")
+    usable: int = Field(default=0, description="Replicas that are in contact and of use.")
     decided_by: str = Field(default="", description="Stream, ReplicaPolicy <name>, or SuperCluster <name>.")
     reason: str = Field(default="", description="Why that one counts, and why the others do not.")
     lost: tuple[str, ...] = Field(
-        default=(), max_length=REPLICAS_MAX, description="Brokers whose replicas are out of contact."
+        default=(),
+        max_length=REPLICAS_MAX,
+        description="Brokers whose replicas are out of contact or of no use.",
+    )
+    extra: int = Field(
+        default=0, description="Replicas beyond spec.replicas, which people have added by name."
     )
     since: str | None = Field(
         default=None,

@@ -28,7 +28,10 @@ Phase = Literal[
 # A stream's plan tells of every broker; a super-cluster has a few hundred at most.
 FINDINGS_MAX = 512
 _FIXED = ("superCluster", "dryRun")
-_FIXED_OPTIONAL = ("streamRef", "stream", "destination", "replicas", "repair", "drains", "maintenanceWindow")
+_FIXED_OPTIONAL = (
+    *("streamRef", "stream", "destination", "replicas", "repair", "drains", "members"),
+    "maintenanceWindow",
+)
 
 
 def _fixed() -> CelRule:
@@ -68,6 +71,31 @@ class Repair(ApiModel):
     reason: ShortText = Field(default="", description="Why, for people.")
 
 
+class MembersChange(ApiModel):
+    """Replicas that join or leave by name, whatever the stream's count of replicas, which stays."""
+
+    add: tuple[ShortText, ...] = Field(
+        default=(),
+        max_length=REPLICAS_MAX,
+        description="Brokers that get a replica beyond the count.",
+        json_schema_extra={"x-kubernetes-list-type": "set"},
+    )
+    remove: tuple[ShortText, ...] = Field(
+        default=(),
+        max_length=REPLICAS_MAX,
+        description="Brokers whose replicas go. As many as the count, and the minimum of usable ones, are left.",
+        json_schema_extra={"x-kubernetes-list-type": "set"},
+    )
+    reason: ShortText = Field(default="", description="Why, for people.")
+
+    cel_rules: ClassVar[tuple[CelRule, ...]] = (
+        CelRule(
+            rule="(has(self.add) && size(self.add) > 0) != (has(self.remove) && size(self.remove) > 0)",
+            message="spec.members must have either add or remove, and not both: one change at a time",
+        ),
+    )
+
+
 class StreamMoveSpec(MovePolicy):
     """What is to be moved, and where to."""
 
@@ -100,6 +128,10 @@ class StreamMoveSpec(MovePolicy):
         "itself when brokers of a Cluster are to go.",
         json_schema_extra={"x-kubernetes-list-type": "set"},
     )
+    members: MembersChange | None = Field(
+        default=None,
+        description="Instead of a destination: replicas beyond the stream's count that are added, or taken away, by name.",
+    )
     approved: bool = Field(default=False, description="With approval Manual: the move may start.")
     suspend: bool = Field(
         default=False, description="Do not start the move for the time being. One that runs goes on."
@@ -117,9 +149,10 @@ class StreamMoveSpec(MovePolicy):
             message="either spec.streamRef or spec.stream must be set, and not both",
         ),
         CelRule(
-            rule="(has(self.destination) ? 1 : 0) + (has(self.replicas) ? 1 : 0) + (has(self.repair) ? 1 : 0) == 1",
-            message="either spec.destination or spec.replicas must be set (or spec.repair), and not both: a move and another "
-            "count of replicas are never one step",
+            rule="(has(self.destination) ? 1 : 0) + (has(self.replicas) ? 1 : 0) + (has(self.repair) ? 1 : 0) + "
+            "(has(self.members) ? 1 : 0) == 1",
+            message="either spec.destination or spec.replicas must be set (or spec.repair, or spec.members), and not both: a "
+            "move and another count of replicas are never one step",
         ),
         CelRule(
             rule="!oldSelf.cancel || self.cancel",
@@ -295,6 +328,10 @@ class StreamMove(ApiModel):
         destination, replicas = self.spec.destination, self.spec.replicas
         if self.spec.repair is not None:
             return f"another broker for {', '.join(self.spec.repair.replace)}"
+        if self.spec.members is not None and self.spec.members.add:
+            return f"a replica more on {', '.join(self.spec.members.add)}"
+        if self.spec.members is not None:
+            return f"no replica on {', '.join(self.spec.members.remove)}"
         if destination is None:
             return f"{replicas} replica{'s' if replicas != 1 else ''}"
         tags = f"tags {', '.join(destination.tags)}" if destination.tags else ""

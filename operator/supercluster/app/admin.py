@@ -223,7 +223,8 @@ def _recover_path(name: str) -> str:
 def _needs_room(entry: Any) -> bool:
     """Is another place looked for what this broker holds?"""
     told = mapping(entry)
-    return bool(told.get("awaySinceNs")) or bool(told.get("leaves") and told.get("holdsCopies"))
+    is_lost = bool(told.get("awaySinceNs") or told.get("unusable"))
+    return is_lost or bool(told.get("leaves") and told.get("holdsCopies"))
 
 
 def _broker_path(broker: str) -> str:

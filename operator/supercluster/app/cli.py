@@ -44,6 +44,7 @@ examples:
   supercluster apply -f e2e/manifests/demo --wait
   supercluster status
   supercluster move flights --to west --dry-run
+  supercluster replica add flights east-4 --wait
   supercluster moves
   supercluster explain flights
   supercluster rebalance east --dry-run
@@ -153,30 +154,47 @@ def _add_moves(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "stream", metavar="STREAM", help="name of the Stream, or of a stream that no resource declares"
     )
     move.add_argument("--to", required=True, metavar="CLUSTER", help="name of the Cluster")
-    move.add_argument("--dry-run", action="store_true", help="show what it would do, and leave it at that")
-    move.add_argument(
+    replica = commands.add_parser(
+        "replica",
+        help="give a stream a replica more on a broker, or take one away",
+        description="Replicas beyond the stream's count of replicas, which stays as it is. Fewer than the count, or than the "
+        "minimum of usable ones, are refused. A ReplicaPolicy with autoRemove BeyondTarget takes such replicas away again.",
+    )
+    replica.add_argument("action", choices=("add", "remove"), help="what is done")
+    replica.add_argument(
+        "stream", metavar="STREAM", help="name of the Stream, or of one that nobody declares"
+    )
+    replica.add_argument("broker", metavar="BROKER", help="name of the broker")
+    moves = commands.add_parser("moves", help="list moves and how far they are")
+    cancel = commands.add_parser(
+        "cancel-move", help="call a move off; until the hand-over the stream goes back"
+    )
+    cancel.add_argument("name", metavar="MOVE", help="name of the StreamMove")
+    for command in (move, replica):
+        _add_wishes(command)
+    for command in (move, replica, moves, cancel):
+        _add_connection(command)
+
+
+def _add_wishes(command: argparse.ArgumentParser) -> None:
+    """What a move may be asked for with."""
+    command.add_argument("--dry-run", action="store_true", help="show what it would do, and leave it at that")
+    command.add_argument(
         "--bytes-per-s", type=_size, metavar="N", help="limit for copying, such as 50Mi (the budget's share)"
     )
-    move.add_argument(
+    command.add_argument(
         "--super-cluster",
         metavar="NAME",
         help="of a stream that no resource declares (the only one there is)",
     )
-    move.add_argument("--wait", action="store_true", help="wait until it is done, and tell how far it is")
-    move.add_argument(
+    command.add_argument("--wait", action="store_true", help="wait until it is done, and tell how far it is")
+    command.add_argument(
         "--timeout",
         type=seconds,
         default=600.0,
         metavar="SECONDS",
         help="for --wait and --dry-run (%(default)s)",
     )
-    moves = commands.add_parser("moves", help="list moves and how far they are")
-    cancel = commands.add_parser(
-        "cancel-move", help="call a move off; until the hand-over the stream goes back"
-    )
-    cancel.add_argument("name", metavar="MOVE", help="name of the StreamMove")
-    for command in (move, moves, cancel):
-        _add_connection(command)
 
 
 def _size(text: str) -> str:
@@ -335,7 +353,20 @@ async def _wait(unready: Callable[[], Awaitable[list[str]]], timeout_s: float) -
 
 async def _move(kube: KubeClient, given: argparse.Namespace, namespace: str) -> int:
     wish = moving.Wish(given.stream, given.to, given.super_cluster, given.bytes_per_s, given.dry_run)
-    name, said = await moving.ask(kube, namespace, wish)
+    return await _follow(kube, given, namespace, await moving.ask(kube, namespace, wish))
+
+
+async def _replica(kube: KubeClient, given: argparse.Namespace, namespace: str) -> int:
+    is_added = given.action == "add"
+    wish = moving.ReplicaWish(
+        given.stream, given.broker, is_added, given.super_cluster, given.bytes_per_s, given.dry_run
+    )
+    return await _follow(kube, given, namespace, await moving.ask_for_replica(kube, namespace, wish))
+
+
+async def _follow(kube: KubeClient, given: argparse.Namespace, namespace: str, asked: tuple[str, str]) -> int:
+    """Tell what was asked for, and how it goes, as far as the command line wants to know."""
+    name, said = asked
     if not given.dry_run:
         print(said, flush=True)
     if not name or not (given.wait or given.dry_run):
@@ -414,6 +445,7 @@ COMMANDS = {
     "apply": _apply,
     "status": _status,
     "move": _move,
+    "replica": _replica,
     "moves": _moves,
     "cancel-move": _cancel_move,
     "explain": _explain,

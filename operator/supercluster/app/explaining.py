@@ -52,9 +52,7 @@ def _lines(body: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _replica(entry: Mapping[str, Any]) -> str:
-    notes = [
-        word for word, holds in (("leader", entry.get("leader")), ("offline", entry.get("offline"))) if holds
-    ]
+    notes = [word for word in ("leader", "offline", "unusable") if entry.get(word)]
     if not entry.get("current"):
         notes.append(f"{entry.get('lag', 0)} entries behind")
     return f"{entry.get('name')}{' (' + ', '.join(notes) + ')' if notes else ''}"

@@ -1,4 +1,5 @@
-"""`supercluster move`, `moves` and `cancel-move`: move a stream, see how moves stand, call one off.
+"""`supercluster move`, `replica`, `moves` and `cancel-move`: move a stream, give it a replica more or one less by name, see how
+moves stand, call one off.
 
 A stream that a resource declares is moved by its own placement, as GitOps would do it; only one that nobody declares, and
 a dry run, get a StreamMove from here.
@@ -53,11 +54,43 @@ async def ask(kube: KubeClient, namespace: str, wish: Wish) -> tuple[str, str]:
     body = await kube.get(API_VERSION, "Stream", namespace, wish.stream)
     if body is not None and not wish.dry_run:
         return await _by_placement(kube, namespace, wish, Stream.model_validate(body))
+    goal: Json = {"destination": {"cluster": wish.cluster}}
+    return await _created(kube, namespace, wish, body, goal)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaWish:
+    """What the command line asks for: a replica on a broker, or none there, whatever the stream's count."""
+
+    stream: str
+    broker: str
+    is_added: bool
+    super_cluster: str | None = None
+    bytes_per_s: str | None = None
+    dry_run: bool = False
+
+
+async def ask_for_replica(kube: KubeClient, namespace: str, wish: ReplicaWish) -> tuple[str, str]:
+    """Have a replica added or removed by name, or that planned: the StreamMove's name, and what was done. Neither placement nor
+    count of a declared stream is changed by it, so it gets a StreamMove too.
+
+    Raises:
+        MoveError: there is no such stream that could be meant.
+        KubeError: the API server refused.
+    """
+    body = await kube.get(API_VERSION, "Stream", namespace, wish.stream)
+    goal: Json = {"members": {"add" if wish.is_added else "remove": [wish.broker]}}
+    return await _created(kube, namespace, wish, body, goal)
+
+
+async def _created(
+    kube: KubeClient, namespace: str, wish: Wish | ReplicaWish, body: Json | None, goal: Json
+) -> tuple[str, str]:
     whom: Json = {"streamRef": wish.stream} if body is not None else {"stream": wish.stream}
     super_cluster = wish.super_cluster or str(mapping((body or {}).get("spec")).get("superCluster") or "")
     spec: Json = {
         "superCluster": super_cluster or await _only_super_cluster(kube, namespace),
-        "destination": {"cluster": wish.cluster},
+        **goal,
         "dryRun": wish.dry_run,
         **whom,
     }

@@ -125,6 +125,9 @@ class Broker:
     def map_is_fresh(self) -> bool:
         return True
 
+    def is_unusable(self, group_id: str, node: str) -> bool:
+        return False
+
     def brokers_in_contact(self) -> dict[str, tuple[str, str]]:
         return dict.fromkeys(NODES, ("east", "1"))
 

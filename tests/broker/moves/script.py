@@ -4,8 +4,8 @@ A story is comments and commands, each followed by `----` and what happened. `py
 writes what happens now into the files; read the difference before you commit it.
 
 What clients and the operator ask for, with the refusal: `place cluster [k=v]` (STREAM.UPDATE with that placement),
-`scale replicas [cluster=west]`, `remove-peer n`, `ask cluster [rate=bytes_per_s]` (the operator's call for a move), `call-off`
-(its call to end it), `look` (its calls for how the move stands), `step-down [n]`, `info`; `move`, `cancel` and `replace` go into the map unasked.
+`scale replicas [cluster=west]`, `remove-peer n`, `ask cluster [rate=bytes_per_s]` (the operator's call for a move), `add n` and
+`take n [keep=n]` (its calls for a copy beyond the count, and for one less), `call-off` (its call to end it), `look` (its calls for how the move stands), `step-down [n]`, `info`; `move`, `cancel` and `replace` go into the map unasked.
 
 Commands: `clusters east=3 west=3 [founders=a,b] [seed=n]`, `stream east [replicas=n] [k=v]`, `load node kind [gap=ms]`,
 `publish node count [kind]`, `move node,node,… [rate=bytes_per_s]`, `scale replicas [cluster=west]`, `until stage
@@ -156,6 +156,16 @@ class Story:
 
     def do_ask(self, cluster: str, rate: str = "0") -> None:
         self._called("POST", {"placement": {"cluster": cluster}, "bytesPerS": int(rate)})
+
+    def do_add(self, node: str) -> None:
+        """The operator's call for a copy beyond the count."""
+        self._called("POST", {"add": [node]})
+        self.world.run_ms(5)
+
+    def do_take(self, node: str, keep: str = "0") -> None:
+        """Its call to take away a copy beyond the count, as long as so many usable ones are left."""
+        self._called("POST", {"remove": [node], "minUsable": int(keep)})
+        self.world.run_ms(5)
 
     def do_call_off(self) -> None:
         self._called("DELETE", None)

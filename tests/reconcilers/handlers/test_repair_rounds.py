@@ -34,6 +34,11 @@ class Repairing(World):
     def give_back(self, name: str) -> None:
         self.brokers.known[name] = {"node": name, "cluster": "east", "inContact": True}
 
+    def spoil(self, name: str, stream: str = "flights") -> None:
+        """The broker is there, and can do nothing with its copy."""
+        copy = {"account": "$G", "name": stream, "sinceNs": self.brokers.now_ns()}
+        self.brokers.known[name] |= {"unusable": [copy]}
+
     async def wait(self, seconds: int) -> None:
         await self.clock.advance(1000 * seconds)
         await self.converge()
@@ -193,6 +198,48 @@ async def test_one_that_came_back_after_the_look_is_left_alone_by_the_brokers(wo
     world.brokers.moves.not_dead = set()
     await world.wait(40)
     assert sorted(body["status"]["phase"] for body in world.repairs().values()) == ["Cancelled", "Running"]
+
+
+@pytest.mark.covers("MR-2")
+async def test_a_copy_of_no_use_on_a_broker_that_is_there_is_exchanged_after_the_interval(
+    world: Repairing,
+) -> None:
+    world.spoil("east-2")
+    await world.wait(50)
+    assert world.repairs() == {}
+    assert world.replication["lost"] == ["east-2"]
+    told = condition(world.status(STREAM), "Ready")
+    assert (told["reason"], "east-2 may come back" in told["message"]) == ("LostReplicas", True)
+    await world.wait(15)
+    (repair,) = world.repairs().values()
+    assert repair["spec"]["repair"]["replace"] == ["east-2"]
+    assert "in contact and without a usable copy since" in repair["spec"]["repair"]["reason"]
+    assert world.status(SC)["repair"]["lostBrokers"] == [], "the broker itself is not lost"
+    world.finish()
+    world.give_back("east-2")
+    await world.wait(10)
+    assert world.replication["usable"] == 3
+    assert len(world.repairs()) == 1
+    assert "repair" not in world.status(SC)
+
+
+@pytest.mark.covers("MR-2", "MR-6")
+async def test_one_whose_disk_works_again_while_its_repair_waits_stays(world: Repairing) -> None:
+    world.brokers.moves.running["other"] = {"id": "x", "nodes": ["east-0"], "startedNs": 1}
+    world.spoil("east-2")
+    await world.wait(65)
+    assert [body["status"]["phase"] for body in world.repairs().values()] == ["Queued"]
+    world.give_back("east-2")
+    await world.wait(5)
+    assert world.repairs() == {}
+    assert world.brokers.moves.started == []
+
+
+async def test_a_copy_of_another_stream_or_account_says_nothing_about_this_one(world: Repairing) -> None:
+    world.spoil("east-2", "other")
+    world.brokers.known["east-1"] |= {"unusable": [{"account": "B", "name": "flights", "sinceNs": 1}]}
+    await world.wait(120)
+    assert world.repairs() == {}
 
 
 async def test_without_a_spare_broker_a_condition_says_so_and_nothing_is_made(world: Repairing) -> None:

@@ -112,6 +112,24 @@ def test_two_lost_of_five_leave_in_one_change() -> None:
     assert len(made.nodes) == 5
 
 
+@pytest.mark.covers("MR-2")
+def test_a_copy_of_no_use_is_lost_since_the_earlier_of_both_times() -> None:
+    spoilt = stream(unusable={"c": NOW - timedelta(seconds=70)})
+    (made,) = plan(nodes(), spoilt).repairs
+    assert (made.replaced, made.nodes) == (("c",), ("a", "b", "d"))
+    assert made.since == (("c", NOW - timedelta(seconds=70)),)
+    (later,) = plan(nodes(away_s={"c": 5}), spoilt).repairs
+    assert later.since == made.since, "its broker went after it: the same repair, under the same name"
+    (earlier,) = plan(nodes(away_s={"c": 90}), spoilt).repairs
+    assert earlier.since == (("c", NOW - timedelta(seconds=90)),)
+    young = stream(unusable={"c": NOW - timedelta(seconds=30)})
+    assert plan(nodes(), young).repairs == ()
+    half = stream(unusable={"b": NOW - timedelta(seconds=70), "c": NOW - timedelta(seconds=70)}, leader="a")
+    assert "no majority (lost: b, c)" in plan(nodes(), half).waiting[0][1]
+    other = plan(nodes(), spoilt, stream("well"))
+    assert [repair.stream for repair in other.repairs] == ["qq"], "a broker's other copies are well"
+
+
 @pytest.mark.covers("MR-7")
 def test_a_stream_without_a_majority_is_left_alone_and_it_is_said() -> None:
     found = plan(nodes(away_s={"b": 70, "c": 70}), stream(leader=""))

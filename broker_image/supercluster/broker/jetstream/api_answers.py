@@ -40,6 +40,8 @@ class ReplicaInfo:
     offline: bool = False
     observer: bool = False
     """A learner: not a voter (yet)."""
+    unusable: bool = False
+    """Its broker is there, and says that it can do nothing with the copy; NATS has no word for it."""
 
     def to_json(self) -> dict[str, Any]:
         data: dict[str, Any] = {"name": self.name, "current": self.current}
@@ -47,6 +49,8 @@ class ReplicaInfo:
             data["offline"] = True
         if self.observer:
             data["observer"] = True
+        if self.unusable:
+            data["unusable"] = True
         data["active"] = self.active_ns
         if self.lag:
             data["lag"] = self.lag

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.jetstream.admin_calls import Then, ask_meta_leader, not_available
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.frames import Request, ResponseStatus
+from supercluster.broker.jetstream.meta import MetaState
 from supercluster.broker.jetstream.meta_brokers import holders
 from supercluster.broker.jetstream.meta_group import MetaGroup
 from supercluster.broker.raft.confchange import node_of
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 PREFIX = b"$SC.BROKER."
 _LEAVE, _STAY = PREFIX + b"LEAVE", PREFIX + b"STAY"
 NODE_CHARACTERS_MAX = 253
+# Streams that are named with copies beyond their count; the others are, when these have none any more.
+BEYOND_MAX = 1024
 
 
 def call(core: BrokerCore, method: str, node: str, then: Then) -> None:
@@ -49,6 +53,7 @@ def _all(core: BrokerCore) -> tuple[int, dict[str, Any]]:
     return 200, {
         "brokers": found,
         "lostClusters": core.surroundings.troubles,
+        "beyondTarget": _beyond_target(core.meta.state),
         "timeNs": core.clock.now_ns(),
         "knowsRoom": core.meta.upkeep is not None,
         "mapIsFresh": core.map.is_fresh,
@@ -76,11 +81,34 @@ def _state(core: BrokerCore, meta: MetaGroup, node: str, copies: Mapping[str, in
         "leaves": node in state.leaving,
         "inContact": node in core.brokers_in_contact(),
         "awaySinceNs": state.away.get(node),
+        "unusable": _unusable(state, node),
         "votes": any(node_of(voter) == node for voter in membership.all_voters),
         "holdsCopies": node in copies,
         "copies": copies.get(node, 0),
         "roomBytes": room.file_bytes if room is not None else None,
     }
+
+
+def _beyond_target(state: MetaState) -> list[dict[str, str]]:
+    """Streams with more copies than their count, which people have added."""
+    beyond = (
+        {"account": found.account, "name": found.name}
+        for found in state.streams.values()
+        if found.move is None and len(found.members) > found.config.num_replicas
+    )
+    return list(islice(beyond, BEYOND_MAX))
+
+
+def _unusable(state: MetaState, node: str) -> list[dict[str, Any]]:
+    """Copies that the broker says it can do nothing with."""
+    since = state.unusable.get(node)
+    if not since:
+        return []
+    return [
+        {"account": found.account, "name": found.name, "sinceNs": since[found.group]}
+        for found in state.streams.values()
+        if found.group in since
+    ]
 
 
 def is_internal(subject: bytes) -> bool:

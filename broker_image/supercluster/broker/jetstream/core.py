@@ -47,6 +47,7 @@ from supercluster.broker.jetstream.sections import SessionKey, VerdictRun
 from supercluster.broker.jetstream.stepping_aside import SteppingAside
 from supercluster.broker.jetstream.stream_facts import StreamFacts
 from supercluster.broker.jetstream.surroundings import Surroundings
+from supercluster.broker.jetstream.unusable import UnusableCopies
 from supercluster.broker.jetstream.window import Window
 from supercluster.broker.jetstream.wire import WireError
 from supercluster.broker.ports import (
@@ -163,6 +164,7 @@ class BrokerCore:
         self.surroundings = Surroundings(self)
         self.survey = Survey(self)
         self.lineages = Lineages(self)
+        self.unusable = UnusableCopies(self)
         self.life = GroupLife(self)
         self.joining = Joining(self)
         self.founding = Founding(self)
@@ -241,6 +243,10 @@ class BrokerCore:
         if peer is not None:
             self.peers[node] = replace(peer, tags=tags)
             self.touch(META_GROUP)
+
+    def is_unusable(self, group_id: str, node: str) -> bool:
+        """Does the map say that the broker's copy has been of no use for a while?"""
+        return self.meta is not None and group_id in self.meta.state.unusable.get(node, ())
 
     def room_of(self, node: str) -> Room | None:
         """What may still be stored on a broker; None while it has not said."""
@@ -533,6 +539,7 @@ class BrokerCore:
         self.requests.tick(now_ms)
         self.founding.tick(now_ms)
         self.life.tick(now_ms)
+        self.unusable.tick(now_ms)
         self.joining.tick(now_ms)
         self.aside.tick(now_ms)
         self.lineages.tick(now_ms)
@@ -549,6 +556,7 @@ class BrokerCore:
             self.requests.deadline_ms(),
             self.founding.deadline_ms(),
             self.life.deadline_ms(),
+            self.unusable.deadline_ms(),
             self.joining.deadline_ms(),
             self.aside.deadline_ms(),
             self.lineages.deadline_ms(),

@@ -93,6 +93,10 @@ def _dispatch_rare(core: BrokerCore, node: str, frame: int, body: memoryview, no
         if core.meta is not None and core.meta.serves:
             core.meta.copy_lost(node, group_id, member, now_ms)
             core.touch(META_GROUP)
+    elif frame == Frame.UNUSABLE:
+        if core.meta is not None and core.meta.upkeep is not None:
+            core.meta.upkeep.copies.told(node, frames.decode_unusable(body), now_ms)
+            core.touch(META_GROUP)
     elif frame == Frame.PULL_BACK:
         left = frames.decode_request(body)
         core.requests.send(left.group, left.info, left.subject, left.reply, b"", left.payload, now_ms)

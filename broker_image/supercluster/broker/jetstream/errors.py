@@ -155,6 +155,7 @@ TABLE: dict[int, tuple[int, str]] = {
     19004: (409, "the plan cannot be carried out any more{}"),
     19005: (409, "the replica is not to be replaced{}"),
     19006: (409, "stream {}"),
+    19007: (409, "the replica is not to be {}"),
 }
 
 BAD_REQUEST = 10003
@@ -202,6 +203,8 @@ NOT_DEAD = 19005
 """A replica was to be replaced whose broker is there, or was there a moment ago."""
 RECOVERY_REFUSED = 19006
 """A stream's recovery was to be forced that needs none, or cannot go on from the copy that was named."""
+MEMBERS_STAY = 19007
+"""A replica was to be added or removed by name, and that can't be."""
 NOT_SUPPORTED = 19002
 """A field or call of NATS that these brokers do not have yet: refused, never accepted in silence."""
 

@@ -6,7 +6,7 @@ Every body names the group it is about; a broker that does not hold the group an
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -61,6 +61,8 @@ class Frame(IntEnum):
     """A broker → all: it takes no leaderships for so many ms (`stepping_aside`); 0: it does again."""
     TAGS = 62
     """A broker → all: what it says of its place, which was another in the handshake."""
+    UNUSABLE = 63
+    """A broker → the meta group's leader: all copies of streams that it holds and cannot use, and why."""
 
 
 # ---- Raft: messages of all groups that share a pair of brokers travel in one frame (RP-3) ---------------------------
@@ -287,6 +289,20 @@ def encode_load(file_room_bytes: int, memory_room_bytes: int) -> Body:
 def decode_load(body: memoryview) -> tuple[int, int]:
     reader = Reader(body)
     return reader.u64(), reader.u64()
+
+
+def encode_unusable(copies: Mapping[str, str]) -> Body:
+    """Group → why its copy is of no use."""
+    return [b"".join(text(group) + text(why) for group, why in copies.items())]
+
+
+def decode_unusable(body: memoryview) -> dict[str, str]:
+    reader = Reader(body)
+    found: dict[str, str] = {}
+    while reader.left:
+        group = reader.text()
+        found[group] = reader.text()
+    return found
 
 
 def encode_number(number: int) -> Body:

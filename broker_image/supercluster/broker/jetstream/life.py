@@ -142,6 +142,7 @@ class GroupLife:
         elif group is None and not attempt(core, found.group, act):
             # The stream has a replica less than it was given until the disk takes this one.
             self._try_again_later(found.group)
+            core.unusable.failed(found.group, "it could not be opened")
 
     def _put_away(self, found: Assignment, copy: Copy) -> None:
         """The map does not name the copy that is here: close it, and drop it when its time has come (SF-5)."""
@@ -170,6 +171,7 @@ class GroupLife:
             self._drop(found, copy.why or "its grace time is over")
             return
         self._look_again[group_id] = core.clock.monotonic_ms() + min(left_ms, RETIRED_CHECK_MS)
+        core.unusable.forget(group_id)
         group = core.drop_group(group_id)
         if group is not None:
             group.stop()
@@ -301,6 +303,7 @@ class GroupLife:
         core = self._core
         self._look_again.pop(group_id, None)
         core.joining.end(group_id)
+        core.unusable.forget(group_id)
         self._lost_targets.pop(group_id, None)
         self._unexplained_ms.pop(group_id, None)
         self._tries.pop(group_id, None)
@@ -321,6 +324,7 @@ class GroupLife:
         """A disk error took the copy out of its group: it is opened anew."""
         if isinstance(group, StreamGroup):
             self._try_again_later(group.id)
+            self._core.unusable.failed(group.id, str(group.failed))
 
     def _try_again_later(self, group_id: str) -> None:
         """After a while, and after a longer one each time that it goes wrong again soon."""

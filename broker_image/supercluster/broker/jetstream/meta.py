@@ -7,7 +7,7 @@ always this state as of some applied index, so that "has the new map" is a numbe
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -91,6 +91,8 @@ class MetaState:
     away: dict[str, int] = field(default_factory=dict)
     """Node → since when it has been out of contact, by the clock of the leader that missed it. Kept here and not by a
     leader, so that who repairs need not remember it (MR-2)."""
+    unusable: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Node → group → since when its copy has been of no use although the node is there, as it said itself."""
 
     def apply(self, entry: Entry) -> list[str]:
         """Apply the next entry. Returns the groups that it made, changed or removed."""
@@ -156,6 +158,7 @@ class MetaState:
             self.brokers.pop(node, None)
             self.leaving.discard(node)
             self.away.pop(node, None)
+            self.unusable.pop(node, None)
             return
         before = self.brokers.get(node)
         is_same = before is not None and before.incarnation == incarnation
@@ -168,9 +171,20 @@ class MetaState:
             self.away.pop(node, None)
         if op.get("away_ns"):
             self.away[node] = op["away_ns"]
+        if not is_same:
+            self.unusable.pop(node, None)  # Of its copies nothing is left.
+        self._put_unusable(node, op.get("unusable", {}))
         self.brokers[node] = BrokerRecord(
             node, op["cluster"], incarnation, entry.time_ns, tuple(op.get("tags", ()))
         )
+
+    def _put_unusable(self, node: str, told: dict[str, int]) -> None:
+        copies = self.unusable.get(node, {}) | told
+        copies = {group: since_ns for group, since_ns in copies.items() if since_ns}
+        if copies:
+            self.unusable[node] = copies
+        else:
+            self.unusable.pop(node, None)
 
     def of_account(self, account: str) -> Iterator[Assignment]:
         """The account's streams by name."""
@@ -201,6 +215,7 @@ class MetaState:
             "accounts": self.accounts.to_json(),
             "leaving": sorted(self.leaving),
             "away": self.away,
+            "unusable": self.unusable,
             "applied": self.applied_index,
             "time": self.time_ns,
         }
@@ -228,6 +243,7 @@ class MetaState:
         state.accounts = Accounts.from_json(whole.get("accounts", ()), (key[0] for key in state.streams))
         state.leaving.update(whole.get("leaving", ()))
         state.away.update(whole.get("away", {}))
+        state.unusable.update(whole.get("unusable", {}))
         return state
 
 
@@ -422,6 +438,13 @@ def note_away(record: BrokerRecord, since_ns: int) -> bytes:
     for the same record."""
     told = json.loads(put_broker(record.node, record.cluster, record.incarnation, record.tags))
     return json.dumps({**told, "away_ns": since_ns}).encode()
+
+
+def note_unusable(record: BrokerRecord, away_ns: int, copies: Mapping[str, int]) -> bytes:
+    """The section body that says since when copies on a broker have been of no use, by their groups; 0: one is usable. What is
+    noted of its absence stays. Brokers of before this take it for the same record."""
+    told = json.loads(note_away(record, away_ns))
+    return json.dumps({**told, "unusable": dict(copies)}).encode()
 
 
 def forget_broker(record: BrokerRecord) -> bytes:

@@ -103,19 +103,21 @@ def choose_replacements(
 
 
 def why_not_dead(
-    state: MetaState, facts: StreamFacts, nodes: Iterable[str], away_ms: int, now_ns: int
+    state: MetaState, group: str, facts: StreamFacts, nodes: Iterable[str], away_ms: int, now_ns: int
 ) -> str:
     """What speaks against replacing the copies on these nodes; empty when nothing does. A broker that came back, if only a
-    moment ago, keeps its copy: what it lacks is less than a whole one."""
+    moment ago, keeps its copy, and so does one whose copy is usable again: what it lacks is less than a whole one."""
     held = {node_of(voter) for voter in facts.voters}
     for node in nodes:
         if node not in held:
             return f"broker {node} holds none of the stream"
-        since_ns = state.away.get(node)
+        away_ns, unusable_ns = state.away.get(node), state.unusable.get(node, {}).get(group)
+        since_ns = min((since for since in (away_ns, unusable_ns) if since is not None), default=None)
         if away_ms and since_ns is None:
             return f"broker {node} is in contact"
         if since_ns is not None and (gone_ms := (now_ns - since_ns) // 1_000_000) < away_ms:
-            return f"broker {node} has been out of contact for {gone_ms} ms, and {away_ms} are asked for"
+            what = "out of contact" if since_ns == away_ns else "in contact without a usable copy"
+            return f"broker {node} has been {what} for {gone_ms} ms, and {away_ms} are asked for"
     return ""
 
 

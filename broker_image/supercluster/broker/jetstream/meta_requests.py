@@ -52,8 +52,19 @@ class StreamRequest:
     """The node that remove_peer names."""
     replace: tuple[str, ...] = ()
     """Of move and plan_move, instead of a placement: the nodes in whose places others come."""
+    add: tuple[str, ...] = ()
+    """Of move and plan_move, instead of a placement: nodes that get a copy beyond the count."""
+    remove: tuple[str, ...] = ()
+    """Of move and plan_move, instead of a placement: nodes whose copies go, down to the count."""
+    min_usable: int = 0
+    """With `remove`: only if so many usable copies are left."""
     away_ms: int = 0
     """With `replace`: only if the map says that they have been out of contact for so long."""
+
+    @property
+    def names_members(self) -> bool:
+        """Does it say by name who joins or leaves, whatever the count?"""
+        return bool(self.add or self.remove)
 
     @property
     def key(self) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from supercluster.broker.jetstream import meta_brokers, meta_moves
 from supercluster.broker.jetstream.leaderless import waits_for
 from supercluster.broker.jetstream.meta import Assignment, cancel_move, note_away, replace_target
+from supercluster.broker.jetstream.meta_copies import CopyReports
 from supercluster.broker.jetstream.meta_requests import NotAppendedError
 from supercluster.broker.jetstream.meta_voters import VoterPlan, VoterView, plan_voters
 from supercluster.broker.jetstream.move_plan import copy_bytes
@@ -73,6 +74,7 @@ class Upkeep:
         """Move → since when its stream's leader does not answer."""
         self._lacking: dict[str, dict[str, int]] = {}
         """Move → bytes that each of its new copies lacked when the stream's leader was asked."""
+        self.copies = CopyReports(group, now_ms)
 
     def turn(self, now_ms: int) -> None:
         """Look, and take at most one step of each kind."""
@@ -90,11 +92,12 @@ class Upkeep:
         # In a single cluster without moves nothing changes with time, while all are there who belong to it.
         is_one = len({record.cluster for record in state.brokers.values()}) < 2
         watched = state.moving or state.short or state.leaving or state.away or self._absent_since_ms
-        self._is_needed = bool(watched) or not is_one
+        self._is_needed = bool(watched) or self.copies.is_needed or not is_one
         if now_ms < self._due_ms:
             return
         self._due_ms = now_ms + UPKEEP_EVERY_MS
         self._note_away(now_ms, contact)
+        self.copies.look(now_ms, contact)
         self._keep_voters(now_ms, contact)
         moving = [state.streams[key] for key in sorted(state.moving)]
         ids = {found.move.id for found in moving if found.move is not None}

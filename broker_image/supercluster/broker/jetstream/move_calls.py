@@ -33,8 +33,9 @@ _VERBS = {b"$SC.MOVE.PLAN": "plan_move", b"$SC.MOVE.START": "move", b"$SC.MOVE.C
 BYTES_PER_S_MAX = 1 << 40
 # A day: a broker that nobody has seen for so long and that holds nothing is forgotten.
 AWAY_MS_MAX = 24 * 3_600_000
-_GOALS = frozenset({"placement", "replicas", "replace"})
-_FIELDS = _GOALS | {"awayMs", "nodes", "bytesPerS", "dryRun", "id"}
+_GOALS = frozenset({"placement", "replicas", "replace", "add", "remove"})
+_NAMING = ("replace", "add", "remove")
+_FIELDS = _GOALS | {"awayMs", "minUsable", "nodes", "bytesPerS", "dryRun", "id"}
 _ID = re.compile("[A-Za-z0-9-]{0,64}")
 
 
@@ -51,6 +52,12 @@ class MoveCall:
     """Another count of replicas, instead of a placement; 0: none."""
     replace: tuple[str, ...] = ()
     """Instead of both: the brokers in whose places others come, in one change."""
+    add: tuple[str, ...] = ()
+    """Instead of all that: brokers that get a replica beyond the count."""
+    remove: tuple[str, ...] = ()
+    """Instead of all that: brokers whose replicas beyond the count go."""
+    min_usable: int = 0
+    """With `remove`: refuse unless so many usable replicas are left; 0: as many as the count says may be any."""
     away_ms: int = 0
     """With `replace`: refuse unless the map says that they have been out of contact for so long."""
     nodes: tuple[str, ...] = ()
@@ -67,7 +74,9 @@ def read_call(body: object) -> MoveCall:
         ApiError: naming the field, its value and what would be right.
     """
     if not isinstance(body, Mapping) or not _GOALS & body.keys():
-        raise errors.error(10052, 'the body has to be an object with "placement", "replicas" or "replace"')
+        raise errors.error(
+            10052, 'the body has to be an object with "placement", "replicas", "replace", "add" or "remove"'
+        )
     unknown = sorted(set(body) - _FIELDS)
     if unknown:
         raise errors.error(10052, f"{unknown[0]} is no known field; known are {', '.join(sorted(_FIELDS))}")
@@ -75,8 +84,9 @@ def read_call(body: object) -> MoveCall:
         raise errors.error(10123)
     bytes_per_s, dry_run = body.get("bytesPerS", 0), body.get("dryRun", False)
     placement, replicas = body.get("placement"), body.get("replicas", 0)
-    replace, away_ms = _read_replace(body)
-    if type(replicas) is not int or not (placement is not None or replace or 1 <= replicas <= REPLICAS_MAX):
+    replace, add, remove = (_read_names(body, goal) for goal in _NAMING)
+    named = replace or add or remove
+    if type(replicas) is not int or not (placement is not None or named or 1 <= replicas <= REPLICAS_MAX):
         raise errors.error(
             10052, f"replicas is {replicas!r}; it has to be a whole number from 1 to {REPLICAS_MAX}"
         )
@@ -87,12 +97,24 @@ def read_call(body: object) -> MoveCall:
         )
     if not isinstance(dry_run, bool):
         raise errors.error(10052, f"dryRun is {dry_run!r}; it has to be true or false")
-    if not replicas and not replace and not isinstance(placement, Mapping):
+    if not replicas and not named and not isinstance(placement, Mapping):
         raise errors.error(10052, f"placement is {placement!r}; it has to be an object")
     move_id = read_id(body)
     where = Placement.from_json(placement) if placement is not None else None
     nodes = _read_nodes(body, dry_run=dry_run and not replace)
-    return MoveCall(where, replicas, replace, away_ms, nodes, bytes_per_s, dry_run, move_id)
+    return MoveCall(
+        placement=where,
+        replicas=replicas,
+        replace=replace,
+        add=add,
+        remove=remove,
+        min_usable=_read_count(body, "minUsable", REPLICAS_MAX),
+        away_ms=_read_count(body, "awayMs", AWAY_MS_MAX),
+        nodes=nodes,
+        bytes_per_s=bytes_per_s,
+        dry_run=dry_run,
+        id=move_id,
+    )
 
 
 def read_id(body: object) -> str:
@@ -107,20 +129,24 @@ def read_id(body: object) -> str:
     return move_id
 
 
-def _read_replace(body: Mapping[str, Any]) -> tuple[tuple[str, ...], int]:
-    if "replace" not in body:
-        return (), 0
-    nodes, away_ms = body["replace"], body.get("awayMs", 0)
+def _read_names(body: Mapping[str, Any], goal: str) -> tuple[str, ...]:
+    """Brokers, each once."""
+    if goal not in body:
+        return ()
+    nodes = body[goal]
     is_list = isinstance(nodes, list) and 1 <= len(nodes) <= REPLICAS_MAX
     if not is_list or not all(isinstance(node, str) and node for node in nodes):
         raise errors.error(
-            10052, f"replace is {nodes!r}; it has to be a list of 1 to {REPLICAS_MAX} names of brokers"
+            10052, f"{goal} is {nodes!r}; it has to be a list of 1 to {REPLICAS_MAX} names of brokers"
         )
-    if type(away_ms) is not int or not 0 <= away_ms <= AWAY_MS_MAX:
-        raise errors.error(
-            10052, f"awayMs is {away_ms!r}; it has to be a whole number from 0 to {AWAY_MS_MAX}"
-        )
-    return tuple(dict.fromkeys(nodes)), away_ms
+    return tuple(dict.fromkeys(nodes))
+
+
+def _read_count(body: Mapping[str, Any], name: str, most: int) -> int:
+    value = body.get(name, 0)
+    if type(value) is not int or not 0 <= value <= most:
+        raise errors.error(10052, f"{name} is {value!r}; it has to be a whole number from 0 to {most}")
+    return value
 
 
 def _read_nodes(body: Mapping[str, Any], *, dry_run: bool) -> tuple[str, ...]:
@@ -160,6 +186,11 @@ def call(core: BrokerCore, method: str, account: str, name: str, body: object, t
             fields |= {"bytes_per_s": wanted.bytes_per_s, "id": wanted.id, "replicas": wanted.replicas}
             fields["nodes"] = list(wanted.nodes)
             fields |= {"replace": list(wanted.replace), "away_ms": wanted.away_ms}
+            fields |= {
+                "add": list(wanted.add),
+                "remove": list(wanted.remove),
+                "min_usable": wanted.min_usable,
+            }
             if wanted.placement is not None:
                 fields["placement"] = wanted.placement.to_json()
     except ApiError as refused:
@@ -277,6 +308,9 @@ def answer(
             nodes=tuple(map(str, fields.get("nodes", ()))),
             replace=tuple(map(str, fields.get("replace", ()))),
             away_ms=int(fields.get("away_ms", 0)),
+            add=tuple(map(str, fields.get("add", ()))),
+            remove=tuple(map(str, fields.get("remove", ()))),
+            min_usable=int(fields.get("min_usable", 0)),
             bytes_per_s=int(fields.get("bytes_per_s", 0)),
             move_id=str(fields.get("id", "")),
         )

@@ -367,6 +367,7 @@ def cluster_info(group: StreamGroup) -> ClusterInfo:
                 lag=max(0, last - match),
                 offline=node not in contact,
                 observer=not raft.membership.is_voter(member),
+                unusable=group.host.is_unusable(group.id, node),
             )
         )
     cluster = contact[group.host.node][0]

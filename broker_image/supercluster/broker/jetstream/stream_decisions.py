@@ -7,10 +7,11 @@ force) asks for facts first: `FactsNeededError`, and the request comes again wit
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from supercluster.broker.jetstream import accounts, errors, meta_moves
+from supercluster.broker.jetstream import accounts, errors, members_by_name, meta_moves
 from supercluster.broker.jetstream.config import StreamConfig, check_create, check_update
 from supercluster.broker.jetstream.errors import ApiError, no_suitable_peers
 from supercluster.broker.jetstream.filters import overlaps
@@ -27,6 +28,7 @@ from supercluster.broker.jetstream.move_plan import MovePlan, copy_bytes, make_p
 from supercluster.broker.jetstream.own_metadata import RESOURCE_KEY
 from supercluster.broker.jetstream.placement import Choice, NodeFacts, choose
 from supercluster.broker.jetstream.stream_facts import StreamFacts
+from supercluster.broker.raft.confchange import node_of
 
 
 class StreamDecisions:
@@ -99,7 +101,8 @@ class StreamDecisions:
 
     def _what_it_changes(self, present: Assignment) -> str:
         if self._request.verb in ("cancel_move", "remove_peer", "move", "plan_move"):
-            return "the count of replicas" if self._request.replicas else "the placement"
+            is_count = self._request.replicas or self._request.names_members
+            return "the count of replicas" if is_count else "the placement"
         return changed_fields(present.config, self._request.config)
 
     # ---- streams --------------------------------------------------------------------------------------------------
@@ -179,7 +182,9 @@ class StreamDecisions:
         facts = self._facts(present)
         if facts is None:
             raise errors.error(10118)
-        if len(facts.voters) != present.config.num_replicas:
+        count, voting = present.config.num_replicas, sorted(map(node_of, facts.voters))
+        # Of copies beyond the count the map has to know too: else somebody is just taking another one's place.
+        if len(voting) < count or (len(voting) > count and voting != sorted(map(node_of, present.members))):
             raise errors.members_are_changing(present.name)
         return facts
 
@@ -196,7 +201,12 @@ class StreamDecisions:
             {node: "is not in the plan" for node in self._nodes if node not in planned} if planned else {}
         )
         if self._request.replace:
-            found = meta_moves.choose_replacements(config, facts, self._nodes, self._request.replace, others)
+            wide = _with_all(config, facts)
+            found = meta_moves.choose_replacements(wide, facts, self._nodes, self._request.replace, others)
+        elif self._request.names_members:
+            found = members_by_name.choose_named(
+                config, facts, self._nodes, self._request.add, self._request.remove
+            )
         elif config.num_replicas != present.config.num_replicas:
             found = meta_moves.choose_for_count(config, facts, self._nodes, self._state, others)
         else:
@@ -235,15 +245,34 @@ class StreamDecisions:
         if self._request.replace:
             self._check_dead(present)
             return self._start(present, config)
+        if self._request.names_members:
+            changes = self._check_named(present)
+            return self._start(present, config) if changes else None
         return self._put(present, config) if config != present.config else None
 
     def _check_dead(self, present: Assignment) -> None:
         request = self._request
         why = meta_moves.why_not_dead(
-            self._state, self._sure_facts(present), request.replace, request.away_ms, self._now_ns
+            self._state,
+            present.group,
+            self._sure_facts(present),
+            request.replace,
+            request.away_ms,
+            self._now_ns,
         )
         if why:
             raise errors.error(errors.NOT_DEAD, f": {why}")
+
+    def _check_named(self, present: Assignment) -> bool:
+        """False: whoever is named is there already, or gone."""
+        request, facts = self._request, self._sure_facts(present)
+        why = members_by_name.why_not(
+            self._state, present, facts, self._nodes, request.add, request.remove, request.min_usable
+        )
+        if why:
+            raise errors.error(errors.MEMBERS_STAY, why)
+        held = set(map(node_of, facts.voters))
+        return bool(set(request.add) - held or set(request.remove) & held)
 
     def _pace(self, present: Assignment) -> bytes | None:
         """A call that is repeated, since its answer was lost; or one that gives the move another limit."""
@@ -260,6 +289,8 @@ class StreamDecisions:
         try:
             if self._request.replace:
                 self._check_dead(present)
+            if self._request.names_members:
+                self._check_named(present)
             choice = self._choose(present, config, facts)
         except ApiError as refused:
             choice = Choice((), (), refused.description)
@@ -282,10 +313,16 @@ class StreamDecisions:
         peer = self._request.peer
         if all(found.node != peer for found in facts.members):
             raise errors.error(10040)
-        choice = meta_moves.choose_targets(present.config, facts, self._nodes, self._state, (peer,))
+        wide = _with_all(present.config, facts)
+        choice = meta_moves.choose_targets(wide, facts, self._nodes, self._state, (peer,))
         if choice.refusal:
             raise errors.error(10075, f": {choice.refusal}")
         return self._begin(present, present.config, facts, choice)
+
+
+def _with_all(config: StreamConfig, facts: StreamFacts) -> StreamConfig:
+    """The configuration with as many replicas as there are: an exchange keeps those beyond the count."""
+    return replace(config, num_replicas=max(config.num_replicas, len(facts.voters)))
 
 
 def _outdated(planned: Sequence[str], found: Choice) -> ApiError:

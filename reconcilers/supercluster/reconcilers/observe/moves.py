@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from supercluster.api import Cluster, Stream, StreamMove, SuperCluster
+from supercluster.api import Cluster, ReplicaPolicy, Stream, StreamMove, SuperCluster
 from supercluster.api.stream import NodeFinding
 from supercluster.api.stream_move import (
     FINDINGS_MAX,
@@ -30,6 +30,7 @@ from supercluster.reconcilers.planners.move_views import (
     is_ended,
     rate_bytes_per_s,
 )
+from supercluster.reconcilers.planners.replica_rules import rule_for
 from supercluster.reconcilers.planners.status import timestamp
 from supercluster.reconcilers.planners.stream import BrokersView
 from supercluster.reconcilers.planners.stream_config import mark_of
@@ -76,9 +77,11 @@ async def look_at_move(
     has_stream = spec.stream_ref is None or stream is not None
     window, window_error = _window(desired, now)
     view, plan, plan_error = MoveView(), None, ""
+    minimum, minimum_by = 0, ""
     if name is not None and not _is_at_rest(desired):
         target = broker_target(cache, namespace, spec.super_cluster)
         view = await _ask(brokers, target, name)
+        minimum, minimum_by = _minimum(cache, desired, stream, super_cluster, name, view)
         if (
             view.exists
             and has_stream
@@ -86,7 +89,9 @@ async def look_at_move(
             and needs_plan(desired, now)
             and not isinstance(target, str)
         ):
-            plan, plan_error = await _plan(brokers, target, desired, stream, super_cluster, name, view, now)
+            goal = goal_of(desired, stream, minimum)
+            rate = rate_bytes_per_s(desired, super_cluster.spec.moves)
+            plan, plan_error = await _plan(brokers, target, desired, goal, rate, name, view, now)
     return MoveObserved(
         super_cluster=super_cluster,
         clusters=cache.of_super_cluster(Cluster, namespace, spec.super_cluster),
@@ -97,7 +102,26 @@ async def look_at_move(
         plan_error=plan_error,
         window=window,
         window_error=window_error,
+        minimum=minimum,
+        minimum_by=minimum_by,
     )
+
+
+def _minimum(
+    cache: ObjectCache,
+    desired: StreamMove,
+    stream: Stream | None,
+    super_cluster: SuperCluster | None,
+    name: str,
+    view: MoveView,
+) -> tuple[int, str]:
+    """How many usable replicas have to be left where some are taken away, and by whose word."""
+    members = desired.spec.members
+    if members is None or not members.remove or super_cluster is None or view.replicas is None:
+        return 0, ""
+    policies = cache.of_super_cluster(ReplicaPolicy, desired.metadata.namespace, desired.spec.super_cluster)
+    rule = rule_for(stream, name, view.replicas, policies, super_cluster)
+    return (rule.minimum, rule.decided_by) if rule is not None else (0, "")
 
 
 def _is_at_rest(desired: StreamMove) -> bool:
@@ -129,15 +153,14 @@ async def _plan(
     brokers: Brokers,
     target: BrokerTarget,
     desired: StreamMove,
-    stream: Stream | None,
-    super_cluster: SuperCluster,
+    goal: Mapping[str, object],
+    rate: int,
     name: str,
     view: MoveView,
     now: datetime,
 ) -> tuple[MovePlan | None, str]:
-    rate = rate_bytes_per_s(desired, super_cluster.spec.moves)
     try:
-        answer = await brokers.plan_move(target, name, goal_of(desired, stream), rate)
+        answer = await brokers.plan_move(target, name, goal, rate)
     except BrokersRefusedError as error:
         if error.is_passing:
             return None, str(error)
@@ -161,6 +184,7 @@ def move_view(answer: Mapping[str, Any], stream: BrokersView) -> MoveView:
         last=_ended(last) if last.get("id") else None,
         earlier=tuple(_earlier(last.get("earlier"))),
         members=members,
+        replicas=info.replicas_configured,
         declared_by=mark_of(info.config) or "",
         consumers=info.consumers,
         leader=info.leader,

@@ -1,18 +1,18 @@
-"""The look at what repair is planned from: brokers that are away or go, and while one does, the streams and the brokers'
-Kubernetes nodes."""
+"""The look at what repair is planned from: brokers that are away or go, copies of no use, and while there are any, the streams
+and the brokers' Kubernetes nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from supercluster.api import Cluster, ReplicaPolicy, StreamMove, SuperCluster
 from supercluster.reconcilers.observe.cache import ObjectCache
-from supercluster.reconcilers.observe.views import pod_view, stream_info
+from supercluster.reconcilers.observe.views import DEFAULT_ACCOUNT, pod_view, stream_info
 from supercluster.reconcilers.planners.move_views import is_ended
-from supercluster.reconcilers.planners.repair_moves import LivingStream, RepairObserved
+from supercluster.reconcilers.planners.repair_moves import LivingStream, RepairObserved, is_own
 from supercluster.reconcilers.planners.strategies import Node
 from supercluster.reconcilers.planners.stream_config import mark_of
 from supercluster.reconcilers.ports import (
@@ -99,13 +99,16 @@ async def look_at_repairs(
     entries = [mapping(entry) for entry in told.get("brokers") or ()]
     policies = cache.of_super_cluster(ReplicaPolicy, namespace, name)
     moves = cache.of_super_cluster(StreamMove, namespace, name)
+    unusable = _unusable(entries)
     is_watching = (
         is_needed
+        or bool(unusable)
+        or (bool(told.get("beyondTarget")) and _takes_away(desired, policies))
         or any(
             entry.get("awaySinceNs") or (entry.get("leaves") and entry.get("holdsCopies"))
             for entry in entries
         )
-        or any((move.spec.repair or move.spec.drains) and not is_ended(move) for move in moves)
+        or any((is_own(move) or move.spec.drains) and not is_ended(move) for move in moves)
     )
     host_of: dict[str, Host] = {}
     streams: tuple[LivingStream, ...] = ()
@@ -116,7 +119,22 @@ async def look_at_repairs(
         except (BrokersUnreachableError, BrokersRefusedError):
             return None
     nodes = {str(entry["node"]): _node(entry, host_of) for entry in entries if entry.get("node")}
-    return RepairObserved(nodes, _time(told["timeNs"]), streams, policies)
+    return RepairObserved(nodes, _time(told["timeNs"]), streams, policies, unusable)
+
+
+def _takes_away(desired: SuperCluster, policies: Sequence[ReplicaPolicy]) -> bool:
+    """Does anybody say that replicas beyond the count go?"""
+    return any(rules.auto_remove != "Never" for rules in (desired.spec.repair, *(p.spec for p in policies)))
+
+
+def _unusable(entries: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, datetime]]:
+    """Stream → broker → since when it could do nothing with its copy. The operator looks after its own account alone."""
+    found: dict[str, dict[str, datetime]] = {}
+    for entry in entries:
+        for copy in map(mapping, entry.get("unusable") or ()):
+            if copy.get("name") and copy.get("sinceNs") and copy.get("account") == DEFAULT_ACCOUNT:
+                found.setdefault(str(copy["name"]), {})[str(entry.get("node"))] = _time(copy["sinceNs"])
+    return found
 
 
 async def _hosts_of(cache: ObjectCache, hosts: Hosts, namespace: str, name: str) -> dict[str, Host]:

@@ -124,10 +124,12 @@ def _followers(entries: Iterable[Any]) -> Iterable[ReplicaStatus]:
             # A learner of a move that is under way: no member, and nothing that the stream is not ready without.
             continue
         offline = bool(entry.get("offline", False))
+        unusable = bool(entry.get("unusable", False))
         yield ReplicaStatus(
             name=str(entry.get("name", "")),
-            current=bool(entry.get("current", False)) and not offline,
+            current=bool(entry.get("current", False)) and not (offline or unusable),
             offline=offline,
+            unusable=unusable,
             lag=int(entry.get("lag", 0)),
         )
 

@@ -50,6 +50,9 @@ def problem(desired: StreamMove, observed: MoveObserved) -> tuple[Reason, str] |
     disagreement = _disagrees(desired, stream) if stream is not None and not spec.dry_run else None
     if disagreement is not None:
         return Reason.PLACEMENT_DISAGREES, disagreement
+    too_few = _too_few(desired, observed)
+    if too_few is not None:
+        return Reason.BELOW_MINIMUM, too_few
     names = sorted(cluster.metadata.name for cluster in clusters)
     goal = spec.destination.cluster if spec.destination is not None else None
     if goal is not None and goal not in names:
@@ -68,10 +71,30 @@ def problem(desired: StreamMove, observed: MoveObserved) -> tuple[Reason, str] |
     return None
 
 
+def _too_few(desired: StreamMove, observed: MoveObserved) -> str | None:
+    """A person's removal that would leave fewer than the minimum is refused, and so is one below the count, which is for them
+    to change where it stands (MR-3)."""
+    change, brokers = desired.spec.members, observed.brokers
+    if change is None or not set(change.remove) & set(brokers.members):
+        return None
+    left = len(set(brokers.members) - set(change.remove))
+    if left < observed.minimum:
+        return (
+            f"spec.members.remove would leave {left} replicas, and {observed.minimum_by} keeps at least {observed.minimum}: the "
+            "stream stays as it is; lower spec.minReplicas there first, if so few are meant"
+        )
+    if brokers.replicas is not None and left < brokers.replicas:
+        return (
+            f"spec.members.remove would leave {left} replicas, and the stream's count is {brokers.replicas}: only those beyond "
+            "the count go by name; to have fewer, lower the count (spec.replicas of the Stream)"
+        )
+    return None
+
+
 def _disagrees(desired: StreamMove, stream: Stream) -> str | None:
     """What the Stream itself would set back."""
     spec, own = desired.spec, stream.spec
-    if spec.repair is not None:
+    if spec.repair is not None or spec.members is not None:
         return None  # Neither placement nor count is changed by it.
     told = "change it there, which makes a StreamMove by itself"
     if spec.destination is None:

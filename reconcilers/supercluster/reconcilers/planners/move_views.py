@@ -65,6 +65,8 @@ class MoveView:
     """Moves that ended before the last one, without their audits: the youngest first."""
     members: tuple[str, ...] = ()
     """Brokers whose replicas are in force."""
+    replicas: int | None = None
+    """The count that the stream is configured with; None: not told."""
     declared_by: str = ""
     """The resource that the stream is marked with."""
     consumers: int = 0
@@ -87,6 +89,10 @@ class MoveObserved:
     window: Window | None = None
     """None: the move has none."""
     window_error: str = ""
+    minimum: int = 0
+    """Usable replicas that are to be kept, asked for only where some are to be taken away."""
+    minimum_by: str = ""
+    """Whose word that is."""
     refusal: str | None = None
     """What the last step of this round was refused with."""
     refusal_code: int = 0
@@ -97,7 +103,8 @@ def is_ended(move: StreamMove) -> bool:
     refused repair, or one for a broker that goes, is replaced by another one."""
     phase = move.status.phase
     if phase == "Refused":
-        return owner_uid(move) is None and move.spec.repair is None and not move.spec.drains
+        is_own = owner_uid(move) is None and move.spec.repair is None and not move.spec.drains
+        return is_own or move.spec.members is not None
     return phase in ENDED or (phase == "Planned" and move.spec.dry_run)
 
 
@@ -127,13 +134,19 @@ def share_bytes_per_s(budget: MoveBudget) -> int:
     return max(1, whole // budget.concurrent_max) if whole else 0
 
 
-def goal_of(move: StreamMove, stream: Stream | None) -> dict[str, object]:
-    """What to ask the brokers for: a placement, a count of replicas, or others in the places of lost ones."""
+def goal_of(move: StreamMove, stream: Stream | None, minimum: int = 0) -> dict[str, object]:
+    """What to ask the brokers for: a placement, a count of replicas, others in the places of lost ones, or some more or fewer
+    by name, of which at least the minimum has to be left."""
     repair = move.spec.repair
     if repair is not None:
         goal: dict[str, object] = {"replace": list(repair.replace)}
         goal["awayMs"] = duration_ns(repair.away) // 1_000_000
         return {**goal, "nodes": list(repair.nodes)} if repair.nodes else goal
+    members = move.spec.members
+    if members is not None and members.add:
+        return {"add": list(members.add)}
+    if members is not None:
+        return {"remove": list(members.remove), "minUsable": minimum}
     if move.spec.destination is None:
         return {"replicas": move.spec.replicas}
     return {"placement": wanted_placement(move.spec.destination, stream)}

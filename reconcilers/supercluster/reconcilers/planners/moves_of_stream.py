@@ -17,7 +17,7 @@ from supercluster.api import API_VERSION, Cluster, Stream, StreamMove
 from supercluster.api.conditions import EventReason, Reason
 from supercluster.api.stream import MoveReference, NodeFinding
 from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners.move_views import IN_FLIGHT, is_ended, owner_uid
+from supercluster.reconcilers.planners.move_views import IN_FLIGHT, is_ended, is_repair, owner_uid
 from supercluster.reconcilers.planners.plan import CreateObject, DeleteObject, Note, Step
 
 # Names of objects have at most 253 characters; what stands behind the Stream's name is much shorter than this.
@@ -72,15 +72,19 @@ def consider(
     """`there` is where the stream lives, and `replicas_there` the count that it is configured with; None when it does not
     exist, or is not this resource's."""
     to_do = _to_do(stream, there, wanted, replicas_there)
-    repair = next((move for move in moves if move.spec.repair and move.status.phase in IN_FLIGHT), None)
-    if repair is not None:
+    other = next(
+        (move for move in moves if _is_no_change_of_spec(move) and move.status.phase in IN_FLIGHT), None
+    )
+    if other is not None:
         # What it does was not asked for by the spec, and is not taken back by it; it has to end first (MV-3).
-        drained = ", ".join(repair.spec.drains or ())
-        what = f"takes the copies off {drained}, which goes" if drained else "replaces lost replicas"
-        message = f"StreamMove {repair.metadata.name} {what}: {repair.status.message or 'just begun'}"
-        reason = Reason.MOVING if drained else Reason.REPAIRING
-        return Moving((), (reason, message + _afterwards(to_do)), _reference(repair))
-    moves = tuple(move for move in moves if move.spec.repair is None)
+        message = (
+            f"StreamMove {other.metadata.name} {_what_it_does(other)}: {other.status.message or 'just begun'}"
+        )
+        reason = (
+            Reason.REPAIRING if is_repair(other) else Reason.SCALING if other.spec.members else Reason.MOVING
+        )
+        return Moving((), (reason, message + _afterwards(to_do)), _reference(other))
+    moves = tuple(move for move in moves if not _is_no_change_of_spec(move))
     under_way = [move for move in moves if not is_ended(move) and not move.spec.dry_run]
     if under_way:
         move = min(under_way, key=lambda move: move.metadata.age_key)
@@ -100,6 +104,18 @@ def consider(
         "as it is: delete that StreamMove or change the spec to try again, or set the spec back"
     )
     return Moving((), (Reason.MOVE_ENDED, message), _reference(made))
+
+
+def _is_no_change_of_spec(move: StreamMove) -> bool:
+    """Others in the places of lost replicas, or some more or fewer by name: neither placement nor count is another then."""
+    return move.spec.repair is not None or move.spec.members is not None
+
+
+def _what_it_does(move: StreamMove) -> str:
+    if move.spec.members is not None:
+        return f"brings the stream to {move.destination_text}"
+    drained = ", ".join(move.spec.drains or ())
+    return f"takes the copies off {drained}, which goes" if drained else "replaces lost replicas"
 
 
 def _to_do(

@@ -11,6 +11,8 @@ from supercluster.reconcilers.planners.plan import DeleteObject, Manifest, Note
 
 NAME_CHARACTERS_MAX = 200
 REASON_CHARACTERS_MAX = 250
+# On a StreamMove that takes away replicas beyond a stream's count because a policy says so.
+TRIM_LABEL = "supercluster.dev/auto-remove"
 
 
 def stream_of(move: StreamMove, by_ref: Mapping[str, Stream]) -> str:
@@ -40,6 +42,7 @@ def manifest(
     goal: Mapping[str, object],
     *,
     is_owned: bool = True,
+    labels: Mapping[str, str] | None = None,
 ) -> Manifest:
     """A StreamMove of a stream, declared or not. `is_owned`: it goes with the Stream that declares it."""
     metadata = super_cluster.metadata
@@ -62,7 +65,7 @@ def manifest(
         "metadata": {
             "name": name,
             "namespace": metadata.namespace,
-            "labels": naming.labels(metadata.name),
+            "labels": {**naming.labels(metadata.name), **(labels or {})},
             "ownerReferences": owners,
         },
         "spec": {"superCluster": metadata.name, **goal, **whom},

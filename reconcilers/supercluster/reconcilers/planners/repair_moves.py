@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from supercluster.api import ReplicaPolicy, Stream, StreamMove, SuperCluster
@@ -16,17 +16,26 @@ from supercluster.api.conditions import EventReason
 from supercluster.api.super_cluster import OTHER_MOVES_MAX, RepairStatus, WaitingRepair
 from supercluster.api.units import duration_ns, size_bytes
 from supercluster.reconcilers.planners import own_moves
+from supercluster.reconcilers.planners.extra_replicas import Trim, plan_trims
 from supercluster.reconcilers.planners.move_views import IN_FLIGHT, is_ended, is_repair
-from supercluster.reconcilers.planners.own_moves import REASON_CHARACTERS_MAX, delete, slug, stream_of
+from supercluster.reconcilers.planners.own_moves import (
+    REASON_CHARACTERS_MAX,
+    TRIM_LABEL,
+    delete,
+    slug,
+    stream_of,
+)
 from supercluster.reconcilers.planners.plan import CreateObject, Note, Step
 from supercluster.reconcilers.planners.repairs import (
+    Budget,
     Repair,
     RepairPlan,
     RunningRepair,
     StreamState,
+    is_usable,
     plan_repairs,
 )
-from supercluster.reconcilers.planners.replica_rules import policy_for, rule_for
+from supercluster.reconcilers.planners.replica_rules import Rule, policy_for, rule_for
 from supercluster.reconcilers.planners.status import parse_timestamp
 from supercluster.reconcilers.planners.strategies import Node, Strategy
 
@@ -59,8 +68,10 @@ class RepairObserved:
     now: datetime
     """By the brokers' clock, as the times in `nodes` are."""
     streams: tuple[LivingStream, ...] = ()
-    """Looked at only while a broker is away."""
+    """Looked at only while a broker is away, or a copy of no use."""
     policies: tuple[ReplicaPolicy, ...] = ()
+    unusable: Mapping[str, Mapping[str, datetime]] = field(default_factory=dict)
+    """Stream → brokers that are there and can do nothing with their copies, and since when."""
 
     @property
     def lost(self) -> tuple[str, ...]:
@@ -77,6 +88,11 @@ class Repairing:
     """A repair is under way or waits: look again soon."""
 
 
+def is_own(move: StreamMove) -> bool:
+    """Was it made here? For lost replicas, or for some beyond the count."""
+    return is_repair(move) or TRIM_LABEL in move.metadata.labels
+
+
 def consider(
     super_cluster: SuperCluster,
     observed: RepairObserved | None,
@@ -86,12 +102,17 @@ def consider(
     now: datetime,
 ) -> Repairing:
     """`observed` is None while the brokers do not say: then nothing is done, and what was said stays."""
-    mine = [move for move in moves if is_repair(move)]
+    mine = [move for move in moves if is_own(move)]
     open_ones = [move for move in mine if not is_ended(move)]
     if observed is None:
         return Repairing((), super_cluster.status.repair, is_watching=bool(open_ones))
-    withdrawn = {move.metadata.uid: why for move in open_ones if (why := _why_withdrawn(move, observed, now))}
-    plan = _plan(super_cluster, observed, streams, moves, open_ones, strategies)
+    by_ref = {stream.metadata.name: stream for stream in streams}
+    withdrawn = {
+        move.metadata.uid: why
+        for move in open_ones
+        if (why := _why_withdrawn(move, stream_of(move, by_ref), observed, now))
+    }
+    plan, trims = _plan(super_cluster, observed, streams, moves, open_ones, strategies)
     steps: list[Step] = [
         delete(move, Note.done(EventReason.REPAIR_WITHDRAWN, withdrawn[move.metadata.uid]))
         for move in open_ones
@@ -99,7 +120,11 @@ def consider(
     ]
     by_name = {stream.stream_name: stream for stream in streams}
     for repair in plan.repairs:
-        step = _create(super_cluster, repair, by_name.get(repair.stream), observed, mine, now)
+        step = _create(super_cluster, repair, by_name.get(repair.stream), mine, now)
+        if step is not None:
+            steps.append(step)
+    for trim in trims:
+        step = _create_trim(super_cluster, trim, by_name.get(trim.stream), mine, now)
         if step is not None:
             steps.append(step)
     ended = sorted((move for move in mine if is_ended(move)), key=lambda move: move.metadata.age_key)
@@ -109,7 +134,7 @@ def consider(
     )
     status = RepairStatus(
         below_minimum=len(plan.below),
-        repairing=len(open_ones),
+        repairing=sum(move.spec.repair is not None for move in open_ones),
         waiting=waiting,
         lost_brokers=observed.lost[:OTHER_MOVES_MAX],
     )
@@ -124,7 +149,7 @@ def _plan(
     moves: Sequence[StreamMove],
     open_ones: Sequence[StreamMove],
     strategies: Mapping[str, Strategy],
-) -> RepairPlan:
+) -> tuple[RepairPlan, tuple[Trim, ...]]:
     by_mark = {f"{each.metadata.namespace}/{each.metadata.name}": each for each in streams}
     by_ref = {each.metadata.name: each for each in streams}
     busy = {stream_of(move, by_ref) for move in moves if not is_ended(move) and not move.spec.dry_run}
@@ -139,11 +164,25 @@ def _plan(
         is_moving = living.is_moving or living.name in busy
         tags = frozenset(living.tags)
         states.append(
-            StreamState(living.name, living.members, living.leader, rule, tags, living.bytes, is_moving)
+            StreamState(
+                living.name,
+                living.members,
+                living.leader,
+                rule,
+                tags,
+                living.bytes,
+                is_moving,
+                unusable=observed.unusable.get(living.name, {}),
+                count=living.replicas,
+            )
         )
     held = {living.name: frozenset(living.members) for living in observed.streams}
     running = tuple(_running(move, by_ref, observed.policies, held) for move in open_ones)
-    return plan_repairs(observed.nodes, states, running, strategies, observed.now)
+    budget = Budget(running)
+    plan = plan_repairs(observed.nodes, states, running, strategies, observed.now, budget)
+    repaired = {repair.stream for repair in plan.repairs}
+    trims = plan_trims(observed.nodes, states, repaired, strategies, budget, observed.now)
+    return plan, trims
 
 
 def _running(
@@ -153,21 +192,22 @@ def _running(
     held: Mapping[str, frozenset[str]],
 ) -> RunningRepair:
     name, repair = stream_of(move, by_ref), move.spec.repair
-    assert repair is not None
     declared = by_ref.get(move.spec.stream_ref or "")
     labels = declared.metadata.labels if declared is not None else None
     policy, _ = policy_for(policies, name, labels)
-    joining = frozenset(repair.nodes) - held.get(name, frozenset())
+    joining = frozenset(repair.nodes if repair is not None else ()) - held.get(name, frozenset())
     return RunningRepair(name, policy.metadata.name if policy else "", joining)
 
 
-def _why_withdrawn(move: StreamMove, observed: RepairObserved, now: datetime) -> str:
+def _why_withdrawn(move: StreamMove, stream: str, observed: RepairObserved, now: datetime) -> str:
     """Empty: the repair stays. What the brokers have begun goes on to its end."""
     repair, metadata = move.spec.repair, move.metadata
-    assert repair is not None
     if move.status.phase in IN_FLIGHT or metadata.deletion_timestamp is not None:
         return ""
-    back = [name for name in repair.replace if _is_back(observed.nodes.get(name))]
+    unusable = observed.unusable.get(stream, {})
+    if repair is None:
+        return _why_stays(move, stream, observed)
+    back = [name for name in repair.replace if is_usable(observed.nodes, unusable, name)]
     if back:
         return (
             f"{', '.join(back)} is back before its replica was replaced: deleted StreamMove {metadata.name}"
@@ -179,28 +219,38 @@ def _why_withdrawn(move: StreamMove, observed: RepairObserved, now: datetime) ->
     return ""
 
 
-def _is_back(node: Node | None) -> bool:
-    return node is not None and node.away_since is None
+def _why_stays(move: StreamMove, stream: str, observed: RepairObserved) -> str:
+    """Why replicas beyond the count are not to be taken away after all; empty: they are."""
+    living = next((each for each in observed.streams if each.name == stream), None)
+    change = move.spec.members
+    if living is None or change is None:
+        return ""
+    unusable = observed.unusable.get(stream, {})
+    rest = set(living.members) - set(change.remove)
+    lost = sorted(name for name in rest if not is_usable(observed.nodes, unusable, name))
+    is_well = any(is_usable(observed.nodes, unusable, name) for name in change.remove)
+    if lost and is_well:
+        told = f"{', '.join(change.remove)} stays while {', '.join(lost)} may be lost"
+    elif len(rest) < living.replicas:
+        told = f"{', '.join(change.remove)} is not beyond the count of {living.replicas} any more"
+    else:
+        return ""
+    return f"{told}: deleted StreamMove {move.metadata.name}"
 
 
 def _create(
     super_cluster: SuperCluster,
     repair: Repair,
     declared: Stream | None,
-    observed: RepairObserved,
     mine: Sequence[StreamMove],
     now: datetime,
 ) -> CreateObject | None:
     """None: an earlier try of the same repair ended a moment ago."""
-    base = _name(repair, declared, observed)
-    tries = [move for move in mine if move.metadata.name == base or move.metadata.name.startswith(f"{base}-")]
-    rules = repair.rule.rules
-    pause = timedelta(microseconds=duration_ns(rules.failure_recovery_interval) // 1000)
-    ends = [ended for move in tries if (ended := parse_timestamp(move.status.ended_at or "")) is not None]
-    if ends and now - max(ends) < pause:
+    since = [(name, at.isoformat() if at is not None else "gone") for name, at in sorted(repair.since)]
+    name = _next_name("repair", repair.stream, since, declared, repair.rule, mine, now)
+    if name is None:
         return None
-    name = f"{base}-{len(tries) + 1}" if tries else base
-    budget = rules.budget
+    rules = repair.rule.rules
     goal: dict[str, object] = {
         "repair": {
             "replace": list(repair.replaced),
@@ -209,20 +259,54 @@ def _create(
             "reason": repair.why[:REASON_CHARACTERS_MAX],
         },
     }
-    if budget.bytes_per_s:
-        share = max(1, size_bytes(budget.bytes_per_s) // budget.concurrent_max)
+    if rules.budget.bytes_per_s:
+        share = max(1, size_bytes(rules.budget.bytes_per_s) // rules.budget.concurrent_max)
         goal["bandwidth"] = {"bytesPerS": str(share)}
-    manifest = own_moves.manifest(super_cluster, name, repair.stream, declared, goal)
     note = Note.done(
         EventReason.REPAIR_CREATED, f"stream {repair.stream}: {repair.why}: made StreamMove {name}"
     )
-    return CreateObject(manifest, note)
+    return CreateObject(own_moves.manifest(super_cluster, name, repair.stream, declared, goal), note)
 
 
-def _name(repair: Repair, declared: Stream | None, observed: RepairObserved) -> str:
-    since = [(name, _since_text(observed.nodes.get(name))) for name in sorted(repair.replaced)]
-    return f"{slug(repair.stream, declared)}-repair-{zlib.crc32(repr((repair.stream, since)).encode()):08x}"
+def _create_trim(
+    super_cluster: SuperCluster,
+    trim: Trim,
+    declared: Stream | None,
+    mine: Sequence[StreamMove],
+    now: datetime,
+) -> CreateObject | None:
+    """None: an earlier try of the same ended a moment ago."""
+    name = _next_name("trim", trim.stream, sorted(trim.removed), declared, trim.rule, mine, now)
+    if name is None:
+        return None
+    goal: dict[str, object] = {
+        "members": {"remove": list(trim.removed), "reason": trim.why[:REASON_CHARACTERS_MAX]}
+    }
+    note = Note.done(EventReason.EXTRA_REPLICAS, f"stream {trim.stream}: {trim.why}: made StreamMove {name}")
+    labels = {TRIM_LABEL: "true"}
+    made = own_moves.manifest(super_cluster, name, trim.stream, declared, goal, labels=labels)
+    return CreateObject(made, note)
 
 
-def _since_text(node: Node | None) -> str:
-    return node.away_since.isoformat() if node is not None and node.away_since is not None else "gone"
+def _next_name(
+    kind: str,
+    stream: str,
+    what: object,
+    declared: Stream | None,
+    rule: Rule,
+    mine: Sequence[StreamMove],
+    now: datetime,
+) -> str | None:
+    """The name of the next try, from what it is about; None while the pause after the last one lasts."""
+    base = f"{slug(stream, declared)}-{kind}-{zlib.crc32(repr((stream, what)).encode()):08x}"
+    tries = [move for move in mine if move.metadata.name == base or move.metadata.name.startswith(f"{base}-")]
+    pause = timedelta(microseconds=duration_ns(rule.rules.failure_recovery_interval) // 1000)
+    # One that the brokers refused has no end, but a beginning.
+    ends = [
+        ended
+        for move in tries
+        if (ended := parse_timestamp(move.status.ended_at or move.metadata.creation_timestamp)) is not None
+    ]
+    if ends and now - max(ends) < pause:
+        return None
+    return f"{base}-{len(tries) + 1}" if tries else base

@@ -1,6 +1,7 @@
 """Which lost replicas are replaced, by whom, in what order and how many at a time (MR-2, MR-4, MR-7): pure.
 
-A member is lost when its broker has been out of contact for the recovery interval; since when, the brokers' own map says.
+A member is lost when its broker has been out of contact for the recovery interval, or could do nothing with its copy for so
+long; since when, the brokers' own map says.
 Repair exchanges lost members for others in one joint change (SF-8), so a group never grows around a dead member, and its
 count stays what people asked for. It restores the minimum and no more. What it can't do is said with the reason.
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 
@@ -37,6 +38,21 @@ class StreamState:
     """A move, a repair or another count of replicas is under way or planned: one at a time (MV-3)."""
     elsewhere: frozenset[str] = frozenset()
     """Other clusters that its placement allows."""
+    unusable: Mapping[str, datetime] = field(default_factory=dict)
+    """Brokers that are there and can do nothing with their copies, and since when."""
+    count: int = 0
+    """Replicas that it is configured with; 0: as many as there are."""
+
+    @property
+    def extra(self) -> int:
+        """Replicas beyond the count, which people have added by name."""
+        return max(0, len(self.members) - self.count) if self.count else 0
+
+    @property
+    def required(self) -> int:
+        """Usable replicas that repair restores. Who added some beyond the count wants so many more: a lost one among all of
+        them leaves for another one, or the group would be worse off than without the addition (SF-8, MR-7)."""
+        return self.rule.minimum + (self.extra if self.rule.rules.auto_remove == "Never" else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +75,8 @@ class Repair:
     """All that are to hold the stream."""
     why: str
     rule: Rule
+    since: tuple[tuple[str, datetime | None], ...] = ()
+    """Since when each of those that are replaced has been lost; None: its broker is gone for good."""
 
     @property
     def joining(self) -> frozenset[str]:
@@ -83,7 +101,11 @@ class _Case:
     lost: tuple[str, ...]
     """Of those that are to be replaced, the longest away first."""
     usable: int
-    since: datetime | None
+    since_of: Mapping[str, datetime | None]
+
+    @property
+    def since(self) -> datetime | None:
+        return self.since_of[self.lost[0]]
 
     @property
     def margin(self) -> int:
@@ -97,12 +119,14 @@ def plan_repairs(
     running: Sequence[RunningRepair],
     strategies: Mapping[str, Strategy],
     now: datetime,
+    budget: Budget | None = None,
 ) -> RepairPlan:
+    """What the repairs take is taken from the budget, which is that of the running ones unless one is given."""
     waiting: list[tuple[str, str]] = []
     below: list[str] = []
     cases: list[_Case] = []
     for stream in streams:
-        usable = sum(_is_there(nodes, member) for member in stream.members)
+        usable = sum(is_usable(nodes, stream.unusable, member) for member in stream.members)
         if usable < stream.rule.minimum:
             below.append(stream.name)
         elif usable == len(stream.members):
@@ -113,7 +137,7 @@ def plan_repairs(
         elif found is not None:
             cases.append(found)
     repairs: list[Repair] = []
-    budget = _Budget(running)
+    budget = budget or Budget(running)
     load = dict(nodes)
     for case in sorted(cases, key=_order):
         why = budget.why_not(case.stream.rule)
@@ -143,9 +167,10 @@ def _microseconds(duration: str) -> int:
     return duration_ns(duration) // 1000
 
 
-def _is_there(nodes: Mapping[str, Node], member: str) -> bool:
+def is_usable(nodes: Mapping[str, Node], unusable: Mapping[str, datetime], member: str) -> bool:
+    """Is the broker there, and can it do something with its copy?"""
     node = nodes.get(member)
-    return node is not None and node.away_since is None
+    return node is not None and node.away_since is None and member not in unusable
 
 
 def _order(case: _Case) -> tuple[int, int, float, str]:
@@ -155,26 +180,30 @@ def _order(case: _Case) -> tuple[int, int, float, str]:
 
 def _case(nodes: Mapping[str, Node], stream: StreamState, usable: int, now: datetime) -> _Case | str | None:
     """A stream that is to be repaired; why it is not yet; None when its minimum holds."""
-    if usable >= stream.rule.minimum:
+    if usable >= stream.required:
         return None
     if not stream.leader or usable < len(stream.members) // 2 + 1:
-        names = ", ".join(sorted(member for member in stream.members if not _is_there(nodes, member)))
+        names = ", ".join(m for m in sorted(stream.members) if not is_usable(nodes, stream.unusable, m))
         return (
-            f"{usable} of {len(stream.members)} replicas are in contact, which is no majority (lost: {names}): nothing is done "
+            f"{usable} of {len(stream.members)} replicas are usable, which is no majority (lost: {names}): nothing is done "
             "by itself, since that could lose messages"
         )
     if stream.is_moving:
         return "a move of the stream, or another repair, is under way; one at a time"
-    away = {member: _since(nodes, member) for member in stream.members if not _is_there(nodes, member)}
+    away = {
+        member: lost_since(nodes, stream.unusable, member)
+        for member in stream.members
+        if not is_usable(nodes, stream.unusable, member)
+    }
     due = {
         member: since
         for member, since in away.items()
         if since is None or due_at(stream.name, stream.rule, since) <= now
     }
     # One that may still come back in time counts as if it were there.
-    needed = stream.rule.minimum - (len(stream.members) - len(due))
+    needed = stream.required - (len(stream.members) - len(due))
     if not away:
-        return f"{usable} of at least {stream.rule.minimum} replicas are there; others are still being made"
+        return f"{usable} of at least {stream.required} replicas are there; others are still being made"
     if needed <= 0 or not due:
         first = min(due_at(stream.name, stream.rule, since) for since in away.values() if since is not None)
         names = ", ".join(sorted(away))
@@ -182,17 +211,19 @@ def _case(nodes: Mapping[str, Node], stream: StreamState, usable: int, now: date
         return f"{names} may come back: replaced at {first:%Y-%m-%dT%H:%M:%SZ} if not"
     order = sorted(due, key=lambda member: (due[member] is not None, due[member] or now, member))
     lost = tuple(order[:needed])
-    return _Case(stream, lost, usable, due[lost[0]])
+    return _Case(stream, lost, usable, {member: due[member] for member in lost})
 
 
-def _since(nodes: Mapping[str, Node], member: str) -> datetime | None:
+def lost_since(nodes: Mapping[str, Node], unusable: Mapping[str, datetime], member: str) -> datetime | None:
     """None: the brokers' map has no such broker any more."""
     node = nodes.get(member)
-    return node.away_since if node is not None else None
+    if node is None:
+        return None
+    return min((at for at in (node.away_since, unusable.get(member)) if at is not None), default=None)
 
 
 def _repair(
-    case: _Case, nodes: Mapping[str, Node], strategies: Mapping[str, Strategy], budget: _Budget
+    case: _Case, nodes: Mapping[str, Node], strategies: Mapping[str, Strategy], budget: Budget
 ) -> Repair | str:
     stream, rule = case.stream, case.stream.rule
     strategy = strategies.get(rule.rules.placement_strategy)
@@ -221,11 +252,14 @@ def _repair(
     keep = tuple(member for member in stream.members if member not in replaced)
     gone = ", ".join(replaced)
     since = f" since {case.since:%Y-%m-%dT%H:%M:%SZ}" if case.since is not None else ""
+    is_there = all((node := nodes.get(name)) is not None and node.away_since is None for name in replaced)
+    what = "in contact and without a usable copy" if is_there else "out of contact"
     why = (
-        f"{gone} out of contact{since}: {case.usable} of at least {rule.minimum} replicas usable ({rule.decided_by}); "
+        f"{gone} {what}{since}: {case.usable} of at least {stream.required} replicas usable ({rule.decided_by}); "
         f"{', '.join(node.name for node in taken)} by {rule.rules.placement_strategy}"
     )
-    return Repair(stream.name, replaced, (*keep, *(node.name for node in taken)), why, rule)
+    times = tuple((name, case.since_of[name]) for name in replaced)
+    return Repair(stream.name, replaced, (*keep, *(node.name for node in taken)), why, rule, times)
 
 
 def why_no_place(node: Node, stream: StreamState, home: set[str]) -> str:
@@ -247,7 +281,7 @@ def why_no_place(node: Node, stream: StreamState, home: set[str]) -> str:
     return ""
 
 
-class _Budget:
+class Budget:
     """What repairs take of the budgets of their policies."""
 
     def __init__(self, running: Sequence[RunningRepair]) -> None:

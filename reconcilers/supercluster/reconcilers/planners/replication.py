@@ -22,11 +22,13 @@ def replication_status(
     super_cluster: SuperCluster,
     moves: Sequence[StreamMove],
     now: datetime,
+    *,
+    is_moving: bool = False,
 ) -> ReplicationStatus | None:
     rule = rule_for(stream, stream.stream_name, configured, policies, super_cluster)
     if rule is None:
         return None
-    lost = tuple(sorted(replica.name for replica in replicas if replica.offline))
+    lost = tuple(sorted(replica.name for replica in replicas if replica.offline or replica.unusable))
     usable = len(replicas) - len(lost)
     before = stream.status.replication
     since = None
@@ -43,6 +45,7 @@ def replication_status(
         decided_by=rule.decided_by,
         reason=rule.reason,
         lost=lost,
+        extra=0 if is_moving else max(0, len(replicas) - configured),
         since=since,
         repair=MoveReference(name=repair.metadata.name, phase=repair.status.phase or "Pending")
         if repair is not None

@@ -161,6 +161,7 @@ def plan_stream(desired: Stream, observed: StreamObserved, now: datetime) -> Pla
             observed.super_cluster,
             observed.moves,
             now,
+            is_moving=info.is_moving,
         )
         patch = replication.with_replication(desired, told, patch)
     return Plan(steps, patch, conditions.notes(), recheck_after_ms=_recheck_ms(conditions, now))
@@ -351,7 +352,7 @@ def _describe_ready(desired: Stream, observed: StreamObserved, conditions: Condi
         return
     current = sum(replica.current for replica in info.replicas)
     behind = [replica.name for replica in info.replicas if not replica.current]
-    wanted = len(info.replicas) if info.is_moving else info.replicas_configured
+    wanted = len(info.replicas) if info.is_moving else max(info.replicas_configured, len(info.replicas))
     if behind or len(info.replicas) < wanted:
         names = ", ".join(sorted(behind)) or "some that did not join yet"
         message = f"{current} of {wanted} replicas current; behind: {names}"

@@ -46,9 +46,6 @@ REPLAN = timedelta(seconds=30)
 NOT_DEAD = 19005
 
 
-_VERB = {(False, True): "moving", (False, False): "bringing", (True, False): "giving"}
-
-
 def needs_plan(desired: StreamMove, now: datetime) -> bool:
     """Should the brokers be asked what the move would do?"""
     status = desired.status
@@ -161,7 +158,7 @@ def _pace(desired: StreamMove, observed: MoveObserved, running: RunningMove) -> 
     rate = rate_bytes_per_s(desired, super_cluster.spec.moves)
     if rate == told:
         return ()
-    goal = goal_of(desired, observed.stream)
+    goal = goal_of(desired, observed.stream, observed.minimum)
     return (StartMove(observed.stream_name or "", desired.metadata.uid, goal, rate),)
 
 
@@ -224,8 +221,12 @@ def _is_there(desired: StreamMove, observed: MoveObserved) -> bool:
     destination, replicas, repair = desired.spec.destination, desired.spec.replicas, desired.spec.repair
     if repair is not None:
         return not set(repair.replace) & set(observed.brokers.members)
+    members, change = set(observed.brokers.members), desired.spec.members
+    if change is not None:
+        return set(change.add) <= members and not set(change.remove) & members
     if destination is None:
-        return len(observed.brokers.members) == replicas
+        # With replicas beyond it there may be as many already: then it is the count that is to become another.
+        return len(members) == replicas and observed.brokers.replicas in (None, replicas)
     wanted = wanted_placement(destination, observed.stream)
     tags = wanted.get("tags", ())
     assert isinstance(tags, list | tuple)
@@ -272,6 +273,8 @@ def _before_the_start(desired: StreamMove, observed: MoveObserved, draft: Draft,
 def _as_it_is(desired: StreamMove, observed: MoveObserved) -> str:
     if desired.spec.repair is not None:
         return f"{', '.join(desired.spec.repair.replace)} holds none of the stream any more"
+    if desired.spec.members is not None:
+        return "the replicas that are named are there already, or gone"
     if desired.spec.destination is None:
         return f"the stream has {desired.destination_text} already"
     homes = ", ".join(sorted({naming.cluster_of(member) for member in observed.brokers.members}))
@@ -313,7 +316,8 @@ def _by_the_plan(desired: StreamMove, observed: MoveObserved, draft: Draft, now:
 
 
 def _is_retried(desired: StreamMove) -> bool:
-    return owner_uid(desired) is not None and desired.spec.repair is None
+    spec = desired.spec
+    return owner_uid(desired) is not None and spec.repair is None and spec.members is None
 
 
 def _who_is_before(desired: StreamMove, super_cluster: SuperCluster) -> str:
@@ -329,6 +333,16 @@ def _who_is_before(desired: StreamMove, super_cluster: SuperCluster) -> str:
     )
 
 
+def _what(desired: StreamMove, name: str) -> str:
+    """What begins, for people."""
+    spec, text = desired.spec, desired.destination_text
+    if spec.repair is not None or (spec.members is not None and spec.members.add):
+        return f"giving stream {name} {text}"
+    if spec.members is not None:
+        return f"leaving stream {name} {text}"
+    return f"{'moving' if spec.destination is not None else 'bringing'} stream {name} to {text}"
+
+
 def _start(desired: StreamMove, observed: MoveObserved, super_cluster: SuperCluster, draft: Draft) -> Plan:
     metadata = desired.metadata
     draft.say("Queued", Reason.QUEUED, "it has a place in the budget and is being started")
@@ -338,13 +352,12 @@ def _start(desired: StreamMove, observed: MoveObserved, super_cluster: SuperClus
     name = observed.stream_name or ""
     note = Note.done(
         EventReason.MOVE_STARTED,
-        f"{_VERB[desired.spec.repair is not None, desired.spec.destination is not None]} stream {name} {'' if desired.spec.repair else 'to '}{desired.destination_text}: "
-        f"{draft.what_it_takes()}",
+        f"{_what(desired, name)}: {draft.what_it_takes()}",
     )
     start = StartMove(
         name,
         metadata.uid,
-        goal_of(desired, observed.stream),
+        goal_of(desired, observed.stream, observed.minimum),
         rate_bytes_per_s(desired, super_cluster.spec.moves),
         note,
         tuple(found.name for found in draft.made_plan.targets) if draft.made_plan is not None else (),

@@ -1,0 +1,74 @@
+"""Copies of streams that a broker holds and can do nothing with, although it is there itself: its disk refuses the log, or the
+copy can't be opened. Since when that is so belongs into the map of streams, like since when a broker is away (MR-2).
+
+The broker says so, and not the stream's leader, which hears nothing of a silent group's copies (RP-3). It tells all of them in one
+frame, again and again (`meta_copies.py` takes it), and goes on trying by itself (`life.py`). A copy that is opened anew counts as
+usable when it has not failed for a while: one whose disk fails at every write is open for a moment at each try.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from supercluster.broker.jetstream import frames
+from supercluster.broker.jetstream.frames import Frame
+from supercluster.broker.jetstream.meta_copies import COPIES_MAX
+from supercluster.broker.jetstream.meta_group import META_GROUP
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.core import BrokerCore
+
+REPORT_EVERY_MS = 2000
+# A copy that was opened anew is usable when it has not failed for so long.
+SETTLED_MS = 10_000
+WHY_CHARACTERS_MAX = 200
+
+
+class UnusableCopies:
+    """Those of one broker."""
+
+    def __init__(self, core: BrokerCore) -> None:
+        self._core = core
+        self._why: dict[str, str] = {}
+        self._well_ms: dict[str, int] = {}
+        """Those that are open again, and since when."""
+        self._is_owing = False
+        """The last report named some."""
+        self._due_ms = 0
+
+    def failed(self, group_id: str, why: str) -> None:
+        """A disk error took the copy out of its group, or it could not be opened."""
+        self._why[group_id] = why[:WHY_CHARACTERS_MAX]
+        self._well_ms.pop(group_id, None)
+
+    def forget(self, group_id: str) -> None:
+        """The copy is not needed any more."""
+        self._why.pop(group_id, None)
+        self._well_ms.pop(group_id, None)
+
+    def tick(self, now_ms: int) -> None:
+        """Tell the meta group's leader, again, for the word may be lost and the leader another one."""
+        due_ms = self.deadline_ms()
+        if due_ms is None or now_ms < due_ms:
+            return
+        self._due_ms = now_ms + REPORT_EVERY_MS
+        self._look(now_ms)
+        leader = self._core.leader_of(META_GROUP)
+        if leader is None:
+            return
+        told = dict(islice(sorted(self._why.items()), COPIES_MAX))
+        if self._core.post(leader, Frame.UNUSABLE, frames.encode_unusable(told)):
+            self._is_owing = bool(told)
+
+    def _look(self, now_ms: int) -> None:
+        for group_id in list(self._why):
+            group = self._core.groups.get(group_id)
+            if group is None or group.failed is not None:
+                self._well_ms.pop(group_id, None)
+            elif now_ms - self._well_ms.setdefault(group_id, now_ms) >= SETTLED_MS:
+                self.forget(group_id)
+
+    def deadline_ms(self) -> int | None:
+        """When `tick` has something to do."""
+        return self._due_ms if self._why or self._is_owing else None

@@ -50,3 +50,14 @@ def test_no_moment_at_which_a_replica_becomes_due_is_between_two_regular_looks(
 def test_a_policy_with_another_interval_has_moments_of_its_own() -> None:
     assert recheck_ms(10, policy("10s")) == WAITING_RECHECK_MS
     assert recheck_ms(40, policy("10s")) == recheck_ms(None)
+
+
+@pytest.mark.covers("MR-2")
+@pytest.mark.parametrize(("unusable_s", "soon"), [(40, False), (58, True)])
+def test_a_copy_of_no_use_becomes_due_likewise(unusable_s: float, soon: bool) -> None:
+    since = {"s": {"east-2": NOW - timedelta(seconds=unusable_s)}}
+    observed = SuperClusterObserved(
+        repair=RepairObserved({"east-2": Node("east-2", "east")}, NOW, unusable=since)
+    )
+    found = plan_super_cluster(super_cluster(repair=RULES), observed, NOW).recheck_after_ms
+    assert found == (WAITING_RECHECK_MS if soon else recheck_ms(None))

@@ -21,7 +21,9 @@ def is_due_soon(desired: SuperCluster, observed: RepairObserved | None) -> bool:
     if observed is None:
         return False
     rules = (desired.spec.repair, *(policy.spec for policy in observed.policies))
-    ages = [observed.now - node.away_since for node in observed.nodes.values() if node.away_since is not None]
+    times = {node.away_since for node in observed.nodes.values() if node.away_since is not None}
+    times |= {since for copies in observed.unusable.values() for since in copies.values()}
+    ages = [observed.now - since for since in times]
     return any(
         _duration(each.failure_recovery_interval) - REGULAR_LOOK
         <= age

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+from pathlib import Path
 from typing import Any
 
 from supercluster.app.repair_metrics import repair_lines
+from supercluster.reconcilers.handlers.repair_counts import RepairCounts
 from supercluster.reconcilers.observe.cache import ObjectCache
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 def body(kind: str, name: str, spec: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
@@ -13,17 +18,45 @@ def body(kind: str, name: str, spec: dict[str, Any], status: dict[str, Any]) -> 
     return {"kind": kind, "metadata": metadata, "spec": spec, "status": status}
 
 
-def test_streams_below_their_minimum_and_repairs_are_counted_from_the_cache() -> None:
+def test_what_there_is_now_is_counted_from_the_cache() -> None:
     cache = ObjectCache()
     cache.put(body("SuperCluster", "demo", {}, {"repair": {"belowMinimum": 7}}))
-    phases = ("Queued", "Running", "Succeeded", "Failed", "Succeeded")
-    for number, phase in enumerate(phases):
+    for number, phase in enumerate(("Queued", "Refused", "Running", "Succeeded", "Failed")):
         spec = {"superCluster": "demo", "streamRef": "s", "repair": {"replace": ["east-2"]}}
-        cache.put(body("StreamMove", f"m{number}", spec, {"phase": phase, "bytesCopied": 10}))
+        cache.put(body("StreamMove", f"m{number}", spec, {"phase": phase}))
     other = {"superCluster": "demo", "streamRef": "s", "replicas": 5}
     cache.put(body("StreamMove", "other", other, {"phase": "Running"}))
-    lines = repair_lines(cache)
+    lines = repair_lines(cache, RepairCounts())
     assert 'supercluster_streams_below_minimum{super_cluster="ns/demo"} 7' in lines
     counted = [line.partition('state="')[2] for line in lines if "state=" in line]
-    assert counted == ['waiting"} 1', 'running"} 1', 'done"} 2', 'failed"} 1']
-    assert 'supercluster_repair_copied_bytes{super_cluster="ns/demo"} 50' in lines
+    assert counted == ['waiting"} 2', 'running"} 1']
+
+
+def test_what_has_ended_is_counted_once_and_stays_when_its_move_is_gone() -> None:
+    counts, cache = RepairCounts(), ObjectCache()
+    cache.put(body("SuperCluster", "demo", {}, {}))
+    repair = {"superCluster": "demo", "streamRef": "s", "repair": {"replace": ["east-2"]}}
+
+    def move(phase: str, spec: dict[str, Any] = repair) -> dict[str, Any]:
+        return body("StreamMove", "m", spec, {"phase": phase, "bytesCopied": 10})
+
+    steps = ("Queued", "Running", "Succeeded", "Succeeded")
+    for _ in range(30):
+        for before, after in itertools.pairwise(steps):
+            counts.note(move(before), move(after))
+    counts.note(move("Running"), move("Failed"))
+    counts.note(move("Queued"), move("Cancelled"))
+    counts.note(move("Running", {"superCluster": "demo"}), move("Succeeded", {"superCluster": "demo"}))
+    lines = repair_lines(cache, counts)
+    assert 'supercluster_repairs_ended_total{super_cluster="ns/demo",outcome="done"} 30' in lines
+    assert 'supercluster_repairs_ended_total{super_cluster="ns/demo",outcome="failed"} 2' in lines
+    assert 'supercluster_repair_copied_bytes_total{super_cluster="ns/demo"} 320' in lines
+
+
+def test_every_figure_is_in_the_docs() -> None:
+    cache = ObjectCache()
+    cache.put(body("SuperCluster", "demo", {}, {}))
+    told = (DOCS / "metrics.md").read_text(encoding="utf-8")
+    names = [line.split()[2] for line in repair_lines(cache, RepairCounts()) if line.startswith("# TYPE")]
+    assert len(names) == 4
+    assert [name for name in names if f"`{name}`" not in told] == []

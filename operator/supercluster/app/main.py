@@ -194,7 +194,7 @@ class Operator:
             workers=lambda: len(self.workers),
             failing=lambda: self.workers.failing,
             objects=lambda: len(self.cache.all_keys()),
-            more=lambda: repair_lines(self.cache),
+            more=lambda: repair_lines(self.cache, self.rounds.counters.repairs),
         )
 
 

@@ -1,49 +1,58 @@
-"""Figures about lost replicas for /metrics, counted from what is in Kubernetes: a restart of the operator loses none."""
+"""Figures about lost replicas for /metrics (`docs/metrics.md`): what there is now, counted from what is in Kubernetes, and what has
+ended since the process began."""
 
 from __future__ import annotations
 
 from collections import Counter
 
 from supercluster.api import StreamMove, SuperCluster
+from supercluster.reconcilers.handlers.repair_counts import DONE, FAILED, RepairCounts
 from supercluster.reconcilers.observe.cache import ObjectCache
-from supercluster.reconcilers.planners.move_views import IN_FLIGHT
+from supercluster.reconcilers.planners.move_views import IN_FLIGHT, is_ended
 
-_STATES = ("waiting", "running", "done", "failed")
+WAITING, RUNNING = "waiting", "running"
 
 
-def repair_lines(cache: ObjectCache) -> list[str]:
-    """Prometheus text. Repairs that have ended count as long as their StreamMoves are kept."""
-    below, states, copied = Counter[str](), Counter[tuple[str, str]](), Counter[str]()
+def repair_lines(cache: ObjectCache, counts: RepairCounts) -> list[str]:
+    """Prometheus text."""
+    below, states = dict[str, int](), Counter[tuple[str, str]]()
     names = [(key.namespace, key.name) for key in cache.all_keys() if key.kind == "SuperCluster"]
     for namespace, name in sorted(names):
         whole, label = cache.model(SuperCluster, namespace, name), f"{namespace}/{name}"
         told = whole.status.repair if whole is not None else None
         below[label] = told.below_minimum if told is not None else 0
         for move in cache.of_super_cluster(StreamMove, namespace, name):
-            if move.spec.repair is not None:
-                states[label, _state(move)] += 1
-                copied[label] += move.status.bytes_copied or 0
+            if move.spec.repair is not None and not is_ended(move):
+                states[label, RUNNING if move.status.phase in IN_FLIGHT else WAITING] += 1
     lines = _head(
-        "supercluster_streams_below_minimum", "Streams with fewer usable replicas than they must have."
+        "supercluster_streams_below_minimum",
+        "gauge",
+        "Streams with fewer usable replicas than they must have.",
     )
     lines += [f'supercluster_streams_below_minimum{{super_cluster="{each}"}} {below[each]}' for each in below]
-    lines += _head("supercluster_repairs", "StreamMoves that replace lost replicas, by how far they are.")
+    lines += _head(
+        "supercluster_repairs", "gauge", "StreamMoves that replace lost replicas and have not ended."
+    )
     lines += [
         f'supercluster_repairs{{super_cluster="{each}",state="{state}"}} {states[each, state]}'
         for each in below
-        for state in _STATES
+        for state in (WAITING, RUNNING)
     ]
-    lines += _head("supercluster_repair_copied_bytes", "Bytes that those of them copied which have ended.")
-    lines += [f'supercluster_repair_copied_bytes{{super_cluster="{each}"}} {copied[each]}' for each in below]
+    lines += _head("supercluster_repairs_ended_total", "counter", "Those that have ended, by outcome.")
+    lines += [
+        f'supercluster_repairs_ended_total{{super_cluster="{each}",outcome="{outcome}"}} {counts.ended[each, outcome]}'
+        for each in below
+        for outcome in (DONE, FAILED)
+    ]
+    lines += _head(
+        "supercluster_repair_copied_bytes_total", "counter", "Bytes that those copied which have ended."
+    )
+    lines += [
+        f'supercluster_repair_copied_bytes_total{{super_cluster="{each}"}} {counts.copied_bytes[each]}'
+        for each in below
+    ]
     return lines
 
 
-def _head(name: str, text: str) -> list[str]:
-    return [f"# HELP {name} {text}", f"# TYPE {name} gauge"]
-
-
-def _state(move: StreamMove) -> str:
-    phase = move.status.phase
-    if phase in IN_FLIGHT:
-        return "running"
-    return {"Succeeded": "done", "Failed": "failed", "Cancelled": "failed"}.get(str(phase), "waiting")
+def _head(name: str, kind: str, text: str) -> list[str]:
+    return [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]

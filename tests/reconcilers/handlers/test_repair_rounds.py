@@ -111,6 +111,7 @@ async def test_one_a_lost_node_is_replaced_after_the_interval(world: Repairing) 
     world.finish()
     await world.converge()
     assert [body["status"]["phase"] for body in world.repairs().values()] == ["Succeeded"]
+    assert world.rounds.counters.repairs.ended == {(f"{NS}/demo", "done"): 1}
     assert world.replication["usable"] == 3
     assert "since" not in world.replication
     calls = len(world.brokers.moves.started)

@@ -16,6 +16,7 @@ from supercluster.api import API_VERSION, Cluster, ReplicaPolicy, Stream, Stream
 from supercluster.api.common import Condition
 from supercluster.api.conditions import ConditionType, EventReason, Reason
 from supercluster.reconcilers.execute.executor import Executor, StepRefusedError
+from supercluster.reconcilers.handlers.repair_counts import RepairCounts
 from supercluster.reconcilers.observe.cache import MODELS, ObjectCache, Resource
 from supercluster.reconcilers.observe.look import (
     broker_target,
@@ -62,6 +63,7 @@ class Counters:
     rounds: dict[str, int] = field(default_factory=dict)
     steps: dict[str, int] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
+    repairs: RepairCounts = field(default_factory=RepairCounts)
 
     @staticmethod
     def add(counter: dict[str, int], label: str) -> None:
@@ -178,6 +180,7 @@ class Rounds:
             if error.status != 404:
                 raise
             return
+        self.counters.repairs.note(body, patched)
         self.cache.put(patched)
 
     async def _fail(

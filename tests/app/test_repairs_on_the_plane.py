@@ -196,6 +196,15 @@ def test_a_node_that_stays_away_is_replaced_and_no_message_is_lost(site: RepairS
     assert site.members(name) == members, "who comes back too late is not taken in again"
 
 
+def capacities(site: RepairSite) -> dict[str, str]:
+    """What the brokers' volumes have."""
+    listed = json.loads(site.kubectl("get", "pvc", "-o", "json").stdout)["items"]
+    return {
+        body["metadata"]["name"].removeprefix("data-"): str(body["status"]["capacity"]["storage"])
+        for body in listed
+    }
+
+
 async def read_numbers(client: Client, stream: str, count: int) -> list[int]:
     """All that is in the stream, in its order."""
     subscription = await client.jetstream().pull_subscribe(f"{stream}.>", stream=stream)
@@ -330,6 +339,10 @@ def test_a_broker_fewer_and_one_more_again_and_nothing_is_lost(site: RepairSite)
     scale(5)  # On the volume that was kept, with the copies that it had.
     site.wait(lambda: site.exists("pod", "east-4") and site.is_ready("east-4"), "east-4 to be back")
     site.wait(lambda: not site.get("ncl", "east")["status"].get("drain"), "it to be told to stay")
+    patch = json.dumps({"spec": {"storage": {"size": "2Gi"}}})
+    site.kubectl("patch", "ncl", "east", "--type=merge", "-p", patch)
+    site.wait(lambda: capacities(site) == dict.fromkeys(BROKERS, "2Gi"), "larger volumes")
+    assert {name: site.get("pod", name)["metadata"]["uid"] for name in BROKERS[:4]} == uids, "none restarted"
     site.declare("again", replicas=5)
     site.ready("again")
     site.publish("again")

@@ -47,7 +47,10 @@ class VolumeSpec(ApiModel):
         description="PersistentVolumeClaim survives the pod; EmptyDir is lost with it, and the broker that comes back is a "
         "new member that copies everything again.",
     )
-    size: Size = Field(default="10Gi", description="Size of the volume claim.")
+    size: Size = Field(
+        default="10Gi",
+        description="Size of the volume claims. It can be raised where the storage class allows that; volumes never shrink.",
+    )
     class_name: ShortText | None = Field(
         default=None, description="Storage class of the claim; unset is the default class."
     )
@@ -212,7 +215,12 @@ class ClusterSpec(ApiModel):
 
     cel_rules: ClassVar[tuple[CelRule, ...]] = (
         immutable("superCluster"),
-        immutable("storage"),
+        CelRule(
+            rule="self.storage.type == oldSelf.storage.type && has(self.storage.className) == has(oldSelf.storage.className) "
+            "&& (!has(self.storage.className) || self.storage.className == oldSelf.storage.className)",
+            message="of spec.storage only size can be changed; delete the resource and create it with the new value",
+            field_path=".storage",
+        ),
         immutable("ports"),
         CelRule(
             rule="duration(self.fsyncInterval) >= duration('10ms') && duration(self.fsyncInterval) <= duration('60s')",

@@ -105,6 +105,8 @@ class Reason(StrEnum):
 
     DRAINING = "Draining"
     SCALE_DOWN_REFUSED = "ScaleDownRefused"
+    VOLUME_NOT_RESIZED = "VolumeNotResized"
+    VOLUME_GOING = "VolumeGoing"
 
 
 class EventReason(StrEnum):
@@ -119,6 +121,8 @@ class EventReason(StrEnum):
     STREAM_LOST = "StreamLost"
     RECOVERY_BEGUN = "RecoveryBegun"
     RESTARTING_BROKER = "RestartingBroker"
+    VOLUME_LOST = "VolumeLost"
+    VOLUME_EXPANDED = "VolumeExpanded"
     MOVE_CREATED = "MoveCreated"
     MOVE_WITHDRAWN = "MoveWithdrawn"
     MOVE_PLANNED = "MovePlanned"
@@ -321,6 +325,13 @@ REASONS: dict[Reason, Entry] = {
         "Deferred, Synced",
         "replicas was lowered, and streams would not fit on what is left; the message names them, and what to do.",
     ),
+    Reason.VOLUME_NOT_RESIZED: Entry(
+        "Deferred", "Volume claims can't be brought to spec.storage.size; the message says which, and why."
+    ),
+    Reason.VOLUME_GOING: Entry(
+        "Unwise",
+        "The volume claim of a broker is being deleted, or has lost its volume; the message says what becomes of it.",
+    ),
 }
 
 EVENTS: dict[EventReason, Entry] = {
@@ -339,6 +350,13 @@ EVENTS: dict[EventReason, Entry] = {
     EventReason.RECOVERY_BEGUN: Entry(
         "Warning",
         "A person has a stream go on from one copy (supercluster.dev/force-recover); what may be lost is said next.",
+    ),
+    EventReason.VOLUME_LOST: Entry(
+        "Warning",
+        "A broker could not start since its volume claim is gone; its pod was deleted, and comes back with an empty one.",
+    ),
+    EventReason.VOLUME_EXPANDED: Entry(
+        "Normal", "A volume claim was asked to be as large as spec.storage.size."
     ),
     EventReason.RESTARTING_BROKER: Entry("Normal", "A broker is restarted to take over a change."),
     EventReason.MOVE_CREATED: Entry(

@@ -35,6 +35,7 @@ PLURALS = {
     "StreamMove": "streammoves",
     "ReplicaPolicy": "replicapolicies",
     "Node": "nodes",
+    "StorageClass": "storageclasses",
     "StatefulSet": "statefulsets",
     "Service": "services",
     "ConfigMap": "configmaps",

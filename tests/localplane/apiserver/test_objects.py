@@ -206,3 +206,39 @@ def test_wrong_objects_of_built_in_kinds_are_told_by_their_field(
         lab.create(plural, body)
     assert (refusal.value.code, refusal.value.reason) == (422, "Invalid")
     assert field in [cause.field for cause in refusal.value.causes]
+
+
+def a_claim(**spec: object) -> dict:
+    wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "2Gi"}}}
+    return {"metadata": {"name": "c"}, "spec": {**wanted, **spec}}
+
+
+def sized(storage: str) -> dict:
+    return {"spec": {"resources": {"requests": {"storage": storage}}}}
+
+
+def test_a_claim_may_ask_for_more_and_not_for_less(lab: Lab) -> None:
+    lab.create("persistentvolumeclaims", a_claim())
+    assert lab.patch("persistentvolumeclaims", "c", sized("3Gi"))["spec"]["resources"]["requests"] == {
+        "storage": "3Gi"
+    }
+    with pytest.raises(ApiError) as refusal:
+        lab.patch("persistentvolumeclaims", "c", sized("2999Mi"))
+    (cause,) = refusal.value.causes
+    assert (refusal.value.code, cause.field) == (422, "spec.resources.requests.storage")
+    assert "can not be less than status.capacity" in cause.message
+
+
+@pytest.mark.parametrize("allows", [True, False, None])
+def test_a_storage_class_has_to_allow_larger_volumes(lab: Lab, allows: bool | None) -> None:
+    if allows is not None:
+        body = {"metadata": {"name": "disk"}, "provisioner": "x", "allowVolumeExpansion": allows}
+        lab.create("storageclasses", body, namespace="")
+    lab.create("persistentvolumeclaims", a_claim(storageClassName="disk"))
+    if allows:
+        lab.patch("persistentvolumeclaims", "c", sized("3Gi"))
+        return
+    with pytest.raises(ApiError) as refusal:
+        lab.patch("persistentvolumeclaims", "c", sized("3Gi"))
+    assert refusal.value.code == 403
+    assert "must support resize" in str(refusal.value)

@@ -9,6 +9,7 @@ from typing import Any
 from supercluster.localplane.apiserver.errors import Cause
 from supercluster.localplane.apiserver.selectors import label_selector_matches
 from supercluster.localplane.apiserver.validation import shown
+from supercluster.localplane.quantities import quantity
 
 Json = dict[str, Any]
 Check = Callable[[Json, Json | None], Iterator[Cause]]
@@ -191,6 +192,19 @@ def _claim(new: Json, old: Json | None) -> Iterator[Cause]:
                     f"{told} volumeAttributesClassName for bound claims ({key})",
                     "FieldValueForbidden",
                 )
+        yield from _no_smaller(spec, old)
+
+
+def _no_smaller(spec: Json, old: Json) -> Iterator[Cause]:
+    """A volume never shrinks; a claim may ask for less again only down to what it has."""
+    try:
+        wanted, before = (quantity(each["resources"]["requests"]["storage"]) for each in (spec, old["spec"]))
+        has = quantity(((old.get("status") or {}).get("capacity") or {}).get("storage") or 0)
+    except (KeyError, TypeError, ValueError):
+        return  # What is wrong about it, others say.
+    if wanted < min(before, has or before):
+        told = "Forbidden: field can not be less than status.capacity"
+        yield Cause("spec.resources.requests.storage", told, "FieldValueForbidden")
 
 
 def _keeps_data(new: Json, old: Json | None) -> Iterator[Cause]:

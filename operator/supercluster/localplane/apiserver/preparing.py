@@ -6,12 +6,14 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
+from supercluster.localplane.apiserver import errors
 from supercluster.localplane.apiserver.resources import NAMESPACES
 from supercluster.localplane.apiserver.store import Store
 
 Json = dict[str, Any]
 
 SERVICES = ("", "services")
+STORAGE_CLASSES = ("storage.k8s.io", "storageclasses")
 NODE_PORTS = range(30_000, 32_768)
 # Addresses of Services are names for what resolves to pods; 10.96/16 is where kubeadm puts them.
 ADDRESS_PREFIX = "10.96."
@@ -90,6 +92,15 @@ def _quality(spec: Json) -> str:
 def _claim(store: Store, new: Json, old: Json | None) -> None:
     if old is None:
         new["status"] = {"phase": "Pending"}
+        return
+    spec, before = new.get("spec") or {}, old.get("spec") or {}
+    name = spec.get("storageClassName")
+    found = store.get(STORAGE_CLASSES, "", name) if name else None
+    # Volumes without a class are the plane's own, and may grow.
+    may_grow = not name or (found is not None and found.get("allowVolumeExpansion") is True)
+    if not may_grow and spec.get("resources") != before.get("resources"):
+        why = "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize"
+        raise errors.forbidden("", "persistentvolumeclaims", new["metadata"]["name"], why)
 
 
 def _volume(store: Store, new: Json, old: Json | None) -> None:

@@ -102,6 +102,11 @@ class ClaimController(Controller):
                 spec["storageClassName"] = claim["spec"]["storageClassName"]
             meta = {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": PROVISIONER}}
             volume = await self.cluster.create(api.VOLUMES, {"metadata": meta, "spec": spec})
+        wanted = claim["spec"].get("resources", {}).get("requests", {}).get("storage", "1Gi")
+        if volume["spec"].get("capacity", {}).get("storage") != wanted:
+            # A directory has room for as much as the laptop has: it is as large as asked for at once.
+            capacity = {"spec": {"capacity": {"storage": wanted}}}
+            volume = await self.cluster.patch(api.VOLUMES, ("", name), capacity)
         await self.cluster.patch_status(api.VOLUMES, volume, {"phase": "Bound"})
 
     async def _reclaim(self, key: Key, present: Json | None) -> None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from supercluster.localplane import quantities
 from supercluster.localplane.client import Json
 
 _VARIABLE = re.compile(r"\$\$|\$\(([A-Za-z_.][A-Za-z0-9_.-]*)\)")
@@ -97,26 +98,12 @@ def field_value(path: str, pod: Json) -> str:
     return str(known[path])
 
 
-_RESOURCE_UNITS = {
-    "": 1,
-    "m": 0.001,
-    "k": 1000,
-    "M": 1000**2,
-    "G": 1000**3,
-    "T": 1000**4,
-    "Ki": 1024,
-    "Mi": 1024**2,
-    "Gi": 1024**3,
-    "Ti": 1024**4,
-}
-
-
 def quantity(text: str | float) -> float:
-    """A Kubernetes quantity as a number: `500m` is 0.5, `2Gi` is 2147483648."""
-    match = re.fullmatch(r"([0-9.]+)([a-zA-Z]*)", str(text))
-    if not match or match.group(2) not in _RESOURCE_UNITS:
-        raise MissingReference(f"{text!r} is not a quantity")
-    return float(match.group(1)) * _RESOURCE_UNITS[match.group(2)]
+    """A Kubernetes quantity as a number."""
+    try:
+        return quantities.quantity(text)
+    except ValueError as error:
+        raise MissingReference(str(error)) from error
 
 
 def resource_value(reference: Json, container: Json, containers: Sequence[Json]) -> str:

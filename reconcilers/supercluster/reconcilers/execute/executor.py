@@ -17,6 +17,7 @@ from supercluster.reconcilers.planners.plan import (
     CreateStream,
     DeleteObject,
     DeleteStream,
+    ExpandClaim,
     ForceRecovery,
     LeaveBrokers,
     MakeCredentials,
@@ -75,6 +76,10 @@ class Executor:
                     self.cache.put(there)
                 elif known is not None:
                     self.cache.remove(known)
+            case ExpandClaim():
+                patch = {"spec": {"resources": {"requests": {"storage": step.size}}}}
+                kind = "PersistentVolumeClaim"
+                self.cache.put(await self.kube.merge_patch("v1", kind, step.namespace, step.name, patch))
             case MakeCredentials():
                 await self._make_credentials(step)
             case SetFinalizers():

@@ -213,6 +213,17 @@ async def _going(
     )
 
 
+async def _expandable(hosts: Hosts, desired: Cluster, observed: ClusterObserved) -> dict[str, bool]:
+    """Storage classes of claims that are to be larger, as far as the operator may look at them."""
+    names = {
+        claim.class_name
+        for claim in observed.claims
+        if claim.class_name and claim.requested != desired.spec.storage.size
+    }
+    told = {name: await hosts.allows_expansion(name) for name in sorted(names)}
+    return {name: allows for name, allows in told.items() if allows is not None}
+
+
 async def look_at_cluster(
     cache: ObjectCache, brokers: Brokers, hosts: Hosts, desired: Cluster
 ) -> ClusterObserved:
@@ -242,6 +253,7 @@ async def look_at_cluster(
         claims=tuple(claim_view(body) for body in bodies if body.get("kind") == "PersistentVolumeClaim"),
         credentials_ready=credentials is not None and not credentials.missing(user),
     )
+    observed = replace(observed, expandable=await _expandable(hosts, desired, observed))
     if desired.metadata.deletion_timestamp is not None:
         return replace(observed, parting=await _parting(cache, brokers, desired, observed))
     observed = replace(observed, going=await _going(cache, brokers, hosts, desired, observed))

@@ -69,6 +69,14 @@ class Hosts:
             self._known[node] = (now, host)
         return host
 
+    async def allows_expansion(self, storage_class: str) -> bool | None:
+        """Of the volumes of a storage class; None when the operator may not look at it, or there is none."""
+        try:
+            body = await self.kube.get("storage.k8s.io/v1", "StorageClass", "", storage_class)
+        except KubeError:
+            return None
+        return bool(body.get("allowVolumeExpansion", False)) if body is not None else None
+
 
 async def brokers_answer(
     brokers: Brokers, target: BrokerTarget | str, *, with_room: bool = False

@@ -18,6 +18,8 @@ from supercluster.reconcilers.planners.volumes import ClaimView
 from supercluster.reconcilers.ports import mapping
 
 TROUBLE_CHARACTERS_MAX = 400
+# How Kubernetes says that a volume could not be made larger.
+RESIZE_FAILURES = frozenset({"ControllerResizeError", "NodeResizeError"})
 # The account that declared streams live in.
 DEFAULT_ACCOUNT = "$G"
 
@@ -39,6 +41,7 @@ def pod_view(pod: Mapping[str, Any]) -> PodView:
         ip=str(status.get("podIP", "")),
         restarts=sum(int(entry.get("restartCount", 0)) for entry in containers),
         trouble=next(filter(None, map(_trouble, containers)), ""),
+        created=str(metadata.get("creationTimestamp", "")),
     )
 
 
@@ -62,11 +65,20 @@ def _trouble(container: Mapping[str, Any]) -> str:
 
 
 def claim_view(claim: Mapping[str, Any]) -> ClaimView:
-    metadata = mapping(claim.get("metadata"))
+    metadata, spec, status = (mapping(claim.get(part)) for part in ("metadata", "spec", "status"))
+    failures = [
+        mapping(entry)
+        for entry in status.get("conditions") or ()
+        if mapping(entry).get("type") in RESIZE_FAILURES and mapping(entry).get("status") == "True"
+    ]
     return ClaimView(
         name=str(metadata.get("name", "")),
         uid=str(metadata.get("uid", "")),
         terminating=metadata.get("deletionTimestamp") is not None,
+        is_lost=status.get("phase") == "Lost",
+        requested=str(mapping(mapping(spec.get("resources")).get("requests")).get("storage", "")),
+        class_name=str(spec.get("storageClassName") or ""),
+        trouble=str(failures[0].get("message") or failures[0]["type"]) if failures else "",
     )
 
 

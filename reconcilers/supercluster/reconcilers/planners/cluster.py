@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -44,7 +44,7 @@ from supercluster.reconcilers.planners.scale_down import (
     plan_scale_down,
 )
 from supercluster.reconcilers.planners.status import Conditions, status_patch
-from supercluster.reconcilers.planners.volumes import ClaimView, RetiredClaims, retired_claims
+from supercluster.reconcilers.planners.volumes import ClaimView, Volumes, claim_size, plan_volumes
 
 # While a roll-out waits for replicas to catch up, nothing in Kubernetes changes: look at the brokers again.
 ROLL_OUT_RECHECK_MS = 1_000
@@ -66,6 +66,8 @@ class ClusterObserved:
     rolling: tuple[str, ...] = ()
     """Siblings whose turn to restart brokers comes before this cluster's, and that have some to restart."""
     claims: tuple[ClaimView, ...] = ()
+    expandable: Mapping[str, bool] = field(default_factory=dict)
+    """Storage classes of these claims, and whether they allow larger volumes; those of which nobody says are not in it."""
     credentials_ready: bool = False
     moving: tuple[BrokersMove, ...] = ()
     """What the brokers move, as far as anybody needed to know."""
@@ -100,14 +102,15 @@ def plan_cluster(
     assert observed.super_cluster is not None
     conditions.put(ConditionType.ACCEPTED, True, Reason.AS_DECLARED)
     scaling = _scaling(desired, observed, observed.super_cluster, now)
-    advise(desired, scaling.refused, conditions)
+    volumes = plan_volumes(
+        desired, observed.claims, scaling.replicas, observed.pods, observed.expandable, now
+    )
+    advise(desired, scaling.refused, volumes, conditions)
     voters = _meta_voters(desired, observed, observed.super_cluster)
     if not voters or isinstance(voters, Missing):
         message = f"waiting until SuperCluster {desired.spec.super_cluster} has recorded who starts it"
         return _not_begun(desired, observed, conditions, None, message)
-    wanted = _wanted(desired, observed, observed.super_cluster, scaling, voters, defaults)
-    pods = tuple(pod.name for pod in observed.pods)
-    wanted = replace(wanted, claims=retired_claims(desired, observed.claims, scaling.replicas, pods, now))
+    wanted = _wanted(desired, observed, observed.super_cluster, scaling, volumes, voters, defaults)
     if not desired.status.meta_voters:
         # Recorded before anything is made: they must not be chosen again from another state of things.
         return _not_begun(desired, observed, conditions, wanted, "next: record the first voters")
@@ -119,8 +122,10 @@ def plan_cluster(
     steps = _apply_steps(desired, observed, wanted)
     if scaling.step is not None:
         steps = (*steps, scaling.step)
-    steps = (*steps, *wanted.claims.steps)
+    steps = (*steps, *volumes.steps)
     restart = None if steps else _next_restart(observed, wanted, now)
+    if not steps and not isinstance(restart, Restart):
+        steps = volumes.late_steps
     _describe(desired, observed, conditions, wanted, steps, restart)
     waits = isinstance(restart, Wait)
     if isinstance(restart, Restart):
@@ -128,7 +133,7 @@ def plan_cluster(
     return Plan(
         steps,
         _patch(desired, observed, conditions, wanted),
-        (*conditions.notes(), *wanted.claims.notes),
+        (*conditions.notes(), *wanted.volumes.notes),
         recheck_after_ms=ROLL_OUT_RECHECK_MS if waits else scaling.recheck_after_ms,
         # What was told takes effect on the brokers, of which the next to be asked may know a moment later.
         wait_after_step=isinstance(restart, Restart) or (bool(steps) and steps[0] is scaling.step),
@@ -192,7 +197,7 @@ class _Wanted:
     meta_voters: tuple[str, ...]
     objects: tuple[Manifest, ...]
     scaling: ScaleDown
-    claims: RetiredClaims = field(default_factory=RetiredClaims)
+    volumes: Volumes
 
     @property
     def stateful_set(self) -> Manifest:
@@ -217,6 +222,7 @@ def _wanted(
     observed: ClusterObserved,
     super_cluster: SuperCluster,
     scaling: ScaleDown,
+    volumes: Volumes,
     voters: tuple[str, ...],
     defaults: OperatorDefaults,
 ) -> _Wanted:
@@ -224,15 +230,16 @@ def _wanted(
     # One that goes hands over what its clients sent until its process has ended: till then the others stay linked with it.
     linked = max((replicas, *(naming.ordinal(pod.name) + 1 for pod in observed.pods)))
     share = share_bytes_per_s(super_cluster.spec.moves)
+    running = observed.objects.get(("StatefulSet", naming.stateful_set(desired.metadata.name)))
     config = broker_config(desired, super_cluster.identity, linked, voters, observed.siblings, share)
     objects = (
         manifests.config_map(desired, config),
         manifests.headless_service(desired),
         manifests.client_service(desired),
         manifests.disruption_budget(desired, defaults.pdb_api_version),
-        manifests.stateful_set(desired, config, replicas, defaults),
+        manifests.stateful_set(desired, config, replicas, defaults, claim_size(desired, running)),
     )
-    return _Wanted(replicas, voters, objects, scaling)
+    return _Wanted(replicas, voters, objects, scaling, volumes)
 
 
 def _apply_steps(desired: Cluster, observed: ClusterObserved, wanted: _Wanted) -> tuple[Step, ...]:
@@ -373,7 +380,7 @@ def _patch(
         ),
         parting_since=parting_since or desired.status.parting_since,
         drain=wanted.scaling.status if wanted else desired.status.drain,
-        retired_claims=wanted.claims.status if wanted else desired.status.retired_claims,
+        retired_claims=wanted.volumes.retired if wanted else desired.status.retired_claims,
         conditions=conditions.result(),
     )
     return status_patch(desired.status.to_object(), status.to_object())

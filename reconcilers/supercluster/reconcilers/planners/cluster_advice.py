@@ -5,6 +5,7 @@ from __future__ import annotations
 from supercluster.api import Cluster
 from supercluster.api.conditions import ConditionType, Reason
 from supercluster.reconcilers.planners.status import Conditions, put_findings
+from supercluster.reconcilers.planners.volumes import Volumes
 
 
 def even_replicas(count: int) -> tuple[Reason, str]:
@@ -20,7 +21,7 @@ def even_replicas(count: int) -> tuple[Reason, str]:
     )
 
 
-def advise(desired: Cluster, refused: str, conditions: Conditions) -> None:
+def advise(desired: Cluster, refused: str, volumes: Volumes, conditions: Conditions) -> None:
     """`refused`: why fewer brokers can't be had."""
     spec = desired.spec
     unwise = []
@@ -36,7 +37,6 @@ def advise(desired: Cluster, refused: str, conditions: Conditions) -> None:
                 ),
             )
         )
-    put_findings(conditions, ConditionType.UNWISE, unwise)
-    put_findings(
-        conditions, ConditionType.DEFERRED, [(Reason.SCALE_DOWN_REFUSED, refused)] if refused else []
-    )
+    put_findings(conditions, ConditionType.UNWISE, [*unwise, *volumes.unwise])
+    deferred = [(Reason.SCALE_DOWN_REFUSED, refused)] if refused else []
+    put_findings(conditions, ConditionType.DEFERRED, [*deferred, *volumes.deferred])

@@ -150,7 +150,11 @@ def disruption_budget(cluster: Cluster, api_version: str) -> dict[str, Any]:
 
 
 def stateful_set(
-    cluster: Cluster, config: dict[str, Any], replicas: int, defaults: OperatorDefaults
+    cluster: Cluster,
+    config: dict[str, Any],
+    replicas: int,
+    defaults: OperatorDefaults,
+    claim_size: str | None = None,
 ) -> dict[str, Any]:
     """The brokers. OnDelete: the operator picks the order of restarts. Parallel: a majority starts together."""
     name = cluster.metadata.name
@@ -173,7 +177,7 @@ def stateful_set(
         },
     }
     if cluster.spec.storage.type == "PersistentVolumeClaim":
-        spec["volumeClaimTemplates"] = [_claim(cluster)]
+        spec["volumeClaimTemplates"] = [_claim(cluster, claim_size or cluster.spec.storage.size)]
     return signed(
         {
             "apiVersion": "apps/v1",
@@ -184,11 +188,11 @@ def stateful_set(
     )
 
 
-def _claim(cluster: Cluster) -> dict[str, Any]:
+def _claim(cluster: Cluster, size: str) -> dict[str, Any]:
     storage = cluster.spec.storage
     spec: dict[str, Any] = {
         "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": storage.size}},
+        "resources": {"requests": {"storage": size}},
     }
     if storage.class_name is not None:
         spec["storageClassName"] = storage.class_name

@@ -57,6 +57,19 @@ class DeleteObject:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpandClaim:
+    """Ask for a larger volume."""
+
+    namespace: str
+    name: str
+    size: str
+    note: Note | None = None
+
+    def __str__(self) -> str:
+        return f"expand PersistentVolumeClaim {self.name} to {self.size}"
+
+
+@dataclass(frozen=True, slots=True)
 class MakeCredentials:
     """Make the users and passwords that are missing in a Secret, and keep those that are there."""
 
@@ -202,6 +215,7 @@ Step = (
     Apply
     | CreateObject
     | DeleteObject
+    | ExpandClaim
     | MakeCredentials
     | SetFinalizers
     | CreateStream

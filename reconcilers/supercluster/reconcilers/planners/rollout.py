@@ -27,6 +27,8 @@ class PodView:
     restarts: int = 0
     trouble: str = ""
     """Why its container does not run: how it ended, or why it was not started."""
+    created: str = ""
+    """When it was made, in Kubernetes' form."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,25 +1,35 @@
-"""Volume claims of brokers that went since the Cluster has fewer: kept, or deleted after a grace time, as its policy says.
+"""Volume claims: those of brokers that went, those that can't be used any more, and those that are to be larger.
 
-A broker that went holds no copy that anybody needs, but its volume has them still for a while, as every broker keeps what
-was moved off it (SF-5). A broker that comes back finds its old volume, if it was kept: it is then the same member, with
-copies of streams that it does not belong to any more, which it drops after the same time.
+- A broker that went holds no copy that anybody needs, but its volume has them still for a while, as every broker keeps what
+  was moved off it (SF-5). Claims are kept, or deleted after that time, as the deletion policy says. A broker that comes
+  back finds its old volume, if it was kept: it is the same member, with copies of streams that it does not belong to any more.
+- A broker that can't start because its claim is gone, or goes, has its pod deleted: Kubernetes then makes a new claim, and
+  the broker comes back empty. A claim under a broker that runs, and one whose volume is lost, are a person's to decide about.
+- Claims are asked to be as large as the spec says. The StatefulSet's template stays as it was made: it can't be changed, and
+  claims that are made from it later are brought to the size of the others (docs/adr/volumes.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from supercluster.api import Cluster
 from supercluster.api.cluster import RetiredClaim
-from supercluster.api.conditions import EventReason
+from supercluster.api.conditions import EventReason, Reason
+from supercluster.api.units import size_bytes
 from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners.plan import DeleteObject, Note, Step
+from supercluster.reconcilers.planners.plan import DeleteObject, ExpandClaim, Manifest, Note, Step
+from supercluster.reconcilers.planners.rollout import PodView
 from supercluster.reconcilers.planners.status import parse_timestamp, timestamp
 
 # As long as brokers keep copies that were moved off, claims of those that went are kept too.
 CLAIM_GRACE = timedelta(minutes=10)
+# A claim is made before its pod, and may be seen after it: a pod that is younger waits for nothing that is lost.
+STUCK_AFTER = timedelta(seconds=30)
+
+Finding = tuple[Reason, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,42 +39,77 @@ class ClaimView:
     name: str
     uid: str
     terminating: bool = False
+    is_lost: bool = False
+    """The volume that it was bound to does not exist any more."""
+    requested: str = ""
+    """The size that it asks for."""
+    class_name: str = ""
+    trouble: str = ""
+    """Why its volume could not be made larger."""
+
+    @property
+    def broker(self) -> str:
+        return self.name.removeprefix(naming.claim(""))
 
 
 @dataclass(frozen=True, slots=True)
-class RetiredClaims:
-    """What is to be done and said about claims that no broker has."""
+class Volumes:
+    """What is to be done and said about claims."""
 
     steps: tuple[Step, ...] = ()
-    status: tuple[RetiredClaim, ...] = ()
+    late_steps: tuple[Step, ...] = ()
+    """To be done when nothing else is: they may be refused for long."""
+    retired: tuple[RetiredClaim, ...] = ()
     notes: tuple[Note, ...] = ()
+    unwise: tuple[Finding, ...] = ()
+    deferred: tuple[Finding, ...] = ()
 
 
-def retired_claims(
-    desired: Cluster, claims: Sequence[ClaimView], replicas: int, pods: Collection[str], now: datetime
-) -> RetiredClaims:
-    """`replicas`: brokers that are to run now. `pods`: names of those that are there."""
-    name, policy = desired.metadata.name, desired.spec.deletion_policy
-    owners = {claim.name: claim.name.removeprefix(naming.claim("")) for claim in claims}
+def plan_volumes(
+    desired: Cluster,
+    claims: Sequence[ClaimView],
+    replicas: int,
+    pods: Sequence[PodView],
+    expandable: Mapping[str, bool],
+    now: datetime,
+) -> Volumes:
+    """`replicas`: brokers that are to run now. `expandable`: storage classes of which it is known whether they allow larger
+    volumes."""
+    names = {pod.name for pod in pods}
+    owned = sorted(
+        (claim for claim in claims if naming.cluster_of(claim.broker) == desired.metadata.name),
+        key=lambda claim: (len(claim.name), claim.name),
+    )
     unused = [
         claim
-        for claim in sorted(claims, key=lambda claim: (len(claim.name), claim.name))
-        if not claim.terminating
-        and naming.cluster_of(owners[claim.name]) == name
-        and naming.ordinal(owners[claim.name]) >= replicas
-        and owners[claim.name] not in pods
+        for claim in owned
+        if not claim.terminating and naming.ordinal(claim.broker) >= replicas and claim.broker not in names
     ]
+    used = [claim for claim in owned if naming.ordinal(claim.broker) < replicas]
+    retired, retiring, notes = _retired(desired, unused, now)
+    if desired.spec.storage.type != "PersistentVolumeClaim":
+        return Volumes(retiring, retired=retired, notes=notes)
+    late, deferred = _resizes(desired, used, expandable)
+    # One that goes is ended by Kubernetes, and needs no claim any more.
+    staying = [pod for pod in pods if naming.ordinal(pod.name) < replicas]
+    restarts = _stuck(desired, used, staying, now)
+    return Volumes((*restarts, *retiring), late, retired, notes, _going(used, pods), deferred)
+
+
+def _retired(
+    desired: Cluster, unused: Sequence[ClaimView], now: datetime
+) -> tuple[tuple[RetiredClaim, ...], tuple[Step, ...], tuple[Note, ...]]:
     since = {claim.name: claim.since for claim in desired.status.retired_claims}
     status = tuple(
         RetiredClaim(name=claim.name, since=since.get(claim.name) or timestamp(now)) for claim in unused
     )
-    if policy == "Retain":
+    if desired.spec.deletion_policy == "Retain":
         notes = tuple(
             Note.done(EventReason.RELEASED, f"spec.deletionPolicy is Retain: volume claim kept: {claim.name}")
             for claim in unused
             if claim.name not in since
         )
-        return RetiredClaims((), status, notes)
+        return status, (), notes
     began = {entry.name: parse_timestamp(entry.since) for entry in status}
     for claim in unused:
         when = began[claim.name]
@@ -73,9 +118,103 @@ def retired_claims(
                 EventReason.DELETED,
                 f"spec.deletionPolicy is Delete: deleted claim {claim.name}, whose broker went",
             )
-            metadata = desired.metadata
-            step = DeleteObject(
-                "v1", "PersistentVolumeClaim", metadata.namespace, claim.name, claim.uid, note
+            return status, (_delete(desired, "PersistentVolumeClaim", claim.name, claim.uid, note),), ()
+    return status, (), ()
+
+
+def _delete(desired: Cluster, kind: str, name: str, uid: str, note: Note) -> DeleteObject:
+    return DeleteObject("v1", kind, desired.metadata.namespace, name, uid, note)
+
+
+def _stuck(
+    desired: Cluster, used: Sequence[ClaimView], pods: Sequence[PodView], now: datetime
+) -> tuple[Step, ...]:
+    """The first pod that can't start since its claim is gone or goes. It does not run, so nobody's majority needs it."""
+    known = {claim.broker: claim for claim in used}
+    for pod in sorted(pods, key=lambda pod: pod.name):
+        made = parse_timestamp(pod.created)
+        if pod.running or pod.terminating or made is None or now - made < STUCK_AFTER:
+            continue
+        claim = known.get(pod.name)
+        if claim is not None and not claim.terminating:
+            continue
+        state = "is gone" if claim is None else "is being deleted"
+        note = Note.done(
+            EventReason.VOLUME_LOST,
+            f"{pod.name} can't start, since claim {naming.claim(pod.name)} {state}: deleted its pod; it comes back with an "
+            "empty volume, and gets its copies from the others",
+        )
+        return (_delete(desired, "Pod", pod.name, pod.uid, note),)
+    return ()
+
+
+def _going(used: Sequence[ClaimView], pods: Collection[PodView]) -> tuple[Finding, ...]:
+    running = {pod.name for pod in pods if pod.running and not pod.terminating}
+    found = []
+    for claim in used:
+        if claim.terminating and claim.broker in running:
+            message = (
+                f"claim {claim.name} is being deleted, and {claim.broker} runs on its volume still: what is there is gone at "
+                "its next restart; delete the pod to have it begin anew now, when its streams have all their other replicas"
             )
-            return RetiredClaims((step,), status)
-    return RetiredClaims((), status)
+            found.append((Reason.VOLUME_GOING, message))
+        elif claim.is_lost and not claim.terminating:
+            message = (
+                f"claim {claim.name} has lost its volume: bring the PersistentVolume back, or delete the claim, and "
+                f"{claim.broker} begins anew with copies from the others"
+            )
+            found.append((Reason.VOLUME_GOING, message))
+    return tuple(found)
+
+
+def _resizes(
+    desired: Cluster, used: Sequence[ClaimView], expandable: Mapping[str, bool]
+) -> tuple[tuple[Step, ...], tuple[Finding, ...]]:
+    size = desired.spec.storage.size
+    steps: list[Step] = []
+    larger, refused, troubles = [], [], []
+    for claim in used:
+        have = _bytes(claim.requested)
+        if have is None or claim.terminating:
+            continue
+        if claim.trouble:
+            troubles.append(f"{claim.name} could not be made larger: {claim.trouble}")
+        if have > size_bytes(size):
+            larger.append(f"{claim.name} has {claim.requested}")
+        elif have < size_bytes(size) and expandable.get(claim.class_name) is False:
+            refused.append(f"{claim.name} ({claim.requested}, class {claim.class_name})")
+        elif have < size_bytes(size):
+            note = Note.done(
+                EventReason.VOLUME_EXPANDED,
+                f"spec.storage.size is {size}: asked for it for claim {claim.name}, which had {claim.requested}",
+            )
+            steps.append(ExpandClaim(desired.metadata.namespace, claim.name, size, note))
+    messages = []
+    if larger:
+        messages.append(
+            f"spec.storage.size is {size}, and volumes never shrink: {', '.join(larger)}; set it to what they have, or more"
+        )
+    if refused:
+        messages.append(
+            f"spec.storage.size is {size}, and the storage class does not allow larger volumes (allowVolumeExpansion): "
+            f"{', '.join(refused)}; allow it there, or set the size back"
+        )
+    messages += troubles
+    return tuple(steps), tuple((Reason.VOLUME_NOT_RESIZED, message) for message in messages)
+
+
+def claim_size(desired: Cluster, stateful_set: Manifest | None) -> str | None:
+    """The size in the template of the StatefulSet's claims, which can't be changed, where it is not the spec's; else None."""
+    size = desired.spec.storage.size
+    for template in (stateful_set or {}).get("spec", {}).get("volumeClaimTemplates") or ():
+        told = str(template["spec"]["resources"]["requests"]["storage"])
+        return None if _bytes(told) == size_bytes(size) else told
+    return None
+
+
+def _bytes(quantity: str) -> int | None:
+    """None: not written as we write sizes, so nobody here compares it."""
+    try:
+        return size_bytes(quantity)
+    except ValueError:
+        return None

@@ -55,7 +55,7 @@ def test_the_operator_works_with_the_rights_that_the_chart_grants(
     place(run_kubectl, "east")
     eventually(lambda: not names(run_kubectl, "smv"), "the move to be withdrawn")
     run_kubectl("-n", "flights", "delete", "ncl/west", "str/hop", "--timeout=60s")
-    patch = '{"spec": {"limits": {"pingsOutMax": 3}, "deletionPolicy": "Delete"}}'
+    patch = '{"spec": {"limits": {"streamWindowWait": "11s"}, "deletionPolicy": "Delete"}}'
     before = pods(run_kubectl)
     run_kubectl("-n", "flights", "patch", "ncl", "east", "--type=merge", "-p", patch)
     eventually(lambda: len(pods(run_kubectl) - before) == 3, "the brokers to be restarted", 90.0)

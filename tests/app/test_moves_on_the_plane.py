@@ -526,7 +526,7 @@ def test_a_change_that_somebody_else_began_takes_a_place_and_brokers_are_restart
     assert site.get("scl", "demo")["status"]["otherMoves"] == ["theirs"]
 
     before = site.pods("west")
-    limits = json.dumps({"spec": {"limits": {"pingsOutMax": 4}}})
+    limits = json.dumps({"spec": {"limits": {"streamWindowWait": "11s"}}})
     site.kubectl("patch", "ncl", "west", "--type=merge", "-p", limits)
     held = "streams move and are waited for, 30 minutes at most: theirs (west-0), theirs (west-1), theirs (west-2)"
     eventually(lambda: site.condition("ncl", "west", "Synced").get("message") == held, held)

@@ -341,7 +341,7 @@ def test_a_cluster_grows_and_is_restarted_one_by_one_without_losing_a_message(si
     site.ready("rolled")
     before = {name: site.get("pod", name)["metadata"]["uid"] for name in ("east-0", "east-1", "east-2")}
     servers = [f"nats://{site.get('pod', name)['status']['podIP']}:4222" for name in before]
-    change = {"spec": {"replicas": 5, "limits": {"pingsOutMax": 3}}}
+    change = {"spec": {"replicas": 5, "limits": {"streamWindowWait": "11s"}}}
     site.kubectl("patch", "cluster.supercluster.dev", "east", "--type=merge", "-p", json.dumps(change))
 
     def is_rolled() -> bool:

@@ -14,7 +14,7 @@ from supercluster.reconcilers.planners.cluster import ClusterObserved
 from supercluster.reconcilers.planners.founding import choose_meta_voters
 from supercluster.reconcilers.planners.manifests import OperatorDefaults
 from supercluster.reconcilers.planners.plan import FINALIZER, Plan
-from supercluster.reconcilers.planners.rollout import PodView
+from supercluster.reconcilers.planners.rollout import BrokerReport, PodView, Reports
 from supercluster.reconcilers.planners.stream import BrokersView, StreamInfo, StreamObserved
 from supercluster.reconcilers.planners.stream_config import create_config
 from supercluster.reconcilers.planners.super_cluster import CredentialsView
@@ -162,8 +162,16 @@ def applied(objects: Any, *, revision: str = "r1") -> dict[tuple[str, str], dict
     return there
 
 
+def reports(cluster_name: str = "east", count: int = 3, **leads: int) -> Reports:
+    """Brokers that are well, and how many groups each of them leads (`east_0=2`); all of these could be led by others."""
+    led = {name.replace("_", "-"): count for name, count in leads.items()}
+    names = naming.brokers(cluster_name, count)
+    return Reports({name: BrokerReport(led.get(name, 0), led.get(name, 0)) for name in names})
+
+
 def cluster_observed(resource: Cluster, **changes: Any) -> ClusterObserved:
     found: dict[str, Any] = {
+        "reports": reports(resource.metadata.name, resource.spec.replicas),
         "super_cluster": super_cluster(),
         "siblings": (resource,),
         "credentials_ready": True,

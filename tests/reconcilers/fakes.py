@@ -156,6 +156,16 @@ class FakeBrokers:
         """Of streams that are not on the first brokers of their cluster; the first one leads."""
         self.now_ns: Callable[[], int] = lambda: 1
         self.recovered: dict[str, Json] = {}
+        self.restart: dict[str, Json] = {}
+        """What a broker says before a restart, besides that all is well."""
+        self.handed: list[tuple[str, tuple[str, ...]]] = []
+        self.older: set[str] = set()
+        """Brokers of a version that has no such call."""
+        self.settings: dict[str, str] = {}
+        """Digests of brokers that have not taken over the newest settings."""
+        self.refused: dict[str, str] = {}
+        self.newest_settings: Callable[[], str] = str
+        """Digest of the settings as they are now; empty: brokers do not say."""
         self.is_fresh = True
         """Is the broker that answers in contact with the leader of the map?"""
         self.declared: dict[str, Json] = {}
@@ -301,6 +311,23 @@ class FakeBrokers:
     async def broker_state(self, target: BrokerTarget, broker: str) -> Json | None:
         self._enter("broker state")
         return self.parting.get(broker)
+
+    async def restart_states(self, target: BrokerTarget) -> dict[str, Json | None]:
+        self._enter("restart")
+        return {name: self._restart_state(name) for name in target.brokers}
+
+    def _restart_state(self, name: str) -> Json | None:
+        if name in self.older:
+            return None
+        digest = self.settings.get(name, self.newest_settings())
+        config = {"digest": digest, "refused": self.refused.get(name, ""), "atNextStart": []}
+        quiet: Json = {"node": name, "leads": 0, "movable": 0, "behind": [], "leaderless": []}
+        return {**quiet, **self.restart.get(name, {}), "config": config}
+
+    async def hand_over(self, target: BrokerTarget, broker: str, avoid: Sequence[str], hold_ms: int) -> None:
+        self._enter(f"hand over {broker}")
+        self.handed.append((broker, tuple(avoid)))
+        self.restart[broker] = {**self.restart.get(broker, {}), "stepsAside": True}
 
     async def leave_broker(self, target: BrokerTarget, broker: str) -> None:
         self._enter("leave")

@@ -25,6 +25,11 @@ Quantity = Annotated[str, StringConstraints(pattern=QUANTITY_PATTERN, max_length
 LabelText = Annotated[str, StringConstraints(max_length=63)]
 
 
+# Annotation of a Cluster whose rollout.mode is Supervised: approvals, separated by commas. A revision approves all restarts for
+# it, <revision>/<broker> the one of that broker.
+APPROVE_RESTART = "supercluster.dev/approve-restart"
+
+
 class ResourceList(ApiModel):
     cpu: Quantity | None = Field(default=None, description="Processor time, such as 500m or 2.")
     memory: Quantity | None = Field(default=None, description="Memory, such as 512Mi.")
@@ -174,6 +179,30 @@ class PodSettings(ApiModel):
     )
 
 
+class RolloutSpec(ApiModel):
+    """How brokers are restarted to take over a change: one at a time over all Clusters of a super-cluster, those that lead the
+    fewest streams first, each after its leaderships were handed over, and the next when all streams are whole again."""
+
+    mode: Literal["Automatic", "Supervised"] = Field(
+        default="Automatic",
+        description="Supervised: every restart waits for a person, who approves it with the annotation "
+        "supercluster.dev/approve-restart on the Cluster; the condition Synced has the words.",
+    )
+    restart_timeout: Duration = Field(
+        default="10m",
+        description="How long a restarted broker may take to come back (pulling an image, reading its volume) before the "
+        "roll-out counts as stopped and its replicas as lost.",
+    )
+
+    cel_rules: ClassVar[tuple[CelRule, ...]] = (
+        CelRule(
+            rule="duration(self.restartTimeout) >= duration('10s') && duration(self.restartTimeout) <= duration('24h')",
+            message="rollout.restartTimeout must be between 10s and 24h",
+            field_path=".restartTimeout",
+        ),
+    )
+
+
 class ClusterSpec(ApiModel):
     """What a cluster is to be."""
 
@@ -207,6 +236,7 @@ class ClusterSpec(ApiModel):
         json_schema_extra={"x-kubernetes-list-type": "set"},
     )
     pod: PodSettings = Field(default=PodSettings(), description="Where and how the pods run.")
+    rollout: RolloutSpec = Field(default=RolloutSpec(), description="How brokers are restarted.")
     deletion_policy: DeletionPolicy = Field(
         default="Retain",
         description="What becomes of the volume claims when the Cluster is deleted, and of those of brokers that went since "
@@ -237,6 +267,23 @@ class BrokerStatus(ApiModel):
     node: str = Field(default="", description="Node that it runs on.")
     ready: bool = Field(default=False, description="Whether it takes clients.")
     restarts: int = Field(default=0, description="How often its container was started again.")
+    settings: str | None = Field(
+        default=None,
+        description="Digest of the settings that it has taken over; null while it does not say.",
+    )
+
+
+class RolloutStatus(ApiModel):
+    """A roll-out that is under way."""
+
+    revision: str = Field(description="Revision of the StatefulSet that all brokers are to have.")
+    updated: int = Field(default=0, description="Brokers that have it.")
+    broker: str | None = Field(default=None, description="The broker whose turn it is or was last.")
+    since: str | None = Field(
+        default=None,
+        description="When its turn came.",
+        json_schema_extra={"format": "date-time"},
+    )
 
 
 class DrainingBroker(ApiModel):
@@ -284,6 +331,12 @@ class ClusterStatus(ApiModel):
         default=(),
         description="The brokers.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
+    settings: str | None = Field(
+        default=None, description="Digest of the settings that all brokers are to have."
+    )
+    rollout: RolloutStatus | None = Field(
+        default=None, description="The roll-out that is under way; null when all brokers are as declared."
     )
     parting_since: str | None = Field(
         default=None,

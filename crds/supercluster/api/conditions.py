@@ -25,6 +25,7 @@ class ConditionType(StrEnum):
     PROGRESSING = "Progressing"
     COMPLETE = "Complete"
     RECOVERED = "Recovered"
+    DRAINABLE = "Drainable"
 
 
 class Reason(StrEnum):
@@ -45,6 +46,10 @@ class Reason(StrEnum):
     BROKERS_UNREACHABLE = "BrokersUnreachable"
     APPLYING = "Applying"
     ROLLING_OUT = "RollingOut"
+    AWAITING_RESTART = "AwaitingRestartApproval"
+    ROLL_OUT_STOPPED = "RollOutStopped"
+    SETTINGS_ON_THEIR_WAY = "SettingsOnTheirWay"
+    SETTINGS_REFUSED = "SettingsRefused"
     DELETING = "Deleting"
     CLUSTERS_REMAIN = "ClustersRemain"
     STREAMS_REMAIN = "StreamsRemain"
@@ -120,6 +125,7 @@ class EventReason(StrEnum):
     DRIFT_REPAIRED = "DriftRepaired"
     STREAM_LOST = "StreamLost"
     RECOVERY_BEGUN = "RecoveryBegun"
+    HANDING_OVER = "HandingOver"
     RESTARTING_BROKER = "RestartingBroker"
     VOLUME_LOST = "VolumeLost"
     VOLUME_EXPANDED = "VolumeExpanded"
@@ -159,6 +165,11 @@ TYPES: dict[ConditionType, Entry] = {
         "StreamMove", "True while the move runs; else the reason says what it waits for, or how it ended."
     ),
     ConditionType.COMPLETE: Entry("StreamMove", "True: the move is done, or its plan, if it is a dry run."),
+    ConditionType.DRAINABLE: Entry(
+        "Cluster",
+        "True: one broker may be evicted now (kubectl drain); False: the PodDisruptionBudget allows none, and the message says "
+        "what it waits for.",
+    ),
     ConditionType.RECOVERED: Entry(
         "Stream",
         "Whether the forced recovery that the annotation supercluster.dev/force-recover asks for was carried out.",
@@ -177,7 +188,9 @@ REASONS: dict[Reason, Entry] = {
     Reason.BROKERS_READY: Entry("Ready", "All brokers take clients."),
     Reason.MEMBERS_READY: Entry("Ready", "All clusters are ready."),
     Reason.NOTHING_TO_SAY: Entry("Unwise, Deferred", "There is nothing to point out."),
-    Reason.BROKERS_STARTING: Entry("Ready", "Some brokers do not take clients yet; the message counts them."),
+    Reason.BROKERS_STARTING: Entry(
+        "Ready, Drainable", "Some brokers do not take clients yet; the message counts them."
+    ),
     Reason.MEMBERS_STARTING: Entry("Ready", "Some clusters are not ready yet; the message names them."),
     Reason.CLUSTER_OUT_OF_CONTACT: Entry(
         "Ready",
@@ -185,12 +198,28 @@ REASONS: dict[Reason, Entry] = {
     ),
     Reason.NO_CLUSTER: Entry("Ready", "No Cluster names this SuperCluster."),
     Reason.NO_LEADER: Entry("Ready", "The stream's replicas have no leader; it takes no messages meanwhile."),
-    Reason.REPLICAS_CATCHING_UP: Entry("Ready", "Some replicas lag or are offline; the message names them."),
+    Reason.REPLICAS_CATCHING_UP: Entry(
+        "Ready, Drainable", "Some replicas lag or are offline; the message names them."
+    ),
     Reason.BROKERS_UNREACHABLE: Entry(
-        "Ready, Synced", "No broker answers, so nothing can be said or done now."
+        "Ready, Synced, Drainable", "No broker answers, so nothing can be said or done now."
     ),
     Reason.APPLYING: Entry("Ready, Synced", "A step is being carried out; the message says which."),
-    Reason.ROLLING_OUT: Entry("Synced", "Brokers are restarted one by one to take over a change."),
+    Reason.ROLLING_OUT: Entry("Synced, Drainable", "Brokers are restarted one by one to take over a change."),
+    Reason.AWAITING_RESTART: Entry(
+        "Synced", "The next restart waits for a person's approval; the message has the command for it."
+    ),
+    Reason.ROLL_OUT_STOPPED: Entry(
+        "Synced",
+        "A restarted broker does not come up, so no other one is restarted; the message says why, and what to do.",
+    ),
+    Reason.SETTINGS_ON_THEIR_WAY: Entry(
+        "Synced",
+        "Some brokers have not taken over the changed settings yet, which need no restart; the message names them.",
+    ),
+    Reason.SETTINGS_REFUSED: Entry(
+        "Synced", "A broker does not take over the changed settings; the message names the field."
+    ),
     Reason.DELETING: Entry("Ready", "The resource is being deleted as its deletion policy says."),
     Reason.CLUSTERS_REMAIN: Entry("Ready", "Deletion waits until no Cluster names this SuperCluster."),
     Reason.STREAMS_REMAIN: Entry(
@@ -357,6 +386,9 @@ EVENTS: dict[EventReason, Entry] = {
     ),
     EventReason.VOLUME_EXPANDED: Entry(
         "Normal", "A volume claim was asked to be as large as spec.storage.size."
+    ),
+    EventReason.HANDING_OVER: Entry(
+        "Normal", "A broker hands its leaderships over, because it is restarted next."
     ),
     EventReason.RESTARTING_BROKER: Entry("Normal", "A broker is restarted to take over a change."),
     EventReason.MOVE_CREATED: Entry(

@@ -6,6 +6,7 @@ be repeated: a move has an identity that is given to it here.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -146,6 +147,25 @@ class BrokerAdmin:
             if error.code == NOT_FOUND:
                 return None  # So do brokers of an older version say, in the middle of an update.
             raise
+
+    async def restart_states(self, target: BrokerTarget) -> dict[str, Json | None]:
+        """Of all brokers at once; None for one of an older version, in the middle of an update."""
+        answers = await asyncio.gather(*(self._restart_state(target, url) for url in target.monitors))
+        return dict(zip(target.brokers, answers, strict=True))
+
+    async def _restart_state(self, target: BrokerTarget, url: str) -> Json | None:
+        try:
+            return await self._call_one(target, url, "GET", "restart", None)
+        except BrokersRefusedError as error:
+            if error.code == NOT_FOUND:
+                return None
+            raise
+
+    async def hand_over(self, target: BrokerTarget, broker: str, avoid: Sequence[str], hold_ms: int) -> None:
+        if broker not in target.brokers:
+            raise BrokersUnreachableError(f"{broker} is not ready")
+        url = target.monitors[target.brokers.index(broker)]
+        await self._call_one(target, url, "POST", "restart", {"avoid": list(avoid), "holdMs": hold_ms})
 
     async def leave_broker(self, target: BrokerTarget, broker: str) -> None:
         await self._call_any(target, "DELETE", _broker_path(broker), f"broker {broker}")

@@ -65,6 +65,8 @@ class BrokerTarget:
     password: str = field(repr=False)
     monitors: tuple[str, ...] = ()
     """URLs of the brokers' monitoring ports, for calls that JetStream does not have."""
+    brokers: tuple[str, ...] = ()
+    """Their names, in the same order."""
 
 
 class Kube(Protocol):
@@ -158,6 +160,15 @@ class Brokers(Protocol):
 
     async def broker_state(self, target: BrokerTarget, broker: str) -> Json | None:
         """What the map of streams has of a broker; None when it knows none of that name."""
+        ...
+
+    async def restart_states(self, target: BrokerTarget) -> dict[str, Json | None]:
+        """What each of the brokers leads, and what its groups lack (docs/admin.md); None for one of an older version, which
+        cannot say. All of them answer, or nobody does."""
+        ...
+
+    async def hand_over(self, target: BrokerTarget, broker: str, avoid: Sequence[str], hold_ms: int) -> None:
+        """Have a broker hand its leaderships over. It may be asked again."""
         ...
 
     async def leave_broker(self, target: BrokerTarget, broker: str) -> None:

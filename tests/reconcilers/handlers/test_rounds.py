@@ -135,6 +135,7 @@ class World:
                     "status": {
                         "podIP": f"127.77.0.{number}",
                         "conditions": [{"type": "Ready", "status": "True"}],
+                        "containerStatuses": [{"name": "broker", "ready": True, "state": {"running": {}}}],
                     },
                 }
             )
@@ -186,7 +187,7 @@ async def test_a_converged_world_is_only_read(world: World) -> None:
     for key in (SC, CLUSTER, STREAM):
         await world.round(key)
     assert [call for call in world.kube.calls if not call.startswith("get")] == writes
-    assert world.brokers.calls[asked:] == ["brokers", "accounts", "info"]
+    assert world.brokers.calls[asked:] == ["brokers", "accounts", "restart", "info"]
 
 
 @pytest.mark.covers("CL-6", "OP-1")

@@ -18,27 +18,30 @@ from tests.reconcilers.builders import (
     condition,
     credentials,
     pods,
+    reports,
     stream,
     super_cluster,
     with_status,
 )
 
 from supercluster.api import Cluster, SuperCluster
-from supercluster.api.conditions import EventReason
-from supercluster.broker.runtime import settings
+from supercluster.api.conditions import EventReason, Reason
+from supercluster.broker.runtime import reload, settings
 from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners.broker_config import BOUNDS, broker_config
+from supercluster.reconcilers.planners.broker_config import BOUNDS, HOT, HOT_IN, broker_config
 from supercluster.reconcilers.planners.cluster import ClusterObserved, plan_cluster
+from supercluster.reconcilers.planners.cluster_rollout import HAND_OVER_RECHECK_MS
 from supercluster.reconcilers.planners.move_views import BrokersMove
 from supercluster.reconcilers.planners.plan import (
     FINALIZER,
     Apply,
     DeleteObject,
+    HandOverLeaderships,
     MakeCredentials,
     Plan,
     SetFinalizers,
 )
-from supercluster.reconcilers.planners.rollout import GroupView
+from supercluster.reconcilers.planners.rollout import BrokerReport, GroupTrouble, Reports
 from supercluster.reconcilers.planners.super_cluster import (
     CredentialsView,
     SuperClusterObserved,
@@ -61,7 +64,10 @@ def manifests_of(resource: Cluster, **changes: Any) -> list[Any]:
 
 def running(resource: Cluster, **changes: Any) -> tuple[Cluster, ClusterObserved]:
     """A cluster that runs as it should, and what is seen of it."""
-    there = cluster_observed(resource, objects=applied(manifests_of(resource)), **changes)
+    objects = applied(manifests_of(resource))
+    opened = plan(resource, cluster_observed(resource, objects=objects, **changes)).steps
+    objects |= applied([step.manifest for step in opened if isinstance(step, Apply)])
+    there = cluster_observed(resource, objects=objects, **changes)
     settled = with_status(resource, plan(resource, there))
     assert isinstance(settled, Cluster)
     return settled, cluster_observed(settled, objects=there.objects, **changes)
@@ -81,7 +87,7 @@ def test_a_new_cluster_gets_its_objects_the_stateful_set_last() -> None:
         "StatefulSet/east",
     ]
     assert found["Service/east-brokers"]["spec"]["publishNotReadyAddresses"] is True
-    assert found["PodDisruptionBudget/east"]["spec"]["maxUnavailable"] == 1
+    assert found["PodDisruptionBudget/east"]["spec"]["maxUnavailable"] == 0, "nothing is whole yet"
     assert found["StatefulSet/east"]["spec"]["updateStrategy"] == {"type": "OnDelete"}
     assert all(m["metadata"]["ownerReferences"][0]["uid"] == "uid-east" for m in found.values())
     assert all(
@@ -260,19 +266,45 @@ def test_the_voters_are_recorded_before_anything_is_made() -> None:
     assert plan(recorded, cluster_observed(recorded, pods=())).steps != ()
 
 
-GROUPS = (
-    GroupView("a", leader="east-0", replicas=3),
-    GroupView("b", leader="east-0", replicas=3),
-    GroupView("c", leader="east-2", replicas=3),
-)
+LED = reports(east_0=2, east_2=1)
+HANDED = Reports({name: BrokerReport(report.leads) for name, report in LED.brokers.items()})
+SINCE = "2026-01-02T03:04:00Z"
 
 
-def rolled(pods_now: Any, groups: Any = GROUPS, moving: tuple[BrokersMove, ...] = ()) -> Plan:
-    resource, observed = running(cluster())
+def in_turn(broker: str, since: str = SINCE, revision: str = "r2") -> dict[str, Any]:
+    return {"rollout": {"revision": revision, "updated": 0, "broker": broker, "since": since}}
+
+
+def rolled(
+    pods_now: Any,
+    told: Reports | None = HANDED,
+    moving: tuple[BrokersMove, ...] = (),
+    status: dict[str, Any] | None = None,
+    resource: Cluster | None = None,
+    **changes: Any,
+) -> Plan:
+    """The next of a roll-out to revision r2, whose budget for evictions is closed already."""
+    found, observed = running(resource or cluster())
+    body = found.to_object()
+    body["status"] |= status or {}
+    found = Cluster.model_validate(body)
     stateful_set: Any = observed.objects[("StatefulSet", "east")]
     stateful_set["status"]["updateRevision"] = "r2"
-    changes: dict[str, Any] = {"pods": pods_now, "groups": groups, "moving": moving}
-    return plan(resource, cluster_observed(resource, objects=observed.objects, **changes))
+    seen = cluster_observed(
+        found, objects=observed.objects, pods=pods_now, reports=told, moving=moving, **changes
+    )
+    return beyond_the_budget(found, seen)
+
+
+def beyond_the_budget(resource: Cluster, seen: ClusterObserved) -> Plan:
+    """The plan once the budget for evictions is closed: that comes first, without a word."""
+    planned = plan(resource, seen)
+    first = planned.steps[0] if planned.steps else None
+    if not isinstance(first, Apply):
+        return planned
+    assert first.manifest["kind"] == "PodDisruptionBudget"
+    assert (first.manifest["spec"]["maxUnavailable"], first.note) == (0, None)
+    return plan(resource, replace(seen, objects={**seen.objects, **applied([first.manifest])}))
 
 
 @pytest.mark.covers("OP-3")
@@ -291,22 +323,210 @@ def test_brokers_are_restarted_one_by_one_the_busiest_leader_last() -> None:
 
 
 @pytest.mark.covers("OP-3")
+def test_a_broker_hands_its_leaderships_over_before_it_is_restarted() -> None:
+    there = (pods()[0], pods(revision="r2")[1], pods()[2])
+    first = rolled(there, LED)
+    (step,) = first.steps
+    assert isinstance(step, HandOverLeaderships)
+    assert (step.broker, step.avoid) == ("east-2", ("east-0",)), "east-0 is to be restarted itself"
+    told = (first.status_patch or {})["rollout"]
+    assert (told["broker"], told["revision"], told["updated"]) == ("east-2", "r2", 1)
+    assert first.recheck_after_ms == HAND_OVER_RECHECK_MS
+    leaving = replace(LED, brokers={**LED.brokers, "east-2": BrokerReport(1, 1, steps_aside=True)})
+    waiting = rolled(there, leaving, status=in_turn("east-2"))
+    assert waiting.steps == ()
+    assert "on their way" in condition(waiting.status_patch, "Synced")["message"]
+    (step,) = rolled(there, leaving, status=in_turn("east-2", "2026-01-02T03:03:35Z")).steps
+    assert isinstance(step, DeleteObject), "not for ever: a lame duck hands over as well"
+    assert "1 leaderships could not be handed over" in step.note.message if step.note else False
+    (step,) = rolled(there, leaving, status=in_turn("east-0")).steps
+    assert isinstance(step, HandOverLeaderships), "whoever asked it died before it was its turn"
+    gone = replace(LED, brokers={**LED.brokers, "east-2": BrokerReport(0, 0, steps_aside=True)})
+    (step,) = rolled(there, gone, status=in_turn("east-2")).steps
+    assert isinstance(step, DeleteObject)
+
+
+@pytest.mark.covers("OP-3")
+def test_the_order_holds_while_leaders_move() -> None:
+    """Whoever gets what others handed over, each broker is restarted once, as one that leads nothing, and what the last one
+    leads goes to brokers that stay."""
+    led = {"east-0": 4, "east-1": 4, "east-2": 4}
+    revisions = dict.fromkeys(led, "r1")
+    restarted: list[str] = []
+    turn = ""
+    for _ in range(20):
+        there = tuple(replace(pod, revision=revisions[pod.name]) for pod in pods())
+        told = Reports({name: BrokerReport(count, count) for name, count in led.items()})
+        planned = rolled(there, told, status=in_turn(turn) if turn else None)
+        if not planned.steps:
+            break
+        (step,) = planned.steps
+        turn = step.broker if isinstance(step, HandOverLeaderships) else turn
+        if isinstance(step, DeleteObject):
+            assert led[step.name] == 0
+            revisions[step.name] = "r2"
+            restarted.append(step.name)
+            continue
+        assert isinstance(step, HandOverLeaderships)
+        heirs = [name for name in led if name not in (step.broker, *step.avoid)] or list(step.avoid)
+        for number in range(led[step.broker]):
+            led[heirs[number % len(heirs)]] += 1
+        led[step.broker] = 0
+    assert sorted(restarted) == ["east-0", "east-1", "east-2"]
+    assert sum(led.values()) == 12
+
+
+@pytest.mark.covers("OP-3")
 @pytest.mark.parametrize(
-    ("there", "groups", "why"),
+    ("there", "told", "why"),
     [
-        ((*pods()[:2], pods(ready=False, revision="r2")[2]), GROUPS, "east-2 must be ready first"),
-        ((*pods()[:2], pods(terminating=True)[2]), GROUPS, "is being restarted"),
-        (pods()[:2], GROUPS, "is being restarted"),
+        ((*pods()[:2], pods(ready=False, revision="r2")[2]), LED, "east-2 must be ready first"),
+        ((*pods()[:2], pods(terminating=True)[2]), LED, "is being restarted"),
+        (pods()[:2], LED, "is being restarted"),
         (pods(), None, "no broker tells"),
-        (pods(), (GroupView("a", "east-0", behind=("east-1",)),), "a (east-1)"),
-        (pods(), (GroupView("a", ""),), "without a leader: a"),
+        (pods(), replace(LED, behind=(GroupTrouble("a", ("east-1",)),)), "a (east-1)"),
+        (
+            pods(),
+            replace(LED, behind=(GroupTrouble("the map of streams", ("west-0",)),)),
+            "the map of streams (west-0)",
+        ),
+        (pods(), replace(LED, leaderless=(GroupTrouble("a"),)), "without a leader: a"),
+        (pods(), Reports({"east-0": BrokerReport()}), "no broker tells"),
     ],
 )
-def test_a_restart_waits_while_it_could_cost_a_majority(there: Any, groups: Any, why: str) -> None:
-    planned = rolled(there, groups)
+def test_a_restart_waits_while_it_could_cost_a_majority(there: Any, told: Any, why: str) -> None:
+    planned = rolled(there, told)
     assert planned.steps == ()
     assert why in condition(planned.status_patch, "Synced")["message"]
     assert planned.recheck_after_ms == 1_000
+
+
+@pytest.mark.covers("OP-3")
+def test_a_roll_out_ends_at_the_first_broker_that_does_not_come_up() -> None:
+    broken = pods(ready=False, running=False, revision="r2", trouble="ErrImagePull: no such image")[1]
+    there = (pods()[0], broken, pods()[2])
+    stopped = rolled(there, status=in_turn("east-1"))
+    assert stopped.steps == ()
+    synced = condition(stopped.status_patch, "Synced")
+    assert (synced["status"], synced["reason"]) == ("False", "RollOutStopped")
+    assert "east-1 was restarted and does not come up: ErrImagePull: no such image" in synced["message"]
+    assert "no other broker is restarted" in synced["message"]
+    assert [note.warning for note in stopped.notes if note.reason == Reason.ROLL_OUT_STOPPED] == [True]
+    slow = (pods()[0], replace(broken, trouble=""), pods()[2])
+    assert condition(rolled(slow, status=in_turn("east-1")).status_patch, "Synced")["reason"] == "RollingOut"
+    late = rolled(slow, status=in_turn("east-1", "2026-01-02T02:54:00Z"))
+    assert "it is not ready 10 min after its turn" in condition(late.status_patch, "Synced")["message"]
+    # The spec is put right: another revision, of which the broken one is the first.
+    (step,) = rolled((pods()[0], replace(broken, revision="bad"), pods()[2]), status=in_turn("east-1")).steps
+    assert isinstance(step, DeleteObject)
+    assert step.name == "east-1"
+
+
+@pytest.mark.covers("OP-3")
+def test_a_broker_that_runs_and_is_never_ready_is_put_right_by_another_revision() -> None:
+    never = pods(ready=False, revision="bad")[1]
+    (step,) = rolled((pods()[0], never, pods()[2]), status=in_turn("east-1")).steps
+    assert isinstance(step, DeleteObject)
+    assert step.name == "east-1"
+    others = rolled((pods(ready=False)[0], never, pods()[2]), status=in_turn("east-1"))
+    assert others.steps == (), "two that may be voting are not restarted"
+
+
+@pytest.mark.covers("OP-3")
+def test_a_supervised_restart_waits_for_approval_of_its_revision() -> None:
+    supervised = cluster(rollout={"mode": "Supervised"})
+    waiting = rolled(pods(), resource=supervised)
+    assert waiting.steps == ()
+    synced = condition(waiting.status_patch, "Synced")
+    assert synced["reason"] == "AwaitingRestartApproval"
+    assert "supercluster.dev/approve-restart=r2 to approve all" in synced["message"]
+    assert "r2/east-1 to approve this one" in synced["message"]
+    assert condition(waiting.status_patch, "Drainable")["status"] == "True"
+    for approval, expected in (
+        ("r2", "east-1"),
+        ("r1, r2", "east-1"),
+        ("r2/east-2", "east-2"),
+        ("r1", ""),
+        ("r1/east-1", ""),
+    ):
+        approved = cluster(
+            meta={"annotations": {"supercluster.dev/approve-restart": approval}},
+            rollout={"mode": "Supervised"},
+        )
+        steps = rolled(pods(), resource=approved).steps
+        assert [step.name for step in steps if isinstance(step, DeleteObject)] == [expected] * bool(expected)
+    broken = (pods()[0], pods(ready=False, running=False)[1], pods()[2])
+    assert rolled(broken, resource=supervised).steps != (), "what does not run is put right without asking"
+
+
+@pytest.mark.covers("OP-3")
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"pods": (*pods()[:2], pods(ready=False)[2])}, "BrokersStarting"),
+        ({"pods": pods()[:2]}, "BrokersStarting"),
+        ({"reports": None}, "BrokersUnreachable"),
+        (
+            {"reports": replace(LED, behind=(GroupTrouble("a", ("east-1",), ("east-1",)),))},
+            "ReplicasCatchingUp",
+        ),
+        ({"reports": replace(LED, leaderless=(GroupTrouble("a", (), ("east-1",)),))}, "ReplicasCatchingUp"),
+        ({"reports": replace(LED, unnamed=1)}, "ReplicasCatchingUp"),
+    ],
+)
+def test_no_broker_may_be_evicted_while_something_is_not_whole(changes: dict[str, Any], reason: str) -> None:
+    resource, observed = running(cluster())
+    closed = plan(resource, replace(observed, **changes))
+    (step,) = closed.steps
+    assert isinstance(step, Apply)
+    assert (step.manifest["kind"], step.manifest["spec"]["maxUnavailable"]) == ("PodDisruptionBudget", 0)
+    drainable = condition(closed.status_patch, "Drainable")
+    assert (drainable["status"], drainable["reason"]) == ("False", reason)
+    elsewhere = replace(LED, behind=(GroupTrouble("b", ("west-1",), ("west-0", "west-1")),))
+    assert plan(resource, replace(observed, reports=elsewhere)).steps == ()
+
+
+@pytest.mark.covers("OP-3")
+def test_settings_that_brokers_take_over_while_running_restart_nobody() -> None:
+    before = by_kind(manifests_of(cluster()))["StatefulSet/east"]
+    hot = cluster(
+        tags=["ssd"],
+        limits={"maxPayload": "2Mi", "maxConnections": 9, "maxPending": "1Mi", "pingInterval": "1m"},
+        diskLimits={"maxFile": "1Gi", "maxMemory": "1Gi"},
+    )
+    assert by_kind(manifests_of(hot))["StatefulSet/east"] == before
+    cold = cluster(limits={"streamWindow": "2Mi"})
+    assert by_kind(manifests_of(cold))["StatefulSet/east"] != before
+
+
+@pytest.mark.covers("OP-3")
+def test_what_restarts_nobody_is_what_brokers_take_over() -> None:
+    """Both sides have the list; a field on ours alone would never come into force."""
+    assert {settings.camel(name) for name in reload.HOT} == HOT
+    for section, names in HOT_IN.items():
+        assert names <= {settings.camel(name) for name in reload.HOT_IN[section]}
+
+
+@pytest.mark.covers("OP-3")
+def test_the_status_says_when_every_broker_has_taken_the_settings_over() -> None:
+    resource, observed = running(cluster())
+    digest = resource.status.settings
+    assert digest is not None
+    config: Any = observed.objects[("ConfigMap", "east-config")]
+    assert digest == reload.digest_of(config["data"]["broker.json"].encode())
+    taken = {name: BrokerReport(settings=digest) for name in LED.brokers}
+    resource, observed = running(cluster(), reports=Reports(taken))
+    assert condition(resource.to_object()["status"], "Synced")["status"] == "True"
+    assert {broker.settings for broker in resource.status.brokers} == {digest}
+    late = Reports({**taken, "east-1": BrokerReport(settings="older")})
+    waiting = plan(resource, replace(observed, reports=late))
+    synced = condition(waiting.status_patch, "Synced")
+    assert (synced["reason"], waiting.recheck_after_ms) == ("SettingsOnTheirWay", 1_000)
+    assert "2 of 3 brokers have taken over the changed settings; not yet east-1" in synced["message"]
+    bad = Reports({**taken, "east-1": BrokerReport(settings="older", refused="limits.maxPayloadBytes is 0")})
+    synced = condition(plan(resource, replace(observed, reports=bad)).status_patch, "Synced")
+    assert synced["reason"] == "SettingsRefused"
+    assert "east-1 goes on with the settings of before: limits.maxPayloadBytes is 0" in synced["message"]
 
 
 @pytest.mark.covers("OP-3")
@@ -320,7 +540,7 @@ def test_a_cluster_is_not_synced_before_the_controller_of_its_stateful_set_has_s
     stateful_set: Any = observed.objects[("StatefulSet", "east")]
     stateful_set["metadata"]["generation"] = 2
     stateful_set["status"] = seen
-    planned = plan(resource, observed)
+    planned = beyond_the_budget(resource, observed)
     assert planned.steps == ()
     synced = condition(planned.status_patch, "Synced")
     assert (synced["status"], synced["reason"]) == ("False", "RollingOut")
@@ -368,16 +588,11 @@ def test_a_restart_waits_for_moves_that_its_broker_has_a_part_in_and_not_for_eve
 
 @pytest.mark.covers("OP-3")
 def test_clusters_of_one_super_cluster_are_restarted_one_after_the_other() -> None:
-    resource, observed = running(cluster())
-    stateful_set: Any = observed.objects[("StatefulSet", "east")]
-    stateful_set["status"]["updateRevision"] = "r2"
-    found: dict[str, Any] = {"objects": observed.objects, "groups": GROUPS, "rolling": ("central",)}
-    waiting = plan(resource, cluster_observed(resource, **found))
+    waiting = rolled(pods(), rolling=("central",))
     assert waiting.steps == ()
     assert "Cluster central restarts" in condition(waiting.status_patch, "Synced")["message"]
     assert waiting.recheck_after_ms == 1_000
-    stuck = pods(ready=False, running=False)
-    assert plan(resource, cluster_observed(resource, **found, pods=stuck)).steps != ()
+    assert rolled(pods(ready=False, running=False), rolling=("central",)).steps != ()
 
 
 @pytest.mark.covers("OP-3")

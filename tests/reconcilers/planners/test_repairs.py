@@ -104,6 +104,20 @@ def test_three_the_node_is_back_before_the_interval_is_over_and_nothing_is_done(
     assert plan(nodes(), ninety) == RepairPlan()
 
 
+@pytest.mark.covers("MR-6", "OP-3")
+def test_a_broker_that_a_roll_out_restarts_is_lost_only_after_that_may_take() -> None:
+    """An image that is pulled for longer than the recovery interval is no reason to copy everything."""
+    known = nodes(away_s={"c": 90})
+    until = NOW + timedelta(seconds=5)
+    known["c"] = replace(known["c"], expected_until=until)
+    waiting = plan(known, stream())
+    assert waiting.repairs == ()
+    assert waiting.waiting == (("qq", f"c may come back: replaced at {until:%Y-%m-%dT%H:%M:%SZ} if not"),)
+    known["c"] = replace(known["c"], expected_until=NOW)
+    (repair,) = plan(known, stream()).repairs
+    assert repair.replaced == ("c",)
+
+
 @pytest.mark.covers("MR-7", "SF-8")
 def test_two_lost_of_five_leave_in_one_change() -> None:
     known = nodes(8, away_s={"d": 70, "e": 90})

@@ -19,6 +19,7 @@ from supercluster.reconcilers.planners.plan import (
     DeleteStream,
     ExpandClaim,
     ForceRecovery,
+    HandOverLeaderships,
     LeaveBrokers,
     MakeCredentials,
     Manifest,
@@ -104,6 +105,10 @@ class Executor:
                 if isinstance(target, str):
                     raise BrokersUnreachableError(target)
                 await self.brokers.set_account(target, step.name, step.record)
+            case HandOverLeaderships():
+                if isinstance(target, str):
+                    raise BrokersUnreachableError(target)
+                await self.brokers.hand_over(target, step.broker, step.avoid, step.hold_ms)
             case LeaveBrokers():
                 if isinstance(target, str):
                     raise BrokersUnreachableError(target)

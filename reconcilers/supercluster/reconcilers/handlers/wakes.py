@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from supercluster.api import Cluster, ReplicaPolicy, Stream, StreamMove
+from supercluster.api.cluster import APPROVE_RESTART
 from supercluster.api.stream import FORCE_RECOVER
 from supercluster.reconcilers.observe.cache import ObjectCache, key_of
 from supercluster.reconcilers.planners.plan import LABEL_CLUSTER, LABEL_SUPER_CLUSTER
@@ -83,6 +84,7 @@ def matters(body: Mapping[str, Any]) -> tuple[Any, ...]:
         json.dumps(metadata.get("labels"), sort_keys=True) if body.get("kind") == "Stream" else None,
         tuple(metadata.get("finalizers") or ()),
         mapping(metadata.get("annotations")).get(FORCE_RECOVER) if body.get("kind") == "Stream" else None,
+        mapping(metadata.get("annotations")).get(APPROVE_RESTART) if body.get("kind") == "Cluster" else None,
         status.get("replicas") if body.get("kind") == "Cluster" else None,
         status.get("readyReplicas") if body.get("kind") == "Cluster" else None,
         json.dumps([status.get("founder"), status.get("moves")])

@@ -7,12 +7,12 @@ from dataclasses import replace
 from supercluster.api import Cluster, ReplicaPolicy, Stream, StreamMove, SuperCluster
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.repairs import Hosts, brokers_answer, look_at_repairs
+from supercluster.reconcilers.observe.rollouts import look_at_reports
 from supercluster.reconcilers.observe.views import (
     account_view,
     brokers_move,
     claim_view,
     credentials_view,
-    group_view,
     pod_view,
     stream_info,
 )
@@ -21,10 +21,9 @@ from supercluster.reconcilers.planners.accounts import AccountView
 from supercluster.reconcilers.planners.broker_config import voters_in
 from supercluster.reconcilers.planners.cluster import (
     ClusterObserved,
-    is_rolling,
-    needs_group_states,
     running_brokers,
 )
+from supercluster.reconcilers.planners.cluster_rollout import is_at_it, is_rolling
 from supercluster.reconcilers.planners.drain_moves import of_others, stream_states
 from supercluster.reconcilers.planners.drains import plan_drains
 from supercluster.reconcilers.planners.founding import Traces
@@ -77,6 +76,7 @@ def broker_target(cache: ObjectCache, namespace: str, super_cluster: str) -> Bro
         naming.OPERATOR_USER,
         password,
         tuple(f"http://{pod.ip}:{cluster.spec.ports.monitor}" for cluster, pod in ready),
+        tuple(pod.name for _, pod in ready),
     )
 
 
@@ -147,7 +147,7 @@ def _rolling(cache: ObjectCache, desired: Cluster, siblings: tuple[Cluster, ...]
     for name in sorted(each.metadata.name for each in siblings if each.metadata.name != own):
         pods = pods_of(cache, namespace, name)
         running = cache.get("StatefulSet", namespace, naming.stateful_set(name))
-        if any(pod.terminating for pod in pods) or (name < own and is_rolling(running, pods)):
+        if is_at_it(running, pods) or (name < own and is_rolling(running, pods)):
             found.append(name)
     return tuple(found)
 
@@ -257,19 +257,13 @@ async def look_at_cluster(
     if desired.metadata.deletion_timestamp is not None:
         return replace(observed, parting=await _parting(cache, brokers, desired, observed))
     observed = replace(observed, going=await _going(cache, brokers, hosts, desired, observed))
-    if not needs_group_states(observed, name):
-        return observed
     target = broker_target(cache, namespace, desired.spec.super_cluster)
-    if isinstance(target, str):
-        return observed
+    reports = await look_at_reports(brokers, target)
+    if not is_rolling(observed.objects.get(("StatefulSet", naming.stateful_set(name))), observed.pods):
+        return replace(observed, reports=reports)
     moving = await _running_moves(brokers, target)
-    if moving is None:
-        return observed
-    try:
-        groups = tuple(group_view(answer) for answer in await brokers.stream_infos(target))
-    except (BrokersUnreachableError, BrokersRefusedError):
-        return observed
-    return replace(observed, groups=groups, moving=moving)
+    # Who may be restarted is known only by both.
+    return replace(observed, reports=reports if moving is not None else None, moving=moving or ())
 
 
 async def look_at_stream(cache: ObjectCache, brokers: Brokers, desired: Stream) -> StreamObserved:

@@ -3,16 +3,18 @@ and the brokers' Kubernetes nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from supercluster.api import Cluster, ReplicaPolicy, StreamMove, SuperCluster
+from supercluster.api.units import duration_ms
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.views import DEFAULT_ACCOUNT, pod_view, stream_info
 from supercluster.reconcilers.planners.move_views import is_ended
 from supercluster.reconcilers.planners.repair_moves import LivingStream, RepairObserved, is_own
+from supercluster.reconcilers.planners.status import parse_timestamp
 from supercluster.reconcilers.planners.strategies import Node
 from supercluster.reconcilers.planners.stream_config import mark_of
 from supercluster.reconcilers.ports import (
@@ -126,7 +128,8 @@ async def look_at_repairs(
             streams = tuple(_living(answer) for answer in await brokers.stream_infos(target))
         except (BrokersUnreachableError, BrokersRefusedError):
             return None
-    nodes = {str(entry["node"]): _node(entry, host_of) for entry in entries if entry.get("node")}
+    expected = _expected(cache.of_super_cluster(Cluster, namespace, name))
+    nodes = {str(entry["node"]): _node(entry, host_of, expected) for entry in entries if entry.get("node")}
     return RepairObserved(nodes, _time(told["timeNs"]), streams, policies, unusable)
 
 
@@ -159,7 +162,19 @@ def _time(ns: Any) -> datetime:
     return datetime.fromtimestamp(int(ns) / NS_PER_S, UTC)
 
 
-def _node(entry: Mapping[str, Any], host_of: Mapping[str, Host]) -> Node:
+def _expected(clusters: Iterable[Cluster]) -> dict[str, datetime]:
+    """Brokers that are being restarted by roll-outs, and until when that may take."""
+    found = {}
+    for cluster in clusters:
+        rollout = cluster.status.rollout
+        since = parse_timestamp(rollout.since) if rollout is not None and rollout.since else None
+        if rollout is not None and rollout.broker and since is not None:
+            timeout = timedelta(milliseconds=duration_ms(cluster.spec.rollout.restart_timeout))
+            found[rollout.broker] = since + timeout
+    return found
+
+
+def _node(entry: Mapping[str, Any], host_of: Mapping[str, Host], expected: Mapping[str, datetime]) -> Node:
     name, away, room = str(entry["node"]), entry.get("awaySinceNs"), entry.get("roomBytes")
     host = host_of.get(name, Host())
     return Node(
@@ -173,6 +188,7 @@ def _node(entry: Mapping[str, Any], host_of: Mapping[str, Host]) -> Node:
         away_since=_time(away) if away else None,
         leaves=bool(entry.get("leaves", False)),
         cordoned=host.is_cordoned,
+        expected_until=expected.get(name),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from supercluster.api.stream import ReplicaStatus
 from supercluster.reconcilers.planners.accounts import AccountView
 from supercluster.reconcilers.planners.move_views import BrokersMove
-from supercluster.reconcilers.planners.rollout import GroupView, PodView
+from supercluster.reconcilers.planners.rollout import PodView
 from supercluster.reconcilers.planners.stream import StreamInfo
 from supercluster.reconcilers.planners.super_cluster import CredentialsView
 from supercluster.reconcilers.planners.volumes import ClaimView
@@ -144,16 +144,6 @@ def _followers(entries: Iterable[Any]) -> Iterable[ReplicaStatus]:
             unusable=unusable,
             lag=int(entry.get("lag", 0)),
         )
-
-
-def group_view(answer: Mapping[str, Any]) -> GroupView:
-    info = stream_info(answer)
-    return GroupView(
-        stream=str(info.config.get("name", "")),
-        leader=info.leader,
-        behind=tuple(sorted(replica.name for replica in info.replicas if not replica.current)),
-        replicas=int(info.config.get("num_replicas", 1)),
-    )
 
 
 def account_view(answer: Mapping[str, Any]) -> AccountView:

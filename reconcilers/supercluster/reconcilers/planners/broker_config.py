@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -28,6 +29,14 @@ BOUNDS: Mapping[tuple[str, str], tuple[str, int, int]] = {
     ("storage", "maxMemoryBytes"): ("diskLimits.maxMemory", 0, 1 << 50),
     ("storage", "segmentBytes"): ("diskLimits.segment", 64 << 10, 1 << 32),
     ("raft", "electionTimeoutMs"): ("raft.electionTimeout", 50, 60_000),
+}
+# What brokers take over while they run.
+HOT = frozenset({"gateways", "moves", "peers", "tags"})
+HOT_IN: Mapping[str, frozenset[str]] = {
+    "limits": frozenset(
+        {"maxPayloadBytes", "maxConnections", "maxPendingBytes", "pingIntervalMs", "pingsOutMax"}
+    ),
+    "storage": frozenset({"maxFileBytes", "maxMemoryBytes"}),
 }
 _SIZES = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 _DURATIONS = (("h", 3_600_000), ("m", 60_000), ("s", 1_000))
@@ -99,10 +108,15 @@ def _seeds(cluster: Cluster) -> list[str]:
 
 
 def restart_worthy(config: dict[str, Any]) -> dict[str, Any]:
-    """What brokers must be restarted to take over. Seeds of other clusters are not: a cluster that comes later knows
-    those that are there and introduces itself, and whoever is restarted for another reason reads them then. Nor is the limit
-    of clients' moves, nor who else is in the cluster: that brokers take over while they run."""
-    return {key: value for key, value in config.items() if key not in ("gateways", "moves", "peers")}
+    """What brokers must be restarted to take over: all that is not in their own list of what they take over while they run
+    (`runtime/reload.py`; a test compares the two)."""
+    return {
+        section: {key: part for key, part in value.items() if key not in HOT_IN.get(section, ())}
+        if section in HOT_IN
+        else value
+        for section, value in config.items()
+        if section not in HOT
+    }
 
 
 def out_of_range(cluster: Cluster) -> str | None:
@@ -126,6 +140,11 @@ def _text(number: int, units: tuple[tuple[str, int], ...], rest: str) -> str:
 
 def config_text(config: dict[str, Any]) -> str:
     return json.dumps(config, indent=1, sort_keys=True) + "\n"
+
+
+def file_digest(config: dict[str, Any]) -> str:
+    """The fingerprint of the file by which brokers say that they took it over."""
+    return hashlib.sha256(config_text(config).encode()).hexdigest()[:16]
 
 
 def voters_in(config_map: Any) -> tuple[str, ...]:

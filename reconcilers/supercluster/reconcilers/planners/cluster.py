@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -11,9 +11,22 @@ from supercluster.api import Cluster, ClusterStatus, Stream, SuperCluster
 from supercluster.api.cluster import BrokerStatus
 from supercluster.api.conditions import ConditionType, EventReason, Reason
 from supercluster.reconcilers.planners import manifests, naming
-from supercluster.reconcilers.planners.broker_config import broker_config, out_of_range, voters_in
+from supercluster.reconcilers.planners.broker_config import (
+    broker_config,
+    file_digest,
+    out_of_range,
+    voters_in,
+)
 from supercluster.reconcilers.planners.cluster_advice import advise
 from supercluster.reconcilers.planners.cluster_deletion import plan_deletion
+from supercluster.reconcilers.planners.cluster_rollout import (
+    Rollout,
+    RolloutView,
+    plan_rollout,
+    settings_of,
+    settings_trouble,
+    tell_rollout,
+)
 from supercluster.reconcilers.planners.drift import DIGEST_ANNOTATION, differences, is_current
 from supercluster.reconcilers.planners.founding import Missing, voters_for
 from supercluster.reconcilers.planners.manifests import OperatorDefaults
@@ -22,21 +35,13 @@ from supercluster.reconcilers.planners.parting import PartingBroker
 from supercluster.reconcilers.planners.plan import (
     FINALIZER,
     Apply,
-    DeleteObject,
     Manifest,
     Note,
     Plan,
     SetFinalizers,
     Step,
 )
-from supercluster.reconcilers.planners.rollout import (
-    MOVE_PATIENCE,
-    GroupView,
-    PodView,
-    Restart,
-    Wait,
-    next_restart,
-)
+from supercluster.reconcilers.planners.rollout import PodView, Reports, why_not_drainable
 from supercluster.reconcilers.planners.scale_down import (
     GoingView,
     ScaleDown,
@@ -46,9 +51,9 @@ from supercluster.reconcilers.planners.scale_down import (
 from supercluster.reconcilers.planners.status import Conditions, status_patch
 from supercluster.reconcilers.planners.volumes import ClaimView, Volumes, claim_size, plan_volumes
 
-# While a roll-out waits for replicas to catch up, nothing in Kubernetes changes: look at the brokers again.
-ROLL_OUT_RECHECK_MS = 1_000
 RECORDED_RECHECK_MS = 1
+# While something keeps brokers from being evicted, or settings are on their way, nothing in Kubernetes changes.
+LOOK_AGAIN_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +76,8 @@ class ClusterObserved:
     credentials_ready: bool = False
     moving: tuple[BrokersMove, ...] = ()
     """What the brokers move, as far as anybody needed to know."""
-    groups: tuple[GroupView, ...] | None = None
-    """State of the streams; None when no broker tells, or nobody needed to know."""
+    reports: Reports | None = None
+    """What the brokers say of themselves and of the streams; None when not all of them answer."""
     parting: tuple[PartingBroker, ...] = ()
     """Of a cluster that is being deleted: its brokers that the others know; none when nobody can say."""
     going: GoingView | None = None
@@ -110,7 +115,18 @@ def plan_cluster(
     if not voters or isinstance(voters, Missing):
         message = f"waiting until SuperCluster {desired.spec.super_cluster} has recorded who starts it"
         return _not_begun(desired, observed, conditions, None, message)
-    wanted = _wanted(desired, observed, observed.super_cluster, scaling, volumes, voters, defaults)
+    rollout = _rollout(desired, observed, scaling.replicas, now)
+    drainable = why_not_drainable(observed.pods, scaling.replicas, observed.reports, rollout.choice)
+    wanted = _wanted(
+        desired,
+        observed,
+        observed.super_cluster,
+        scaling,
+        volumes,
+        voters,
+        defaults,
+        is_open=drainable is None,
+    )
     if not desired.status.meta_voters:
         # Recorded before anything is made: they must not be chosen again from another state of things.
         return _not_begun(desired, observed, conditions, wanted, "next: record the first voters")
@@ -123,21 +139,36 @@ def plan_cluster(
     if scaling.step is not None:
         steps = (*steps, scaling.step)
     steps = (*steps, *volumes.steps)
-    restart = None if steps else _next_restart(observed, wanted, now)
-    if not steps and not isinstance(restart, Restart):
+    # The budget for evictions is closed, a step of its own, before anything is restarted.
+    rolls = not steps and rollout.step is not None
+    if not steps and not rolls:
         steps = volumes.late_steps
-    _describe(desired, observed, conditions, wanted, steps, restart)
-    waits = isinstance(restart, Wait)
-    if isinstance(restart, Restart):
-        steps = (_restart_step(desired, restart.pod),)
+    notes = _describe(desired, observed, conditions, wanted, steps, rollout)
+    if drainable is None:
+        conditions.put(ConditionType.DRAINABLE, True, Reason.AS_DECLARED)
+    else:
+        conditions.put(ConditionType.DRAINABLE, False, *drainable)
+    if rolls and rollout.step is not None:
+        steps = (rollout.step,)
+    elif rollout.step is not None:
+        rollout = replace(rollout, status=desired.status.rollout)  # Nobody's turn has come yet.
+    late = settings_trouble(observed.pods, observed.reports, wanted.settings)
+    again = LOOK_AGAIN_MS if drainable is not None or late is not None else None
     return Plan(
         steps,
-        _patch(desired, observed, conditions, wanted),
-        (*conditions.notes(), *wanted.volumes.notes),
-        recheck_after_ms=ROLL_OUT_RECHECK_MS if waits else scaling.recheck_after_ms,
+        _patch(desired, observed, conditions, wanted, rollout=rollout),
+        (*conditions.notes(), *notes, *wanted.volumes.notes),
+        recheck_after_ms=rollout.recheck_after_ms or scaling.recheck_after_ms or again,
         # What was told takes effect on the brokers, of which the next to be asked may know a moment later.
-        wait_after_step=isinstance(restart, Restart) or (bool(steps) and steps[0] is scaling.step),
+        wait_after_step=rolls or (bool(steps) and steps[0] is scaling.step),
     )
+
+
+def _rollout(desired: Cluster, observed: ClusterObserved, replicas: int, now: datetime) -> Rollout:
+    """One cluster after the other: the map of streams has voters in each, and moves have replicas in two."""
+    running = observed.objects.get(("StatefulSet", naming.stateful_set(desired.metadata.name)), {})
+    view = RolloutView(observed.pods, replicas, running, observed.reports, observed.moving, observed.rolling)
+    return plan_rollout(desired, view, now)
 
 
 def _not_begun(
@@ -198,6 +229,8 @@ class _Wanted:
     objects: tuple[Manifest, ...]
     scaling: ScaleDown
     volumes: Volumes
+    settings: str
+    """Digest of the brokers' settings file."""
 
     @property
     def stateful_set(self) -> Manifest:
@@ -225,6 +258,8 @@ def _wanted(
     volumes: Volumes,
     voters: tuple[str, ...],
     defaults: OperatorDefaults,
+    *,
+    is_open: bool,
 ) -> _Wanted:
     replicas = scaling.replicas
     # One that goes hands over what its clients sent until its process has ended: till then the others stay linked with it.
@@ -236,10 +271,10 @@ def _wanted(
         manifests.config_map(desired, config),
         manifests.headless_service(desired),
         manifests.client_service(desired),
-        manifests.disruption_budget(desired, defaults.pdb_api_version),
+        manifests.disruption_budget(desired, defaults.pdb_api_version, is_open=is_open),
         manifests.stateful_set(desired, config, replicas, defaults, claim_size(desired, running)),
     )
-    return _Wanted(replicas, voters, objects, scaling, volumes)
+    return _Wanted(replicas, voters, objects, scaling, volumes, file_digest(config))
 
 
 def _apply_steps(desired: Cluster, observed: ClusterObserved, wanted: _Wanted) -> tuple[Step, ...]:
@@ -274,6 +309,10 @@ def _apply_note(desired: Cluster, manifest: Manifest, there: Manifest | None) ->
         if was_there:
             return Note.done(EventReason.DRIFT_REPAIRED, f"{label} was gone; created it again")
         return Note.done(EventReason.CREATED, f"created {label}")
+    if manifest["kind"] == "PodDisruptionBudget" and manifest["metadata"]["annotations"] != there[
+        "metadata"
+    ].get("annotations"):
+        return None  # It is opened and closed all the time; the condition Drainable says so.
     fields = differences(manifest, there)
     digest_path = f"metadata.annotations.{DIGEST_ANNOTATION}"
     if digest_path not in fields:
@@ -285,68 +324,30 @@ def _apply_note(desired: Cluster, manifest: Manifest, there: Manifest | None) ->
     return Note.done(EventReason.UPDATED, f"updated {label}: {', '.join(changed) or 'removed fields'}")
 
 
-def _revision(observed: ClusterObserved, wanted: _Wanted) -> str:
-    there = observed.objects.get(("StatefulSet", wanted.stateful_set["metadata"]["name"]), {})
-    status = there.get("status", {})
-    if status.get("observedGeneration", 0) != there.get("metadata", {}).get("generation", -1):
-        return ""
-    return str(status.get("updateRevision", ""))
-
-
-def _next_restart(observed: ClusterObserved, wanted: _Wanted, now: datetime) -> Restart | Wait | None:
-    """One cluster after the other: the map of streams has voters in each, and moves have replicas in two."""
-    busy = {
-        node: move.stream
-        for move in observed.moving
-        if now - move.started < MOVE_PATIENCE
-        for node in move.nodes
-    }
-    revision = _revision(observed, wanted)
-    chosen = next_restart(observed.pods, wanted.replicas, revision, observed.groups, busy)
-    if isinstance(chosen, Restart) and chosen.pod.running and observed.rolling:
-        return Wait(f"Cluster {observed.rolling[0]} restarts its brokers first")
-    return chosen
-
-
-def needs_group_states(observed: ClusterObserved, cluster: str) -> bool:
-    """Does a plan depend on the brokers' answer? Only while some pod has another revision."""
-    return is_rolling(observed.objects.get(("StatefulSet", naming.stateful_set(cluster))), observed.pods)
-
-
-def is_rolling(stateful_set: Manifest | None, pods: tuple[PodView, ...]) -> bool:
-    """Is some pod of another revision than the StatefulSet's?"""
-    revision = (stateful_set or {}).get("status", {}).get("updateRevision", "")
-    return bool(revision) and any(pod.revision != revision or pod.terminating for pod in pods)
-
-
-def _restart_step(desired: Cluster, pod: PodView) -> DeleteObject:
-    note = Note.done(
-        EventReason.RESTARTING_BROKER, f"restarting {pod.name} to take over a changed configuration"
-    )
-    return DeleteObject("v1", "Pod", desired.metadata.namespace, pod.name, pod.uid, note)
-
-
 def _describe(
     desired: Cluster,
     observed: ClusterObserved,
     conditions: Conditions,
     wanted: _Wanted,
     steps: tuple[Step, ...],
-    restart: Restart | Wait | None,
-) -> None:
+    rollout: Rollout,
+) -> tuple[Note, ...]:
+    """The conditions Synced and Ready; events that go with them."""
+    notes: tuple[Note, ...] = ()
+    late = settings_trouble(observed.pods, observed.reports, wanted.settings)
     scaling = wanted.scaling
     if steps:
         conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, f"next: {steps[0]}")
-    elif isinstance(restart, Restart):
-        conditions.put(ConditionType.SYNCED, False, Reason.ROLLING_OUT, f"restarting {restart.pod.name}")
-    elif isinstance(restart, Wait):
-        conditions.put(ConditionType.SYNCED, False, Reason.ROLLING_OUT, restart.reason)
+    elif rollout.choice is not None:
+        notes = tell_rollout(rollout, conditions)
     elif scaling.refused or scaling.doing:
         reason = Reason.DRAINING if scaling.doing else Reason.SCALE_DOWN_REFUSED
         conditions.put(ConditionType.SYNCED, False, reason, scaling.doing or scaling.refused)
     elif not observed.credentials_ready:
         secret = naming.credentials_secret(desired.spec.super_cluster)
         conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, f"waiting for Secret {secret}")
+    elif late is not None:
+        conditions.put(ConditionType.SYNCED, False, *late)
     else:
         conditions.put(ConditionType.SYNCED, True, Reason.AS_DECLARED)
     ready = sum(pod.ready and not pod.terminating for pod in observed.pods)
@@ -356,6 +357,7 @@ def _describe(
     else:
         troubles = sorted(f"{pod.name}: {pod.trouble}" for pod in observed.pods if pod.trouble)
         conditions.put(ConditionType.READY, False, Reason.BROKERS_STARTING, "; ".join([message, *troubles]))
+    return notes
 
 
 def _patch(
@@ -364,6 +366,7 @@ def _patch(
     conditions: Conditions,
     wanted: _Wanted | None,
     parting_since: str | None = None,
+    rollout: Rollout | None = None,
 ) -> Mapping[str, Any] | None:
     pods = sorted(observed.pods, key=lambda pod: (len(pod.name), pod.name))
     status = ClusterStatus(
@@ -374,10 +377,16 @@ def _patch(
         url=naming.client_url(desired) if wanted else desired.status.url,
         brokers=tuple(
             BrokerStatus(
-                name=pod.name, node=pod.node, ready=pod.ready and not pod.terminating, restarts=pod.restarts
+                name=pod.name,
+                node=pod.node,
+                ready=pod.ready and not pod.terminating,
+                restarts=pod.restarts,
+                settings=settings_of(observed.reports, pod.name),
             )
             for pod in pods
         ),
+        settings=wanted.settings if wanted else desired.status.settings,
+        rollout=rollout.status if rollout is not None else desired.status.rollout,
         parting_since=parting_since or desired.status.parting_since,
         drain=wanted.scaling.status if wanted else desired.status.drain,
         retired_claims=wanted.volumes.retired if wanted else desired.status.retired_claims,

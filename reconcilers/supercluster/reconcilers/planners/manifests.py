@@ -134,15 +134,15 @@ def client_service(cluster: Cluster) -> dict[str, Any]:
     )
 
 
-def disruption_budget(cluster: Cluster, api_version: str) -> dict[str, Any]:
-    """At most one broker at a time is taken away on purpose (drains)."""
+def disruption_budget(cluster: Cluster, api_version: str, *, is_open: bool) -> dict[str, Any]:
+    """One broker at a time may be taken away on purpose (drains), and none while something is not whole."""
     return signed(
         {
             "apiVersion": api_version,
             "kind": "PodDisruptionBudget",
             "metadata": _metadata(cluster, naming.stateful_set(cluster.metadata.name)),
             "spec": {
-                "maxUnavailable": 1,
+                "maxUnavailable": 1 if is_open else 0,
                 "selector": {"matchLabels": naming.selector(cluster.metadata.name)},
             },
         }

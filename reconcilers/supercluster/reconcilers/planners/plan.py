@@ -198,6 +198,20 @@ class SetAccount:
 
 
 @dataclass(frozen=True, slots=True)
+class HandOverLeaderships:
+    """Have a broker hand its leaderships over before it is restarted, and take none for a while."""
+
+    broker: str
+    avoid: tuple[str, ...]
+    """Brokers that get them only where there is nobody else."""
+    hold_ms: int
+    note: Note | None = None
+
+    def __str__(self) -> str:
+        return f"hand over the leaderships of {self.broker}"
+
+
+@dataclass(frozen=True, slots=True)
 class ForceRecovery:
     """Have a stream that lost its majority go on from one copy. Repeated with the same identity, it is the same act."""
 
@@ -226,6 +240,7 @@ Step = (
     | LeaveBrokers
     | StayBrokers
     | SetAccount
+    | HandOverLeaderships
     | ForceRecovery
 )
 

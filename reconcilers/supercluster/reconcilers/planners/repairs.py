@@ -198,20 +198,30 @@ def _case(nodes: Mapping[str, Node], stream: StreamState, usable: int, now: date
     due = {
         member: since
         for member, since in away.items()
-        if since is None or due_at(stream.name, stream.rule, since) <= now
+        if since is None or _lost_at(nodes[member], stream, since) <= now
     }
     # One that may still come back in time counts as if it were there.
     needed = stream.required - (len(stream.members) - len(due))
     if not away:
         return f"{usable} of at least {stream.required} replicas are there; others are still being made"
     if needed <= 0 or not due:
-        first = min(due_at(stream.name, stream.rule, since) for since in away.values() if since is not None)
+        first = min(
+            _lost_at(nodes[member], stream, since) for member, since in away.items() if since is not None
+        )
         names = ", ".join(sorted(away))
         # A time and not what is left of it: a text that changes at every look is a write for every look.
         return f"{names} may come back: replaced at {first:%Y-%m-%dT%H:%M:%SZ} if not"
     order = sorted(due, key=lambda member: (due[member] is not None, due[member] or now, member))
     lost = tuple(order[:needed])
     return _Case(stream, lost, usable, {member: due[member] for member in lost})
+
+
+def _lost_at(node: Node, stream: StreamState, since: datetime) -> datetime:
+    """Later for a broker that is being restarted on purpose: copies that are made meanwhile would be for nothing."""
+    due = due_at(stream.name, stream.rule, since)
+    if node.expected_until is None or node.away_since is None:
+        return due
+    return max(due, node.expected_until)
 
 
 def lost_since(nodes: Mapping[str, Node], unusable: Mapping[str, datetime], member: str) -> datetime | None:

@@ -1,14 +1,27 @@
-"""Which broker may be restarted next, so that no stream loses its majority and leaders change as seldom as can be."""
+"""Which broker may be restarted next, so that no stream loses its majority and leaders change as seldom as can be.
+
+One broker at a time over the whole super-cluster: those that lead least first, each after it has handed its leaderships over
+to brokers that need no restart any more, and the next one when every group, the map of streams too, is whole again. So what
+the last one leads goes to brokers that stay, and nobody is restarted as a leader.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from supercluster.api.conditions import Reason
 
 # A restart waits for moves that its broker has a part in, so that they need not begin their copies anew. A move survives a
 # restart, and one that takes longer than this is no reason to put off what the restart is for.
 MOVE_PATIENCE = timedelta(minutes=30)
+# A broker that cannot hand everything over within this time is restarted all the same: its lame duck tries once more.
+HAND_OVER_PATIENCE = timedelta(seconds=30)
+# For so long it takes no leaderships: longer than that, so that the restart falls into it.
+HAND_OVER_HOLD = timedelta(seconds=60)
+# So many streams are named in a sentence.
+NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +45,79 @@ class PodView:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupView:
-    """A stream's replicas, as its leader tells."""
+class BrokerReport:
+    """What a broker says of itself."""
 
-    stream: str
-    leader: str
-    behind: tuple[str, ...] = ()
-    """Replicas that are offline or lack committed entries."""
-    replicas: int = 1
+    leads: int = 0
+    movable: int = 0
+    """Of these groups, the ones that another broker could lead."""
+    steps_aside: bool = False
+    """It is handing its leaderships over."""
+    settings: str | None = None
+    """Digest of the settings that it took over last; None: it does not say."""
+    refused: str = ""
+    """Why it did not take over those that are there now."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTrouble:
+    """A group that is not whole: a stream, or the map of streams."""
+
+    name: str
+    brokers: tuple[str, ...] = ()
+    """Those that are out of contact or lack what is committed; empty: nobody leads it."""
+    members: tuple[str, ...] = ()
+    """All brokers that hold it, as far as told."""
+
+    def __str__(self) -> str:
+        return f"{self.name} ({', '.join(self.brokers)})" if self.brokers else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """What all brokers that are ready say."""
+
+    brokers: Mapping[str, BrokerReport] = field(default_factory=dict)
+    behind: tuple[GroupTrouble, ...] = ()
+    leaderless: tuple[GroupTrouble, ...] = ()
+    unnamed: int = 0
+    """More groups in trouble than were named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Whose turn it is, from the status."""
+
+    broker: str = ""
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the spec and the annotations say about restarts."""
+
+    timeout: timedelta
+    supervised: bool = False
+    approvals: frozenset[str] = frozenset()
+
+    def approve(self, revision: str, broker: str) -> bool:
+        return not self.supervised or bool({revision, f"{revision}/{broker}"} & self.approvals)
 
 
 @dataclass(frozen=True, slots=True)
 class Restart:
     pod: PodView
+    left: int = 0
+    """Leaderships that it could not hand over."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """The broker is next: its leaderships go to others first, and to those in `avoid` only if there is nobody else."""
+
+    pod: PodView
+    leads: int
+    avoid: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,46 +125,158 @@ class Wait:
     """Not now, and why."""
 
     reason: str
+    kind: Reason = Reason.ROLLING_OUT
+    broker: str = ""
+    """Whose turn it is, when it is somebody's."""
+    is_short: bool = False
+    """It is over in a moment."""
+
+
+Choice = Restart | HandOver | Wait | None
 
 
 def next_restart(
     pods: tuple[PodView, ...],
     replicas: int,
     revision: str,
-    groups: tuple[GroupView, ...] | None,
+    reports: Reports | None,
+    rules: Rules,
+    now: datetime,
+    turn: Turn | None = None,
     busy: Mapping[str, str] | None = None,
-) -> Restart | Wait | None:
-    """The next pod to restart for `revision`, why none may be, or None when all have it. `revision` is empty while nobody
-    can say which one is wanted. `busy`: brokers that have a part in a move, and of which stream."""
+    others: str = "",
+) -> Choice:
+    """What is to be done next for `revision`, why nothing may be, or None when all pods have it. `revision` is empty while
+    nobody can say which one is wanted. `busy`: brokers that have a part in a move, and of which stream; `others`: a Cluster
+    that restarts its brokers first."""
+    turn = turn or Turn()
     if not revision:
         return Wait("the StatefulSet's controller has yet to take over the last change")
     outdated = [pod for pod in pods if pod.revision != revision and not pod.terminating]
     going = any(pod.terminating for pod in pods)
     if not outdated and not going:
-        return None
+        if all(pod.ready for pod in pods) or not turn.broker:
+            return None
+        return _why_not_back(pods, revision, turn, rules, now)
     if going or len(pods) < replicas:
         return Wait("a broker is being restarted")
-    # A broker that can't even run holds no quorum up; restarting it is how a bad image is put right.
-    stuck = [pod for pod in outdated if not pod.ready and not pod.running]
+    # A broker that can't even run holds no quorum up; restarting it is how a bad image is put right. Nor does one that was
+    # restarted by this very roll-out and has not been ready since, while all others are.
+    stuck = [pod for pod in outdated if not pod.ready and (not pod.running or _is_alone(pod, pods, turn))]
     if stuck:
         return Restart(max(stuck, key=lambda pod: pod.name))
-    unready = [pod.name for pod in pods if not pod.ready]
-    if unready:
-        return Wait(f"{', '.join(sorted(unready))} must be ready first")
-    if groups is None:
+    if any(not pod.ready for pod in pods):
+        return _why_not_back(pods, revision, turn, rules, now)
+    if reports is None or not {pod.name for pod in pods} <= reports.brokers.keys():
         return Wait("no broker tells the state of the streams")
-    behind = [f"{group.stream} ({', '.join(group.behind)})" for group in groups if group.behind]
-    if behind:
-        return Wait(f"replicas must catch up first: {'; '.join(sorted(behind)[:5])}")
-    leaderless = sorted(group.stream for group in groups if not group.leader)
-    if leaderless:
-        return Wait(f"streams without a leader: {', '.join(leaderless[:5])}")
+    unsafe = _why_unsafe(reports)
+    if unsafe:
+        return Wait(unsafe)
     moving = busy or {}
     held = {pod.name: moving[pod.name] for pod in outdated if pod.name in moving}
-    outdated = [pod for pod in outdated if pod.name not in held]
-    if not outdated:
-        told = ", ".join(f"{stream} ({node})" for node, stream in sorted(held.items())[:5])
+    free = [pod for pod in outdated if pod.name not in held]
+    if not free:
+        told = ", ".join(f"{stream} ({node})" for node, stream in sorted(held.items())[:NAMED_MAX])
         minutes = MOVE_PATIENCE // timedelta(minutes=1)
         return Wait(f"streams move and are waited for, {minutes} minutes at most: {told}")
-    led = {pod.name: sum(group.leader == pod.name for group in groups) for pod in outdated}
-    return Restart(min(outdated, key=lambda pod: (led[pod.name], pod.name)))
+    chosen = min(free, key=lambda pod: (reports.brokers[pod.name].leads, pod.name))
+    if not rules.approve(revision, chosen.name):
+        approved = [pod for pod in free if rules.approve(revision, pod.name)]
+        if not approved:
+            return Wait(_how_to_approve(chosen, len(outdated), revision), Reason.AWAITING_RESTART)
+        chosen = min(approved, key=lambda pod: (reports.brokers[pod.name].leads, pod.name))
+    if others:
+        return Wait(f"Cluster {others} restarts its brokers first")
+    return _in_turn(chosen, outdated, reports.brokers[chosen.name], turn, now)
+
+
+def _in_turn(
+    chosen: PodView, outdated: list[PodView], report: BrokerReport, turn: Turn, now: datetime
+) -> Restart | HandOver | Wait:
+    """Hand-over first, within a time limit, then the restart."""
+    since = turn.since if turn.broker == chosen.name else None
+    if not report.movable:
+        return Restart(chosen)
+    if report.steps_aside and since is not None:
+        if now - since >= HAND_OVER_PATIENCE:
+            return Restart(chosen, report.movable)
+        left = f"{report.movable} leaderships are on their way to others"
+        return Wait(f"{chosen.name} is restarted next; {left}", broker=chosen.name, is_short=True)
+    avoid = tuple(sorted(pod.name for pod in outdated if pod.name != chosen.name))
+    return HandOver(chosen, report.movable, avoid)
+
+
+def _is_alone(pod: PodView, pods: tuple[PodView, ...], turn: Turn) -> bool:
+    return pod.name == turn.broker and all(other.ready for other in pods if other.name != pod.name)
+
+
+def _why_not_back(pods: tuple[PodView, ...], revision: str, turn: Turn, rules: Rules, now: datetime) -> Wait:
+    """Some broker is not ready: does it come up, or does the roll-out end here?"""
+    unready = [pod for pod in pods if not pod.ready]
+    names = ", ".join(sorted(pod.name for pod in unready))
+    restarted = next((pod for pod in unready if pod.name == turn.broker and pod.revision == revision), None)
+    if restarted is None or turn.since is None:
+        return Wait(f"{names} must be ready first")
+    waited = now - turn.since
+    if not restarted.trouble and waited < rules.timeout:
+        return Wait(f"{names} must be ready first", broker=turn.broker)
+    why = restarted.trouble or f"it is not ready {_minutes(rules.timeout)} after its turn began"
+    return Wait(
+        f"{restarted.name} was restarted and does not come up: {why}; no other broker is restarted. Put the spec right, or "
+        f"back: {restarted.name} is then restarted at once",
+        Reason.ROLL_OUT_STOPPED,
+        turn.broker,
+    )
+
+
+def _minutes(time: timedelta) -> str:
+    seconds = int(time.total_seconds())
+    return f"{seconds // 60} min" if seconds % 60 == 0 else f"{seconds} s"
+
+
+def _why_unsafe(reports: Reports) -> str:
+    """Why no broker may be restarted, whichever it is."""
+    if reports.behind:
+        return f"replicas must catch up first: {named(reports.behind)}"
+    if reports.leaderless:
+        return f"streams without a leader: {named(reports.leaderless)}"
+    return ""
+
+
+def named(groups: tuple[GroupTrouble, ...]) -> str:
+    """Some of them, by name."""
+    return "; ".join(sorted(map(str, groups))[:NAMED_MAX])
+
+
+def _how_to_approve(pod: PodView, count: int, revision: str) -> str:
+    return (
+        f"spec.rollout.mode is Supervised: the restart of {pod.name}, of {count} that are to be restarted, waits for approval. "
+        f"Annotate this Cluster with supercluster.dev/approve-restart={revision} to approve all of them, with "
+        f"{revision}/{pod.name} to approve this one"
+    )
+
+
+def why_not_drainable(
+    cluster_pods: tuple[PodView, ...], replicas: int, reports: Reports | None, choice: Choice
+) -> tuple[Reason, str] | None:
+    """Why none of a cluster's brokers may be evicted now; None when one may. A budget of Kubernetes counts pods that are
+    ready, and a broker is ready before its replicas have caught up."""
+    if isinstance(choice, Restart | HandOver):
+        return Reason.ROLLING_OUT, f"{choice.pod.name} is being restarted"
+    if choice is not None and choice.kind is not Reason.AWAITING_RESTART:
+        return Reason.ROLLING_OUT, choice.reason
+    away = [pod.name for pod in cluster_pods if not pod.ready or pod.terminating]
+    if away or len(cluster_pods) < replicas:
+        names = ", ".join(sorted(away)) or f"{replicas - len(cluster_pods)} of {replicas} brokers"
+        return Reason.BROKERS_STARTING, f"not ready: {names}"
+    if reports is None or not {pod.name for pod in cluster_pods} <= reports.brokers.keys():
+        return Reason.BROKERS_UNREACHABLE, "no broker tells the state of the streams"
+    own = {pod.name for pod in cluster_pods}
+    short = tuple(
+        group
+        for group in (*reports.behind, *reports.leaderless)
+        if not group.members or own & {*group.members, *group.brokers}
+    )
+    if short or reports.unnamed:
+        return Reason.REPLICAS_CATCHING_UP, f"not whole: {named(short)}"
+    return None

@@ -37,6 +37,8 @@ class Node:
     """It goes for good."""
     cordoned: bool = False
     """Its Kubernetes node takes no new pods: it is about to be drained, as far as anybody can tell."""
+    expected_until: datetime | None = None
+    """A roll-out restarts it, and it counts as lost only after that."""
 
 
 Rank = Any

@@ -29,7 +29,25 @@ def test_what_there_is_now_is_counted_from_the_cache() -> None:
     lines = repair_lines(cache, RepairCounts())
     assert 'supercluster_streams_below_minimum{super_cluster="ns/demo"} 7' in lines
     counted = [line.partition('state="')[2] for line in lines if "state=" in line]
-    assert counted == ['waiting"} 2', 'running"} 1']
+    assert counted == ['waiting"} 2', 'running"} 1', 'waiting"} 0', 'running"} 0']
+
+
+def test_copies_that_are_moved_off_brokers_that_go_are_no_repairs() -> None:
+    cache, counts = ObjectCache(), RepairCounts()
+    cache.put(body("SuperCluster", "demo", {}, {"leaving": {"streams": 9}}))
+    spec = {"superCluster": "demo", "streamRef": "s", "repair": {"replace": ["east-2"]}, "drains": ["east-2"]}
+    for number, phase in enumerate(("Queued", "Running", "Running", "Succeeded")):
+        cache.put(body("StreamMove", f"m{number}", spec, {"phase": phase}))
+    counts.note(
+        body("StreamMove", "m", spec, {"phase": "Running"}),
+        body("StreamMove", "m", spec, {"phase": "Succeeded"}),
+    )
+    lines = repair_lines(cache, counts)
+    assert 'supercluster_streams_on_leaving_brokers{super_cluster="ns/demo"} 9' in lines
+    assert 'supercluster_drain_moves{super_cluster="ns/demo",state="waiting"} 1' in lines
+    assert 'supercluster_drain_moves{super_cluster="ns/demo",state="running"} 2' in lines
+    assert 'supercluster_repairs{super_cluster="ns/demo",state="running"} 0' in lines
+    assert 'supercluster_repairs_ended_total{super_cluster="ns/demo",outcome="done"} 0' in lines
 
 
 def test_what_has_ended_is_counted_once_and_stays_when_its_move_is_gone() -> None:
@@ -58,5 +76,5 @@ def test_every_figure_is_in_the_docs() -> None:
     cache.put(body("SuperCluster", "demo", {}, {}))
     told = (DOCS / "metrics.md").read_text(encoding="utf-8")
     names = [line.split()[2] for line in repair_lines(cache, RepairCounts()) if line.startswith("# TYPE")]
-    assert len(names) == 4
+    assert len(names) == 6
     assert [name for name in names if f"`{name}`" not in told] == []

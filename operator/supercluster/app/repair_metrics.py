@@ -1,4 +1,4 @@
-"""Figures about lost replicas for /metrics (`docs/metrics.md`): what there is now, counted from what is in Kubernetes, and what has
+"""Figures about lost replicas, and copies on brokers that go, for /metrics (`docs/metrics.md`): what there is now, counted from what is in Kubernetes, and what has
 ended since the process began."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from collections import Counter
 from supercluster.api import StreamMove, SuperCluster
 from supercluster.reconcilers.handlers.repair_counts import DONE, FAILED, RepairCounts
 from supercluster.reconcilers.observe.cache import ObjectCache
-from supercluster.reconcilers.planners.move_views import IN_FLIGHT, is_ended
+from supercluster.reconcilers.planners.move_views import IN_FLIGHT, is_ended, is_repair
 
 WAITING, RUNNING = "waiting", "running"
 
@@ -16,14 +16,20 @@ WAITING, RUNNING = "waiting", "running"
 def repair_lines(cache: ObjectCache, counts: RepairCounts) -> list[str]:
     """Prometheus text."""
     below, states = dict[str, int](), Counter[tuple[str, str]]()
+    leaving, drains = dict[str, int](), Counter[tuple[str, str]]()
     names = [(key.namespace, key.name) for key in cache.all_keys() if key.kind == "SuperCluster"]
     for namespace, name in sorted(names):
         whole, label = cache.model(SuperCluster, namespace, name), f"{namespace}/{name}"
         told = whole.status.repair if whole is not None else None
         below[label] = told.below_minimum if told is not None else 0
+        going = whole.status.leaving if whole is not None else None
+        leaving[label] = going.streams if going is not None else 0
         for move in cache.of_super_cluster(StreamMove, namespace, name):
-            if move.spec.repair is not None and not is_ended(move):
-                states[label, RUNNING if move.status.phase in IN_FLIGHT else WAITING] += 1
+            state = RUNNING if move.status.phase in IN_FLIGHT else WAITING
+            if move.spec.drains and not is_ended(move):
+                drains[label, state] += 1
+            elif is_repair(move) and not is_ended(move):
+                states[label, state] += 1
     lines = _head(
         "supercluster_streams_below_minimum",
         "gauge",
@@ -50,6 +56,20 @@ def repair_lines(cache: ObjectCache, counts: RepairCounts) -> list[str]:
     lines += [
         f'supercluster_repair_copied_bytes_total{{super_cluster="{each}"}} {counts.copied_bytes[each]}'
         for each in below
+    ]
+    lines += _head(
+        "supercluster_streams_on_leaving_brokers", "gauge", "Streams with copies on brokers that go for good."
+    )
+    lines += [
+        f'supercluster_streams_on_leaving_brokers{{super_cluster="{each}"}} {leaving[each]}' for each in below
+    ]
+    lines += _head(
+        "supercluster_drain_moves", "gauge", "StreamMoves that take copies off them and have not ended."
+    )
+    lines += [
+        f'supercluster_drain_moves{{super_cluster="{each}",state="{state}"}} {drains[each, state]}'
+        for each in below
+        for state in (WAITING, RUNNING)
     ]
     return lines
 

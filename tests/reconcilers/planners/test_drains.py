@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.reconcilers.builders import NOW
 from tests.reconcilers.planners.test_repairs import LETTERS, nodes, rule, stream
 
 from supercluster.reconcilers.planners.drains import DrainPlan, plan_drains
@@ -77,10 +78,11 @@ def test_what_does_not_fit_goes_to_another_cluster_as_a_whole_where_its_placemen
 @pytest.mark.parametrize(
     ("changes", "known", "words"),
     [
+        ({"unusable": {"a": NOW}}, nodes(5), "a can't be used, and is replaced or comes back first"),
         ({"is_moving": True}, nodes(5), "one at a time"),
         ({"leader": ""}, nodes(5), "no majority"),
-        ({}, nodes(5, away_s={"a": 1, "b": 1}), "no majority (away: a, b)"),
-        ({}, nodes(5, away_s={"a": 1}), "a is out of contact, and is replaced or comes back first"),
+        ({}, nodes(5, away_s={"a": 1, "b": 1}), "no majority (lost: a, b)"),
+        ({}, nodes(5, away_s={"a": 1}), "a can't be used, and is replaced or comes back first"),
     ],
 )
 def test_what_has_to_come_first_is_waited_for(

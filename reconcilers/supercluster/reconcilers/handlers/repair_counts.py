@@ -27,7 +27,7 @@ class RepairCounts:
         """An object before and after its status was written: each end is written once."""
         spec = mapping(after.get("spec"))
         outcome = OUTCOMES.get(_phase(after))
-        if after.get("kind") != "StreamMove" or "repair" not in spec or outcome is None:
+        if after.get("kind") != "StreamMove" or "repair" not in spec or spec.get("drains") or outcome is None:
             return
         if _phase(before) in OUTCOMES:
             return

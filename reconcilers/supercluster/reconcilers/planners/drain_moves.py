@@ -144,6 +144,8 @@ def stream_states(
                 living.bytes,
                 living.is_moving or living.name in busy,
                 _elsewhere(declared, living, clusters),
+                observed.unusable.get(living.name, {}),
+                living.replicas,
             )
         )
     return states, unknown

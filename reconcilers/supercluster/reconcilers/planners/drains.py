@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from supercluster.reconcilers.planners.repairs import StreamState, why_no_place
+from supercluster.reconcilers.planners.repairs import StreamState, is_usable, why_no_place
 from supercluster.reconcilers.planners.strategies import BUILT_IN, Node, Strategy, spread_zones
 
 # A copy grows while it is made: one part in so many is added to its bytes, as the brokers do.
@@ -92,16 +92,16 @@ def plan_drains(
 def _why_not_yet(stream: StreamState, nodes: Mapping[str, Node]) -> str:
     if stream.is_moving:
         return "a move of the stream, or a repair, is under way; one at a time"
-    away = sorted(name for name in stream.members if name not in nodes or nodes[name].away_since is not None)
+    away = sorted(name for name in stream.members if not is_usable(nodes, stream.unusable, name))
     usable = len(stream.members) - len(away)
     if not stream.leader or usable < len(stream.members) // 2 + 1:
         return (
-            f"{usable} of {len(stream.members)} replicas are in contact, which is no majority (away: {', '.join(away) or 'none'}): "
+            f"{usable} of {len(stream.members)} replicas are usable, which is no majority (lost: {', '.join(away) or 'none'}): "
             "nothing is done by itself, since that could lose messages"
         )
     staying = [name for name in away if name not in nodes or not nodes[name].leaves]
     if staying and usable < stream.rule.minimum:
-        return f"{', '.join(staying)} is out of contact, and is replaced or comes back first"
+        return f"{', '.join(staying)} can't be used, and is replaced or comes back first"
     return ""
 
 

@@ -76,6 +76,8 @@ class Host:
 
     def touch(self, group: str) -> None: ...
 
+    def touch_next(self, group: str) -> None: ...
+
     def event(self, group: str, reason: str, text: str) -> None:
         self.events.append(reason)
         self.texts.append(text)

@@ -165,6 +165,31 @@ def test_many_slow_groups_do_not_keep_a_turn_from_its_end(core: BrokerCore, noth
     assert not core.has_work
 
 
+class InsatiableGroup(SlowGroup):
+    """A group that has a backlog."""
+
+    def __init__(self, core: BrokerCore, nothing: Nothing, order: list[str]) -> None:
+        super().__init__("g", nothing, order)
+        self._core = core
+
+    def turn(self, now_ms: int) -> None:
+        self._order.append(self.id)
+        self._core.touch_next(self.id)
+
+
+@pytest.mark.covers("MV-8", "MV-11")
+def test_a_backlog_is_worked_off_a_piece_a_turn_with_sockets_served_in_between(
+    core: BrokerCore, nothing: Nothing
+) -> None:
+    order: list[str] = []
+    core.drop_group("g")
+    core.add_group(InsatiableGroup(core, nothing, order))  # type: ignore[arg-type]  # Stands in for a group.
+    for turns in range(1, 4):
+        core.turn()
+        assert order == ["g"] * turns
+        assert core.has_work, "the next turn comes without any new input"
+
+
 @pytest.mark.covers("RP-3", "MV-11")
 def test_a_slow_intake_does_not_take_the_groups_their_turns(
     core: BrokerCore, nothing: Nothing, monkeypatch: pytest.MonkeyPatch

@@ -59,6 +59,8 @@ class Broker:
         self.stored: list[VerdictRun] = []
         self.events: list[str] = []
         self.delivered: list[int] = []
+        self.goes_on = False
+        """The group wants another turn."""
         self.given_back: list[bytes] = []
         member, membership, log = f"{node}@1", membership_of(ASSIGNMENT.members), BreakableLog()
         log.save_checkpoint(0, blob(membership.encode()) + StreamGroup.blank_state(ASSIGNMENT))
@@ -112,6 +114,9 @@ class Broker:
         raise AssertionError(f"{group} is kept in memory")
 
     def touch(self, group: str) -> None: ...
+
+    def touch_next(self, group: str) -> None:
+        self.goes_on = True
 
     def event(self, group: str, reason: str, text: str) -> None:
         self.events.append(reason)
@@ -239,6 +244,37 @@ def test_a_deposed_leader_does_not_answer_by_entries_of_the_next_one(replicas: R
     replicas.settle(1000)
     assert old.group.applied_index == new.group.applied_index
     assert done == [None]
+
+
+@pytest.mark.covers("MV-8", "MV-11")
+def test_a_follower_applies_a_backlog_in_turns_of_a_bounded_number_of_messages(replicas: Replicas) -> None:
+    """Three learners that applied 64 entries of 1,000 messages at a time held processors, and so publishers, for 90 ms."""
+    leader = replicas.leader()
+    (late, other) = [found for found in replicas.brokers.values() if found is not leader]
+    replicas.lost = {late.node}
+    for first in range(1, 3001, 300):
+        leader.group.intake.offer(forward(first, *[b"x"] * 300), early=False)
+        replicas.settle()
+    replicas.settle(100)
+    assert leader.group.state.last_seq == other.group.state.last_seq == 3000
+    replicas.lost = set()
+    leader.group.raft.wake(replicas.now_ms, late.node)
+    seen = [late.group.state.last_seq]
+    for _ in range(40):
+        leader.group.tick(replicas.now_ms)
+        replicas.turn(leader.node)
+        queue, replicas.queue = replicas.queue, []
+        for sent in queue:
+            replicas.brokers[node_of(sent.to)].group.raft.step(sent, replicas.now_ms)
+        late.goes_on = False
+        replicas.turn(late.node)
+        if late.group.state.last_seq != seen[-1]:
+            seen.append(late.group.state.last_seq)
+            assert late.goes_on == (seen[-1] < 3000), "what is left is for a turn of its own"
+        replicas.now_ms += 50
+    assert seen == [0, 1200, 2400, 3000], (
+        "entries are applied whole, up to the one that reaches 1,024 messages"
+    )
 
 
 NEXT = "$JS.API.CONSUMER.MSG.NEXT.S.c"

@@ -129,6 +129,7 @@ class BrokerCore:
         self._raft_mail = RaftMail(network)
         self._local: deque[tuple[int, memoryview]] = deque()
         self._dirty: dict[str, None] = {}
+        self._next: dict[str, None] = {}
         self._votes: list[tuple[str, Ticket]] = []
         self._schedule = GroupSchedule(clock)
         self._acks: dict[str, list[tuple[bytes, bytes, bytes]]] = {}
@@ -470,6 +471,10 @@ class BrokerCore:
         """The group has something to do in this turn."""
         self._dirty[group_id] = None
 
+    def touch_next(self, group_id: str) -> None:
+        """The group has more to do than is good for one turn: it goes on when sockets were served."""
+        self._next[group_id] = None
+
     def turn(self) -> None:
         """Everything that was taken in since the last turn takes effect, and leaves in as few frames as there are
         brokers to tell."""
@@ -494,6 +499,8 @@ class BrokerCore:
         self._raft_mail.flush()
         for group in turned.values():
             self.reschedule(group)
+        self._dirty |= self._next
+        self._next = {}
 
     def _turn_groups(self, now_ms: int) -> dict[str, Group]:
         """The touched groups' turns, as many as the time allows: the rest keeps its place in line. A thousand elections at

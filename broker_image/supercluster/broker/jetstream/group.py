@@ -22,8 +22,10 @@ from supercluster.broker.raft.node import Raft
 
 # Entries are applied in stretches of this size, so that catching up does not load a log into memory.
 APPLY_BYTES_MAX = 4 * 1024 * 1024
-# A replica that follows applies so much of what is committed in one turn: one that catches up holds up nobody.
+# A replica that follows applies so much of what is committed in one turn, some milliseconds' worth: one that catches up
+# holds up nobody, neither the clients of its broker nor, on a busy machine, other brokers.
 APPLY_TURN_ENTRIES = 64
+APPLY_TURN_MESSAGES = 1024
 # A turn ends after so many rounds of Raft output; the rest is for the next turn.
 ROUNDS_MAX = 16
 # How often a leader looks whether members changed their identity and learners have caught up.
@@ -57,6 +59,10 @@ class GroupHost(Protocol):
         """The group has something to do in the next pass of this turn."""
         ...
 
+    def touch_next(self, group: str) -> None:
+        """The group has something to do in the next turn, when sockets were served."""
+        ...
+
     def event(self, group: str, reason: str, text: str) -> None:
         """Something that people should see: a log line, and an event of the resource."""
         ...
@@ -81,6 +87,8 @@ class Group(ABC):
         self.host = host
         self.applied_index = log.base_index
         self._to_apply = 0
+        self._ahead: list[Entry] = []
+        """Committed entries that were read and wait to be applied, the next one last."""
         self.membership_applied = raft.membership
         self.failed: DiskError | None = None
         self.serves = False
@@ -276,26 +284,35 @@ class Group(ABC):
     def _apply_on(self, now_ms: int) -> None:
         """As a follower: the next stretch of what is committed; the rest is for the next turn."""
         if self.applied_index < self._to_apply:
-            self._apply(min(self._to_apply, self.applied_index + APPLY_TURN_ENTRIES))
+            last = min(self._to_apply, self.applied_index + APPLY_TURN_ENTRIES)
+            self._apply(last, messages_max=APPLY_TURN_MESSAGES)
             self._follow_role(now_ms)
             if self.applied_index < self._to_apply:
-                self.host.touch(self.id)
+                self.host.touch_next(self.id)
 
-    def _apply(self, last: int) -> None:
-        while self.applied_index < last:
-            entries = self.log.entries(self.applied_index + 1, last, APPLY_BYTES_MAX)
-            if not entries:
-                raise AssertionError(
-                    f"{self.id}: entry {self.applied_index + 1} is committed and not in the log"
-                )
-            for entry in entries:
-                if entry.kind == EntryKind.CONFIG:
-                    self.membership_applied = replace(Membership.decode(entry.payload), index=entry.index)
-                self.apply_entry(entry)
-                self.applied_index = entry.index
-                if self.log.checkpoint_at(entry.index) and self.save_checkpoint():
-                    self._head_is_due = True
-        self.log.note_commit(last)
+    def _apply(self, last: int, messages_max: int | None = None) -> None:
+        """Apply entries up to `last`, or up to the one with which so many messages are applied."""
+        messages = 0
+        while self.applied_index < last and (messages_max is None or messages < messages_max):
+            entry = self._next_committed(last)
+            if entry.kind == EntryKind.CONFIG:
+                self.membership_applied = replace(Membership.decode(entry.payload), index=entry.index)
+            self.apply_entry(entry)
+            self.applied_index = entry.index
+            messages += entry.count
+            if self.log.checkpoint_at(entry.index) and self.save_checkpoint():
+                self._head_is_due = True
+        self.log.note_commit(self.applied_index)
+
+    def _next_committed(self, last: int) -> Entry:
+        """The entry behind the applied ones. What was read with it is kept for the next: a stretch is read once, in however
+        many turns it is applied. It is committed, so it never changes."""
+        index = self.applied_index + 1
+        if not self._ahead or self._ahead[-1].index != index:
+            self._ahead = list(reversed(self.log.entries(index, last, APPLY_BYTES_MAX)))
+            if not self._ahead:
+                raise AssertionError(f"{self.id}: entry {index} is committed and not in the log")
+        return self._ahead.pop()
 
     def frees_room(self, entry: Entry) -> bool:
         """Must the entry be written however full the disk is, since it frees room, or leads to one that does (SF-18)?"""

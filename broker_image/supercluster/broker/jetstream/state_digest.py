@@ -15,8 +15,9 @@ from supercluster.broker.jetstream.stream import StreamState
 from supercluster.broker.jetstream.wire import u64
 
 DIGEST_BYTES = 16
-# Parts that are hashed in one go: a few milliseconds.
-SLICE_PARTS = 4096
+# Parts that are hashed in one go: a millisecond. All copies have their marks at the same moment, one of them in the middle
+# of a hand-over, while publishers wait.
+SLICE_PARTS = 512
 # More deleted sequences than this are compared by their count per stretch of 4,096, and of more subjects only the count
 # is: to note them would hold the loop for longer than 20 ms. What a subject has follows from ranges and deletes.
 DELETED_MAX = 4_000_000

@@ -383,6 +383,76 @@ def test_a_cluster_grows_and_is_restarted_one_by_one_without_losing_a_message(si
     site.ready("five")
 
 
+def evict(site: Site, pod: str) -> str:
+    """As `kubectl drain` does, but asks once; empty when it was allowed."""
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": "default"}}
+    path = f"/api/v1/namespaces/default/pods/{pod}/eviction"
+    done = site.kubectl("create", "--raw", path, "-f", "-", stdin=body, check=False)
+    return "" if done.returncode == 0 else done.stderr
+
+
+def is_drainable(site: Site) -> bool:
+    return site.condition("ncl", "east", "Drainable").get("status") == "True"
+
+
+@pytest.mark.covers("OP-3", "CL-7")
+def test_brokers_are_evicted_one_at_a_time_and_only_while_all_is_whole(site: Site) -> None:
+    eventually(lambda: is_drainable(site), "the cluster to be whole", 60.0)
+    assert site.get("pdb", "east")["spec"]["maxUnavailable"] == 1
+    assert evict(site, "east-2") == ""
+    assert "disruption budget" in evict(site, "east-1"), "one is gone"
+    eventually(lambda: site.get("pdb", "east")["spec"]["maxUnavailable"] == 0, "the budget to be closed")
+    assert site.condition("ncl", "east", "Drainable")["reason"] in ("BrokersStarting", "ReplicasCatchingUp")
+    eventually(lambda: not evict(site, "east-1"), "the next one to be allowed", 90.0)
+    back = {entry["name"]: entry["ready"] for entry in site.get("ncl", "east")["status"]["brokers"]}
+    assert back["east-2"], "the first one was back before"
+    eventually(lambda: is_drainable(site), "the cluster to be whole again", 90.0)
+    assert site.get("pdb", "east")["spec"]["maxUnavailable"] == 1
+
+
+@pytest.mark.covers("OP-3")
+def test_an_image_that_does_not_come_up_costs_one_broker_and_is_put_right(site: Site) -> None:
+    def image(value: str | None) -> None:
+        site.kubectl("patch", "ncl", "east", "--type=merge", "-p", json.dumps({"spec": {"image": value}}))
+
+    def synced() -> dict[str, Any]:
+        return site.condition("ncl", "east", "Synced")
+
+    before = {entry["name"] for entry in site.get("ncl", "east")["status"]["brokers"] if entry["ready"]}
+    image("nosuch/broker:1")
+    eventually(lambda: synced().get("reason") == "RollOutStopped", "the roll-out to end", 90.0)
+    (broken,) = re.findall(r"^(east-[0-9]) was restarted and does not come up: \S+", synced()["message"])
+    assert {
+        entry["name"] for entry in site.get("ncl", "east")["status"]["brokers"] if entry["ready"]
+    } == before - {broken}
+    image(None)
+    eventually(lambda: synced().get("status") == "True", "the spec to be put right", 120.0)
+    assert "RollOutStopped" in site.events("east")
+    eventually(lambda: is_drainable(site), "the cluster to be whole again", 60.0)
+
+
+@pytest.mark.covers("OP-3")
+def test_a_changed_limit_is_in_force_on_every_broker_without_a_restart(site: Site) -> None:
+    names = [entry["name"] for entry in site.get("ncl", "east")["status"]["brokers"]]
+    before = {name: site.get("pod", name)["metadata"]["uid"] for name in names}
+    site.kubectl("patch", "ncl", "east", "--type=merge", "-p", '{"spec": {"limits": {"maxPayload": "2Mi"}}}')
+    eventually(
+        lambda: (
+            site.get("ncl", "east")["status"]["observedGeneration"]
+            == site.get("ncl", "east")["metadata"]["generation"]
+            and site.condition("ncl", "east", "Synced")["status"] == "True"
+        ),
+        "all brokers to have it",
+        60.0,
+    )
+    assert {name: site.get("pod", name)["metadata"]["uid"] for name in names} == before
+    assert site.with_client(_max_payload) == 2 << 20
+
+
+async def _max_payload(client: Client) -> int:
+    return client.max_payload
+
+
 @pytest.mark.covers("OP-3")
 def test_with_a_stream_that_needs_all_brokers_none_is_taken_away(site: Site) -> None:
     site.kubectl("patch", "ncl", "east", "--type=merge", "-p", '{"spec": {"replicas": 3}}')

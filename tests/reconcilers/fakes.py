@@ -166,8 +166,6 @@ class FakeBrokers:
         self.refused: dict[str, str] = {}
         self.newest_settings: Callable[[], str] = str
         """Digest of the settings as they are now; empty: brokers do not say."""
-        self.behind: set[str] = set()
-        """Brokers that are there and whose replicas lack something."""
         self.is_fresh = True
         """Is the broker that answers in contact with the leader of the map?"""
         self.declared: dict[str, Json] = {}
@@ -210,7 +208,7 @@ class FakeBrokers:
                 "replicas": [
                     {
                         "name": other,
-                        "current": other not in away | self.behind,
+                        "current": other not in away,
                         "offline": other in away,
                         "unusable": other in broken,
                         "lag": 0,

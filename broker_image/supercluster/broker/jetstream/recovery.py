@@ -16,8 +16,6 @@ from supercluster.broker.raft.confchange import node_of
 
 # Recoveries of a stream that are remembered by their names: a call that comes late starts nothing.
 EARLIER_MAX = 16
-# A chosen broker that is there and has not begun in that time does not stand in another one's way any more: its disk may refuse.
-ADOPTED_NS_MAX = 60_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +127,6 @@ class Situation:
     contact: Collection[str]
     """Brokers in contact."""
     copies: Sequence[CopyFacts]
-    now_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +167,7 @@ def why_alive(found: Situation) -> str:
         if copy.leader and copy.leader not in deposed:
             return f"it has a leader, {copy.leader}, as {copy.member} hears: nothing has to be forced"
     pending = found.recovery
-    is_young = pending is not None and found.now_ns - pending.at_ns < ADOPTED_NS_MAX
-    if not current and pending is not None and pending.node in found.contact and is_young:
+    if not current and pending is not None and pending.node in found.contact:
         source = [copy for copy in found.copies if copy.node == pending.node and copy.group == pending.source]
         if any(not copy.is_lost for copy in source):
             return f"its recovery {pending.id} on {pending.node} is under way"

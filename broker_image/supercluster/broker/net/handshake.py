@@ -98,6 +98,7 @@ class Handshakes:
         return frames.encode_hello(
             Hello(
                 version=frames.VERSION,
+                version_least=frames.VERSION_LEAST,
                 super_cluster=facts.super_cluster,
                 identity=facts.identity,
                 cluster=facts.cluster,
@@ -172,8 +173,16 @@ def identity_refusal(
             f"it belongs to super-cluster {hello.super_cluster} ({hello.identity}), "
             f"this broker to {facts.super_cluster} ({facts.identity})"
         )
-    if hello.version < 1:
-        return f"its frame version is {hello.version}; 1 or more is needed"
+    if hello.version < frames.VERSION_LEAST:
+        return (
+            f"its frame version is {hello.version}, and this broker works with {frames.VERSION_LEAST} or newer: update it by way "
+            "of a version between the two"
+        )
+    if hello.version_least > frames.VERSION:
+        return (
+            f"it works with frame version {hello.version_least} or newer, and this broker speaks {frames.VERSION}: update this "
+            "broker first, to a version between the two"
+        )
     if hello.node == facts.node:
         return f"its name is {hello.node}, which is this broker's own; every broker of a super-cluster needs its own"
     if door is Door.CLUSTER and hello.cluster != facts.cluster:

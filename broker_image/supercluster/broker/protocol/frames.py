@@ -19,6 +19,9 @@ VERSION = 3
 """Version of the frames this broker speaks; the smaller of a pair's is spoken. 2 added GATEWAYS and LOAD, 3 the core's ASIDE
 and TAGS."""
 
+VERSION_LEAST = 1
+"""The oldest version that a broker may speak for this one to work with it."""
+
 FRAME_BYTES_MAX = 64 << 20
 CORE_TYPES_FROM = 32
 
@@ -71,6 +74,8 @@ class Hello:
     tags: tuple[str, ...] = ()
     gateway_url: str = ""
     """host:port for brokers of other clusters; empty when this one takes none in."""
+    version_least: int = 1
+    """The oldest version that the other side may speak."""
     introduces: bool = False
     """No link is wanted: only to be known, and to be told whom the other side knows."""
 

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.apart import Apart
 from benchmarks.client import BenchError, wait_for_jetstream
 from benchmarks.copying import copy_rate
 from benchmarks.on_plane import BenchPlane, FleetPlace, Losing
-from benchmarks.roaming import Roaming, Stall, explain, longest_stall
+from benchmarks.roaming import Stall, explain, longest_stall
 from benchmarks.servers import FLEETS
 from benchmarks.table import Row, Target
 from e2e.moves.ledger import ACKNOWLEDGED, MODES, PLAIN, REPEATED, Verdict
@@ -112,7 +113,7 @@ def _lose(site: Losing, who: str, stack: ExitStack, wait_seconds: float, directo
     staying = [site.url(name) for name in sorted(site.members(STREAM) - {victim})]
     names = {site.url(name): name for name in site.names}
     urls = {PLAIN: staying[1:], ACKNOWLEDGED: staying[:1], REPEATED: staying[1:]}
-    load = Roaming(f"{STREAM}.x", urls, RATE, site.login)
+    load = Apart(f"{STREAM}.x", urls, RATE, site.login)
     stack.callback(load.abandon)
     load.start()
     time.sleep(QUIET_SECONDS)
@@ -123,13 +124,13 @@ def _lose(site: Losing, who: str, stack: ExitStack, wait_seconds: float, directo
     whole = _wait_whole(site, victim, began + wait_seconds)
     waited = time.monotonic() - began
     time.sleep(AFTER_SECONDS)
-    load.stop()
+    seen = load.stop()
     site.close()
     # The first second is the clients' own beginning.
-    quiet = longest_stall(load, load.started + 1.0, began)
-    turn = min(began + INTERVAL_S, load.ended)
-    at_loss, at_repair = longest_stall(load, began, turn), longest_stall(load, turn, load.ended)
-    verdict = site.judge(STREAM, load.reports(), PRELOADS)
+    quiet = longest_stall(seen, seen.started + 1.0, began)
+    turn = min(began + INTERVAL_S, seen.ended)
+    at_loss, at_repair = longest_stall(seen, began, turn), longest_stall(seen, turn, seen.ended)
+    verdict = site.judge(STREAM, seen.reports, PRELOADS)
     holder = min(site.members(STREAM) - {victim})
     files = [path for path in site.volume(holder).rglob("*") if path.is_file()]
     return Lost(
@@ -141,7 +142,7 @@ def _lose(site: Losing, who: str, stack: ExitStack, wait_seconds: float, directo
         quiet=quiet,
         at_loss=at_loss,
         at_repair=at_repair,
-        explained=f"at the loss {explain(load, at_loss, names)}; at the repair {explain(load, at_repair, names)}",
+        explained=f"at the loss {explain(seen, at_loss, names)}; at the repair {explain(seen, at_repair, names)}",
     )
 
 

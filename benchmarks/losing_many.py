@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.apart import Apart
 from benchmarks.client import BenchError
 from benchmarks.on_plane import BenchPlane
-from benchmarks.roaming import Roamer, Roaming, answered, waits_ms
+from benchmarks.roaming import Roamer, Seen, answered, waits_ms
 from benchmarks.table import Row, Target
 from e2e.moves.ledger import ACKNOWLEDGED, PLAIN, REPEATED, Ledger, Verdict
 
@@ -128,27 +129,27 @@ def _lose(site: BenchPlane, stack: ExitStack) -> Repaired:
     victim, staying = site.names[-1], [site.url(name) for name in site.names[:-1]]
     hit = sum(victim in _members(info) for info in _infos(site))
     urls = {PLAIN: staying[:1], ACKNOWLEDGED: staying[1:2], REPEATED: staying[2:]}
-    load = Roaming("m", urls, RATE, site.login, make=Spread)
+    load = Apart("m", urls, RATE, site.login, make=Spread)
     stack.callback(load.abandon)
     load.start()
     time.sleep(QUIET_SECONDS)
     lost_at = time.monotonic()
     site.lose(victim)
     begun_at, whole_at, most = _watch(site, victim, lost_at, load)
-    load.stop()
+    seen = load.stop()
     site.close()
     # The first second is the clients' own beginning.
-    quiet = load.started + 1.0
+    quiet = seen.started + 1.0
     return Repaired(
-        verdict=judge(site, load),
+        verdict=judge(site, seen),
         hit=hit,
         whole_seconds=whole_at - lost_at,
         repair_seconds=whole_at - begun_at,
         most_at_once=most,
-        rate_before=answered(load, quiet, lost_at) / (lost_at - quiet),
-        rate_during=answered(load, begun_at, whole_at) / (whole_at - begun_at),
-        p99_before_ms=p99(waits_ms(load, quiet, lost_at)),
-        p99_during_ms=p99(waits_ms(load, begun_at, whole_at)),
+        rate_before=answered(seen, quiet, lost_at) / (lost_at - quiet),
+        rate_during=answered(seen, begun_at, whole_at) / (whole_at - begun_at),
+        p99_before_ms=p99(waits_ms(seen, quiet, lost_at)),
+        p99_during_ms=p99(waits_ms(seen, begun_at, whole_at)),
     )
 
 
@@ -156,12 +157,11 @@ def p99(values: Sequence[float]) -> float:
     return sorted(values)[int(len(values) * 0.99)] if values else 0.0
 
 
-def _watch(site: BenchPlane, victim: str, lost_at: float, load: Roaming) -> tuple[float, float, int]:
+def _watch(site: BenchPlane, victim: str, lost_at: float, load: Apart) -> tuple[float, float, int]:
     """When the first repair was begun, when all streams were whole, and how many repairs were open at once."""
     begun_at, most = 0.0, 0
     while time.monotonic() < lost_at + WHOLE_SECONDS:
-        if load.error is not None:
-            raise load.error
+        load.check()
         phases = [str((body.get("status") or {}).get("phase")) for body in site.repairs()]
         if phases and not begun_at:
             begun_at = time.monotonic()
@@ -179,9 +179,9 @@ def _watch(site: BenchPlane, victim: str, lost_at: float, load: Roaming) -> tupl
     )
 
 
-def judge(site: BenchPlane, load: Roaming) -> Verdict:
+def judge(site: BenchPlane, seen: Seen) -> Verdict:
     """Read every stream when all of them hold together what was sent, or grow no more."""
-    sent = load.reports()
+    sent = seen.reports
     wanted = sum(found.count - len(found.refused) for found in sent.values())
     deadline = time.monotonic() + SETTLE_SECONDS
     while time.monotonic() < deadline:

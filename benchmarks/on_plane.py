@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,14 @@ class Losing(Site):
         return self._session
 
 
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A broker's pod."""
+
+    uid: str
+    is_ready: bool
+
+
 class BenchPlane(PlaneSite, Losing):
     """One cluster, east, each broker on a node of its own."""
 
@@ -59,6 +68,7 @@ class BenchPlane(PlaneSite, Losing):
         super().__init__(
             directory, {"east": size}, stack, lambda _: None, nodes=size, super_cluster=super_cluster
         )
+        self._pods: dict[str, Pod] = {}
 
     def lose(self, name: str) -> None:
         """Its node is gone, and all that was on it."""
@@ -90,19 +100,23 @@ class BenchPlane(PlaneSite, Losing):
 
     # ---- restarts -------------------------------------------------------------------------------------------------
 
-    def refresh(self) -> dict[str, str]:
-        """Addresses of brokers change with their pods; uid of each pod."""
-        self._addresses.update({n: found for n, found in self._plane.addresses().items() if found[0]})
-        return {name: uid for name, (_, uid) in self._addresses.items()}
+    def look(self) -> dict[str, Pod]:
+        """The brokers' pods, each as it was last seen; addresses change with them."""
+        for name, body in self._plane.pods().items():
+            status = body.get("status") or {}
+            if status.get("podIP"):
+                uid = str(body["metadata"]["uid"])
+                ready = any(
+                    each["type"] == "Ready" and each["status"] == "True"
+                    for each in status.get("conditions") or ()
+                )
+                self._addresses[name] = (str(status["podIP"]), uid)
+                self._pods[name] = Pod(uid, ready)
+        return dict(self._pods)
 
     def begin_roll(self, pings_out_max: int) -> None:
         """A setting that brokers take over at their next start only."""
         self._plane.patch("Cluster", "east", {"spec": {"limits": {"pingsOutMax": pings_out_max}}})
-
-    def is_ready_pod(self, name: str) -> bool:
-        pod = self._plane.pods().get(name) or {}
-        conditions = (pod.get("status") or {}).get("conditions") or ()
-        return any(entry["type"] == "Ready" and entry["status"] == "True" for entry in conditions)
 
 
 class FleetPlace(Losing):

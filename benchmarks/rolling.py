@@ -16,9 +16,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TextIO
 
+from benchmarks.apart import Apart
 from benchmarks.client import BenchError
-from benchmarks.on_plane import BenchPlane
-from benchmarks.roaming import Roaming, Stall, explain, longest_stall
+from benchmarks.on_plane import BenchPlane, Pod
+from benchmarks.roaming import Stall, explain, longest_stall
 from benchmarks.table import Row, Target
 from e2e.moves.ledger import ACKNOWLEDGED, MODES, PLAIN, REPEATED, Verdict
 
@@ -30,7 +31,8 @@ QUIET_SECONDS = 5.0
 AFTER_SECONDS = 5.0
 ROLL_SECONDS = 180.0
 """Only ends what hangs."""
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.25
+"""Not more often: the publishers are in the same process."""
 STALL_MS_MAX = 500.0
 LOG_LINES_MAX = 12
 STAMP = re.compile(r"^(\d{4}-\d\d-\d\dT[\d:.]+Z) ")
@@ -56,9 +58,10 @@ class Rolled:
 class _Roll(threading.Thread):
     """Asks for the restart and waits until every pod is another one and ready, keeping publishers told of addresses."""
 
-    def __init__(self, site: BenchPlane, urls: list[str]) -> None:
+    def __init__(self, site: BenchPlane, load: Apart) -> None:
         super().__init__(daemon=True, name="roll")
-        self.site, self.urls = site, urls
+        self.site, self.load = site, load
+        self.urls: list[str] = []
         self.began = self.ended = 0.0
         self.order: dict[str, float] = {}
         self.error: Exception | None = None
@@ -81,20 +84,23 @@ class _Roll(threading.Thread):
         except Exception as error:
             self.error = error
 
-    def _refresh(self) -> dict[str, str]:
-        found = self.site.refresh()
+    def _refresh(self) -> dict[str, Pod]:
+        found = self.site.look()
         urls = [self.site.url(name) for name in self.site.names]
         self.names |= dict(zip(urls, self.site.names, strict=True))
-        self.urls[:] = urls
+        if urls != self.urls:
+            self.urls = urls
+            self.load.tell(urls)
         for name in self.site.names:
             self.logs.follow(self.site.log(name))
         return found
 
-    def _is_over(self, before: dict[str, str]) -> bool:
-        for name, uid in self._refresh().items():
-            if uid != before[name] and name not in self.order:
+    def _is_over(self, before: dict[str, Pod]) -> bool:
+        found = self._refresh()
+        for name, pod in found.items():
+            if pod.uid != before[name].uid and name not in self.order:
                 self.order[name] = time.monotonic() - self.began
-        return len(self.order) == len(before) and all(map(self.site.is_ready_pod, self.site.names))
+        return len(self.order) == len(before) and all(pod.is_ready for pod in found.values())
 
 
 def run_once(directory: Path) -> Rolled:
@@ -112,10 +118,8 @@ def run_once(directory: Path) -> Rolled:
         urls = [site.url(name) for name in site.names]
         # At different brokers, so that each restart hits one of them, the leader's among them.
         first = {mode: urls[number:] + urls[:number] for number, mode in enumerate((PLAIN, ACKNOWLEDGED))}
-        load = Roaming(f"{STREAM}.x", {**first, REPEATED: urls[2:] + urls[:2]}, RATE, site.login)
-        for publisher in load.publishers.values():
-            publisher.urls = urls
-        roll = _Roll(site, urls)
+        load = Apart(f"{STREAM}.x", {**first, REPEATED: urls[2:] + urls[:2]}, RATE, site.login)
+        roll = _Roll(site, load)
         stack.callback(roll.logs.close)
         stack.callback(load.abandon)
         load.start()
@@ -127,16 +131,16 @@ def run_once(directory: Path) -> Rolled:
         time.sleep(AFTER_SECONDS)
         if roll.error is not None:
             raise roll.error
-        load.stop()
+        seen = load.stop()
         site.close()
         # The first second is the clients' own beginning.
-        quiet = longest_stall(load, load.started + 1.0, roll.began)
-        stall = longest_stall(load, roll.began, load.ended)
-        explained = f"at {stall.since - roll.began:.1f} s, {explain(load, stall, roll.names)}"
+        quiet = longest_stall(seen, seen.started + 1.0, roll.began)
+        stall = longest_stall(seen, roll.began, seen.ended)
+        explained = f"at {stall.since - roll.began:.1f} s, {explain(seen, stall, roll.names)}"
         if stall.ms > STALL_MS_MAX:
             told = roll.logs.between(stall.since + offset - 1, stall.until + offset + 0.5)
             explained += "".join(f"\n    {line}" for line in told)
-        verdict = site.judge(STREAM, load.reports(), PRELOADS)
+        verdict = site.judge(STREAM, seen.reports, PRELOADS)
         return Rolled(verdict, quiet, stall, explained, roll.ended - roll.began, dict(roll.order))
 
 

@@ -353,6 +353,10 @@ class Load(threading.Thread):
             for mode, found in self.publishers.items()
         )
 
+    def stopping(self) -> None:
+        """No more messages."""
+        self._stopping.set()
+
     def stop(self) -> None:
         """No more messages; returns when the last ones are settled.
 

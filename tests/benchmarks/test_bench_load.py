@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from benchmarks.apart import Apart
 from benchmarks.client import RawClient, make_stream, publish_block
 from benchmarks.load import (
     ACKNOWLEDGED,
@@ -19,6 +21,7 @@ from benchmarks.load import (
     preloaded,
     worst_gap_ms,
 )
+from benchmarks.roaming import answered
 from benchmarks.servers import Fleet, NatsServers
 from e2e.moves import publishers
 
@@ -139,3 +142,21 @@ def test_so_it_is_with_the_publishers_of_the_matrix(fleet: Fleet) -> None:
     assert waits.answered == set()
     for publisher in (asks, waits):
         publisher.sock.close()
+
+
+def test_publishers_in_another_process_tell_what_they_sent_and_when_it_was_answered(fleet: Fleet) -> None:
+    url = fleet.urls[0]
+    make_stream(url, "F", ["f.>"], 1)
+    load = Apart("f.x", {ACKNOWLEDGED: [url], REPEATED: [url]}, 1_000.0, Credentials())
+    load.start()
+    with RawClient(url) as client:
+        while client.request("$JS.API.STREAM.INFO.F")["state"]["messages"] < 100:
+            load.check()
+    seen = load.stop()
+    with RawClient(url) as client:
+        assert client.request("$JS.API.STREAM.INFO.F")["state"]["messages"] == sum(
+            sent.count for sent in seen.reports.values()
+        )
+    assert answered(seen, seen.started, time.monotonic()) == sum(s.count for s in seen.reports.values())
+    assert len(seen.accounts[REPEATED].answer_times) > 0
+    load.abandon()

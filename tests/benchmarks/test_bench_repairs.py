@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import socket
 import threading
+from array import array
 from typing import Any
 
 import pytest
+from benchmarks.apart import Apart
+from benchmarks.client import BenchError
 from benchmarks.losing import INTERVAL_S, Lost, is_whole, rows_of
-from benchmarks.roaming import Roamer, Roaming, Stall, explain, longest_stall
+from benchmarks.roaming import Account, Roamer, Seen, Stall, explain, longest_stall
 from benchmarks.table import exit_code
-from e2e.moves.ledger import ACKNOWLEDGED, MODES, PLAIN, REPEATED, Verdict
+from e2e.moves.ledger import ACKNOWLEDGED, MODES, PLAIN, REPEATED, Sent, Verdict
 
 from supercluster.spark.client import Credentials
 
@@ -93,29 +96,48 @@ def test_a_publisher_that_is_let_go_delivers_what_it_began_and_goes_on_elsewhere
     assert (parting.source, parting.destination) == (first.url, second.url)
 
 
-def roaming(**answers: list[float]) -> Roaming:
-    load = Roaming("s", {}, 1_000.0, NOBODY)
-    for mode, name in enumerate(("plain", "acknowledged", "repeated")):
-        publisher = Roamer.__new__(Roamer)
-        publisher.mode, publisher.partings, publisher.waits = mode, [], []
-        publisher.answer_times, publisher.sent_at = answers.get(name, []), []  # type: ignore[assignment]
-        load.publishers[mode] = publisher
-    return load
+def test_a_ping_whose_broker_lets_the_publisher_go_is_sent_to_the_next_one() -> None:
+    # What is sent with the handshake was read with it.
+    first, second = Server(b"PING"), Server(b"PING")
+    first.start()
+    second.start()
+    publisher = Roamer(ACKNOWLEDGED, b"s", [first.url, second.url], NOBODY)
+    publisher.sock.settimeout(10)
+    publisher.ping()
+    publisher.write()
+    while publisher.connections == 1:
+        publisher.read()
+    assert publisher._out == b"PING\r\n"
+    publisher.sock.close()
+
+
+def seen(pauses: list[tuple[float, float]] | None = None, **answers: list[float]) -> Seen:
+    accounts = {
+        mode: Account(Sent(0), array("d"), array("d", answers.get(name, [])), [], [], pauses or [])
+        for mode, name in enumerate(("plain", "acknowledged", "repeated"))
+    }
+    return Seen(accounts, 0.0, 0.0)
 
 
 def test_the_longest_stall_is_that_of_the_worse_publisher_and_says_whose_it_was() -> None:
     steady = [10 + 0.01 * tick for tick in range(101)]
-    load = roaming(acknowledged=steady, repeated=[at for at in steady if not 10.3 < at < 10.5])
-    stall = longest_stall(load, 10.0, 11.0)
+    found = seen(acknowledged=steady, repeated=[at for at in steady if not 10.3 < at < 10.5])
+    stall = longest_stall(found, 10.0, 11.0)
     assert (stall.mode, round(stall.ms)) == (REPEATED, 200)
-    assert explain(load, stall, {}).startswith(f"{MODES[REPEATED]}: 200 ms without an answer")
-    assert longest_stall(load, 10.0, 12.0).ms == pytest.approx(1000), "up to the end, too"
+    assert explain(found, stall, {}).startswith(f"{MODES[REPEATED]}: 200 ms without an answer")
+    assert longest_stall(found, 10.0, 12.0).ms == pytest.approx(1000), "up to the end, too"
 
 
 def test_pauses_of_the_publishers_themselves_are_told_beside_a_stall() -> None:
-    load = roaming(acknowledged=[1.0, 2.0])
-    load.pauses.append((1.9, 0.6))
-    assert "the publishers had no turn for 600 ms" in explain(load, Stall(ACKNOWLEDGED, 1.0, 2.0), {})
+    found = seen([(1.9, 0.6)], acknowledged=[1.0, 2.0])
+    assert "it got no turn for 600 ms" in explain(found, Stall(ACKNOWLEDGED, 1.0, 2.0), {})
+
+
+def test_publishers_in_another_process_say_what_went_wrong_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"nats://127.0.0.1:{listener.getsockname()[1]}"
+    with pytest.raises(BenchError, match="ConnectionRefusedError"):
+        Apart("s", {PLAIN: [url]}, 500.0, NOBODY)
 
 
 def lost(whole: float | None, at_loss: float = 0.02, at_repair: float = 0.02, missing: int = 0) -> Lost:

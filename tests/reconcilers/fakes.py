@@ -166,6 +166,8 @@ class FakeBrokers:
         self.refused: dict[str, str] = {}
         self.newest_settings: Callable[[], str] = str
         """Digest of the settings as they are now; empty: brokers do not say."""
+        self.behind: set[str] = set()
+        """Brokers that are there and whose replicas lack something."""
         self.is_fresh = True
         """Is the broker that answers in contact with the leader of the map?"""
         self.declared: dict[str, Json] = {}
@@ -208,7 +210,7 @@ class FakeBrokers:
                 "replicas": [
                     {
                         "name": other,
-                        "current": other not in away,
+                        "current": other not in away | self.behind,
                         "offline": other in away,
                         "unusable": other in broken,
                         "lag": 0,

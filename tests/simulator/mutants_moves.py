@@ -176,8 +176,8 @@ _MUTANTS: tuple[Mutant, ...] = (
         "A group falls silent without a member that is away, and its return does not wake the leader.",
         (
             "jetstream/core.py",
-            "if before is None or before.process != peer.process:",
-            "if before is not None and before.process != peer.process:",
+            "is_new = before is None or before.process != peer.process",
+            "is_new = before is not None and before.process != peer.process",
         ),
     ),
 )

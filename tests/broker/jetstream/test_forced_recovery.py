@@ -107,7 +107,8 @@ class Story:
         self._requests += 1
         reply, answers = b"_R.%d" % self._requests, list[dict[str, Any]]()
         self.world.on_reply(reply, lambda header, payload: answers.append(json.loads(payload)))
-        self.core(at).on_api(APP, b"$JS.API." + subject.encode(), reply, b"", json.dumps(body).encode())
+        payload = json.dumps(body).encode() if body is not None else b""
+        self.core(at).on_api(APP, b"$JS.API." + subject.encode(), reply, b"", payload)
         self.world.want_turn(at)
         self.until(lambda: bool(answers), 8000)
         return answers[0]
@@ -547,3 +548,81 @@ def test_of_two_acts_at_the_same_time_one_is_carried_out() -> None:
     assert sorted(status for status, _ in answers) == [202, 409]
     story.until(lambda: story.leader() is not None)
     assert lineage_of(story.found().group) == 1
+
+
+class Reader:
+    """A durable consumer's client: fetches at one broker, and acknowledges what it is told to."""
+
+    def __init__(self, story: Story, at: str) -> None:
+        self._story, self._at = story, at
+        self.got: list[tuple[bytes, bytes]] = []
+        config = {"durable_name": "worker", "ack_policy": "explicit", "ack_wait": 3_600_000_000_000}
+        subject = "CONSUMER.DURABLE.CREATE.S.worker"
+        answer = story.ask(at, subject, {"stream_name": "S", "config": config})
+        assert "error" not in answer, answer
+        story.world.on_inbox(b"_I.fetch", self._deliver)
+
+    def _deliver(self, items: Any) -> None:
+        self.got += [(bytes(payload), reply) for _, reply, _, payload in items if reply]
+
+    def fetch(self, count: int) -> list[bytes]:
+        """So many messages that come now; they wait to be acknowledged."""
+        self.got = []
+        body = json.dumps({"batch": count, "expires": 20_000_000_000}).encode()
+        self._send(b"$JS.API.CONSUMER.MSG.NEXT.S.worker", b"_I.fetch", body)
+        self._story.until(lambda: len(self.got) == count)
+        return [payload for payload, _ in self.got]
+
+    def acknowledge(self) -> None:
+        """All that was fetched, until the consumer's position says so."""
+        for _, reply in self.got:
+            self._send(reply, b"", b"+ACK")
+
+    def position(self) -> tuple[int, int]:
+        """(the last sequence before which all is acknowledged, the last one delivered)"""
+        info = self._story.ask(self._at, "CONSUMER.INFO.S.worker", None)
+        return info["ack_floor"]["stream_seq"], info["delivered"]["stream_seq"]
+
+    def until_at(self, seq: int) -> None:
+        for _ in range(100):
+            if self.position() == (seq, seq):
+                return
+            self._story.pass_time(100)
+        raise AssertionError(f"it is at {self.position()}, and never comes to {seq}")
+
+    def _send(self, subject: bytes, reply: bytes, body: bytes) -> None:
+        self._story.core(self._at).on_api(APP, subject, reply, b"", body)
+        self._story.world.want_turn(self._at)
+
+
+@pytest.mark.covers("RP-8", "SF-9")
+def test_consumers_are_where_the_chosen_copy_has_them_and_no_message_of_it_is_passed_over() -> None:
+    story = Story()
+    payloads = [b"n0:%d" % number for number in range(1, 11)]
+    story.publish("n0", 10)
+    left, *others = sorted(story.copies())
+    at = next(name for name in story.world.names if name not in (left, *others))
+    reader = Reader(story, at)
+    assert reader.fetch(3) == payloads[:3]
+    reader.acknowledge()
+    story.until(lambda: all(g.applied_index == g.log.last_index for g in story.copies().values()))
+    reader.until_at(3)
+    story.until(lambda: len({g.applied_index for g in story.copies().values()}) == 1)
+    story.outrun(left, others)
+    assert reader.fetch(4) == payloads[3:7]
+    reader.acknowledge()
+    reader.until_at(7)
+    story.come_back_alone(left, others)
+    story.until(lambda: story.meta_leader() is not None)
+    status, told = story.recover(at, node=left, acceptLastSeq=10, id="first")
+    assert status == 202, told
+    story.until(lambda: story.leader() is not None)
+    assert reader.position() == (3, 3), "as the chosen copy has it, not as the lost ones had"
+    again = reader.fetch(7)
+    assert again == payloads[3:], (
+        "what was acknowledged on the lost copies comes again, and nothing is left out"
+    )
+    reader.acknowledge()
+    reader.until_at(10)
+    assert story.publish(at, 1) == [11]
+    assert reader.fetch(1) == [b"%s:11" % at.encode()]

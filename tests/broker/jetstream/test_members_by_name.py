@@ -17,14 +17,14 @@ from supercluster.broker.jetstream.move_record import MoveEnd, MoveReport, Outco
 from supercluster.broker.jetstream.stream_facts import MemberFacts
 
 
-def finish(leader: Meta, outcome: Outcome = Outcome.DONE) -> None:
+def finish(leader: Meta, outcome: Outcome = Outcome.DONE, name: str = "S") -> None:
     """The stream's leader says that the move has ended."""
-    found = leader.stream()
+    found = leader.stream(name)
     assert found.move is not None
     members = found.move.targets if outcome is Outcome.DONE else found.move.origin
     leader.group.move_ended(MoveEnd(found.group, members, MoveReport(found.move.id, outcome)))
     leader.turn()
-    assert leader.stream().move is None
+    assert leader.stream(name).move is None
 
 
 def with_extra() -> Meta:

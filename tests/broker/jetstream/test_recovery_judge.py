@@ -9,7 +9,14 @@ import pytest
 
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.lineage import has_later, is_same_stream, lineage_of, next_lineage
-from supercluster.broker.jetstream.recovery import CopyFacts, Recovery, Situation, judge, why_alive
+from supercluster.broker.jetstream.recovery import (
+    ADOPTED_NS_MAX,
+    CopyFacts,
+    Recovery,
+    Situation,
+    judge,
+    why_alive,
+)
 
 VOTERS = ("a@1", "b@2", "c@3")
 GROUP = "S.$G.ORDERS.0a1b"
@@ -132,6 +139,20 @@ def test_a_recovery_under_way_is_not_overtaken_while_its_broker_is_there() -> No
     assert "the copy is of lineage 0: all that lineage 1 confirmed is lost" in verdict.may_lose
     lost = situation(copy("a", is_lost=True), copy("b"), group=group, recovery=pending, members=("a@1.t",))
     assert judge(lost, "b", 10).copy.node == "b"
+
+
+@pytest.mark.covers("RP-8")
+def test_a_broker_that_is_there_and_does_not_begin_stands_in_nobodys_way_for_long() -> None:
+    pending = Recovery("one", "a@1.t", GROUP, 0, 10, 9, 13, "", at_ns=7)
+    same: dict[str, Any] = {"group": next_lineage(GROUP), "recovery": pending, "members": ("a@1.t",)}
+    young = situation(copy("a"), copy("b"), now_ns=6 + ADOPTED_NS_MAX, **same)
+    assert "is under way" in refusal(young, "b")
+    old = situation(copy("a"), copy("b"), now_ns=7 + ADOPTED_NS_MAX, **same)
+    assert judge(old, "b", 10).group == f"{GROUP}~2"
+    begun = copy(
+        "a", group=next_lineage(GROUP), member="a@1.t", leader="a@1.t", is_open=True, voters=("a@1.t",)
+    )
+    assert "has a leader" in refusal(situation(begun, copy("b"), now_ns=1 << 60, **same), "b")
 
 
 def test_what_is_common_to_all_lineages_never_grows() -> None:

@@ -243,6 +243,7 @@ async def test_a_copy_of_another_stream_or_account_says_nothing_about_this_one(w
     assert world.repairs() == {}
 
 
+@pytest.mark.covers("MR-7", "MR-2")
 async def test_without_a_spare_broker_a_condition_says_so_and_nothing_is_made(world: Repairing) -> None:
     for name in ("east-3", "east-4"):
         world.brokers.known[name]["leaves"] = True

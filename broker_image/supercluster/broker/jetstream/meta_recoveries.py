@@ -104,7 +104,14 @@ class Recoveries:
             raise errors.recovery_refused(found.name, "another recovery came first")
         contact = group.host.brokers_in_contact()
         situation = Situation(
-            found.name, found.group, found.config.storage, found.members, found.recovery, contact, copies
+            found.name,
+            found.group,
+            found.config.storage,
+            found.members,
+            found.recovery,
+            contact,
+            copies,
+            group.leader_time_ns(),
         )
         if call.dry_run or not call.node:
             asked.answer(200, {**_show(found), **_dry(situation, call)})

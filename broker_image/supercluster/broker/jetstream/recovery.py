@@ -16,6 +16,8 @@ from supercluster.broker.raft.confchange import node_of
 
 # Recoveries of a stream that are remembered by their names: a call that comes late starts nothing.
 EARLIER_MAX = 16
+# A chosen broker that is there and has not begun in that time does not stand in another one's way any more: its disk may refuse.
+ADOPTED_NS_MAX = 60_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,7 @@ class Situation:
     contact: Collection[str]
     """Brokers in contact."""
     copies: Sequence[CopyFacts]
+    now_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +170,8 @@ def why_alive(found: Situation) -> str:
         if copy.leader and copy.leader not in deposed:
             return f"it has a leader, {copy.leader}, as {copy.member} hears: nothing has to be forced"
     pending = found.recovery
-    if not current and pending is not None and pending.node in found.contact:
+    is_young = pending is not None and found.now_ns - pending.at_ns < ADOPTED_NS_MAX
+    if not current and pending is not None and pending.node in found.contact and is_young:
         source = [copy for copy in found.copies if copy.node == pending.node and copy.group == pending.source]
         if any(not copy.is_lost for copy in source):
             return f"its recovery {pending.id} on {pending.node} is under way"

@@ -6,12 +6,15 @@ nodes for it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream import meta_moves
 from supercluster.broker.jetstream.meta import Assignment, start_move
 from supercluster.broker.jetstream.meta_requests import NotAppendedError
 from supercluster.broker.jetstream.move_plan import copy_bytes
+from supercluster.broker.jetstream.placement import Choice, NodeFacts
 from supercluster.broker.jetstream.stream_facts import StreamFacts
 
 if TYPE_CHECKING:
@@ -43,6 +46,20 @@ class Regrow:
 
         self._group.host.ask_stream(found, answered)
 
+    def _choose(self, found: Assignment, facts: StreamFacts, known: Mapping[str, NodeFacts]) -> Choice:
+        """As many as the stream is to have, or as many as can be had now: the largest odd number, for an even one tolerates no
+        more failures than one less would."""
+        wanted, there = found.config.num_replicas, len(facts.voters)
+        whole = meta_moves.choose_targets(found.config, facts, known, self._group.end)
+        if not whole.refusal:
+            return whole
+        for count in (count for count in range(wanted - 1, there, -1) if count % 2):
+            part = replace(found.config, num_replicas=count)
+            choice = meta_moves.choose_targets(part, facts, known, self._group.end)
+            if not choice.refusal:
+                return choice
+        return whole
+
     def _grow(self, group_id: str, facts: StreamFacts) -> None:
         group = self._group
         state = group.end
@@ -50,7 +67,7 @@ class Regrow:
         if found is None or not found.is_short or not facts.voters:
             return
         known = group.nodes(found.config.storage, without=group_id)
-        choice = meta_moves.choose_targets(found.config, facts, known, state)
+        choice = self._choose(found, facts, known)
         if choice.refusal:
             if group_id not in self._said:
                 self._said = {*list(self._said)[-1023:], group_id}

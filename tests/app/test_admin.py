@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -188,3 +189,24 @@ async def test_accounts_are_listed_declared_and_withdrawn(admin: BrokerAdmin, br
     broker.answers = [(404, {"error": "GET /admin/accounts is not known"})]
     with pytest.raises(BrokersRefusedError, match="is not known"):
         await admin.accounts(target(broker.url))
+
+
+@pytest.mark.covers("OP-3")
+async def test_all_brokers_are_asked_before_a_restart_and_the_one_is_told(
+    admin: BrokerAdmin, broker: Broker
+) -> None:
+    """One that does not answer may lead what is not whole; one of an older version is told apart."""
+    async with serving(Broker().handle) as silent:
+        pass  # Nobody listens there any more.
+    older = Broker()
+    older.answers = [(404, {"error": "not known"})] * 2
+    broker.answers = [(200, {"leads": 2}), (200, {"leads": 2}), (202, {"movable": 1})]
+    async with serving(older.handle) as older.url:
+        both = replace(target(broker.url, older.url), brokers=("east-0", "east-1"))
+        assert await admin.restart_states(both) == {"east-0": {"leads": 2}, "east-1": None}
+        with pytest.raises(BrokersUnreachableError):
+            await admin.restart_states(replace(target(broker.url, silent), brokers=("east-0", "east-1")))
+        await admin.hand_over(both, "east-0", ("east-1",), 60_000)
+        with pytest.raises(BrokersUnreachableError, match="east-7 is not ready"):
+            await admin.hand_over(both, "east-7", (), 60_000)
+    assert broker.asked[-1] == ("POST", "/admin/restart", {"avoid": ["east-1"], "holdMs": 60_000})

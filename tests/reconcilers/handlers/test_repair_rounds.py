@@ -10,6 +10,7 @@ from tests.reconcilers.builders import condition
 from tests.reconcilers.handlers.test_rounds import NS, STREAM, KilledError, World
 
 from supercluster.reconcilers.observe.repairs import ZONE_LABEL
+from supercluster.reconcilers.planners.status import timestamp
 from supercluster.reconcilers.ports import Key
 
 SC, POLICY = Key("SuperCluster", NS, "demo"), Key("ReplicaPolicy", NS, "keep")
@@ -124,6 +125,50 @@ async def test_one_a_lost_node_is_replaced_after_the_interval(world: Repairing) 
     world.give_back("east-2")
     await world.wait(10)
     assert "repair" not in world.status(SC)
+
+
+class Restarting(Repairing):
+    """A roll-out has restarted east-2, whose image takes its time."""
+
+    is_pulling = False
+
+    def start_pods(self) -> None:
+        if not self.is_pulling:
+            super().start_pods()
+
+    def pull(self) -> None:
+        self.is_pulling = True
+        for name in FIVE:
+            self.change(
+                "Pod",
+                name,
+                lambda body: body["metadata"]["labels"].update({"controller-revision-hash": "r2"}),
+            )
+        self.change("Pod", "east-2", lambda body: body.update(status={}))
+        labels = self.kube.objects["StatefulSet", NS, "east"]["spec"]["volumeClaimTemplates"][0]["metadata"][
+            "labels"
+        ]
+        claim = {"name": "data-east-2", "namespace": NS, "labels": labels}
+        self.kube.put({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": claim})
+        self.change("StatefulSet", "east", lambda body: body["status"].update(updateRevision="r2"))
+        turn = {"revision": "r2", "updated": 5, "broker": "east-2", "since": timestamp(self.clock.now())}
+        self.change("Cluster", "east", lambda body: body["status"].update(rollout=turn))
+        self.lose("east-2")
+
+
+@pytest.mark.covers("MR-2", "OP-3")
+async def test_a_broker_that_a_roll_out_restarts_is_waited_for_longer_and_not_for_ever() -> None:
+    world = Restarting()
+    await world.converge()
+    world.pull()
+    await world.wait(300)
+    assert world.repairs() == {}, "an image that is being pulled is no lost disk"
+    assert world.replication["lost"] == ["east-2"]
+    assert condition(world.status(Key("Cluster", NS, "east")), "Synced")["reason"] == "RollingOut"
+    await world.wait(305)
+    (repair,) = world.repairs().values()
+    assert repair["spec"]["repair"]["replace"] == ["east-2"]
+    assert condition(world.status(Key("Cluster", NS, "east")), "Synced")["reason"] == "RollOutStopped"
 
 
 @pytest.mark.covers("MR-6", "MR-3")

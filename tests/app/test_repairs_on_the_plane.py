@@ -227,17 +227,21 @@ def test_a_replica_that_a_person_adds_at_the_same_time_stays_as_the_one_of_the_r
     before = site.members("both")
     gone = max(before)
     node = site.node_of(gone)
+    added = min(set(BROKERS) - before)
+    kubeconfig = ("--kubeconfig", str(site.state / "kubeconfig"), "-n", "default")
+    asked = cli("replica", "add", "both", added, *kubeconfig)
+    assert asked.returncode == 0, asked.stderr
     site.lever("lose-node", node)
     try:
-        site.wait(lambda: site.missed() == [gone], f"{gone} to be missed")
-        site.kubectl("patch", "str", "both", "--type=merge", "-p", json.dumps({"spec": {"replicas": 4}}))
         site.wait(
             lambda: len(site.members("both") - {gone}) == 4, f"four replicas, of {site.members('both')}"
         )
         site.wait(lambda: gone not in site.members("both"), f"{gone} to be replaced, of {site.repairs()}")
         assert site.members("both") == set(BROKERS) - {gone}
         site.wait(lambda: site.replication("both").get("usable") == 4, "the status to say so")
-        assert site.ask("STREAM.INFO.both")["state"]["messages"] == MESSAGES
+        info = site.ask("STREAM.INFO.both")
+        assert (info["state"]["messages"], info["config"]["num_replicas"]) == (MESSAGES, 3)
+        assert site.replication("both")["extra"] == 1
     finally:
         site.lever("return-node", node)
     site.wait(lambda: site.missed() == [], f"{gone} to be back")

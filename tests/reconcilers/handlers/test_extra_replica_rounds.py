@@ -159,6 +159,19 @@ async def test_what_waits_to_be_taken_away_stays_when_another_replica_may_be_los
 
 
 @pytest.mark.covers("MR-3")
+async def test_what_waits_to_be_taken_away_stays_when_nobody_asks_for_it_any_more(world: Extra) -> None:
+    await add(world)
+    world.brokers.moves.running["other"] = {"id": "x", "nodes": ["east-0"], "startedNs": 1}
+    world.change("ReplicaPolicy", "keep", lambda body: body["spec"].update(autoRemove="BeyondTarget"))
+    await world.wait(10)
+    assert len(world.trims()) == 1
+    world.change("ReplicaPolicy", "keep", lambda body: body["spec"].update(autoRemove="Never"))
+    await world.wait(10)
+    assert world.trims() == {}
+    assert world.held == FOUR
+
+
+@pytest.mark.covers("MR-3")
 async def test_undeclared_streams_lose_theirs_by_a_pattern_only(world: Extra) -> None:
     world.brokers.streams["U"] = {"name": "U", "num_replicas": 3, "placement": {"cluster": "east"}}
     world.brokers.members["U"] = FOUR

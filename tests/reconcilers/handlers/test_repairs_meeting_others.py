@@ -55,6 +55,27 @@ async def test_a_move_that_is_asked_for_while_a_repair_runs_comes_after_it(world
     assert world.brokers.moves.running["flights"]["origin_replicas"] == 3
 
 
+@pytest.mark.covers("MR-2", "MV-13")
+async def test_a_move_that_waits_for_a_person_holds_up_no_repair(world: Repairing) -> None:
+    world.change(
+        "Stream", "flights", lambda body: body["spec"].update(move={"approval": "Manual"}, replicas=5)
+    )
+    await world.converge()
+    (asked,) = (name for kind, _, name in world.kube.objects if kind == "StreamMove")
+    assert world.status(Key("StreamMove", NS, asked))["phase"] == "AwaitingApproval"
+    world.lose("east-2")
+    await world.wait(65)
+    (repair,) = world.repairs().values()
+    assert repair["status"]["phase"] == "Running"
+    assert condition(world.status(Key("StreamMove", NS, asked)), "Progressing")["reason"] == "OtherMove"
+    world.finish()
+    world.give_back("east-2")
+    await world.wait(35)
+    told = world.status(Key("StreamMove", NS, asked))
+    assert told["phase"] == "AwaitingApproval"
+    assert world.brokers.moves.running == {}
+
+
 @pytest.mark.covers("MR-7")
 async def test_a_repair_that_the_brokers_called_off_is_tried_again_after_another_interval(
     world: Repairing,

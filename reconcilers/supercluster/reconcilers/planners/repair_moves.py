@@ -110,7 +110,7 @@ def consider(
     withdrawn = {
         move.metadata.uid: why
         for move in open_ones
-        if (why := _why_withdrawn(move, stream_of(move, by_ref), observed, now))
+        if (why := _why_withdrawn(super_cluster, move, stream_of(move, by_ref), observed, streams, now))
     }
     plan, trims = _plan(super_cluster, observed, streams, moves, open_ones, strategies)
     steps: list[Step] = [
@@ -152,7 +152,7 @@ def _plan(
 ) -> tuple[RepairPlan, tuple[Trim, ...]]:
     by_mark = {f"{each.metadata.namespace}/{each.metadata.name}": each for each in streams}
     by_ref = {each.metadata.name: each for each in streams}
-    busy = {stream_of(move, by_ref) for move in moves if not is_ended(move) and not move.spec.dry_run}
+    busy = {stream_of(move, by_ref) for move in moves if _is_about_to_run(move)}
     states = []
     for living in observed.streams:
         declared = by_mark.get(living.declared_by)
@@ -185,6 +185,16 @@ def _plan(
     return plan, trims
 
 
+def _is_about_to_run(move: StreamMove) -> bool:
+    """Does a repair wait for it? Not for one that waits for a person or a window itself, which may be days: behind the repair it is
+    planned anew."""
+    if is_ended(move) or move.spec.dry_run:
+        return False
+    return move.status.phase not in ("AwaitingApproval", "AwaitingWindow", "Planned", "Refused") or is_own(
+        move
+    )
+
+
 def _running(
     move: StreamMove,
     by_ref: Mapping[str, Stream],
@@ -199,14 +209,22 @@ def _running(
     return RunningRepair(name, policy.metadata.name if policy else "", joining)
 
 
-def _why_withdrawn(move: StreamMove, stream: str, observed: RepairObserved, now: datetime) -> str:
+def _why_withdrawn(
+    super_cluster: SuperCluster,
+    move: StreamMove,
+    stream: str,
+    observed: RepairObserved,
+    streams: Sequence[Stream],
+    now: datetime,
+) -> str:
     """Empty: the repair stays. What the brokers have begun goes on to its end."""
     repair, metadata = move.spec.repair, move.metadata
     if move.status.phase in IN_FLIGHT or metadata.deletion_timestamp is not None:
         return ""
     unusable = observed.unusable.get(stream, {})
     if repair is None:
-        return _why_stays(move, stream, observed)
+        declared = next((each for each in streams if each.stream_name == stream), None)
+        return _why_stays(super_cluster, move, stream, observed, declared)
     back = [name for name in repair.replace if is_usable(observed.nodes, unusable, name)]
     if back:
         return (
@@ -219,7 +237,13 @@ def _why_withdrawn(move: StreamMove, stream: str, observed: RepairObserved, now:
     return ""
 
 
-def _why_stays(move: StreamMove, stream: str, observed: RepairObserved) -> str:
+def _why_stays(
+    super_cluster: SuperCluster,
+    move: StreamMove,
+    stream: str,
+    observed: RepairObserved,
+    declared: Stream | None,
+) -> str:
     """Why replicas beyond the count are not to be taken away after all; empty: they are."""
     living = next((each for each in observed.streams if each.name == stream), None)
     change = move.spec.members
@@ -229,7 +253,10 @@ def _why_stays(move: StreamMove, stream: str, observed: RepairObserved) -> str:
     rest = set(living.members) - set(change.remove)
     lost = sorted(name for name in rest if not is_usable(observed.nodes, unusable, name))
     is_well = any(is_usable(observed.nodes, unusable, name) for name in change.remove)
-    if lost and is_well:
+    rule = rule_for(declared, stream, living.replicas, observed.policies, super_cluster)
+    if rule is None or rule.rules.auto_remove == "Never":
+        told = f"{', '.join(change.remove)} stays: nobody asks for its removal any more (autoRemove)"
+    elif lost and is_well:
         told = f"{', '.join(change.remove)} stays while {', '.join(lost)} may be lost"
     elif len(rest) < living.replicas:
         told = f"{', '.join(change.remove)} is not beyond the count of {living.replicas} any more"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from tests.simulator.map_judge import MapJudge
+from tests.simulator.map_recoveries import MapRecoveries
 from tests.simulator.oracle import Oracle
 from tests.simulator.recoveries import Recoveries
 
@@ -84,6 +85,7 @@ class Ledger:
         self._floors: dict[tuple[str, str, str], tuple[int, int]] = {}
         self.recoveries = Recoveries(self, world)
         self._map = MapJudge()
+        self.maps = MapRecoveries(self, world)
         self.on_new: Callable[[str, Group, Entry], None] = lambda node, group, entry: None
         """An entry was applied that nobody had applied before."""
 
@@ -99,6 +101,7 @@ class Ledger:
     def watch(self, node: str, core: BrokerCore) -> None:
         """Check whatever this core's groups do from now on."""
         self.oracle.watch(node, core)
+        self.oracle.on_sent = self.maps.sends
         serving = core.serving
 
         def on_serving(group: Group) -> None:
@@ -120,6 +123,7 @@ class Ledger:
             del self._floors[key]
         self.oracle.watch_group(group)
         self.recoveries.watch(group)
+        self.maps.watch(group)
         apply_entry = group.apply_entry
 
         def applied(entry: Entry) -> None:
@@ -169,8 +173,9 @@ class Ledger:
                 self.oracle.membership(group, Membership.decode(entry.payload))
             if isinstance(group, StreamGroup):
                 self._new_entry(group, entry, history)
-            elif isinstance(group, MetaGroup) and (beyond := self._map.beyond(group.state)):
+            elif isinstance(group, MetaGroup) and (beyond := self._map.beyond(group.replica)):
                 raise self.broken(f"SF-12: by entry {entry.index} of the map {beyond}")
+            self.maps.applied(group, entry)
             self.on_new(node, group, entry)
         elif known != record:
             raise self.broken(
@@ -179,7 +184,7 @@ class Ledger:
         if isinstance(group, StreamGroup):
             self._state(node, group, entry, history)
         elif isinstance(group, MetaGroup):
-            view = (crc32(group.state.snapshot()),)
+            view = (crc32(group.replica.snapshot()),)
             if history.states.setdefault(entry.index, view) != view:
                 raise self.broken(f"SF-13: the map at entry {entry.index} is another one on {node}")
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from tests.simulator.mutants_accounts import ACCOUNT_MUTANTS
 from tests.simulator.mutants_ingest import INGEST_MUTANTS
+from tests.simulator.mutants_map import MAP_MUTANTS
 from tests.simulator.mutants_moves import MOVE_MUTANTS
 from tests.simulator.mutants_raft import RAFT_MUTANTS
 from tests.simulator.mutants_recovery import RECOVERY_MUTANTS
@@ -27,7 +28,7 @@ from tests.simulator.mutation import Mutant, check, write_mutated
 
 MUTANTS = (
     *(*RAFT_MUTANTS, *INGEST_MUTANTS, *STORAGE_MUTANTS),
-    *(*MOVE_MUTANTS, *RECOVERY_MUTANTS, *ACCOUNT_MUTANTS),
+    *(*MOVE_MUTANTS, *RECOVERY_MUTANTS, *MAP_MUTANTS, *ACCOUNT_MUTANTS),
 )
 ROOT = Path(__file__).parents[2]
 SEEDS_MAX = 400
@@ -67,7 +68,7 @@ def _first_failure(mutant: Mutant, folder: str, *, seeds: int, seconds_max: floa
         command = [sys.executable, "-m", "tests.simulator.run", "--until-failure", "--json"]
         command += ["--first", str(first), "--seeds", str(count), "--package", folder]
         command += ["--moves"] if mutant.moves else []
-        command += ["--recover"] if mutant.recovers else []
+        command += {"": [], "stream": ["--recover"], "map": ["--recover-map"]}[mutant.recovers]
         try:
             found = subprocess.run(
                 command,

@@ -78,4 +78,4 @@ _MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
 )
-RECOVERY_MUTANTS = tuple(replace(found, recovers=True) for found in _MUTANTS)
+RECOVERY_MUTANTS = tuple(replace(found, recovers="stream") for found in _MUTANTS)

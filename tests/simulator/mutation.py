@@ -37,8 +37,8 @@ class Mutant:
     edits: tuple[Edit, ...]
     moves: bool = False
     """Is it to be looked for in super-clusters whose stream moves?"""
-    recovers: bool = False
-    """Is it to be looked for in streams that are recovered by force?"""
+    recovers: str = ""
+    """Is it to be looked for where a "stream" or the "map" is recovered by force?"""
 
 
 def mutant(id_: str, rule: str, why: str, *edits: tuple[str, str, str]) -> Mutant:

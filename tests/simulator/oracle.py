@@ -59,6 +59,9 @@ class Oracle:
         self._voted: dict[tuple[str, str], int] = {}
         """(group, member) → the newest term in which it voted."""
         self.on_vote: Callable[[str], None] = lambda node: None
+        self.on_sent: Callable[[str, BrokerCore, str, Message], None] = lambda node, core, group, message: (
+            None
+        )
         self.on_begun: Callable[[Group], None] = lambda group: None
         """A group was begun for the first time, by its first member."""
         self.on_hand_over: Callable[[str, str], None] = lambda node, to: None
@@ -68,6 +71,7 @@ class Oracle:
         send_raft = core.send_raft
 
         def on_send(group: str, message: Message) -> None:
+            self.on_sent(node, core, group, message)
             if isinstance(message, VoteRequest | VoteResponse) and not message.pre:
                 self._vote(node, core, group, message)
             elif isinstance(message, AppendResponse):

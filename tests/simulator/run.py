@@ -4,6 +4,7 @@ python -m tests.simulator.run --seeds 2000 --jobs 2
 python -m tests.simulator.run --seed 17 --verbose
 python -m tests.simulator.run --seed 17 --moves --verbose
 python -m tests.simulator.run --seeds 40 --recover
+python -m tests.simulator.run --seeds 40 --recover-map
 
 Every eighth seed stands for a super-cluster whose stream moves, the others for a cluster (`--moves`: all stand for the
 former).
@@ -19,6 +20,7 @@ import time
 import traceback
 from dataclasses import dataclass
 
+from tests.simulator.map_scenario import MapScenario
 from tests.simulator.recover_scenario import RecoverScenario
 from tests.simulator.scenario import Scenario
 from tests.simulator.super_scenario import SuperScenario
@@ -29,6 +31,7 @@ SECONDS = 30.0
 REPORT_LINES = 60
 # One in so many seeds stands for a run of a super-cluster.
 SUPER_EVERY = 8
+_RECOVERS: dict[str, type[Scenario]] = {"stream": RecoverScenario, "map": MapScenario}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +59,13 @@ def run_seed(
     seed: int,
     *,
     moves: bool = False,
-    recovers: bool = False,
+    recovers: str = "",
     seconds: float = SECONDS,
     verbose: bool = False,
 ) -> Outcome:
-    """One run: of a cluster, of a super-cluster (moves), or of a stream that is recovered by force. `failure` is empty when
-    every promise held."""
-    kind = RecoverScenario if recovers else SuperScenario if moves else Scenario
+    """One run: of a cluster, of a super-cluster (moves), or of something that is recovered by force ("stream", "map").
+    `failure` is empty when every promise held."""
+    kind = _RECOVERS[recovers] if recovers else SuperScenario if moves else Scenario
     scenario = kind(seed, seconds=seconds)
     scenario.world.verbose = verbose
     failure = ""
@@ -117,7 +120,7 @@ def run_many(
 
 
 def until_failure(
-    first: int, count: int, *, seconds: float = SECONDS, moves: bool = False, recovers: bool = False
+    first: int, count: int, *, seconds: float = SECONDS, moves: bool = False, recovers: str = ""
 ) -> Outcome | None:
     """One seed after the other in this process; the first that fails, or None."""
     for seed in range(first, first + count):
@@ -139,7 +142,7 @@ def _hunt(options: argparse.Namespace) -> int:
         options.seeds,
         seconds=options.seconds,
         moves=options.moves,
-        recovers=options.recover,
+        recovers=options.recovers,
     )
     # Of the processor: how long it takes by the clock depends on what else runs.
     found: dict[str, object] = {"seconds": time.process_time()}
@@ -163,6 +166,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--recover", action="store_true", help="let every seed stand for a stream that is recovered by force"
     )
+    parser.add_argument(
+        "--recover-map", action="store_true", help="let every seed stand for a map that is recovered by force"
+    )
     parser.add_argument("--verbose", action="store_true", help="print what happens in the run")
     parser.add_argument("--until-failure", action="store_true", help="stop at the first seed that fails")
     parser.add_argument(
@@ -170,19 +176,22 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--package", default="", help="refuse to run code of the broker from anywhere else")
     options = parser.parse_args(argv)
+    options.recovers = "map" if options.recover_map else "stream" if options.recover else ""
     if options.until_failure and options.json:
         return _hunt(options)
-    if options.recover and options.seed is None:
-        found = until_failure(options.first, options.seeds, seconds=options.seconds, recovers=True)
+    if options.recovers and options.seed is None:
+        found = until_failure(
+            options.first, options.seeds, seconds=options.seconds, recovers=options.recovers
+        )
         failed = [found] if found is not None else []
         print(
-            f"{options.seeds} seeds of a forced recovery: {found.failure if found else 'every promise held'}"
+            f"{options.seeds} seeds of a forced recovery ({options.recovers}): {found.failure if found else 'every promise held'}"
         )
     elif options.seed is not None:
         outcome = run_seed(
             options.seed,
-            moves=not options.recover and (options.moves or has_moves(options.seed)),
-            recovers=options.recover,
+            moves=not options.recovers and (options.moves or has_moves(options.seed)),
+            recovers=options.recovers,
             seconds=options.seconds,
             verbose=options.verbose,
         )

@@ -14,7 +14,7 @@ from tests.simulator.plan import Plan
 from tests.simulator.world import Faults, World
 
 from supercluster.broker.jetstream.group import Group
-from supercluster.broker.jetstream.meta_group import META_GROUP
+from supercluster.broker.jetstream.lineage import META_GROUP
 from supercluster.broker.storage.segment import SEGMENT_SUFFIX
 
 

@@ -288,6 +288,7 @@ class World:
             return
         self.ledger.oracle.after_turn(node.name, core)
         self.ledger.recoveries.after_turn(node.name, core)
+        self.ledger.maps.after_turn(node.name, core)
         if core.has_work:
             self.want_turn(node.name)
         self._arm(node)
@@ -315,6 +316,7 @@ class World:
             meta_state=max(1, meta.log.last_index) if meta is not None else 0,
             version=frames.VERSION,
             tags=self.tags_of.get(there, ()),
+            lineage=peer.core.lineage,
         )
         node.core.on_link_up(info)
         self.want_turn(here)
@@ -325,7 +327,7 @@ class World:
         self._links.pop((other, one), None)
         for here, there in ((one, other), (other, one)):
             core = self.nodes[here].core
-            if core is not None and there in core.peers:
+            if core is not None and self._knows(core, there):
                 core.on_link_down(there)
                 self.want_turn(here)
 
@@ -367,7 +369,7 @@ class World:
         """A frame from broker to broker."""
         epoch = self._links.get((frm, to))
         sender = self.nodes[frm].core
-        if epoch is None or sender is None or to not in sender.peers:
+        if epoch is None or sender is None or not self._knows(sender, to):
             return False
         rng, faults = self.rng, self.faults
         if (frm, to) in self._silent or (faults.loss and rng.random() < faults.loss):
@@ -384,9 +386,14 @@ class World:
             heapq.heappush(self._events, (at_us, self._number, action))
         return True
 
+    @staticmethod
+    def _knows(core: BrokerCore, other: str) -> bool:
+        """Was the link's other end announced? The core itself may take it for out of contact (SF-9)."""
+        return other in core.peers or core.meta_lineages.shuts_out(other)
+
     def arrive(self, frm: str, to: str, epoch: int, frame_type: int, body: bytes) -> None:
         core = self.nodes[to].core
-        if self._links.get((frm, to)) != epoch or core is None or frm not in core.peers:
+        if self._links.get((frm, to)) != epoch or core is None or not self._knows(core, frm):
             return
         core.on_frame(frm, frame_type, memoryview(body))
         self.want_turn(to)

@@ -54,6 +54,9 @@ class PeerInfo:
     """What the broker says of its place ("ssd", "zone:a"): placements may ask for it."""
     gateway_url: str = ""
     """host:port for brokers of other clusters; empty when it takes none in."""
+    lineage: str = ""
+    """The meta group's name in the lineage that its volume has joined, by a forced recovery of the map; empty before the
+    first one (SF-9)."""
 
 
 class Clock(Protocol):
@@ -368,6 +371,18 @@ class GroupStore(Protocol):
 
         Raises:
             DiskError: it is not there as a whole; to be tried again.
+        """
+        ...
+
+    def note(self) -> bytes:
+        """What `put_note` has kept; empty at first."""
+        ...
+
+    def put_note(self, note: bytes) -> None:
+        """Keep a short text durably, in place of the one before: which copies a recovered map does not know (SF-9).
+
+        Raises:
+            DiskError: the one before stands.
         """
         ...
 

@@ -29,6 +29,7 @@ REQUEST_TIMEOUT_S = 5.0
 # Brokers asked for one call: more than that are not down without everything being.
 BROKERS_ASKED_MAX = 6
 NOT_FOUND = 404
+MAP_RECOVER_PATH = "meta/recover"
 # The brokers' err_code: no move runs, or another one than is meant.
 NOT_IN_PROGRESS = 10129
 
@@ -110,6 +111,16 @@ class BrokerAdmin:
         body = {"node": node, "acceptLastSeq": accepted_sequence, "id": recovery_id}
         return await self._call_any(
             target, "POST", _recover_path(name), f"the recovery of stream {name}", body
+        )
+
+    async def map_recovery_state(self, target: BrokerTarget) -> Json:
+        """What the one broker of `target` says of its copy of the map of streams, and of those of whom it is in contact with."""
+        return await self._call_any(target, "GET", MAP_RECOVER_PATH, "the copies of the map of streams")
+
+    async def recover_map(self, target: BrokerTarget, body: Mapping[str, Any]) -> Json:
+        """Have the map go on from the copy of the one broker of `target`, or say what that would lose."""
+        return await self._call_any(
+            target, "POST", MAP_RECOVER_PATH, "the recovery of the map of streams", body
         )
 
     async def brokers_state(self, target: BrokerTarget, *, with_room: bool = False) -> Json:

@@ -23,6 +23,7 @@ from supercluster.app import (
     moving,
     rebalancing,
     recovering,
+    recovering_map,
     showing,
 )
 from supercluster.app.admin import BrokerAdmin
@@ -126,18 +127,37 @@ def _add_rebalance(commands: argparse._SubParsersAction[argparse.ArgumentParser]
 def _add_recover(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     recover = commands.add_parser(
         "recover",
-        help="force a stream that lost its majority to go on from one copy; messages may be lost",
+        help="force a stream, or the map of streams, that lost its majority to go on from one copy; messages may be lost",
         description="Without --node, or with --dry-run, show what copies there are and what choosing each may lose. Nothing "
         "unclean ever happens by itself; this is the explicit act. Run it where the brokers' monitoring ports can be reached.",
     )
-    recover.add_argument("what", choices=("stream",), help="what is recovered")
-    recover.add_argument("stream", metavar="STREAM", help="name of the stream on the brokers")
-    recover.add_argument("--node", default="", metavar="BROKER", help="whose copy the stream goes on from")
+    recover.add_argument(
+        "what", choices=("stream", "meta"), help="a stream, or the map of streams of the super-cluster"
+    )
+    recover.add_argument(
+        "stream", nargs="?", default="", metavar="STREAM", help="name of the stream on the brokers"
+    )
+    recover.add_argument("--node", default="", metavar="BROKER", help="whose copy it goes on from")
     recover.add_argument(
         "--accept-last-seq",
         type=int,
         metavar="S",
         help="the last sequence that this copy must have at least; refused where it ends before",
+    )
+    recover.add_argument(
+        "--accept-last-index",
+        type=int,
+        metavar="N",
+        help="with meta: the last entry that this copy must have at least",
+    )
+    recover.add_argument(
+        "--accept-doubtful", action="store_true", help="with meta: even one that may lack its last moments"
+    )
+    recover.add_argument(
+        "--follow",
+        default="",
+        metavar="LINEAGE",
+        help="with meta, where both sides of a partition were recovered: have --node give its lineage up for this one",
     )
     recover.add_argument("--dry-run", action="store_true", help="show what it may lose, and leave it at that")
     recover.add_argument("--super-cluster", default="", metavar="NAME", help="(the only one there is)")
@@ -424,6 +444,10 @@ async def _rebalance(kube: KubeClient, given: argparse.Namespace, namespace: str
 
 
 async def _recover(kube: KubeClient, given: argparse.Namespace, namespace: str) -> int:
+    if given.what == "meta":
+        return await _recover_map(kube, given, namespace)
+    if not given.stream:
+        return _complain("recover stream needs the name of the stream", EXIT_USAGE)
     if given.node and given.accept_last_seq is None:
         return _complain(
             "--node needs --accept-last-seq: the last sequence that its copy must have", EXIT_USAGE
@@ -435,6 +459,27 @@ async def _recover(kube: KubeClient, given: argparse.Namespace, namespace: str) 
     admin = BrokerAdmin()
     try:
         possible, text = await recovering.recover(admin, target, wish)
+    finally:
+        await admin.close()
+    print(text)
+    return EXIT_OK if possible else EXIT_FAILED
+
+
+async def _recover_map(kube: KubeClient, given: argparse.Namespace, namespace: str) -> int:
+    if given.stream:
+        return _complain(f"recover meta takes no name of a stream, and {given.stream} is one", EXIT_USAGE)
+    if given.node and given.accept_last_index is None and not given.follow:
+        return _complain(
+            "--node needs --accept-last-index, the last entry that its copy must have, or --follow",
+            EXIT_USAGE,
+        )
+    wish = recovering_map.MapWish(
+        given.node, given.accept_last_index or 0, given.dry_run, given.accept_doubtful, given.follow
+    )
+    target, monitors = await recovering.find_all(kube, namespace, given.super_cluster)
+    admin = BrokerAdmin()
+    try:
+        possible, text = await recovering_map.recover_map(admin, target, monitors, wish)
     finally:
         await admin.close()
     print(text)

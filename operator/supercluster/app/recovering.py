@@ -58,6 +58,21 @@ async def find(kube: KubeClient, namespace: str, super_cluster: str) -> BrokerTa
         RecoverError: there is none, or no one super-cluster.
         KubeError: the API server refused.
     """
+    target, _ = await find_all(kube, namespace, super_cluster)
+    if not target.monitors:
+        raise RecoverError(f"no broker of SuperCluster {target.super_cluster} is ready")
+    return target
+
+
+async def find_all(
+    kube: KubeClient, namespace: str, super_cluster: str
+) -> tuple[BrokerTarget, dict[str, str]]:
+    """The brokers of the super-cluster that are ready; and the monitoring ports of all that have an address, by name.
+
+    Raises:
+        RecoverError: there is no one super-cluster.
+        KubeError: the API server refused.
+    """
     listed = await kube.list(API_VERSION, "Cluster", namespace)
     clusters = [Cluster.model_validate(body) for body in listed.get("items") or ()]
     names = sorted({found.spec.super_cluster for found in clusters})
@@ -73,16 +88,16 @@ async def find(kube: KubeClient, namespace: str, super_cluster: str) -> BrokerTa
     if password is None:
         raise RecoverError(f"Secret {secret} has no user {naming.OPERATOR_USER}")
     monitors: list[str] = []
+    by_name: dict[str, str] = {}
     for cluster in clusters:
         if cluster.spec.super_cluster == names[0]:
             pods = await kube.list("v1", "Pod", namespace, f"{LABEL_CLUSTER}={cluster.metadata.name}")
             found = [pod_view(pod) for pod in pods.get("items") or ()]
-            monitors += [
-                f"http://{pod.ip}:{cluster.spec.ports.monitor}" for pod in found if pod.ready and pod.ip
-            ]
-    if not monitors:
-        raise RecoverError(f"no broker of SuperCluster {names[0]} is ready")
-    return BrokerTarget(namespace, names[0], (), naming.OPERATOR_USER, password, tuple(monitors))
+            urls = {pod.name: f"http://{pod.ip}:{cluster.spec.ports.monitor}" for pod in found if pod.ip}
+            by_name |= urls
+            monitors += [urls[pod.name] for pod in found if pod.ready and pod.ip]
+    target = BrokerTarget(namespace, names[0], (), naming.OPERATOR_USER, password, tuple(monitors))
+    return target, by_name
 
 
 async def recover(admin: Admin, target: BrokerTarget, wish: Wish) -> tuple[bool, str]:

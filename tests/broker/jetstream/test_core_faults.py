@@ -29,6 +29,9 @@ class Nothing:
 
     def tick(self, now_ms: int) -> None: ...
 
+    def note(self) -> bytes:
+        return b""
+
     def registered(self) -> dict[str, str]:
         return {}
 

@@ -7,7 +7,7 @@ from tests.broker.jetstream.many_streams import STREAMS, Brokers
 
 from supercluster.broker.jetstream import candidacies
 from supercluster.broker.jetstream.frames import Frame, decode_leaderships, decode_raft
-from supercluster.broker.jetstream.meta_group import META_GROUP
+from supercluster.broker.jetstream.lineage import META_GROUP
 from supercluster.broker.ports import PeerInfo
 from supercluster.broker.raft.config import Role
 

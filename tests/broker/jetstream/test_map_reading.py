@@ -10,9 +10,10 @@ import pytest
 from supercluster.broker.jetstream import frames
 from supercluster.broker.jetstream.core import BrokerCore, CoreSettings
 from supercluster.broker.jetstream.frames import Frame, Leadership
+from supercluster.broker.jetstream.lineage import META_GROUP
 from supercluster.broker.jetstream.map_reader import MAP_RETRY_MS, MAP_WAIT_MS
 from supercluster.broker.jetstream.meta import MetaState
-from supercluster.broker.jetstream.meta_group import META_GROUP, MetaGroup
+from supercluster.broker.jetstream.meta_group import MetaGroup
 from supercluster.broker.ports import Channel, PeerInfo
 from supercluster.broker.raft.confchange import membership_of
 from supercluster.broker.raft.config import RaftConfig, Role
@@ -37,6 +38,9 @@ class Machine:
 
     def registered(self) -> dict[str, str]:
         return {}
+
+    def note(self) -> bytes:
+        return b""
 
     def room_bytes(self, *, memory: bool) -> int:
         return 1 << 30

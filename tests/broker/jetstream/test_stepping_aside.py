@@ -10,7 +10,7 @@ import pytest
 from tests.simulator.world import World
 
 from supercluster.broker.jetstream.core import BrokerCore
-from supercluster.broker.jetstream.meta_group import META_GROUP
+from supercluster.broker.jetstream.lineage import META_GROUP
 from supercluster.broker.jetstream.restart_calls import MAP_OF_STREAMS
 from supercluster.broker.ports import ClientInfo
 

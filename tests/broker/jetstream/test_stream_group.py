@@ -52,6 +52,8 @@ class BreakableLog(MemoryLog):
 class Broker:
     """One replica and everything around it: host, clock, network and randomness."""
 
+    meta_id = "meta"
+
     def __init__(self, replicas: Replicas, node: str) -> None:
         self.replicas = replicas
         self.node = node

@@ -12,7 +12,7 @@ from tests.simulator.world import World
 
 from supercluster.broker.jetstream import meta_brokers, move_calls
 from supercluster.broker.jetstream.core import BrokerCore
-from supercluster.broker.jetstream.meta_group import META_GROUP
+from supercluster.broker.jetstream.lineage import META_GROUP
 from supercluster.broker.jetstream.meta_upkeep import SETTLE_MS, VOTER_PATIENCE_MS
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.confchange import node_of

@@ -73,6 +73,13 @@ def test_hello_of_the_first_version_is_read() -> None:
     assert (found.tags, found.gateway_url, found.introduces) == ((), "", False)
 
 
+def test_a_hello_says_nothing_of_lineages_before_the_map_was_recovered() -> None:
+    assert "lineage" not in json.loads(frames.encode_hello(HELLO))
+    found = frames.decode_hello(frames.encode_hello(replace(HELLO, lineage="meta~1f")))
+    assert found.lineage == "meta~1f"
+    assert frames.decode_hello(frames.encode_hello(HELLO)).lineage == ""
+
+
 def test_tags_and_the_gateway_survive() -> None:
     hello = replace(HELLO, tags=("ssd", "zone:ä"), gateway_url="127.0.0.1:7222", introduces=True)
     assert frames.decode_hello(frames.encode_hello(hello)) == hello

@@ -8,7 +8,6 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from supercluster.broker.jetstream.meta_group import META_GROUP
 from supercluster.broker.ports import ClientInfo
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def ask_meta_leader(core: BrokerCore, account: str, subject: bytes, payload: byt
         then(int(found["status"]), found["body"])
 
     core.requests.send(
-        META_GROUP,
+        core.meta_id,
         ClientInfo(account, "", is_operator=True),
         subject,
         b"",

@@ -26,7 +26,7 @@ from supercluster.broker.jetstream.frames import (
     encode_request,
     encode_response,
 )
-from supercluster.broker.jetstream.meta_group import META_GROUP, MetaGroup
+from supercluster.broker.jetstream.meta_group import MetaGroup
 from supercluster.broker.jetstream.meta_requests import Decided, StreamRequest
 from supercluster.broker.jetstream.move_plan import MovePlan
 from supercluster.broker.jetstream.requests import continue_payload, publish_answer
@@ -104,7 +104,7 @@ def route(
             _list(core, info, subject, reply, payload, kind)
         elif kind in _META_KINDS:
             api.parse_api(subject, payload)  # What is wrong by itself is refused here.
-            core.requests.send(META_GROUP, info, subject, reply, b"", payload, now_ms)
+            core.requests.send(core.meta_id, info, subject, reply, b"", payload, now_ms)
         else:
             stream = api.stream_of(subject)
             group = _group_of(core, info.account, stream)
@@ -317,7 +317,7 @@ def jsz(core: BrokerCore) -> dict[str, Any]:
     meta = core.meta
     return {
         "meta": {
-            "leader": core.leader_of(META_GROUP) or "",
+            "leader": core.leader_of(core.meta_id) or "",
             "is_leader": meta is not None and meta.serves,
             "term": meta.raft.term if meta is not None else 0,
             "applied_index": meta.applied_index if meta is not None else 0,

@@ -11,7 +11,7 @@ as too few of its voters are linked, takes none; the meta group never waits.
 from __future__ import annotations
 
 from supercluster.broker.jetstream.group import Group
-from supercluster.broker.jetstream.meta_group import META_GROUP
+from supercluster.broker.jetstream.lineage import is_meta
 from supercluster.broker.raft.config import Role
 
 # So many elections fill a turn of the loop and the disk's next fsync, and are over well before a time-out.
@@ -28,7 +28,7 @@ class Candidacies:
 
     def takes(self, group: Group, now_ms: int) -> bool:
         """Would a tick make the group stand? Then it is in line for a place, and `admit` names it when it has one."""
-        if group.id == META_GROUP or not group.raft.is_due_to_stand(now_ms):
+        if is_meta(group.id) or not group.raft.is_due_to_stand(now_ms):
             return False
         # If it stood before, nothing came of it: others go first.
         self._standing.discard(group.id)
@@ -53,7 +53,7 @@ class Candidacies:
     def follow(self, group: Group) -> None:
         """The group was ticked or had a turn: it may stand now, or not any more."""
         if group.failed is None and group.raft.role in (Role.PRECANDIDATE, Role.CANDIDATE):
-            if group.id != META_GROUP and group.raft.could_win():
+            if not is_meta(group.id) and group.raft.could_win():
                 self._standing.add(group.id)
         else:
             self._standing.discard(group.id)

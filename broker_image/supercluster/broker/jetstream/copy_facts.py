@@ -129,6 +129,8 @@ def asked(core: BrokerCore, node: str, body: memoryview) -> None:
     """Frame.COPY_ASK: the meta group's leader wants to know of a group's stream."""
     reader = Reader(body)
     number, group_id = reader.u64(), reader.text()
+    if core.meta is not None and core.meta.is_behind:
+        return  # It would answer by the map of an older lineage (SF-9): "none" is not what it knows.
     found = core.meta.state.by_group(group_id) if core.meta is not None else None
     if found is None and core.meta is not None:
         # The asker's map is a step ahead, or behind: the stream is what counts.

@@ -18,6 +18,7 @@ from supercluster.broker.jetstream import (
     api_routing,
     broker_calls,
     frames,
+    map_calls,
     move_calls,
     recovery_calls,
     restart_calls,
@@ -32,13 +33,17 @@ from supercluster.broker.jetstream.frames import Body, Frame, Leadership
 from supercluster.broker.jetstream.group import Group
 from supercluster.broker.jetstream.ingest import HeldCapture, Ingest
 from supercluster.broker.jetstream.joining import Joining
+from supercluster.broker.jetstream.kept import KeptCopies
 from supercluster.broker.jetstream.leaderships import Leaderships
 from supercluster.broker.jetstream.life import GroupLife
+from supercluster.broker.jetstream.lineage import META_GROUP
 from supercluster.broker.jetstream.lineages import Lineages
 from supercluster.broker.jetstream.load import Room
 from supercluster.broker.jetstream.map_reader import MapReader
+from supercluster.broker.jetstream.map_survey import MapSurvey
 from supercluster.broker.jetstream.meta import Assignment
-from supercluster.broker.jetstream.meta_group import META_GROUP, MetaGroup
+from supercluster.broker.jetstream.meta_group import MetaGroup
+from supercluster.broker.jetstream.meta_lineages import MetaLineages
 from supercluster.broker.jetstream.raft_mail import RaftMail
 from supercluster.broker.jetstream.recovery import CopiesTold
 from supercluster.broker.jetstream.requests import Requests
@@ -159,13 +164,16 @@ class BrokerCore:
             answered=self.account_infos.answered,
         )
         self.answers = AnswerBook()
+        self.meta_lineages = MetaLineages(self)
         self.leaderships = Leaderships(self)
         self.aside = SteppingAside(self)
         self.map = MapReader(self)
         self.surroundings = Surroundings(self)
         self.survey = Survey(self)
+        self.map_survey = MapSurvey(self)
         self.lineages = Lineages(self)
         self.unusable = UnusableCopies(self)
+        self.kept = KeptCopies(self)
         self.life = GroupLife(self)
         self.joining = Joining(self)
         self.founding = Founding(self)
@@ -207,6 +215,16 @@ class BrokerCore:
         self.leaderships.resign(group.id)
         self.life.copy_failed(group)
 
+    @property
+    def meta_id(self) -> str:
+        """The meta group's name, which has the lineage of the map that this volume has joined (SF-9)."""
+        return self.meta_lineages.name
+
+    @property
+    def lineage(self) -> str:
+        """What HELLO says of it: nothing before the first recovery of the map."""
+        return self.meta_id if self.meta_id != META_GROUP else ""
+
     def new_token(self) -> str:
         return f"{self._rng.getrandbits(48):012x}"
 
@@ -237,13 +255,13 @@ class BrokerCore:
         for peer in self.peers.values():
             if peer.version >= TAGS_VERSION:
                 self.post(peer.node, Frame.TAGS, frames.encode_tags(tags))
-        self.touch(META_GROUP)
+        self.touch(self.meta_id)
 
     def tags_told(self, node: str, tags: tuple[str, ...]) -> None:
         peer = self.peers.get(node)
         if peer is not None:
             self.peers[node] = replace(peer, tags=tags)
-            self.touch(META_GROUP)
+            self.touch(self.meta_id)
 
     def is_unusable(self, group_id: str, node: str) -> bool:
         """Does the map say that the broker's copy has been of no use for a while?"""
@@ -325,6 +343,8 @@ class BrokerCore:
 
     def on_frame(self, node: str, frame: int, body: memoryview) -> None:
         """A frame of a linked broker. Garbage is dropped whole, with an event."""
+        if self.meta_lineages.shuts_out(node) and frame != Frame.META_LINEAGE:
+            return
         try:
             dispatch(self, node, frame, body)
         except (WireError, MessageError, UnicodeDecodeError) as error:
@@ -355,10 +375,10 @@ class BrokerCore:
         self.ingest.leader_serves(news.group, now_ms)
         self.requests.leader_serves(news.group, now_ms)
         membership = Membership.decode(news.membership)
-        if news.group == META_GROUP:
+        if news.group == self.meta_id:
             self.founding.leader_serves(membership)
         self.joining.leader_serves(news, membership)
-        if news.group == META_GROUP:
+        if news.group == self.meta_id:
             self.map.leader_serves()
             self.surroundings.load.tell_soon()
 
@@ -375,6 +395,8 @@ class BrokerCore:
 
     def on_link_up(self, peer: PeerInfo) -> None:
         """A broker is linked: tell it what this one leads, wake the groups shared with it if it is a new process."""
+        if not self.meta_lineages.takes_link(peer):
+            return
         before = self.peers.get(peer.node)
         self.peers[peer.node] = peer
         now_ms = self.clock.monotonic_ms()
@@ -387,10 +409,13 @@ class BrokerCore:
         self.map.link_up(peer.node)
         self.surroundings.link_up()
         self.founding.peers_changed()
-        self.touch(META_GROUP)
+        self.touch(self.meta_id)
+        self.meta_lineages.heard(peer.node, peer.lineage or META_GROUP)
 
     def on_link_down(self, node: str) -> None:
         """A broker is lost: wake the groups shared with it (SF-7), and believe in none of its leaderships."""
+        if self.meta_lineages.lost_link(node):
+            return
         self.peers.pop(node, None)
         self.answers.forget_node(node)
         now_ms = self.clock.monotonic_ms()
@@ -399,7 +424,7 @@ class BrokerCore:
         self.map.link_down(node)
         self.leaderships.forget_node(node)
         self.surroundings.link_down(node)
-        self.touch(META_GROUP)
+        self.touch(self.meta_id)
 
     def _wake(self, group: Group, node: str, now_ms: int) -> None:
         if any(node_of(member) == node for member in group.raft.membership.members):
@@ -461,6 +486,10 @@ class BrokerCore:
         """The operator's call about an account's limits."""
         account_calls.call(self, method, account, body, then)
 
+    def map_call(self, method: str, body: object, then: Callable[[int, Any], None]) -> None:
+        """A person's call about a map of streams that lost its majority."""
+        map_calls.call(self, method, body, then)
+
     def broker_call(self, method: str, node: str, then: Callable[[int, Any], None]) -> None:
         """The operator's call about a broker that goes for good."""
         broker_calls.call(self, method, node, then)
@@ -508,8 +537,8 @@ class BrokerCore:
         which would lead to a thousand elections more."""
         turned: dict[str, Group] = {}
         dirty, self._dirty = self._dirty, {}
-        if META_GROUP in dirty:  # While it has no leader, nobody takes messages for any stream.
-            dirty = {META_GROUP: None} | dirty
+        if self.meta_id in dirty:  # While it has no leader, nobody takes messages for any stream.
+            dirty = {self.meta_id: None} | dirty
         left = iter(dirty)
         for group_id in left:
             group = self.groups.get(group_id)
@@ -551,6 +580,8 @@ class BrokerCore:
         self.aside.tick(now_ms)
         self.lineages.tick(now_ms)
         self.survey.tick(now_ms)
+        self.map_survey.tick(now_ms)
+        self.meta_lineages.tick(now_ms)
         self.map.tick(now_ms)
         self.surroundings.load.tick(now_ms)
         self.turn()
@@ -568,6 +599,8 @@ class BrokerCore:
             self.aside.deadline_ms(),
             self.lineages.deadline_ms(),
             self.survey.deadline_ms(),
+            self.map_survey.deadline_ms(),
+            self.meta_lineages.deadline_ms(),
             self.map.deadline_ms(),
             self.surroundings.load.deadline_ms(),
         )

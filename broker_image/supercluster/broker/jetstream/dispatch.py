@@ -5,10 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from supercluster.broker.jetstream import api_routing, copy_facts, frames, move_frames
+from supercluster.broker.jetstream import api_routing, copy_facts, frames, map_survey, move_frames
 from supercluster.broker.jetstream.frames import Frame
 from supercluster.broker.jetstream.load import Room
-from supercluster.broker.jetstream.meta_group import META_GROUP
 from supercluster.broker.jetstream.stepping_aside import decode_aside
 from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.jetstream.wire import WireError
@@ -81,7 +80,7 @@ def _dispatch_rare(core: BrokerCore, node: str, frame: int, body: memoryview, no
             core.leaderships.tell((group,), node)
     elif frame == Frame.MAP_APPLIED:
         core.map.told(node, frames.decode_number(body))
-        core.touch(META_GROUP)
+        core.touch(core.meta_id)
     elif frame == Frame.JOIN:
         group_id, member = frames.decode_texts(body, 2)
         group = core.groups.get(group_id)
@@ -92,11 +91,11 @@ def _dispatch_rare(core: BrokerCore, node: str, frame: int, body: memoryview, no
         group_id, member = frames.decode_texts(body, 2)
         if core.meta is not None and core.meta.serves:
             core.meta.copy_lost(node, group_id, member, now_ms)
-            core.touch(META_GROUP)
+            core.touch(core.meta_id)
     elif frame == Frame.UNUSABLE:
         if core.meta is not None and core.meta.upkeep is not None:
             core.meta.upkeep.copies.told(node, frames.decode_unusable(body), now_ms)
-            core.touch(META_GROUP)
+            core.touch(core.meta_id)
     elif frame == Frame.PULL_BACK:
         left = frames.decode_request(body)
         core.requests.send(left.group, left.info, left.subject, left.reply, b"", left.payload, now_ms)
@@ -105,7 +104,7 @@ def _dispatch_rare(core: BrokerCore, node: str, frame: int, body: memoryview, no
     elif frame == Frame.MOVE_END:
         if core.meta is not None:
             core.meta.move_ended(frames.decode_move_end(body))
-            core.touch(META_GROUP)
+            core.touch(core.meta_id)
     elif frame == Frame.MOVE_HASHES:
         ask = move_frames.decode_ask(body)
         group = core.groups.get(ask.group)
@@ -126,6 +125,12 @@ def _dispatch_rare(core: BrokerCore, node: str, frame: int, body: memoryview, no
         core.tags_told(node, frames.decode_tags(body))
     elif frame == Frame.ASIDE:
         core.aside.told(node, decode_aside(body))
+    elif frame == Frame.META_LINEAGE:
+        core.meta_lineages.heard(node, *frames.decode_texts(body, 2))
+    elif frame == Frame.MAP_ASK:
+        map_survey.asked(core, node, body)
+    elif frame == Frame.MAP_TOLD:
+        core.map_survey.told(node, body)
     elif frame == Frame.BOOTSTRAP:
         core.founding.bootstrap_received(bytes(body))
     else:

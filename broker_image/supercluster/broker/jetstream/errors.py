@@ -286,6 +286,12 @@ def recovery_refused(stream: str, why: str) -> ApiError:
     return error(RECOVERY_REFUSED, f"{stream} is not recovered by force: {why}")
 
 
+def map_recovery_refused(why: str) -> ApiError:
+    """The same of the map of streams."""
+    code, _ = TABLE[RECOVERY_REFUSED]
+    return ApiError(code, RECOVERY_REFUSED, f"the map of streams is not recovered by force: {why}")
+
+
 def maximum_messages() -> ApiError:
     """`discard: new`: the stream holds max_msgs."""
     return error(STORE_FAILED, "maximum messages exceeded")

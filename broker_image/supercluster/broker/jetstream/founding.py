@@ -11,7 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream.frames import Frame
-from supercluster.broker.jetstream.meta_group import META_GROUP, MetaGroup
+from supercluster.broker.jetstream.lineage import META_GROUP
+from supercluster.broker.jetstream.meta import MetaState
+from supercluster.broker.jetstream.meta_group import MetaGroup
 from supercluster.broker.jetstream.opening import attempt, new_member, raft_over, volume_member
 from supercluster.broker.jetstream.wire import blob
 from supercluster.broker.ports import OpenedGroup
@@ -39,19 +41,21 @@ class Founding:
         """Open the replica that this volume holds. A broker that is to be alone starts the group."""
         core = self._core
         registered = core.store.registered()
-        if META_GROUP in registered:
-            self._open(registered[META_GROUP])
+        if core.meta_id in registered:
+            self._open(registered[core.meta_id])
         elif core.settings.meta_voters == (core.node,) and not core.settings.founding_wait_ms:
             self._start((volume_member(core),))
 
     def _open(self, member: str) -> None:
         core = self._core
-        opened = core.store.open(META_GROUP, memory=False, fsync="always", create=False)
+        opened = core.store.open(core.meta_id, memory=False, fsync="always", create=False)
         if opened.lost:
             member = new_member(core)
-            core.event(META_GROUP, "RecordLost", f"the meta log is damaged: this broker rejoins as {member}")
-            core.store.register(META_GROUP, member)
-        self._install(member, opened, Membership())
+            core.event(
+                core.meta_id, "RecordLost", f"the meta log is damaged: this broker rejoins as {member}"
+            )
+            core.store.register(core.meta_id, member)
+        self.install(member, opened, Membership())
 
     def _start(self, members: tuple[str, ...]) -> None:
         """Take the first membership of a new meta group, durably, before anything is sent or voted."""
@@ -62,18 +66,22 @@ class Founding:
             0, blob(membership.encode()) + b'{"applied":0,"brokers":[],"streams":[],"time":0}'
         )
         core.store.register(META_GROUP, volume_member(core))
-        self._install(volume_member(core), opened, membership)
+        self.install(volume_member(core), opened, membership)
 
     def _join(self) -> None:
         """A meta group exists and this volume holds none of it: come as a learner without a vote."""
         core = self._core
         opened = core.store.open(META_GROUP, memory=False, fsync="always", create=True)
         core.store.register(META_GROUP, volume_member(core))
-        self._install(volume_member(core), opened, Membership())
+        self.install(volume_member(core), opened, Membership())
 
-    def _install(self, member: str, opened: OpenedGroup, membership: Membership) -> None:
+    def install(
+        self, member: str, opened: OpenedGroup, membership: Membership, shown: MetaState | None = None
+    ) -> None:
+        """Work as that member from now on; until the map was read, `shown` stands for it."""
         core = self._core
-        group = MetaGroup(member, opened.log, raft_over(core, META_GROUP, opened, member, membership), core)
+        raft = raft_over(core, core.meta_id, opened, member, membership)
+        group = MetaGroup(member, opened.log, raft, core, name=core.meta_id, shown=shown)
         core.meta = group
         core.add_group(group)
         group.recover(opened.commit_index)
@@ -86,7 +94,7 @@ class Founding:
         """A broker was linked: it may have been the last founder missing."""
         core = self._core
         voters = core.settings.meta_voters
-        if core.meta is not None or not voters or core.node != min(voters):
+        if core.meta is not None or not voters or core.node != min(voters) or self._is_recovered:
             return
         peers = core.peers
         if any(node != core.node and node not in peers for node in voters):
@@ -105,6 +113,12 @@ class Founding:
     def _try_to_start(self, members: tuple[str, ...]) -> bool:
         return attempt(self._core, META_GROUP, partial(self._start, members))
 
+    @property
+    def _is_recovered(self) -> bool:
+        """Was the map recovered by force (SF-9)? Then its lineage began with one member, whom a person chose, and everybody
+        else comes to it as a learner."""
+        return self._core.meta_id != META_GROUP
+
     def _tell_first_members(self) -> None:
         """Until the group has elected somebody: the word may be lost, or its sender may die before it is out."""
         core = self._core
@@ -119,7 +133,7 @@ class Founding:
         reached it, and its vote may be the one that is lacking. Under that very identity it never had anything that it
         could have lost, so it may begin with an empty log, like a follower to whom nothing came so far (SF-4)."""
         core = self._core
-        if core.meta is None or core.meta.log.last_index == 0:
+        if core.meta is None or core.meta.log.last_index == 0 or self._is_recovered:
             return
         membership = core.meta.raft.committed_membership
         for member in membership.voters if not membership.is_joint else ():
@@ -132,13 +146,13 @@ class Founding:
         meta log."""
         core = self._core
         membership = Membership.decode(body)
-        if core.meta is None and volume_member(core) in membership.voters:
+        if core.meta is None and not self._is_recovered and volume_member(core) in membership.voters:
             self._try_to_start(membership.voters)
 
     def leader_serves(self, membership: Membership) -> None:
         """The meta group has a leader, and these members: hold a copy, too."""
         core = self._core
-        if core.meta is not None:
+        if core.meta is not None or self._is_recovered:
             return
         if membership.index == 0 and volume_member(core) in membership.voters:
             # One of the first members, whom the word of it has not reached: nothing in the log says it again.
@@ -152,7 +166,7 @@ class Founding:
         """Look for who leads the group; while there is none, for whom it takes to begin."""
         if self._is_searching and now_ms >= self._search_ms:
             self._search_ms = now_ms + LEADER_SEARCH_MS
-            self._core.leaderships.ask(META_GROUP)
+            self._core.leaderships.ask(self._core.meta_id)
             self._tell_absent_members()
         if self._core.meta is None and now_ms >= self._retry_ms:
             self._retry_ms = now_ms + BOOTSTRAP_RETRY_MS
@@ -171,7 +185,7 @@ class Founding:
     @property
     def _is_searching(self) -> bool:
         core = self._core
-        return bool(core.peers) and (core.meta is None or core.leader_of(META_GROUP) is None)
+        return bool(core.peers) and (core.meta is None or core.leader_of(core.meta_id) is None)
 
     @property
     def _is_starting(self) -> bool:

@@ -63,6 +63,12 @@ class Frame(IntEnum):
     """A broker → all: what it says of its place, which was another in the handshake."""
     UNUSABLE = 63
     """A broker → the meta group's leader: all copies of streams that it holds and cannot use, and why."""
+    META_LINEAGE = 64
+    """The meta group's name in the lineage that the sender's volume has joined (SF-9), and in that which it believes the
+    receiver's has: who is taken for another one says so."""
+    MAP_ASK = 65
+    """A broker that is to recover the map → every broker: what copies of the meta group its volume holds."""
+    MAP_TOLD = 66
 
 
 # ---- Raft: messages of all groups that share a pair of brokers travel in one frame (RP-3) ---------------------------

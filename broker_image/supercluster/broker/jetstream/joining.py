@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from supercluster.broker.jetstream import frames
 from supercluster.broker.jetstream.frames import Frame, Leadership
 from supercluster.broker.jetstream.group import Group
-from supercluster.broker.jetstream.meta_group import META_GROUP
+from supercluster.broker.jetstream.lineage import is_meta
 from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.raft.confchange import Membership, node_of
 
@@ -58,7 +58,7 @@ class Joining:
             return True
         if group.member not in membership.learners:
             return False
-        if group.id == META_GROUP:
+        if is_meta(group.id):
             return all(node_of(voter) != self._core.node for voter in membership.voters)
         move = group.assignment.move if isinstance(group, StreamGroup) else None
         return move is not None and group.member in move.targets
@@ -81,7 +81,7 @@ class Joining:
 
     def tell_lost(self, group_id: str, member: str) -> None:
         """Say to the meta group's leader that a copy's data is gone."""
-        leader = self._core.leader_of(META_GROUP)
+        leader = self._core.leader_of(self._core.meta_id)
         if leader is not None:
             self._core.post(leader, Frame.COPY_LOST, frames.encode_texts(group_id, member))
 

@@ -15,8 +15,8 @@ from zlib import crc32
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.copies import Copy, Hold, copy_of
 from supercluster.broker.jetstream.group import Group
+from supercluster.broker.jetstream.lineage import is_meta
 from supercluster.broker.jetstream.meta import Assignment
-from supercluster.broker.jetstream.meta_group import META_GROUP
 from supercluster.broker.jetstream.opening import attempt, new_member, raft_over, volume_member
 from supercluster.broker.jetstream.own_metadata import (
     FSYNC_KEY,
@@ -102,8 +102,9 @@ class GroupLife:
         core = self._core
         assert core.meta is not None
         assigned = {found.group: found for found in core.meta.state.streams.values()}
+        core.kept.map_was_read()
         for group_id in core.store.registered():
-            if group_id != META_GROUP and group_id not in assigned:
+            if not is_meta(group_id) and group_id not in assigned:
                 attempt(core, group_id, partial(self._deleted, group_id))
         for _, found in sorted(assigned.items()):
             self._follow(found)
@@ -116,6 +117,11 @@ class GroupLife:
         if not core.lineages.is_ready(found):
             return
         registered = core.store.registered().get(found.group)
+        if found.is_unconfirmed:
+            # By a recovered map nobody knows who the members are (SF-5): what is here takes part, whatever it is.
+            if registered is not None:
+                self._open(found, partial(self._open_member, found))
+            return
         copy = copy_of(found, volume_member(core), registered, core.settings.retired_grace_ms * 1_000_000)
         if self._lost_targets.get(found.group) != copy.member:
             # It is named no more as one that is to join: what is said of it now would be believed of its successor.
@@ -292,21 +298,36 @@ class GroupLife:
         and goes on in another group."""
         if self._core.lineages.takes(group_id):
             return
+        if self._core.kept.takes(group_id):
+            self._forget(group_id)
+            return
         self._remove(group_id, is_deleted=True)
         self._core.leaderships.forget(group_id)
+
+    def look_at(self, group_id: str) -> None:
+        """A copy that was put aside: what does the map say of it now?"""
+        assert self._core.meta is not None
+        found = self._core.meta.state.by_group(group_id)
+        if found is not None:
+            self._follow(found)
+        else:
+            attempt(self._core, group_id, partial(self._deleted, group_id))
 
     def remove_copy(self, group_id: str) -> None:
         """Nobody needs it any more."""
         self._remove(group_id)
 
-    def _remove(self, group_id: str, *, is_deleted: bool = False) -> None:
-        core = self._core
+    def _forget(self, group_id: str) -> None:
         self._look_again.pop(group_id, None)
-        core.joining.end(group_id)
-        core.unusable.forget(group_id)
+        self._core.joining.end(group_id)
+        self._core.unusable.forget(group_id)
         self._lost_targets.pop(group_id, None)
         self._unexplained_ms.pop(group_id, None)
         self._tries.pop(group_id, None)
+
+    def _remove(self, group_id: str, *, is_deleted: bool = False) -> None:
+        core = self._core
+        self._forget(group_id)
         group = core.drop_group(group_id)
         try:
             if group is not None:

@@ -7,12 +7,11 @@ Every step may be repeated: whatever a crash left half done is done again when t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from supercluster.broker.jetstream.group import APPLY_BYTES_MAX
 from supercluster.broker.jetstream.lineage import has_later, is_same_stream, lineage_of
 from supercluster.broker.jetstream.meta import Assignment
+from supercluster.broker.jetstream.opening import records_of
 from supercluster.broker.jetstream.own_metadata import fsync_of
 from supercluster.broker.jetstream.recovery import Recovery
 from supercluster.broker.ports import StreamLog
@@ -70,6 +69,10 @@ class Lineages:
 
     def _is_mine(self, recovery: Recovery) -> bool:
         return recovery.member.startswith(f"{self._core.node}@{self._core.store.incarnation}.")
+
+    def has_successor(self, group_id: str) -> bool:
+        """Does the map have a later lineage of the group's stream?"""
+        return self._successor(group_id) is not None
 
     def _successor(self, group_id: str) -> Assignment | None:
         meta = self._core.meta
@@ -198,7 +201,7 @@ class Lineages:
             "last_index": last,
         }
         path = core.store.keep_tail(
-            group_id, last, log.last_term, json.dumps(head).encode() + b"\n", _records(log, first, last)
+            group_id, last, log.last_term, json.dumps(head).encode() + b"\n", records_of(log, first, last)
         )
         core.event(
             group_id,
@@ -213,11 +216,15 @@ class Lineages:
         for group_id, at_ms in list(self._aside.items()):
             if now_ms >= at_ms:
                 self._aside[group_id] = now_ms + RETRY_MS
+                if self._core.meta is not None and self._core.meta.is_behind:
+                    continue  # What it shows is an older lineage's map: nothing is done by that any more.
                 found = self._successor(group_id)
                 if found is not None:
                     self._core.life.follow_map([found.group, group_id])
                 elif self._core.map.is_fresh:
-                    self._core.life.remove_copy(group_id)  # The stream was deleted meanwhile.
+                    # The stream was deleted meanwhile; or the map is another one, which has it as it was before.
+                    self._forget(group_id)
+                    self._core.life.look_at(group_id)
 
     def _forget(self, group_id: str) -> None:
         self._aside.pop(group_id, None)
@@ -247,13 +254,3 @@ def _begin_lineage(log: StreamLog, member: str) -> None:
     )
     log.sync()
     log.settle()
-
-
-def _records(log: StreamLog, first: int, last: int) -> Iterator[bytes]:
-    """A stretch at a time, however long it is."""
-    while first <= last:
-        entries = log.entries(first, last, APPLY_BYTES_MAX)
-        if not entries:
-            raise DiskError(f"entry {first} cannot be read", "the end of a copy")
-        yield b"".join(entry.record for entry in entries)
-        first = entries[-1].index + 1

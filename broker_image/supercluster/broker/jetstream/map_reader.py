@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream import api_routing, frames
 from supercluster.broker.jetstream.frames import Frame
-from supercluster.broker.jetstream.meta_group import META_GROUP
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.core import BrokerCore
@@ -56,7 +55,7 @@ class MapReader:
                     gone, lambda request: api_routing.successor(core, request), api_routing.not_there
                 )
         self.index = core.meta.applied_index
-        leader = core.leader_of(META_GROUP)
+        leader = core.leader_of(core.meta_id)
         if leader is not None and leader != core.node:
             self._tell_index(leader)
 
@@ -75,7 +74,7 @@ class MapReader:
 
     def leader_serves(self) -> None:
         """A broker leads the meta group, as the core's table of leaders says by now."""
-        leader = self._core.leader_of(META_GROUP)
+        leader = self._core.leader_of(self._core.meta_id)
         if leader == self._core.node:
             self.was_read()
             return
@@ -93,15 +92,15 @@ class MapReader:
     def link_up(self, node: str) -> None:
         """A broker is linked (again)."""
         core = self._core
-        if core.meta is not None and self.index and core.leader_of(META_GROUP) == node:
+        if core.meta is not None and self.index and core.leader_of(core.meta_id) == node:
             self._tell_index(node)
-        if not self.is_fresh and core.leader_of(META_GROUP) == core.node and not self._is_cut_off():
+        if not self.is_fresh and core.leader_of(core.meta_id) == core.node and not self._is_cut_off():
             self._read()
 
     def link_down(self, node: str) -> None:
         """Contact with a broker is lost; the core still knows what it led."""
         self._index_of.pop(node, None)
-        if self._core.leader_of(META_GROUP) == node or self._is_cut_off():
+        if self._core.leader_of(self._core.meta_id) == node or self._is_cut_off():
             self.is_doubtful()
 
     def _is_cut_off(self) -> bool:
@@ -109,9 +108,16 @@ class MapReader:
         core = self._core
         return (
             core.meta is not None
-            and core.leader_of(META_GROUP) == core.node
+            and core.leader_of(core.meta_id) == core.node
             and not core.meta.raft.could_win()
         )
+
+    def begin_anew(self) -> None:
+        """The map is of another lineage from now on (SF-9): whatever was applied of it, nobody here has."""
+        self.index = 0
+        self._index_of.clear()
+        self.is_doubtful()
+        self._hold_captures()
 
     def stood_still(self) -> None:
         """This process did nothing for long enough that the others may have given it up, and have answered changes of
@@ -122,7 +128,7 @@ class MapReader:
 
     def leadership_lost(self) -> None:
         """This broker led the meta group: another leader may be elected by brokers that it is out of contact with."""
-        self._core.leaderships.forget(META_GROUP, self._core.node)
+        self._core.leaderships.forget(self._core.meta_id, self._core.node)
         self.is_doubtful()
 
     def is_doubtful(self) -> None:
@@ -137,7 +143,7 @@ class MapReader:
     def _read(self) -> None:
         """In contact with the meta leader (again, or with another one): read the map before capturing on. Nobody may
         have told that leader that this broker is there, and then it did not wait for it with what it changed."""
-        leader = self._core.leaderships.find(META_GROUP)
+        leader = self._core.leaderships.find(self._core.meta_id)
         if leader is None or (self.is_fresh and self._read_from == leader):
             return
         self.is_doubtful()
@@ -150,7 +156,7 @@ class MapReader:
         if core.meta is not None:
             self._reads += 1
             core.meta.read_map(self._reads)
-            core.touch(META_GROUP)
+            core.touch(core.meta_id)
 
     def _hold_captures(self) -> None:
         core = self._core
@@ -180,7 +186,7 @@ class MapReader:
 
     def tick(self, now_ms: int) -> None:
         """Read again what could not be read; after the wait, capture by the map that there is."""
-        leader = self._core.leaderships.find(META_GROUP)
+        leader = self._core.leaderships.find(self._core.meta_id)
         if not self.is_fresh and self._read_from is None and leader is not None and now_ms >= self._retry_ms:
             self._ask(leader)
         if not self.is_fresh and now_ms >= self.deadline_unread_ms and self._core.ingest.held:
@@ -191,7 +197,7 @@ class MapReader:
         if self.is_fresh:
             return None
         due = []
-        if self._read_from is None and self._core.leader_of(META_GROUP) is not None:
+        if self._read_from is None and self._core.leader_of(self._core.meta_id) is not None:
             due.append(self._retry_ms)
         if self._core.ingest.held:
             due.append(self.deadline_unread_ms)

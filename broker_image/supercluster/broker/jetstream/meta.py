@@ -13,6 +13,7 @@ from typing import Any
 
 from supercluster.broker.jetstream.accounts import Accounts
 from supercluster.broker.jetstream.config import StreamConfig
+from supercluster.broker.jetstream.map_recovery import MapRecovery, Standing
 from supercluster.broker.jetstream.move_record import Move, MoveEnd, MoveReport, Outcome
 from supercluster.broker.jetstream.own_metadata import RESOURCE_KEY
 from supercluster.broker.jetstream.recovery import Recovery
@@ -38,11 +39,18 @@ class Assignment:
     last_move: MoveReport | None = None
     recovery: Recovery | None = None
     """The forced recovery that began the stream's present lineage (SF-9)."""
+    standing: Standing = Standing.KNOWN
 
     @property
     def has_begun_before(self) -> bool:
-        """Is there a group already, which nobody may begin empty?"""
-        return self.has_moved or self.recovery is not None
+        """Is there a group already, which nobody may begin empty? Of a stream that was there when the map was recovered
+        nobody knows who had begun it, and who had dropped it since."""
+        return self.has_moved or self.recovery is not None or self.standing is not Standing.KNOWN
+
+    @property
+    def is_unconfirmed(self) -> bool:
+        """Is it as a recovered map has it, and its own group has not said who its members are (SF-5)?"""
+        return self.standing is Standing.UNCONFIRMED
 
     @property
     def is_short(self) -> bool:
@@ -86,6 +94,10 @@ class MetaState:
     """Keys of the streams that move."""
     short: set[tuple[str, str]] = field(default_factory=set)
     """Keys of the streams that lack members since they were recovered by force."""
+    unconfirmed: set[tuple[str, str]] = field(default_factory=set)
+    """Keys of the streams of which a recovered map does not know the members in force."""
+    recovery: MapRecovery | None = None
+    """The forced recovery that began the map's present lineage (SF-9)."""
     leaving: set[str] = field(default_factory=set)
     """Brokers that go for good, as somebody said."""
     away: dict[str, int] = field(default_factory=dict)
@@ -133,24 +145,34 @@ class MetaState:
             return []
         if what == "delete":
             del self.streams[key]
-            self.moving.discard(key)
-            self.short.discard(key)
+            for keys in (self.moving, self.short, self.unconfirmed):
+                keys.discard(key)
             if not self._has_streams(present.account):
                 self.accounts.has_none(present.account)
             return [present.group]
         changed = _CHANGES[what](present, op, entry)
         if changed is None:
             return []
-        self.streams[key] = changed
-        if changed.move is not None:
-            self.moving.add(key)
-        else:
-            self.moving.discard(key)
-        if changed.is_short:
-            self.short.add(key)
-        else:
-            self.short.discard(key)
+        self._put(key, changed)
         return [present.group, *([changed.group] if changed.group != present.group else [])]
+
+    def _put(self, key: tuple[str, str], changed: Assignment) -> None:
+        self.streams[key] = changed
+        is_in = (
+            (self.moving, changed.move is not None),
+            (self.short, changed.is_short),
+            (self.unconfirmed, changed.is_unconfirmed),
+        )
+        for keys, belongs in is_in:
+            (keys.add if belongs else keys.discard)(key)
+
+    def recovered(self, recovery: MapRecovery, index: int) -> None:
+        """The map goes on as a new lineage, from this state on, which counts as that of entry `index`. What it says of any
+        stream's members may be old: the streams' groups have to say it anew (SF-5)."""
+        self.recovery, self.applied_index = recovery, index
+        self.unusable.clear()  # Brokers say it anew.
+        for key, found in self.streams.items():
+            self._put(key, replace(found, standing=Standing.UNCONFIRMED))
 
     def _put_broker(self, op: dict[str, Any], entry: Entry) -> None:
         node, incarnation = op["node"], op["incarnation"]
@@ -202,7 +224,8 @@ class MetaState:
                 *(s.account, s.name, s.group, s.config.to_json(), s.version, list(s.members), s.created_ns),
                 s.move.to_json() if s.move is not None else None,
                 s.last_move.to_json() if s.last_move is not None else None,
-                *([s.recovery.to_json()] if s.recovery is not None else []),
+                *([s.recovery.to_json() if s.recovery else None] if s.recovery or s.standing else []),
+                *([int(s.standing)] if s.standing else []),
             ]
             for s in self.streams.values()
         ]
@@ -219,6 +242,8 @@ class MetaState:
             "applied": self.applied_index,
             "time": self.time_ns,
         }
+        if self.recovery is not None:
+            whole["recovery"] = self.recovery.to_json()
         return json.dumps(whole, sort_keys=True).encode()
 
     @classmethod
@@ -227,23 +252,23 @@ class MetaState:
         state = cls(applied_index=whole["applied"], time_ns=whole["time"])
         for account, name, group, config, version, members, created_ns, *moves in whole["streams"]:
             # A volume written before there were moves has none, and most streams were never recovered.
-            move, last_move, recovery = (*moves, None, None, None)[:3]
-            state.streams[account, name] = restored = Assignment(
+            move, last_move, recovery, *standing = (*moves, None, None, None)[: max(3, len(moves))]
+            restored = Assignment(
                 *(account, name, group, StreamConfig.from_json(config), version, tuple(members), created_ns),
                 Move.from_json(move) if move is not None else None,
                 MoveReport.from_json(last_move) if last_move is not None else None,
                 Recovery.from_json(recovery) if recovery is not None else None,
+                Standing(standing[0] if standing else 0),
             )
-            if restored.is_short:
-                state.short.add((account, name))
-            if move is not None:
-                state.moving.add((account, name))
+            state._put((account, name), restored)
         for node, cluster, incarnation, since_ns, *tags in whole["brokers"]:
             state.brokers[node] = BrokerRecord(node, cluster, incarnation, since_ns, *map(tuple, tags))
         state.accounts = Accounts.from_json(whole.get("accounts", ()), (key[0] for key in state.streams))
         state.leaving.update(whole.get("leaving", ()))
         state.away.update(whole.get("away", {}))
         state.unusable.update(whole.get("unusable", {}))
+        if whole.get("recovery") is not None:
+            state.recovery = MapRecovery.from_json(whole["recovery"])
         return state
 
 
@@ -279,6 +304,7 @@ def _recovered(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignm
         move=None,
         last_move=last_move,
         recovery=recovery,
+        standing=present.standing.after_word(),
     )
 
 
@@ -338,12 +364,31 @@ def _move_ended(present: Assignment, op: dict[str, Any], entry: Entry) -> Assign
         members=end.members,
         move=None,
         last_move=end.report.of_move(move, entry.time_ns, present.last_move),
+        standing=present.standing.after_word(),
+    )
+
+
+def _confirmed(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment | None:
+    """The stream's own group has said who its members are, and what its configuration is, where that is newer. A move that
+    the map knows starts from those members."""
+    if not present.is_unconfirmed:
+        return None
+    members, move = tuple(map(str, op["members"])), present.move
+    config = StreamConfig.from_json(op["config"]) if op.get("config") is not None else present.config
+    return replace(
+        present,
+        config=config,
+        version=entry.index,
+        members=members,
+        move=replace(move, origin=members) if move is not None else None,
+        standing=Standing.CONFIRMED,
     )
 
 
 _CHANGES: dict[str, Callable[[Assignment, dict[str, Any], Entry], Assignment | None]] = {
     "renew": _renewed,
     "recover": _recovered,
+    "confirm": _confirmed,
     "move": _move_started,
     "move_target": _target_replaced,
     "move_cancel": _move_cancelled,
@@ -374,6 +419,13 @@ def renew_stream(found: Assignment, new_group: str, members: tuple[str, ...]) ->
 def recover_stream(found: Assignment, new_group: str, recovery: Recovery) -> bytes:
     """The section body that has a stream go on from one copy, as a new lineage."""
     return _operation("recover", found, new_group=new_group, recovery=recovery.to_json())
+
+
+def confirm_stream(found: Assignment, members: tuple[str, ...], config: StreamConfig | None) -> bytes:
+    """The section body that says who the members of a stream in a recovered map are, by its own group's word; with the
+    configuration, where the group's is newer than the map's."""
+    told = config.to_json() if config is not None else None
+    return _operation("confirm", found, members=list(members), config=told)
 
 
 def delete_stream(found: Assignment) -> bytes:

@@ -15,6 +15,7 @@ from typing import Protocol
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.group import Group, GroupHost
+from supercluster.broker.jetstream.lineage import META_GROUP
 from supercluster.broker.jetstream.load import Room
 from supercluster.broker.jetstream.map_waits import MapWaits
 from supercluster.broker.jetstream.memory_loss import MemoryLoss
@@ -47,8 +48,6 @@ from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.config import ReadState
 from supercluster.broker.raft.entry import Entry
 from supercluster.broker.raft.node import Raft
-
-META_GROUP = "meta"
 
 # Requests that may wait for a turn; more are refused at once.
 REQUESTS_MAX = 1024
@@ -113,9 +112,20 @@ class MetaGroup(Group):
     host: MetaHost
     takes_learners = True
 
-    def __init__(self, member: str, log: StreamLog, raft: Raft, host: MetaHost) -> None:
-        super().__init__(META_GROUP, member, log, raft, host)
-        self.state = MetaState()
+    def __init__(
+        self,
+        member: str,
+        log: StreamLog,
+        raft: Raft,
+        host: MetaHost,
+        *,
+        name: str = META_GROUP,
+        shown: MetaState | None = None,
+    ) -> None:
+        """`name` has the lineage; `shown` is the map of an older one, which stands until this one's was read."""
+        super().__init__(name, member, log, raft, host)
+        self._state = MetaState()
+        self._shown = shown
         self._end: MetaState | None = None
         self.upkeep: Upkeep | None = None
         self._requests: deque[tuple[StreamRequest, Asked | None]] = deque()
@@ -138,21 +148,50 @@ class MetaGroup(Group):
 
     # ---- state machine --------------------------------------------------------------------------------------------
 
+    @property
+    def state(self) -> MetaState:
+        """The map that this broker goes by."""
+        return self._state if self._shown is None else self._shown
+
+    @property
+    def replica(self) -> MetaState:
+        """What is applied here, though it may not be all that was ever decided: see `is_behind`."""
+        return self._state
+
+    @property
+    def is_behind(self) -> bool:
+        """Does this replica show the map of an older lineage, since it has not read its own (SF-9)?"""
+        return self._shown is not None
+
+    def _show_own(self) -> None:
+        """This lineage's map is whole here: whatever the older one had is looked at by it."""
+        if self._shown is not None:
+            before, self._shown = self._shown, None
+            groups = [found.group for state in (before, self._state) for found in state.streams.values()]
+            self._touched = sorted({*self._touched, *groups})
+            self._changed = True
+            self._tell_changed()
+
+    def _tell_changed(self) -> None:
+        if self._changed and self._shown is None:
+            touched, self._touched, self._changed = self._touched, [], False
+            self.host.map_changed(touched)
+
     def apply_entry(self, entry: Entry) -> None:
-        self._touched += self.state.apply(entry)
+        self._touched += self._state.apply(entry)
         self._changed = True
 
     def state_bytes(self) -> bytes:
-        return self.state.snapshot()
+        return self._state.snapshot()
 
     def restore_state(self, data: memoryview) -> None:
-        before = {found.group for found in self.state.streams.values()}
-        self.state = MetaState.restore(bytes(data))
-        self._touched += sorted(before | {found.group for found in self.state.streams.values()})
+        before = {found.group for found in self._state.streams.values()}
+        self._state = MetaState.restore(bytes(data))
+        self._touched += sorted(before | {found.group for found in self._state.streams.values()})
         self._changed = True
 
     def applied_time_ns(self) -> int:
-        return self.state.time_ns
+        return self._state.time_ns
 
     def keep_from_index(self) -> int:
         return self.applied_index + 1  # Nothing is read from the log but to replay it.
@@ -166,7 +205,8 @@ class MetaGroup(Group):
     # ---- leading --------------------------------------------------------------------------------------------------
 
     def start_serving(self, now_ms: int) -> None:
-        self._end = MetaState.restore(self.state.snapshot())
+        self._show_own()
+        self._end = MetaState.restore(self._state.snapshot())
         if self.log.last_index > self.applied_index:
             for entry in self.log.entries(self.applied_index + 1, self.log.last_index, 1 << 40):
                 self._end.apply(entry)
@@ -343,9 +383,7 @@ class MetaGroup(Group):
         self._waits.add(index, now_ms, lambda: request.respond(decided), lambda: request.respond(None))
 
     def after_turn(self, now_ms: int) -> None:
-        if self._changed:
-            touched, self._touched, self._changed = self._touched, [], False
-            self.host.map_changed(touched)
+        self._tell_changed()
         self.people.applied(self.applied_index)
         self.recoveries.applied(self.applied_index)
         self._finish_read()
@@ -381,6 +419,7 @@ class MetaGroup(Group):
     def _finish_read(self) -> None:
         if self._read_target is not None and self.applied_index >= self._read_target:
             self.forget_read()
+            self._show_own()
             self.host.map_was_read()
 
     def tick(self, now_ms: int) -> bool:

@@ -121,7 +121,8 @@ class Recoveries:
             raise errors.recovery_refused(
                 found.name, f"{who}, in contact, did not say which copies are there: ask again"
             )
-        verdict = judge(situation, call.node, call.accepted_seq)
+        token = group.host.new_token() if group.end.recovery is not None else ""
+        verdict = judge(situation, call.node, call.accepted_seq, token)
         copy = verdict.copy
         recovery = Recovery(
             call.id or group.host.new_token(),

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream import meta_brokers, meta_moves
+from supercluster.broker.jetstream.confirming import Confirming
 from supercluster.broker.jetstream.leaderless import waits_for
 from supercluster.broker.jetstream.meta import Assignment, cancel_move, note_away, replace_target
 from supercluster.broker.jetstream.meta_copies import CopyReports
@@ -65,6 +66,7 @@ class Upkeep:
         self._copies_lost: set[str] = set()
         """Targets of moves that run whose copies are gone: each is told again every second."""
         self._regrow = Regrow(group)
+        self._confirming = Confirming(group)
         self._told: set[tuple[str, str]] = set()
         """(move, target) whose waiting was said."""
         self._asked_ms: dict[str, int] = {}
@@ -92,7 +94,8 @@ class Upkeep:
         # In a single cluster without moves nothing changes with time, while all are there who belong to it.
         is_one = len({record.cluster for record in state.brokers.values()}) < 2
         watched = state.moving or state.short or state.leaving or state.away or self._absent_since_ms
-        self._is_needed = bool(watched) or self.copies.is_needed or not is_one
+        recovered = bool(state.unconfirmed) or self._is_short()
+        self._is_needed = bool(watched) or self.copies.is_needed or not is_one or recovered
         if now_ms < self._due_ms:
             return
         self._due_ms = now_ms + UPKEEP_EVERY_MS
@@ -113,6 +116,13 @@ class Upkeep:
             self._keep_targets(found, now_ms)
         for key in sorted(state.short):
             self._regrow.look(state.streams[key])
+        for key in sorted(state.unconfirmed):
+            self._confirming.look(state.streams[key])
+
+    def _is_short(self) -> bool:
+        """Does a recovered map have fewer voters than there were (SF-9)?"""
+        recovery = self._group.end.recovery
+        return recovery is not None and len(self._group.raft.membership.voters) < recovery.voters
 
     def still_to_come(self, move: Move, target: str) -> int:
         """Bytes that a new copy will still take, as far as anybody said."""
@@ -172,6 +182,7 @@ class Upkeep:
                 {node for node in brokers if absent[node] >= VOTER_PATIENCE_MS},
                 caught_up,
                 going,
+                group.end.recovery.voters if group.end.recovery is not None else 0,
             )
         )
         if plan is None and going:

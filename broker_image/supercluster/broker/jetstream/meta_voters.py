@@ -34,6 +34,8 @@ class VoterView:
     """Members that have all that is committed."""
     leaving: Collection[str] = frozenset()
     """Nodes that go for good."""
+    founded: int = 0
+    """How many voted before the map was recovered by force; 0: it never was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +60,18 @@ def plan_voters(view: VoterView) -> VoterPlan | None:
     staying = {node: name for node, name in view.clusters.items() if node not in view.leaving}
     going = [voter for voter in membership.voters if node_of(voter) in view.leaving]
     clusters = sorted(set(staying.values()))
-    if membership.is_joint or not membership.voters or not clusters or (len(clusters) < 2 and not going):
+    is_short = len(membership.voters) < view.founded
+    if membership.is_joint or not membership.voters or not clusters:
+        return None
+    if len(clusters) < 2 and not going and not is_short:
         return None
     view = replace(view, clusters=staying)
     sizes = [sum(1 for found in staying.values() if found == name) for name in clusters]
     count = per_cluster(sizes)
     if len(clusters) == 1:
         count = max(count, len(membership.voters) - len(going))  # What it was founded with it keeps.
+        if is_short:
+            count = max(len(membership.voters), _odd(len(_of_cluster(view, clusters[0], view.founded))))
     chosen = [_of_cluster(view, name, count) for name in clusters]
     # A voter of a node that the meta group does not know yet is not this plan's to take away.
     unknown = [v for v in membership.voters if node_of(v) not in staying and v not in going]
@@ -73,14 +80,19 @@ def plan_voters(view: VoterView) -> VoterPlan | None:
     keeping = sorted({*wanted, *membership.voters} - {*_swapped_out(view, wanted), *dead})
     # Where everybody who stays votes, nobody else can make up for those who go.
     least = 0 if going and staying.keys() <= {node_of(member) for member in wanted} else 1
-    is_short = any(len(members) < count for members in chosen)
-    if is_short and len(keeping) <= VOTERS_MAX:
+    lacks = any(len(members) < count for members in chosen)
+    if lacks and len(keeping) <= VOTERS_MAX:
         wanted = keeping  # Nobody goes before those are there who come instead.
     elif _spare(view, wanted) < min(least, _spare(view, keeping)):
         wanted = keeping
     if tuple(wanted) == membership.voters or not _is_safe(view, wanted, least):
         return None
     return _plan(view, tuple(wanted), count)
+
+
+def _odd(count: int) -> int:
+    """A second voter would have to be well for every decision, and bear nobody's loss."""
+    return count - 1 + count % 2
 
 
 def _of_cluster(view: VoterView, name: str, count: int) -> list[str]:

@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream.group import APPLY_BYTES_MAX
-from supercluster.broker.jetstream.lineage import lineage_of
-from supercluster.broker.jetstream.meta_group import META_GROUP
+from supercluster.broker.jetstream.lineage import is_meta, lineage_of
 from supercluster.broker.jetstream.wire import Reader
 from supercluster.broker.ports import OpenedGroup, StreamLog
 from supercluster.broker.raft.confchange import Membership
@@ -68,6 +67,20 @@ def _entries(log: StreamLog, first: int, last: int) -> Iterator[Entry]:
         first = entries[-1].index + 1
 
 
+def records_of(log: StreamLog, first: int, last: int) -> Iterator[bytes]:
+    """The records of entries, a stretch at a time, however many there are.
+
+    Raises:
+        DiskError: one of them cannot be read.
+    """
+    while first <= last:
+        entries = log.entries(first, last, APPLY_BYTES_MAX)
+        if not entries:
+            raise DiskError(f"entry {first} cannot be read", "the end of a copy")
+        yield b"".join(entry.record for entry in entries)
+        first = entries[-1].index + 1
+
+
 def attempt(core: BrokerCore, group_id: str, act: Callable[[], None]) -> bool:
     """What goes wrong with a group costs this broker that group, and nothing else; without the meta group it can do
     nothing, so there only a disk is forgiven."""
@@ -77,7 +90,7 @@ def attempt(core: BrokerCore, group_id: str, act: Callable[[], None]) -> bool:
         core.event(group_id, "DiskFailed", f"{core.node} cannot follow what is decided: {error}")
         return False
     except Exception as error:
-        if group_id == META_GROUP:
+        if is_meta(group_id):
             raise
         _give_up(core, group_id)
         core.event(

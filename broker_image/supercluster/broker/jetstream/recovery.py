@@ -141,8 +141,9 @@ class Verdict:
     may_lose: str
 
 
-def judge(found: Situation, node: str, accepted_seq: int) -> Verdict:
-    """
+def judge(found: Situation, node: str, accepted_seq: int, token: str = "") -> Verdict:
+    """`token` becomes a part of the new lineage's name: in a recovered map a number may have been used before.
+
     Raises:
         ApiError: why not.
     """
@@ -154,7 +155,8 @@ def judge(found: Situation, node: str, accepted_seq: int) -> Verdict:
     if alive:
         raise errors.recovery_refused(found.stream, alive)
     copy = _chosen(found, node, accepted_seq)
-    return Verdict(copy, next_lineage(found.group), _may_lose(found, copy))
+    newest = max((found.group, *(one.group for one in found.copies)), key=lineage_of)
+    return Verdict(copy, next_lineage(newest, token), _may_lose(found, copy))
 
 
 def _majority(voters: Collection[str], present: Collection[str]) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.jetstream.group import Group
-from supercluster.broker.jetstream.meta_group import META_GROUP
+from supercluster.broker.jetstream.lineage import is_meta
 from supercluster.broker.jetstream.stepping_aside import HOLD_MS_MAX, is_current
 from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.raft.confchange import node_of
@@ -92,4 +92,4 @@ def _lacking(core: BrokerCore, group: Group) -> list[str]:
 def _name(group: Group) -> dict[str, str]:
     if isinstance(group, StreamGroup):
         return {"account": group.assignment.account, "name": group.assignment.name}
-    return {"account": "", "name": MAP_OF_STREAMS if group.id == META_GROUP else group.id}
+    return {"account": "", "name": MAP_OF_STREAMS if is_meta(group.id) else group.id}

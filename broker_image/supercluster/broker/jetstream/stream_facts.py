@@ -51,6 +51,11 @@ class StreamFacts:
     """STREAM.INFO's `move`; empty while none runs."""
     leader: str = ""
     """The node that answered."""
+    is_settled: bool = False
+    """Is the membership in force committed, and not a joint one?"""
+    config: Mapping[str, Any] | None = None
+    """By the group's own log."""
+    config_version: int = 0
 
     @property
     def voters(self) -> tuple[str, ...]:
@@ -86,6 +91,9 @@ class StreamFacts:
             "members": [[m.member, m.is_voter, m.is_current, m.lag] for m in self.members],
             "move": dict(self.move),
             "leader": self.leader,
+            "settled": self.is_settled,
+            "config": self.config,
+            "config_version": self.config_version,
         }
 
     @staticmethod
@@ -100,6 +108,9 @@ class StreamFacts:
                 tuple(MemberFacts(str(m), bool(v), bool(c), int(lag)) for m, v, c, lag in data["members"]),
                 dict(data["move"]),
                 str(data.get("leader", "")),
+                bool(data.get("settled", False)),
+                data.get("config"),
+                int(data.get("config_version", 0)),
             )
         except (ValueError, KeyError, TypeError):
             return None
@@ -139,5 +150,8 @@ def answer(group: StreamGroup, info: Mapping[str, Any]) -> bytes:
         tuple(members),
         info.get("move") or {},
         node_of(group.member),
+        not raft.membership.is_joint and raft.membership.index <= raft.commit_index,
+        group.state.config.to_json() if group.state.config_version else None,
+        group.state.config_version,
     )
     return json.dumps(facts.to_json()).encode()

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.jetstream.frames import Frame, encode_move_end
-from supercluster.broker.jetstream.meta_group import META_GROUP
 from supercluster.broker.jetstream.move_compare import MoveCompare
 from supercluster.broker.jetstream.move_frames import HashesTold
 from supercluster.broker.jetstream.move_headway import MoveHeadway
@@ -284,7 +283,7 @@ class StreamMove:
         if self._end_told_ms is not None and now_ms - self._end_told_ms < END_AGAIN_MS:
             return
         group = self._group
-        leader = group.host.leader_of(META_GROUP)
+        leader = group.host.leader_of(group.host.meta_id)
         if leader is None:
             return
         self._end_told_ms = now_ms

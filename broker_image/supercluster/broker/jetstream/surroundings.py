@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.leaderless import LeaderlessMoves
+from supercluster.broker.jetstream.lineage import is_meta
 from supercluster.broker.jetstream.load import LoadReports, Room
 from supercluster.broker.jetstream.meta import Assignment
-from supercluster.broker.jetstream.meta_group import META_GROUP
 from supercluster.broker.jetstream.meta_voters import LostCluster, lost_clusters, lost_copies
 from supercluster.broker.jetstream.stream_facts import FACTS_SUBJECT, FACTS_WAIT_MS, StreamFacts
 from supercluster.broker.ports import ClientInfo
@@ -30,7 +30,7 @@ class Surroundings:
         self._core = core
         self.leaderless = LeaderlessMoves()
         self._lost: dict[str, LostCluster] = {}
-        self.load = LoadReports(core.node, self.own_room, core.post, lambda: core.leader_of(META_GROUP))
+        self.load = LoadReports(core.node, self.own_room, core.post, lambda: core.leader_of(core.meta_id))
 
     def own_room(self) -> Room:
         store = self._core.store
@@ -78,10 +78,10 @@ class Surroundings:
         before, self._lost = self._lost, {found.cluster: found for found in self._lost_now()}
         for name, found in self._lost.items():
             if name not in before:
-                self._core.event(META_GROUP, "ClusterLost", found.text)
+                self._core.event(self._core.meta_id, "ClusterLost", found.text)
         for name in before:
             if name not in self._lost:
-                self._core.event(META_GROUP, "ClusterBack", f"cluster {name} is in contact again")
+                self._core.event(self._core.meta_id, "ClusterBack", f"cluster {name} is in contact again")
 
     def _lost_now(self) -> list[LostCluster]:
         core = self._core
@@ -95,13 +95,13 @@ class Surroundings:
         brokers = meta.state.brokers if meta is not None else {}
         return {node: record.cluster for node, record in brokers.items()}
 
-    def not_available(self, group: str = META_GROUP) -> ApiError:
-        """Nobody answers for a group; says so of the clusters without which nobody can."""
+    def not_available(self, group: str = "") -> ApiError:
+        """Nobody answers for a group, or the meta group; says so of the clusters without which nobody can."""
         return errors.not_available(self._missing_for(group))
 
     def _missing_for(self, group: str) -> str:
         lost, meta = self._lost_now(), self._core.meta
-        if group == META_GROUP:
+        if not group or is_meta(group):
             return "; ".join(found.text for found in lost if not found.has_majority)
         found = meta.state.by_group(group) if lost and meta is not None else None
         if found is None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from supercluster.broker.jetstream import frames
 from supercluster.broker.jetstream.frames import Frame
 from supercluster.broker.jetstream.meta_copies import COPIES_MAX
-from supercluster.broker.jetstream.meta_group import META_GROUP
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.core import BrokerCore
@@ -54,7 +53,7 @@ class UnusableCopies:
             return
         self._due_ms = now_ms + REPORT_EVERY_MS
         self._look(now_ms)
-        leader = self._core.leader_of(META_GROUP)
+        leader = self._core.leader_of(self._core.meta_id)
         if leader is None:
             return
         told = dict(islice(sorted(self._why.items()), COPIES_MAX))

@@ -114,6 +114,7 @@ class Handshakes:
                 tags=facts.tags,
                 gateway_url=facts.gateway_url(),
                 introduces=connection.introduces,
+                lineage=facts.lineage(),
             )
         )
 

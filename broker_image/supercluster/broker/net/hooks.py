@@ -99,6 +99,11 @@ class Core(CoreHooks, Protocol):
         ...
 
     @property
+    def lineage(self) -> str:
+        """Of the map of streams, as HELLO says it: empty before it was ever recovered by force (SF-9)."""
+        ...
+
+    @property
     def accepts_clients(self) -> bool:
         """May clients be let in (SF-14)? Asked again and again during the start."""
         ...
@@ -143,6 +148,10 @@ class Core(CoreHooks, Protocol):
 
     def account_call(self, method: str, account: str, body: object, then: Callable[[int, Any], None]) -> None:
         """The operator's call about an account's limits; `then` takes status and JSON, once."""
+        ...
+
+    def map_call(self, method: str, body: object, then: Callable[[int, Any], None]) -> None:
+        """A person's call about a map of streams that lost its majority; `then` takes status and JSON, once."""
         ...
 
     def broker_call(self, method: str, node: str, then: Callable[[int, Any], None]) -> None:

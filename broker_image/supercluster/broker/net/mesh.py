@@ -268,6 +268,7 @@ class Mesh:
             version=min(hello.version, frames.VERSION),
             tags=hello.tags,
             gateway_url=hello.gateway_url,
+            lineage=hello.lineage,
         )
         self.router.set_far(peer.node, peer.cluster != self.facts.cluster)
         self._tell_interest()

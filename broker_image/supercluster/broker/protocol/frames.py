@@ -78,6 +78,8 @@ class Hello:
     """The oldest version that the other side may speak."""
     introduces: bool = False
     """No link is wanted: only to be known, and to be told whom the other side knows."""
+    lineage: str = ""
+    """The meta group's name, once the map of streams was recovered by force (SF-9); not said before."""
 
     def __repr__(self) -> str:
         return f"Hello(node={self.node!r}, process={self.process!r}, channel={self.channel})"
@@ -146,7 +148,10 @@ class FrameReader:
 
 def encode_hello(hello: Hello) -> bytes:
     """HELLO's body: JSON, so that later versions may add to it."""
-    return json.dumps(asdict(hello)).encode()
+    told = asdict(hello)
+    if not hello.lineage:
+        del told["lineage"]
+    return json.dumps(told).encode()
 
 
 def decode_hello(body: Buffer) -> Hello:

@@ -136,7 +136,7 @@ class ProcessCore(BrokerCore):
             found.append(
                 "no majority of the meta group confirms the map of streams: it is used as it is on the disk"
             )
-        return found + self.surroundings.troubles
+        return found + self.surroundings.troubles + self.meta_lineages.troubles
 
     def close(self, *, clean: bool) -> None:
         self._threads.shutdown(wait=True)

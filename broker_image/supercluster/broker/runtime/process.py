@@ -172,6 +172,7 @@ class BrokerProcess:
             process=self.process_id,
             client_url=self.advertised_client_url,
             meta_state=lambda: self.core.meta_state if self.core is not None else 0,
+            lineage=lambda: self.core.lineage if self.core is not None else "",
             tags=settings.tags,
             gateway_url=lambda: f"{self.place.advertise}:{self.gateway_port}" if self.gateway_port else "",
         )

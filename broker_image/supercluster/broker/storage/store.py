@@ -26,6 +26,8 @@ CACHE_BYTES_ALL = 64 * 1024 * 1024
 UNLIMITED_BYTES = 1 << 62
 # What copies of an older lineage had and the new one has not (SF-9).
 DISCARDED = "discarded"
+# What the core keeps besides groups: copies that a recovered map does not know.
+NOTE = "kept.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,13 @@ class VolumeStore:
         disk.fsync_dir(DISCARDED)
         disk.fsync_dir("")
         return path
+
+    def note(self) -> bytes:
+        disk = self._volume.disk
+        return disk.read_file(NOTE) if disk.exists(NOTE) else b""
+
+    def put_note(self, note: bytes) -> None:
+        self._volume.disk.write_file_durably(NOTE, note)
 
     def tick(self, now_ms: int) -> None:
         for space in (self._file_space, self._memory_space):

@@ -1,0 +1,128 @@
+"""`supercluster recover meta`: have the map of streams of a super-cluster that lost most of its voters go on from one copy (RP-8,
+SF-9).
+
+Without `--node`, or with `--dry-run`, it says what copies there are and what choosing each of them may lose, and does nothing. It
+needs the monitoring ports of the brokers that are left: the broker whose copy it is to be is asked itself, since nobody leads.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from supercluster.app.recovering import RecoverError
+from supercluster.app.showing import columns
+from supercluster.reconcilers.ports import (
+    BrokersRefusedError,
+    BrokersUnreachableError,
+    BrokerTarget,
+    Json,
+    mapping,
+)
+
+HEADER = ("BROKER", "LINEAGE", "LAST INDEX", "COMMITTED", "LAST TERM", "STATE")
+
+
+class Admin(Protocol):
+    """The brokers' calls, as `admin.py` has them; each is for the one broker of its target."""
+
+    async def map_recovery_state(self, target: BrokerTarget) -> Json: ...
+
+    async def recover_map(self, target: BrokerTarget, body: Mapping[str, Any]) -> Json: ...
+
+
+@dataclass(frozen=True, slots=True)
+class MapWish:
+    """What the command line asks for."""
+
+    node: str = ""
+    accepted_index: int = 0
+    dry_run: bool = False
+    accepts_doubt: bool = False
+    follow: str = ""
+
+
+async def recover_map(
+    admin: Admin, target: BrokerTarget, monitors: Mapping[str, str], wish: MapWish
+) -> tuple[bool, str]:
+    """Do it, or say what it would do; whether that is possible, and the words for it. `monitors` are the monitoring ports of
+    all brokers that have an address, by name.
+
+    Raises:
+        BrokersUnreachableError, BrokersRefusedError: the broker cannot be asked, or refused it.
+        RecoverError: there is no such broker.
+    """
+    if not wish.node:
+        return await _show(admin, target, monitors)
+    if wish.node not in monitors:
+        known = ", ".join(sorted(monitors)) or "none"
+        raise RecoverError(f"broker {wish.node} has no pod with an address; there are: {known}")
+    one = replace(target, monitors=(monitors[wish.node],))
+    if wish.follow:
+        body: dict[str, Any] = {"node": wish.node, "follow": wish.follow, "dryRun": wish.dry_run}
+        told = await admin.recover_map(one, body)
+        return (
+            True,
+            f"broker {wish.node} gives up what it has and follows {wish.follow}; it had {told.get('lineage')}",
+        )
+    body = {"node": wish.node, "acceptLastIndex": wish.accepted_index, "acceptDoubtful": wish.accepts_doubt}
+    if wish.dry_run:
+        told = await admin.recover_map(one, {**body, "dryRun": True})
+        refusal = str(told.get("refusal", ""))
+        verdict = f"refused: {refusal}" if refusal else f"it would be so: {told.get('mayLose', '')}"
+        return not refusal, f"{described(told)}\n{verdict}"
+    told = await admin.recover_map(one, {**body, "id": f"cli-{uuid.uuid4()}"})
+    done = mapping(told.get("recovery"))
+    return True, f"lineage {told.get('lineage')}: {done.get('mayLose', '')}"
+
+
+async def _show(admin: Admin, target: BrokerTarget, monitors: Mapping[str, str]) -> tuple[bool, str]:
+    """Every broker is asked about its own copy: each can only speak for whom it is in contact with."""
+    lines: list[str] = []
+    is_possible = False
+    for node, url in sorted(monitors.items()):
+        try:
+            told = await admin.map_recovery_state(replace(target, monitors=(url,)))
+        except (BrokersUnreachableError, BrokersRefusedError) as error:
+            lines.append(f"{node}: {error}")
+            continue
+        if not is_possible and not told.get("alive"):
+            lines.insert(0, described(told))
+        is_possible = is_possible or not told.get("alive")
+        words = told.get("alive") or told.get("refusal") or told.get("mayLose")
+        lines.append(f"{node}: {words}")
+        lines += [
+            f"{node}: {other} has lineage {name}, which is not of its own"
+            for other, name in mapping(told.get("rivals")).items()
+        ]
+        lines += [
+            f"{node}: keeps a copy of {kept.get('group')}" for kept in map(mapping, told.get("kept") or ())
+        ]
+    return is_possible, "\n".join(lines) or "no broker has an address"
+
+
+def described(told: Json) -> str:
+    """What copies there are, for people."""
+    rows = [_row(mapping(copy)) for copy in told.get("copies") or ()]
+    lines = [columns([HEADER, *rows])] if rows else ["no broker in contact has a copy"]
+    away = told.get("outOfContact") or ()
+    if away:
+        lines.append(f"voters that are out of contact: {', '.join(map(str, away))}")
+    return "\n".join(lines)
+
+
+def _row(copy: Any) -> tuple[str, ...]:
+    flags = [
+        word
+        for word, holds in (
+            ("lost", copy.get("lost")),
+            ("doubtful", copy.get("doubtful")),
+            ("closed", not copy.get("open") and not copy.get("lost")),
+            ("votes", copy.get("votes")),
+        )
+        if holds
+    ]
+    figures = (copy.get(key, "") for key in ("lineage", "lastIndex", "committedIndex", "lastTerm"))
+    return (str(copy.get("node", "")), *map(str, figures), ", ".join(flags) or "learns")

@@ -64,7 +64,7 @@ e2e-moves: $(STAMP) ## Moves under load with kills and cuts at every stage, as a
 bench-moves: $(STAMP) ## Move, step-down and killed leader under load beside nats-server (table and picture)
 	$(PY) -m benchmarks.moves
 
-bench-repairs: $(STAMP) ## Lost brokers, rolling restarts and the planner of repairs, as a table (about 25 minutes; RUNS=1 ONLY=rolling)
+bench-repairs: $(STAMP) ## Lost brokers, rolling restarts and the planner of repairs, as a table (about 45 minutes; RUNS=1 ONLY=rolling)
 	$(PY) -m benchmarks.repairs $(if $(RUNS),--runs $(RUNS)) $(if $(ONLY),--only $(ONLY))
 
 bench: $(STAMP) ## Benchmarks beside nats-server, as a table

@@ -30,6 +30,8 @@ class MapScenario(RecoverScenario):
 
     def __init__(self, seed: int, *, seconds: float = 30.0) -> None:
         super().__init__(seed, seconds=seconds)
+        # So short that what an old map says of copies would have its effect within the run.
+        self.world.retired_grace_ms = 4000
         self._voters = self.world.meta_voters
         self._both_sides = len(self._voters) == 5 and self.rng.random() < 0.4
         self._second = False

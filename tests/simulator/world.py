@@ -105,6 +105,7 @@ class World:
         self.meta_voters = founders or tuple(names[: meta_voters or nodes])
         self.tags_of: dict[str, tuple[str, ...]] = {}
         self.founding_wait_ms = 0
+        self.retired_grace_ms = 600_000
         self.nodes: dict[str, Node] = {}
         for name in names:
             clock = SimClock(
@@ -195,6 +196,7 @@ class World:
             self.meta_voters,
             tags=self.tags_of.get(name, ()),
             founding_wait_ms=self.founding_wait_ms,
+            retired_grace_ms=self.retired_grace_ms,
             window_wait_ms=WINDOW_WAIT_MS,
         )
 

@@ -114,9 +114,9 @@ class BenchPlane(PlaneSite, Losing):
                 self._pods[name] = Pod(uid, ready)
         return dict(self._pods)
 
-    def begin_roll(self, pings_out_max: int) -> None:
-        """A setting that brokers take over at their next start only."""
-        self._plane.patch("Cluster", "east", {"spec": {"limits": {"pingsOutMax": pings_out_max}}})
+    def begin_roll(self) -> None:
+        """A setting that brokers take over at their next start only; limits on clients they take over while they run."""
+        self._plane.patch("Cluster", "east", {"spec": {"limits": {"streamWindowWait": "11s"}}})
 
 
 class FleetPlace(Losing):

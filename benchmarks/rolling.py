@@ -73,7 +73,7 @@ class _Roll(threading.Thread):
         try:
             before = self._refresh()
             self.began = time.monotonic()
-            self.site.begin_roll(3)
+            self.site.begin_roll()
             while not self._is_over(before):
                 if time.monotonic() > self.began + ROLL_SECONDS:
                     raise BenchError(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from tests.broker.jetstream.meta_story import OPERATOR, Meta
-from tests.broker.jetstream.test_dead_members import five, nodes, pass_time
+from tests.broker.jetstream.meta_story import OPERATOR, Meta, facts_of
+from tests.broker.jetstream.test_dead_members import MINUTE_MS, five, nodes, pass_time
 from tests.broker.jetstream.test_members_by_name import finish
 
 from supercluster.broker.jetstream.meta import recover_stream
 from supercluster.broker.jetstream.recovery import Recovery
+from supercluster.broker.jetstream.stream_facts import MemberFacts
+from supercluster.broker.raft.confchange import node_of
 
 
 def recovered(replicas: int, *left: str) -> Meta:
@@ -52,6 +54,34 @@ def test_where_there_are_fewer_brokers_it_grows_to_the_next_odd_number_and_later
     leader.host.contact["east-4"] = ("east", "vol-east_4")
     pass_time(leader, 3000)
     assert len(grow(leader)) == 5
+
+
+@pytest.mark.covers("SF-9", "MR-7")
+def test_a_member_that_dies_while_it_is_short_is_exchanged_with_the_one_spare_broker() -> None:
+    """It used to be refused, as if somebody was just taking another one's place: one more loss, and the majority was gone."""
+    leader = recovered(5, "east-1", "east-2", "east-3")
+    grow(leader)
+    gone = "east-3"
+    del leader.host.contact[gone]
+    found = leader.stream("R")
+    members = tuple(MemberFacts(member, True, node_of(member) != gone, 0) for member in found.members)
+    leader.host.facts["R"] = facts_of(found, members=members)
+    pass_time(leader, 10 * MINUTE_MS)
+    assert leader.stream("R").move is None, "by itself it grows by two or not at all"
+    leader.done("move", OPERATOR, name="R", replace=(gone,), away_ms=MINUTE_MS, move_id="m1")
+    move = leader.stream("R").move
+    assert move is not None
+    assert sorted(nodes(move.targets)) == ["east-0", "east-1", "east-2"]
+
+
+@pytest.mark.covers("SF-9", "MV-1")
+def test_a_stream_that_is_short_may_be_given_another_count_or_have_a_peer_removed() -> None:
+    leader = recovered(5, "east-1", "east-2", "east-3")
+    grow(leader)
+    leader.done("remove_peer", OPERATOR, name="R", peer="east-3")
+    assert leader.stream("R").move is not None
+    finish(leader, name="R")
+    leader.done("move", OPERATOR, name="R", replicas=3, move_id="m2")
 
 
 @pytest.mark.covers("SF-9")

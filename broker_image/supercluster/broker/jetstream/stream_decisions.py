@@ -183,8 +183,10 @@ class StreamDecisions:
         if facts is None:
             raise errors.error(10118)
         count, voting = present.config.num_replicas, sorted(map(node_of, facts.voters))
-        # Of copies beyond the count the map has to know too: else somebody is just taking another one's place.
-        if len(voting) < count or (len(voting) > count and voting != sorted(map(node_of, present.members))):
+        # Of copies beyond the count the map has to know too, and of those that are lacking since a forced recovery: else
+        # somebody is just taking another one's place.
+        another_count = len(voting) > count or present.is_short
+        if len(voting) != count and not (another_count and voting == sorted(map(node_of, present.members))):
             raise errors.members_are_changing(present.name)
         return facts
 
@@ -201,8 +203,14 @@ class StreamDecisions:
             {node: "is not in the plan" for node in self._nodes if node not in planned} if planned else {}
         )
         if self._request.replace:
-            wide = _with_all(config, facts)
-            found = meta_moves.choose_replacements(wide, facts, self._nodes, self._request.replace, others)
+            found = _exchange(
+                present,
+                config,
+                facts,
+                lambda wide: meta_moves.choose_replacements(
+                    wide, facts, self._nodes, self._request.replace, others
+                ),
+            )
         elif self._request.names_members:
             found = members_by_name.choose_named(
                 config, facts, self._nodes, self._request.add, self._request.remove
@@ -313,16 +321,27 @@ class StreamDecisions:
         peer = self._request.peer
         if all(found.node != peer for found in facts.members):
             raise errors.error(10040)
-        wide = _with_all(present.config, facts)
-        choice = meta_moves.choose_targets(wide, facts, self._nodes, self._state, (peer,))
+        choice = _exchange(
+            present,
+            present.config,
+            facts,
+            lambda wide: meta_moves.choose_targets(wide, facts, self._nodes, self._state, (peer,)),
+        )
         if choice.refusal:
             raise errors.error(10075, f": {choice.refusal}")
         return self._begin(present, present.config, facts, choice)
 
 
-def _with_all(config: StreamConfig, facts: StreamFacts) -> StreamConfig:
-    """The configuration with as many replicas as there are: an exchange keeps those beyond the count."""
-    return replace(config, num_replicas=max(config.num_replicas, len(facts.voters)))
+def _exchange(
+    present: Assignment, config: StreamConfig, facts: StreamFacts, choose: Callable[[StreamConfig], Choice]
+) -> Choice:
+    """Nodes for copies in the places of others. Those beyond the count are kept; and where a stream lacks some since it was
+    recovered by force, one that goes is exchanged also where there are not enough nodes for all that it lacks."""
+    there = len(facts.voters)
+    found = choose(replace(config, num_replicas=max(config.num_replicas, there)))
+    if found.refusal and present.is_short:
+        found = choose(replace(config, num_replicas=there))
+    return found
 
 
 def _outdated(planned: Sequence[str], found: Choice) -> ApiError:

@@ -248,7 +248,7 @@ class ClusterSpec(ApiModel):
         CelRule(
             rule="self.storage.type == oldSelf.storage.type && has(self.storage.className) == has(oldSelf.storage.className) "
             "&& (!has(self.storage.className) || self.storage.className == oldSelf.storage.className)",
-            message="of spec.storage only size can be changed; delete the resource and create it with the new value",
+            message="spec.storage can't be changed, but for its size; delete the resource and create it with the new value",
             field_path=".storage",
         ),
         immutable("ports"),

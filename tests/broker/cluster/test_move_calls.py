@@ -179,7 +179,7 @@ async def test_a_move_that_a_client_starts_keeps_the_limit_that_its_brokers_were
         broker.change(moves={"bytesPerS": 1000})
 
     async def taken_over() -> bool:
-        return all("clients start: 1000 bytes/s" in broker.log() for broker in (east, *west))
+        return all("changed settings are in force" in broker.log() for broker in (east, *west))
 
     await until(taken_over, "the limit at every broker")
 

@@ -42,6 +42,7 @@ class Shelves:
     """A core that captures `orders.>` and `audit.>`, keeps what it is given, and answers one API call."""
 
     incarnation = "inc"
+    lineage = ""
     meta_state = 0
     accepts_clients = True
     is_drained = True

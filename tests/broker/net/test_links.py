@@ -16,6 +16,7 @@ class Listener:
     """A core that only listens to links."""
 
     meta_state = 7
+    lineage = ""
     accepts_clients = True
     is_drained = True
     has_work = False

@@ -18,16 +18,6 @@ _MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
-        "longer-lineage-wins",
-        "SF-9",
-        "Of two lineages that do not follow from each other the one that was recovered more often is taken.",
-        (
-            "jetstream/lineage.py",
-            "    return group.startswith(other + _MARK)\n",
-            "    return group.count(_MARK) > other.count(_MARK)\n",
-        ),
-    ),
-    mutant(
         "unknown-copies-are-dropped",
         "SF-9",
         "Copies of streams that a recovered map does not know are removed, as those of deleted streams are.",

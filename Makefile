@@ -13,7 +13,7 @@ SEEDS ?= 200
 JOBS ?= 2
 STAMP := $(VENV)/.supercluster-stamp
 
-.PHONY: help setup check format test test-unit sim sim-mutants demo e2e e2e-kind e2e-moves bench bench-moves bench-repairs image crds clean
+.PHONY: help setup check format test test-unit compat sim sim-mutants demo e2e e2e-kind e2e-moves bench bench-moves bench-repairs image crds clean
 
 help: ## Say what each target does
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -48,6 +48,9 @@ sim: $(STAMP) ## Run the simulator: make sim SEEDS=2000 (replay one: make sim SE
 
 sim-mutants: $(STAMP) ## Take each safety rule out of a copy of the code and show that the simulator notices
 	$(PY) -m tests.simulator.mutants --jobs $(JOBS)
+
+compat: $(STAMP) ## What NATS clients see, row by row, on our brokers and on nats-server (one: ONLY='core.ping')
+	$(PY) -m pytest tests/compat -q $(if $(ONLY),-k '$(ONLY)')
 
 demo: $(STAMP) ## The main job on the embedded control plane (KEEP=1 leaves it running)
 	$(PY) -m e2e.demo $(if $(KEEP),--keep)

@@ -1,0 +1,47 @@
+"""One fleet at a time for the rows of the compatibility suite, and a table of what passed at the end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from tests.compat.table import TARGETS
+from tests.compat.targets import Targets
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def targets(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Targets]:
+    started = Targets(tmp_path_factory.mktemp("compat"))
+    try:
+        yield started
+    finally:
+        await started.stop()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Rows passed of rows run, per group and target."""
+    passed: Counter[tuple[str, str]] = Counter()
+    total: Counter[tuple[str, str]] = Counter()
+    for outcome in ("passed", "failed", "error"):
+        for report in terminalreporter.getreports(outcome):
+            found = str(report.nodeid).partition("test_rows.py::test_row[")[2].rstrip("]")
+            target = next((name for name in TARGETS if found.startswith(f"{name}-")), None)
+            if target is None or (outcome == "passed" and report.when != "call"):
+                continue
+            group = found.removeprefix(f"{target}-").partition(".")[0]
+            for key in ((group, target), ("all", target)):
+                total[key] += 1
+                passed[key] += outcome == "passed"
+    groups = [*sorted({group for group, _ in total if group != "all"}), "all"]
+    if not total:
+        return
+    terminalreporter.section("rows passed of rows run")
+    terminalreporter.write_line(f"{'group':16}" + "".join(f"{target:>12}" for target in TARGETS))
+    for group in groups:
+        cells = (
+            f"{passed[group, target]}/{total[group, target]}" if total[group, target] else "-"
+            for target in TARGETS
+        )
+        terminalreporter.write_line(f"{group:16}" + "".join(f"{cell:>12}" for cell in cells))

@@ -1,0 +1,111 @@
+"""The table of the compatibility suite: one row per behaviour that a NATS client can see.
+
+A row is an async function that is handed a `Bench` (`bench.py`) and asserts what it sees. It is registered with an id, a
+title that says the behaviour, and the servers it runs on, and has to pass on every one of them: on ours, and on
+nats-server, so that the suite is known to say what NATS does::
+
+    rows = Group("core")
+
+    @rows("ping", "a PING is answered with PONG")
+    async def ping(b: Bench) -> None: ...
+
+Rows live in `rows/`, a module per subject; a module that is put there is found by itself. What differs on purpose is in
+`differences.py`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.compat.bench import Bench
+
+Run = Callable[["Bench"], Awaitable[None]]
+
+OURS_1, OURS_3, NATS_1, NATS_3 = "ours-1", "ours-3", "nats-1", "nats-3"
+"""A single broker of ours, a cluster of three; nats-server alone, and three of it."""
+
+TARGETS = (OURS_1, OURS_3, NATS_1, NATS_3)
+EVERYWHERE = (OURS_1, OURS_3, NATS_1)
+"""Where rows run unless they say otherwise: nats-server alone is enough to show what NATS does."""
+CLUSTERS = (OURS_3, NATS_3)
+"""For rows about what only a cluster has."""
+SINGLES = (OURS_1, NATS_1)
+"""For rows that a cluster answers in another way, or that are about one process."""
+ALL = TARGETS
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings that a row's servers need; rows with the same ones share a fleet.
+
+    `ours` goes into our broker's settings file, `credentials` beside it (`{"users.json": {...}}`); `nats` into
+    nats-server's configuration.
+    """
+
+    name: str
+    ours: Mapping[str, Any] = field(default_factory=dict)
+    credentials: Mapping[str, Any] = field(default_factory=dict)
+    nats: Mapping[str, Any] = field(default_factory=dict)
+    login: Mapping[str, Any] = field(default_factory=dict)
+    """What nats-py's `connect` needs there (user, password); rows may connect otherwise by themselves."""
+
+
+PLAIN = Settings("plain")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One behaviour."""
+
+    id: str
+    title: str
+    run: Run
+    on: tuple[str, ...] = EVERYWHERE
+    settings: Settings = PLAIN
+
+    @property
+    def group(self) -> str:
+        return self.id.partition(".")[0]
+
+
+ROWS: dict[str, Row] = {}
+"""All rows by id, in the order of their registration."""
+
+
+def register(row: Row) -> None:
+    """Add a row; an id is given once."""
+    assert row.id not in ROWS, f"two rows are called {row.id}"
+    ROWS[row.id] = row
+
+
+class Group:
+    """Registers the rows of one group."""
+
+    def __init__(self, name: str, *, on: tuple[str, ...] = EVERYWHERE, settings: Settings = PLAIN) -> None:
+        self.name = name
+        self.on = on
+        self.settings = settings
+
+    def __call__(
+        self, name: str, title: str, *, on: tuple[str, ...] | None = None, settings: Settings | None = None
+    ) -> Callable[[Run], Run]:
+        """Register the decorated function as row `<group>.<name>`."""
+
+        def add(run: Run) -> Run:
+            register(Row(f"{self.name}.{name}", title, run, on or self.on, settings or self.settings))
+            return run
+
+        return add
+
+
+def load() -> list[Row]:
+    """Every row of every module in `rows/` and of the list of differences."""
+    for path in sorted((Path(__file__).parent / "rows").glob("*.py")):
+        importlib.import_module(f"tests.compat.rows.{path.stem}")
+    importlib.import_module("tests.compat.differences")
+    return list(ROWS.values())

@@ -116,3 +116,61 @@ def test_a_person_has_a_stream_without_majority_go_on_from_one_copy(site: MoveSi
 
     eventually(is_whole, "the stream to have all its replicas again", WAIT_S)
     assert publish(site, rest, 1) == [24]
+
+
+def ask_for_the_map(site: MoveSite, value: str) -> None:
+    patch = json.dumps({"metadata": {"annotations": {"supercluster.dev/force-recover-meta": value}}})
+    site.kubectl("patch", "scl", "demo", "--type=merge", "-p", patch)
+
+
+def outcome_of_the_map(site: MoveSite, value: str) -> dict[str, Any]:
+    def told() -> dict[str, Any]:
+        found: dict[str, Any] = site.get("scl", "demo").get("status", {}).get("mapRecovery") or {}
+        return found
+
+    eventually(lambda: told().get("request") == value, f"an outcome of {value}", WAIT_S)
+    return told()
+
+
+@pytest.mark.covers("RP-8", "SF-9", "OP-4")
+def test_a_person_has_the_map_of_streams_go_on_from_one_copy(site: MoveSite) -> None:
+    """Three of five voters are gone, and the operator is killed when it was told."""
+    kubeconfig = str(site.state / "kubeconfig")
+    ask_for_the_map(site, "east-0:0")
+    refused = outcome_of_the_map(site, "east-0:0")
+    assert refused["outcome"] == "Refused", refused
+    assert "nothing has to be forced" in refused["message"]
+    assert site.condition("scl", "demo", "Recovered")["reason"] == "RecoveryRefused"
+
+    processes = [site.process_of(f"east-{n}") for n in (2, 3, 4)]
+    try:
+        for process in processes:
+            process.send_signal(signal.SIGSTOP)
+
+        def shown() -> bool:
+            told = cli("recover", "meta", "--kubeconfig", kubeconfig)
+            return "out of contact: east-2, east-3, east-4" in told.stdout
+
+        eventually(shown, "the command line to say that the majority is gone", WAIT_S)
+        ask_for_the_map(site, "east-1:1")
+        site.kill_the_operator()
+        done = outcome_of_the_map(site, "east-1:1")
+        assert done["outcome"] == "Recovered", done
+        assert "goes on from the copy of east-1" in done["message"]
+        assert site.condition("scl", "demo", "Recovered")["status"] == "True"
+        assert {"RecoveryForced", "RecoveryRefused"} <= site.events("demo")
+        # Without a map that somebody leads, this stream could not be.
+        site.declare("later", replicas=1)
+        site.ready("later")
+    finally:
+        for process in processes:
+            process.send_signal(signal.SIGCONT)
+
+    def is_one_map() -> bool:
+        known = [site.broker(f"east-{n}") for n in range(5)]
+        return (
+            all(found.get("inContact") for found in known) and sum(bool(f.get("votes")) for f in known) >= 3
+        )
+
+    eventually(is_one_map, "others to vote in the new lineage", WAIT_S)
+    assert outcome_of_the_map(site, "east-1:1") == done

@@ -14,7 +14,13 @@ from tests.reconcilers.builders import merge
 
 from supercluster.reconcilers.observe.cache import MODELS, ObjectCache, is_ours
 from supercluster.reconcilers.planners.plan import Note
-from supercluster.reconcilers.ports import BrokersRefusedError, BrokerTarget, Json, KubeError
+from supercluster.reconcilers.ports import (
+    BrokersRefusedError,
+    BrokersUnreachableError,
+    BrokerTarget,
+    Json,
+    KubeError,
+)
 
 
 class FakeKube:
@@ -156,6 +162,13 @@ class FakeBrokers:
         """Of streams that are not on the first brokers of their cluster; the first one leads."""
         self.now_ns: Callable[[], int] = lambda: 1
         self.recovered: dict[str, Json] = {}
+        self.map_recovered: Json | None = None
+        self.map_alive = ""
+        """Why the map has not to be recovered."""
+        self.map_asked: list[tuple[str, Json]] = []
+        """Recoveries of the map that were begun: at whom, and as what."""
+        self.deaf: set[str] = set()
+        """Brokers that tell nobody of the map."""
         self.restart: dict[str, Json] = {}
         """What a broker says before a restart, besides that all is well."""
         self.handed: list[tuple[str, tuple[str, ...]]] = []
@@ -279,6 +292,23 @@ class FakeBrokers:
         self._enter("recover")
         self.recovered[name] = {"id": recovery_id, "known": [recovery_id], "mayLose": f"what {node} lacks"}
         return {}
+
+    async def map_recovery_state(self, target: BrokerTarget) -> Json:
+        self._enter("map recovery")
+        if target.brokers[0] in self.deaf:
+            raise BrokersUnreachableError(f"{target.brokers[0]} does not answer")
+        return {"recovery": self.map_recovered}
+
+    async def recover_map(self, target: BrokerTarget, body: Mapping[str, Any]) -> Json:
+        self._enter("recover the map")
+        if self.map_alive:
+            raise BrokersRefusedError(409, 19006, self.map_alive)
+        known = (self.map_recovered or {}).get("known", [])
+        if body["id"] not in known:
+            self.map_asked.append((target.brokers[0], dict(body)))
+            told = f"what {body['node']} lacks"
+            self.map_recovered = {"id": body["id"], "known": [body["id"], *known], "mayLose": told}
+        return {"recovery": self.map_recovered}
 
     async def brokers_state(self, target: BrokerTarget, *, with_room: bool = False) -> Json:
         self._enter("brokers")

@@ -171,8 +171,9 @@ TYPES: dict[ConditionType, Entry] = {
         "what it waits for.",
     ),
     ConditionType.RECOVERED: Entry(
-        "Stream",
-        "Whether the forced recovery that the annotation supercluster.dev/force-recover asks for was carried out.",
+        "Stream, SuperCluster",
+        "Whether the forced recovery that the annotation supercluster.dev/force-recover asks for, or of the map of streams "
+        "supercluster.dev/force-recover-meta, was carried out.",
     ),
     ConditionType.DEFERRED: Entry(
         "Cluster",
@@ -336,7 +337,8 @@ REASONS: dict[Reason, Entry] = {
         "Recovered", "The brokers were asked, and have not answered yet; the message says what is waited for."
     ),
     Reason.RECOVERY_FORCED: Entry(
-        "Recovered", "The stream goes on from one copy, as a new lineage; the message says what may be lost."
+        "Recovered",
+        "The stream, or the map of streams, goes on from one copy, as a new lineage; the message says what may be lost.",
     ),
     Reason.RECOVERY_REFUSED: Entry(
         "Recovered",
@@ -378,7 +380,8 @@ EVENTS: dict[EventReason, Entry] = {
     ),
     EventReason.RECOVERY_BEGUN: Entry(
         "Warning",
-        "A person has a stream go on from one copy (supercluster.dev/force-recover); what may be lost is said next.",
+        "A person has a stream go on from one copy (supercluster.dev/force-recover), or the map of streams "
+        "(supercluster.dev/force-recover-meta); what may be lost is said next.",
     ),
     EventReason.VOLUME_LOST: Entry(
         "Warning",

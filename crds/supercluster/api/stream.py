@@ -17,11 +17,9 @@ from supercluster.api.common import (
     immutable,
 )
 from supercluster.api.moves import MovePolicy, Tag
+from supercluster.api.recovery import RecoveryStatus
 from supercluster.api.units import Duration, Size
 
-FORCE_RECOVER = "supercluster.dev/force-recover"
-"""Annotation of a Stream that lost its majority: `<broker>:<last sequence>`, the broker whose copy it goes on from and the
-sequence that this copy must have at least; behind another colon any word, for asking the same once more (RP-8, SF-9)."""
 STREAM_NAME_PATTERN = r"^[A-Za-z0-9_-]+$"
 # Tokens between dots; a star is a whole token; ">" stands for the rest and only at the end.
 SUBJECT_PATTERN = r"^(\*|[^\s.*>]+)(\.(\*|[^\s.*>]+))*(\.>)?$"
@@ -231,16 +229,6 @@ class ReplicationStatus(ApiModel):
     )
     repair: MoveReference | None = Field(
         default=None, description="The StreamMove that replaces lost replicas."
-    )
-
-
-class RecoveryStatus(ApiModel):
-    """What became of the annotation supercluster.dev/force-recover."""
-
-    request: str = Field(description="The annotation's value: one that stands here is not acted upon again.")
-    outcome: Literal["Recovered", "Refused"] = Field(description="Whether the brokers did it.")
-    message: Annotated[str, StringConstraints(max_length=4096)] = Field(
-        default="", description="What may be lost by it, or why it was refused."
     )
 
 

@@ -18,6 +18,7 @@ from supercluster.api.common import (
     kept,
 )
 from supercluster.api.moves import MoveBudget
+from supercluster.api.recovery import RecoveryStatus
 from supercluster.api.replica_policy import RepairRules
 
 UUID_PATTERN = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
@@ -170,6 +171,10 @@ class SuperClusterStatus(ApiModel):
     leaving: LeavingStatus | None = Field(
         default=None,
         description="Streams with copies on brokers that go for good; absent while there are none.",
+    )
+    map_recovery: RecoveryStatus | None = Field(
+        default=None,
+        description="What became of the last forced recovery of the map of streams that was asked for.",
     )
     client_secret: str | None = Field(
         default=None, description="Secret with user, password and url for applications."

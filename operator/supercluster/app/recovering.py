@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from supercluster.api import API_VERSION, Cluster
-from supercluster.api.stream import FORCE_RECOVER
+from supercluster.api.recovery import FORCE_RECOVER
 from supercluster.app.kube import KubeClient
 from supercluster.app.showing import columns
 from supercluster.reconcilers.observe.views import credentials_view, pod_view

@@ -153,6 +153,15 @@ class Brokers(Protocol):
         """Have a stream go on from one copy; of the same identity, it is done once."""
         ...
 
+    async def map_recovery_state(self, target: BrokerTarget) -> Json:
+        """What the one broker of the target says of the copies of the map of streams, and of the last recovery of the map
+        (docs/admin.md)."""
+        ...
+
+    async def recover_map(self, target: BrokerTarget, body: Manifest) -> Json:
+        """Have the map go on from the copy of the one broker of the target; of the same `id`, it is done once."""
+        ...
+
     async def brokers_state(self, target: BrokerTarget, *, with_room: bool = False) -> Json:
         """What the map of streams has of all `brokers`, and a sentence for each of `lostClusters`: clusters that are out of
         contact as a whole, and what is lost with them. `with_room`: how much room each has is needed."""

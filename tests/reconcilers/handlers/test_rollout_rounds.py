@@ -11,8 +11,8 @@ from tests.reconcilers.builders import condition
 from tests.reconcilers.handlers.test_rounds import CLUSTER, NS, KilledError, World
 
 from supercluster.broker.runtime.reload import digest_of
-from supercluster.reconcilers.observe.look import broker_target
 from supercluster.reconcilers.observe.rollouts import look_at_reports, reports_of
+from supercluster.reconcilers.observe.targets import broker_target
 from supercluster.reconcilers.planners.rollout import GroupTrouble
 
 BROKERS = ("east-0", "east-1", "east-2")

@@ -17,6 +17,7 @@ from tests.reconcilers.fakes import FakeBrokers, FakeKube, VirtualClock
 from supercluster.reconcilers.execute.executor import Executor
 from supercluster.reconcilers.handlers.rounds import Rounds
 from supercluster.reconcilers.observe.cache import MODELS, ObjectCache
+from supercluster.reconcilers.planners.recovery_of_map import recovery_id
 from supercluster.reconcilers.planners.stream_config import META_RESOURCE
 from supercluster.reconcilers.ports import (
     BrokersRefusedError,
@@ -509,6 +510,68 @@ async def test_a_forced_recovery_is_asked_for_once_whenever_the_operator_is_kill
     await world.converge()
     assert world.brokers.calls.count("recover") == asked
     assert condition(world.status(STREAM), "Ready")["status"] == "True"
+
+
+def recover_the_map(world: World, value: str) -> None:
+    annotations = {"supercluster.dev/force-recover-meta": value}
+    world.change("SuperCluster", "demo", lambda body: body["metadata"].update(annotations=annotations))
+
+
+@pytest.mark.covers("RP-8", "OP-4")
+@pytest.mark.parametrize("call", range(12))
+async def test_a_forced_recovery_of_the_map_is_begun_once_whenever_the_operator_is_killed(
+    world: World, call: int
+) -> None:
+    await world.converge()
+    recover_the_map(world, "east-1:40")
+    world.die_at_call(call)
+    with suppress(KilledError):
+        await world.converge()
+    world.restart()
+    world.kube.fail = world.brokers.fail = lambda _: None
+    await world.converge()
+    told = world.status(SC)["mapRecovery"]
+    assert told == {"request": "east-1:40", "outcome": "Recovered", "message": "what east-1 lacks"}
+    assert condition(world.status(SC), "Recovered")["status"] == "True"
+    assert "RecoveryForced" in world.told()
+    ((broker, body),) = world.brokers.map_asked
+    assert (broker, body["node"], body["acceptLastIndex"]) == ("east-1", "east-1", 40)
+    asked = world.brokers.calls.count("map recovery")
+    await world.converge()
+    assert world.brokers.calls.count("map recovery") == asked
+
+
+@pytest.mark.covers("RP-8")
+async def test_a_recovery_of_the_map_that_is_refused_is_no_refusal_of_the_accounts(world: World) -> None:
+    await world.converge()
+    world.brokers.map_alive = "a majority is in contact"
+    recover_the_map(world, "east-1:40")
+    await world.converge()
+    assert world.status(SC)["mapRecovery"]["outcome"] == "Refused"
+    assert "a majority is in contact" in world.status(SC)["mapRecovery"]["message"]
+    assert condition(world.status(SC), "Accepted")["status"] == "True"
+    world.brokers.map_alive = ""
+    await world.converge()
+    assert not world.brokers.map_asked, "a value that was refused is not tried later"
+    recover_the_map(world, "east-1:40:again")
+    await world.converge()
+    assert world.status(SC)["mapRecovery"]["outcome"] == "Recovered"
+
+
+@pytest.mark.covers("RP-8", "OP-4")
+async def test_others_tell_of_a_recovery_of_the_map_when_its_broker_is_gone(world: World) -> None:
+    """It was begun, the broker died behind it, and so did the operator."""
+    await world.converge()
+    recover_the_map(world, "east-1:40")
+    world.brokers.deaf = {"east-1"}
+    await world.round(SC)
+    assert "mapRecovery" not in world.status(SC)
+    assert "east-1 does not say" in condition(world.status(SC), "Recovered")["message"]
+    act = recovery_id(world.rounds._resource(SC), "east-1:40")  # type: ignore[arg-type]
+    world.brokers.map_recovered = {"id": act, "known": [act], "mayLose": "the end"}
+    await world.converge()
+    assert world.status(SC)["mapRecovery"]["message"] == "the end"
+    assert not world.brokers.map_asked
 
 
 def account(world: World, name: str) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 from tests.reconcilers.builders import NAMESPACE, NOW, stream, stream_observed, with_status
 
 from supercluster.api import Stream
-from supercluster.api.stream import FORCE_RECOVER
+from supercluster.api.recovery import FORCE_RECOVER
 from supercluster.reconcilers.planners.plan import ForceRecovery, Plan
 from supercluster.reconcilers.planners.recovery_of_stream import RecoveryView, read, recovery_id
 from supercluster.reconcilers.planners.stream import BrokersView, plan_stream

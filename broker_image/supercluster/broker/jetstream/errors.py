@@ -292,6 +292,13 @@ def map_recovery_refused(why: str) -> ApiError:
     return ApiError(code, RECOVERY_REFUSED, f"the map of streams is not recovered by force: {why}")
 
 
+def map_recovery_not_now(why: str) -> ApiError:
+    """Nobody judged it: the same call may be repeated."""
+    return ApiError(
+        503, RECOVERY_REFUSED, f"the map of streams is not recovered by force now: {why}: ask again"
+    )
+
+
 def maximum_messages() -> ApiError:
     """`discard: new`: the stream holds max_msgs."""
     return error(STORE_FAILED, "maximum messages exceeded")

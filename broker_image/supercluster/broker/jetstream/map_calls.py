@@ -91,7 +91,7 @@ def call(core: BrokerCore, method: str, body: object, then: Then) -> None:
             then(200, _show(core))
             return
         if core.map_survey.is_busy:
-            raise errors.map_recovery_refused(f"another call about it is under way on {core.node}: ask again")
+            raise errors.map_recovery_not_now(f"another call about it is under way on {core.node}")
     except ApiError as refused:
         _refuse(then, refused)
         return

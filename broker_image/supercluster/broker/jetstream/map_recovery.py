@@ -116,7 +116,7 @@ def judge_map(found: MapSituation, accepted_index: int, *, accepts_doubt: bool) 
         )
     if found.silent:
         who = ", ".join(sorted(found.silent))
-        raise errors.map_recovery_refused(f"{who}, in contact, did not say which copies are there: ask again")
+        raise errors.map_recovery_not_now(f"{who}, in contact, did not say which copies are there")
     for node, act in sorted((found.about_to or {}).items()):
         raise errors.map_recovery_refused(
             f"broker {node} has been asked to recover it at this moment ({act or 'a dry run'}): ask again, and ask only one"

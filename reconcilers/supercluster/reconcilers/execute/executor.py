@@ -9,6 +9,7 @@ from typing import Any
 from supercluster.api import API_VERSION
 from supercluster.reconcilers.execute.credentials import completed
 from supercluster.reconcilers.observe.cache import ObjectCache, Resource
+from supercluster.reconcilers.observe.targets import each_broker
 from supercluster.reconcilers.planners.plan import (
     MANAGED_BY,
     Apply,
@@ -18,6 +19,7 @@ from supercluster.reconcilers.planners.plan import (
     DeleteObject,
     DeleteStream,
     ExpandClaim,
+    ForceMapRecovery,
     ForceRecovery,
     HandOverLeaderships,
     LeaveBrokers,
@@ -101,6 +103,8 @@ class Executor:
                 await self.brokers.recover_stream(
                     target, step.stream, step.node, step.accepted_sequence, step.id
                 )
+            case ForceMapRecovery():
+                await self._recover_map(resource, step)
             case SetAccount():
                 if isinstance(target, str):
                     raise BrokersUnreachableError(target)
@@ -119,6 +123,18 @@ class Executor:
                     raise BrokersUnreachableError(target)
                 for broker in step.brokers:
                     await self.brokers.stay_broker(target, broker)
+
+    async def _recover_map(self, resource: Resource, step: ForceMapRecovery) -> None:
+        metadata = resource.metadata
+        targets = each_broker(self.cache, metadata.namespace, metadata.name)
+        if isinstance(targets, str):
+            raise BrokersUnreachableError(targets)
+        if step.node not in targets:
+            raise BrokersUnreachableError(f"broker {step.node} has no pod with an address")
+        body: Json = {"node": step.node, "acceptLastIndex": step.accepted_index, "id": step.id}
+        if step.accepts_doubt:
+            body["acceptDoubtful"] = True
+        await self.brokers.recover_map(targets[step.node], body)
 
     async def _apply(self, step: Apply) -> None:
         metadata = step.manifest["metadata"]

@@ -19,7 +19,6 @@ from supercluster.reconcilers.execute.executor import Executor, StepRefusedError
 from supercluster.reconcilers.handlers.repair_counts import RepairCounts
 from supercluster.reconcilers.observe.cache import MODELS, ObjectCache, Resource
 from supercluster.reconcilers.observe.look import (
-    broker_target,
     look_at_cluster,
     look_at_replica_policy,
     look_at_stream,
@@ -27,6 +26,7 @@ from supercluster.reconcilers.observe.look import (
 )
 from supercluster.reconcilers.observe.moves import look_at_move
 from supercluster.reconcilers.observe.repairs import Hosts
+from supercluster.reconcilers.observe.targets import broker_target
 from supercluster.reconcilers.planners.cluster import plan_cluster
 from supercluster.reconcilers.planners.manifests import OperatorDefaults
 from supercluster.reconcilers.planners.plan import Note, Plan, Step

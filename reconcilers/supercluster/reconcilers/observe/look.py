@@ -6,8 +6,10 @@ from dataclasses import replace
 
 from supercluster.api import Cluster, ReplicaPolicy, Stream, StreamMove, SuperCluster
 from supercluster.reconcilers.observe.cache import ObjectCache
+from supercluster.reconcilers.observe.map_recoveries import look_at_map_recovery
 from supercluster.reconcilers.observe.repairs import Hosts, brokers_answer, look_at_repairs
 from supercluster.reconcilers.observe.rollouts import look_at_reports
+from supercluster.reconcilers.observe.targets import broker_target, pods_of
 from supercluster.reconcilers.observe.views import (
     account_view,
     brokers_move,
@@ -32,7 +34,6 @@ from supercluster.reconcilers.planners.parting import PartingBroker, others_stay
 from supercluster.reconcilers.planners.plan import LABEL_CLUSTER
 from supercluster.reconcilers.planners.recovery_of_stream import RecoveryView, request_of
 from supercluster.reconcilers.planners.replica_policy import PolicyObserved
-from supercluster.reconcilers.planners.rollout import PodView
 from supercluster.reconcilers.planners.scale_down import (
     GoingView,
     brokers_there,
@@ -48,40 +49,6 @@ from supercluster.reconcilers.ports import (
     BrokerTarget,
     mapping,
 )
-
-
-def broker_target(cache: ObjectCache, namespace: str, super_cluster: str) -> BrokerTarget | str:
-    """The brokers that can be asked now, or why there are none."""
-    clusters = cache.of_super_cluster(Cluster, namespace, super_cluster)
-    if not clusters:
-        return f"SuperCluster {super_cluster} has no Cluster"
-    secret = cache.get("Secret", namespace, naming.credentials_secret(super_cluster))
-    credentials = credentials_view(secret)
-    password = credentials.passwords.get(naming.OPERATOR_USER) if credentials else None
-    if password is None:
-        return f"Secret {naming.credentials_secret(super_cluster)} has no user {naming.OPERATOR_USER} yet"
-    ready = [
-        (cluster, pod)
-        for cluster in clusters
-        for pod in pods_of(cache, namespace, cluster.metadata.name)
-        if pod.ready and pod.ip and not pod.terminating
-    ]
-    if not ready:
-        names = ", ".join(cluster.metadata.name for cluster in clusters)
-        return f"no broker of Cluster {names} is ready"
-    return BrokerTarget(
-        namespace,
-        super_cluster,
-        tuple(f"nats://{pod.ip}:{cluster.spec.ports.client}" for cluster, pod in ready),
-        naming.OPERATOR_USER,
-        password,
-        tuple(f"http://{pod.ip}:{cluster.spec.ports.monitor}" for cluster, pod in ready),
-        tuple(pod.name for _, pod in ready),
-    )
-
-
-def pods_of(cache: ObjectCache, namespace: str, cluster: str) -> tuple[PodView, ...]:
-    return tuple(pod_view(body) for body in cache.of_cluster(namespace, cluster) if body.get("kind") == "Pod")
 
 
 async def look_at_super_cluster(
@@ -107,6 +74,7 @@ async def look_at_super_cluster(
         credentials=credentials_view(cache.get("Secret", namespace, naming.credentials_secret(name))),
         client_secret=cache.get("Secret", namespace, naming.client_secret(name)),
         traces=_traces(cache, namespace, name),
+        map_recovery=await look_at_map_recovery(cache, brokers, desired),
     )
 
 

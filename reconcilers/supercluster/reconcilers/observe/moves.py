@@ -19,7 +19,8 @@ from supercluster.api.stream_move import (
     StageTime,
 )
 from supercluster.reconcilers.observe.cache import ObjectCache
-from supercluster.reconcilers.observe.look import ask_for_stream, broker_target
+from supercluster.reconcilers.observe.look import ask_for_stream
+from supercluster.reconcilers.observe.targets import broker_target
 from supercluster.reconcilers.planners.move_views import (
     NO_WORD,
     EndedMove,

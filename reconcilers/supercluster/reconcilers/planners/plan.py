@@ -225,6 +225,22 @@ class ForceRecovery:
         return f"recover stream {self.stream} from the copy on {self.node}"
 
 
+@dataclass(frozen=True, slots=True)
+class ForceMapRecovery:
+    """Have the map of streams, which lost its majority, go on from one broker's copy. Repeated with the same identity, it is the
+    same act."""
+
+    id: str
+    node: str
+    """The broker that is asked itself: nobody leads the map who could pass it on."""
+    accepted_index: int
+    accepts_doubt: bool = False
+    note: Note | None = None
+
+    def __str__(self) -> str:
+        return f"recover the map of streams from the copy on {self.node}"
+
+
 Step = (
     Apply
     | CreateObject
@@ -242,6 +258,7 @@ Step = (
     | SetAccount
     | HandOverLeaderships
     | ForceRecovery
+    | ForceMapRecovery
 )
 
 

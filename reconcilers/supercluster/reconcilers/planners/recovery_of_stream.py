@@ -14,7 +14,7 @@ from typing import Any
 
 from supercluster.api import Stream
 from supercluster.api.conditions import ConditionType, EventReason, Reason
-from supercluster.api.stream import FORCE_RECOVER, RecoveryStatus
+from supercluster.api.recovery import FORCE_RECOVER, RecoveryStatus
 from supercluster.reconcilers.planners.plan import ForceRecovery, Note
 from supercluster.reconcilers.planners.status import Conditions
 from supercluster.reconcilers.planners.stream_config import resource_mark

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from supercluster.api import Cluster, Stream, StreamMove, SuperCluster, SuperClusterStatus
 from supercluster.api.conditions import ConditionType, EventReason, Reason
+from supercluster.api.recovery import RecoveryStatus
 from supercluster.api.super_cluster import OTHER_MOVES_MAX, LeavingStatus, MemberStatus, RepairStatus
-from supercluster.reconcilers.planners import drain_moves, manifests, naming, repair_moves
+from supercluster.reconcilers.planners import drain_moves, manifests, naming, recovery_of_map, repair_moves
 from supercluster.reconcilers.planners.accounts import AccountsPlan, AccountView, plan_accounts
 from supercluster.reconcilers.planners.drift import differences
 from supercluster.reconcilers.planners.founding import Traces, first_of, founder
@@ -24,6 +25,7 @@ from supercluster.reconcilers.planners.plan import (
     SetFinalizers,
     Step,
 )
+from supercluster.reconcilers.planners.recovery_of_map import MapRecoveryView
 from supercluster.reconcilers.planners.repair_moves import RepairObserved
 from supercluster.reconcilers.planners.repair_pace import is_due_soon
 from supercluster.reconcilers.planners.status import Conditions, status_patch
@@ -83,6 +85,8 @@ class SuperClusterObserved:
     credentials: CredentialsView | None = None
     client_secret: Mapping[str, Any] | None = field(default=None, repr=False)
     traces: Traces = field(default_factory=Traces)
+    map_recovery: MapRecoveryView = field(default_factory=MapRecoveryView)
+    """Asked for only while a forced recovery of the map is asked for."""
 
 
 def plan_super_cluster(
@@ -101,18 +105,26 @@ def plan_super_cluster(
         desired, observed.repair, observed.clusters, observed.streams, observed.moves, strategies, now
     )
     own = _steps(desired, observed)
+    # Steps of its own come first: if there are any, what was refused was one of them.
+    recovering = recovery_of_map.consider(
+        desired, observed.map_recovery, observed.refusal if not own else None, conditions
+    )
+    if recovering.has_refusal:
+        observed = replace(observed, refusal=None)
     # What is lost comes before what is to go.
     moves = repairing.steps or draining.steps
     accounts = plan_accounts(desired, observed.accounts, hold=any(map(_is_rolling, observed.clusters)))
     # What is refused of accounts keeps no replica from being replaced.
-    steps = own or moves or accounts.steps
+    steps = own or recovering.steps or moves or accounts.steps
     _describe(desired, observed, conditions, steps)
     _describe_accounts(observed, conditions, accounts)
     # That somebody else's move has ended, or that a broker is away, is no event in Kubernetes.
     is_watching = waits_for_a_place(observed.moves) or repairing.is_watching or draining.is_watching
-    is_watching = is_watching or is_due_soon(desired, observed.repair)
-    patch = _patch(desired, observed, conditions, accounts, repairing.status, draining.status)
-    if moves and not own:
+    is_watching = is_watching or is_due_soon(desired, observed.repair) or recovering.is_waiting
+    patch = _patch(
+        desired, observed, conditions, accounts, repairing.status, draining.status, recovering.status
+    )
+    if steps and steps is moves:
         # One at a time, each with a look of its own at all streams, and other rounds in between.
         return Plan(steps, patch, conditions.notes(), REPAIR_RECHECK_MS, wait_after_step=True)
     recheck_ms = WAITING_RECHECK_MS if is_watching else None
@@ -216,6 +228,7 @@ def _patch(
     accounts: AccountsPlan,
     repair: RepairStatus | None = None,
     leaving: LeavingStatus | None = None,
+    map_recovery: RecoveryStatus | None = None,
 ) -> Mapping[str, Any] | None:
     running = observed.running
     hold = running is None or any(map(_is_rolling, observed.clusters))
@@ -239,6 +252,7 @@ def _patch(
         other_moves=tuple(others[:OTHER_MOVES_MAX]),
         repair=repair,
         leaving=leaving,
+        map_recovery=map_recovery,
         client_secret=naming.client_secret(desired.metadata.name),
         conditions=conditions.result(),
     )
@@ -254,6 +268,7 @@ def _deletion(desired: SuperCluster, observed: SuperClusterObserved, conditions:
         message = f"deletion waits until these Clusters are deleted: {names}"
         conditions.put(ConditionType.READY, False, Reason.CLUSTERS_REMAIN, message)
         accounts = AccountsPlan(status=desired.status.accounts)
-        return Plan(status_patch=_patch(desired, observed, conditions, accounts), notes=conditions.notes())
+        patch = _patch(desired, observed, conditions, accounts, map_recovery=desired.status.map_recovery)
+        return Plan(status_patch=patch, notes=conditions.notes())
     rest = tuple(name for name in desired.metadata.finalizers if name != FINALIZER)
     return Plan((SetFinalizers(rest, desired.metadata.resource_version),))

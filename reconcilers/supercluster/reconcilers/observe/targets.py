@@ -1,0 +1,68 @@
+"""Whom of the brokers to ask, and as whom: all that are ready, or each that has an address."""
+
+from __future__ import annotations
+
+from supercluster.api import Cluster
+from supercluster.reconcilers.observe.cache import ObjectCache
+from supercluster.reconcilers.observe.views import credentials_view, pod_view
+from supercluster.reconcilers.planners import naming
+from supercluster.reconcilers.planners.rollout import PodView
+from supercluster.reconcilers.ports import BrokerTarget
+
+
+def broker_target(cache: ObjectCache, namespace: str, super_cluster: str) -> BrokerTarget | str:
+    """The brokers that can be asked now, or why there are none."""
+    clusters = cache.of_super_cluster(Cluster, namespace, super_cluster)
+    if not clusters:
+        return f"SuperCluster {super_cluster} has no Cluster"
+    password = _password(cache, namespace, super_cluster)
+    if password is None:
+        return _no_user(super_cluster)
+    ready = [
+        (cluster, pod)
+        for cluster in clusters
+        for pod in pods_of(cache, namespace, cluster.metadata.name)
+        if pod.ready and pod.ip and not pod.terminating
+    ]
+    if not ready:
+        names = ", ".join(cluster.metadata.name for cluster in clusters)
+        return f"no broker of Cluster {names} is ready"
+    return BrokerTarget(
+        namespace,
+        super_cluster,
+        tuple(f"nats://{pod.ip}:{cluster.spec.ports.client}" for cluster, pod in ready),
+        naming.OPERATOR_USER,
+        password,
+        tuple(f"http://{pod.ip}:{cluster.spec.ports.monitor}" for cluster, pod in ready),
+        tuple(pod.name for _, pod in ready),
+    )
+
+
+def each_broker(cache: ObjectCache, namespace: str, super_cluster: str) -> dict[str, BrokerTarget] | str:
+    """One target for each broker that has an address, ready or not, by name; or why nobody can be asked."""
+    password = _password(cache, namespace, super_cluster)
+    if password is None:
+        return _no_user(super_cluster)
+    found = {}
+    for cluster in cache.of_super_cluster(Cluster, namespace, super_cluster):
+        for pod in pods_of(cache, namespace, cluster.metadata.name):
+            if pod.ip:
+                monitor = f"http://{pod.ip}:{cluster.spec.ports.monitor}"
+                found[pod.name] = BrokerTarget(
+                    namespace, super_cluster, (), naming.OPERATOR_USER, password, (monitor,), (pod.name,)
+                )
+    return found
+
+
+def pods_of(cache: ObjectCache, namespace: str, cluster: str) -> tuple[PodView, ...]:
+    return tuple(pod_view(body) for body in cache.of_cluster(namespace, cluster) if body.get("kind") == "Pod")
+
+
+def _password(cache: ObjectCache, namespace: str, super_cluster: str) -> str | None:
+    secret = cache.get("Secret", namespace, naming.credentials_secret(super_cluster))
+    credentials = credentials_view(secret)
+    return credentials.passwords.get(naming.OPERATOR_USER) if credentials else None
+
+
+def _no_user(super_cluster: str) -> str:
+    return f"Secret {naming.credentials_secret(super_cluster)} has no user {naming.OPERATOR_USER} yet"

@@ -100,6 +100,9 @@ class Broker:
     def leader_of(self, group_id: str) -> str | None:
         return None
 
+    def republish(self, account: str, message: tuple[bytes, bytes, bytes]) -> None:
+        raise AssertionError("no stream here republishes")
+
     def account_limits(self, account: str) -> AccountLimits:
         return self.replicas.limits
 

@@ -16,6 +16,12 @@ from supercluster.broker.jetstream.errors import ApiError, error, invalid_config
 from supercluster.broker.jetstream.filters import first_overlap, is_valid_filter, overlaps
 from supercluster.broker.jetstream.json_fields import Fields
 from supercluster.broker.jetstream.own_metadata import check_metadata
+from supercluster.broker.jetstream.transform_config import (
+    STREAM_SOURCE_WRONG,
+    STREAM_TRANSFORM_WRONG,
+    Republish,
+    TransformConfig,
+)
 
 DUPLICATE_WINDOW_DEFAULT_NS = 120_000_000_000
 REPLICAS_MAX = 5
@@ -46,10 +52,8 @@ _UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "mirror": (),
     "mirror_direct": (),
     "persist_mode": ("default",),
-    "republish": (),
     "sources": (),
     "subject_delete_marker_ttl": (),
-    "subject_transform": (),
     "template_owner": (),
 }
 
@@ -135,6 +139,9 @@ class StreamConfig:
     deny_purge: bool = False
     allow_rollup_hdrs: bool = False
     allow_direct: bool = False
+    subject_transform: TransformConfig | None = None
+    """What becomes of the subjects of messages that are published."""
+    republish: Republish | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -174,6 +181,8 @@ class StreamConfig:
             deny_purge=fields.boolean("deny_purge"),
             allow_rollup_hdrs=fields.boolean("allow_rollup_hdrs"),
             allow_direct=fields.boolean("allow_direct"),
+            subject_transform=_subject_transform(fields),
+            republish=_republish(fields),
             metadata={k: v for k, v in fields.mapping("metadata").items() if k not in _SERVER_METADATA},
         )
         fields.done()
@@ -205,6 +214,8 @@ class StreamConfig:
             "placement": self.placement.to_json(),
             "discard_new_per_subject": self.discard_new_per_subject,
             "first_seq": self.first_seq if self.first_seq > 1 else 0,
+            "subject_transform": self.subject_transform.to_json() if self.subject_transform else None,
+            "republish": self.republish.to_json() if self.republish else None,
         }
         data |= {name: value for name, value in optional.items() if value}
         data |= {
@@ -252,6 +263,16 @@ def _consumer_limits(fields: Fields) -> ConsumerLimits:
     return found
 
 
+def _subject_transform(fields: Fields) -> TransformConfig | None:
+    data = fields.nested("subject_transform")
+    return TransformConfig.from_json(data, "stream subject_transform") if data is not None else None
+
+
+def _republish(fields: Fields) -> Republish | None:
+    data = fields.nested("republish")
+    return Republish.from_json(data) if data is not None else None
+
+
 def _check_values(config: StreamConfig) -> None:
     if config.num_replicas < 0:
         raise error(10133)
@@ -295,6 +316,10 @@ def _check_subjects(config: StreamConfig) -> None:
             raise invalid_config("subjects that overlap with jetstream api require no-ack to be true")
         if overlaps(subject, "$SYS.>"):
             raise invalid_config("subjects that overlap with system api require no-ack to be true")
+    if config.subject_transform is not None:
+        config.subject_transform.check(STREAM_SOURCE_WRONG, STREAM_TRANSFORM_WRONG)
+    if config.republish is not None:
+        config.republish.check(config.subjects)
     found = first_overlap(config.subjects)
     if found is not None:
         raise invalid_config(f'subject "{found[0]}" overlaps with "{found[1]}"')

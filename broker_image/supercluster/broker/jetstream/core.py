@@ -46,6 +46,7 @@ from supercluster.broker.jetstream.meta_group import MetaGroup
 from supercluster.broker.jetstream.meta_lineages import MetaLineages
 from supercluster.broker.jetstream.raft_mail import RaftMail
 from supercluster.broker.jetstream.recovery import CopiesTold
+from supercluster.broker.jetstream.republishing import CapturedAgain, Publication
 from supercluster.broker.jetstream.requests import Requests
 from supercluster.broker.jetstream.schedule import GroupSchedule
 from supercluster.broker.jetstream.sections import SessionKey, VerdictRun
@@ -150,6 +151,7 @@ class BrokerCore:
             window_bytes=settings.window_bytes,
             wait_ms=settings.window_wait_ms,
         )
+        self.captured_again = CapturedAgain(self.ingest.capture, self.event)
         self.account_infos = AccountInfos(self)
         self.requests = Requests(
             network,
@@ -307,6 +309,12 @@ class BrokerCore:
 
     def verdicts(self, group: str, key: SessionKey, runs: list[VerdictRun], *, appended: bool) -> None:
         self.post(key.node, Frame.VERDICTS, frames.encode_verdicts(group, key, runs, appended=appended))
+
+    def republish(self, account: str, message: Publication) -> None:
+        """Publish what a stream's leader has stored, to subscribers and to the stream that captures it."""
+        subject, header, payload = message
+        self.network.publish(account, subject, b"", header, payload)
+        self.captured_again.publish(account, message)
 
     def raft_config(self, group_id: str, member: str) -> RaftConfig:
         return RaftConfig(

@@ -134,6 +134,8 @@ TABLE: dict[int, tuple[int, str]] = {
     10148: (400, "consumer already exists"),
     10149: (400, "consumer does not exist"),
     10153: (400, "consumer inactive threshold exceeds system limit of {}"),
+    10155: (400, "stream transform source: {}"),
+    10156: (400, "stream transform: {}"),
     10158: (409, "duplicate message id is in process"),
     10163: (503, "expected last sequence per subject temporarily unavailable"),
     10164: (400, "wrong last sequence"),

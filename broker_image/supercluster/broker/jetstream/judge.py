@@ -23,6 +23,7 @@ from supercluster.broker.jetstream.sections import (
     encode_block,
 )
 from supercluster.broker.jetstream.stream import MSG_ID, ROLLUP, StreamState
+from supercluster.broker.jetstream.transform_config import SubjectMap, TransformConfig
 from supercluster.broker.protocol.headers import get as header_value
 from supercluster.broker.protocol.subjects import is_valid_filter, matches
 from supercluster.broker.raft.entry import Entry
@@ -94,6 +95,8 @@ class Judge:
 
     def __init__(self, state: StreamState, uncommitted: Iterable[Entry]) -> None:
         self.end = LogEnd(state, uncommitted)
+        self._transform: TransformConfig | None = None
+        self._subjects = SubjectMap(None)
 
     def take(self, forward: Forward, now_ns: int, *, room: bool = True) -> Taken:
         """Judge the next numbers of a session. The caller appends the section in the same turn, in this order.
@@ -132,6 +135,8 @@ class Judge:
         config = self.end.config
         if forward.config_version != self.end.config_version or config.sealed or block.has_headers:
             return False
+        if config.subject_transform is not None:
+            return False
         if config.discard == "new" and (
             config.max_msgs > 0 or config.max_bytes > 0 or config.max_msgs_per_subject > 0
         ):
@@ -151,7 +156,12 @@ class Judge:
         for offset in range(block.count):
             at = 3 * offset
             subject, header, payload = parts[at : at + 3]
-            found = self._judge_one(subject, header, payload, seq, now_ns, room=room)
+            is_ours = subject != b"" and any(
+                matches(subject, pattern.encode()) for pattern in self.end.config.subjects
+            )
+            if is_ours:
+                subject = parts[at] = self._stored_subject(subject, seq)
+            found = self._judge_one(subject, header, payload, seq, now_ns, room=room, is_ours=is_ours)
             if found is None:
                 self.end.note(subject, header, seq)
                 if self.end.config.discard == "new":
@@ -162,14 +172,31 @@ class Judge:
                 parts[at : at + 3] = (b"", b"", b"")
         return VerdictRun(first_number, block.count, first_seq, tuple(exceptions)), encode_block(parts)
 
+    def _stored_subject(self, subject: bytes, seq: int) -> bytes:
+        """By the stream's subject_transform; the header's expectations are about that one, too."""
+        transform = self.end.config.subject_transform
+        if transform is None:
+            return subject
+        if transform is not self._transform:
+            self._transform, self._subjects = transform, SubjectMap(transform.compiled())
+        return self._subjects.find(subject, seq) or subject
+
     def _judge_one(
-        self, subject: bytes, header: bytes, payload: bytes, seq: int, now_ns: int, *, room: bool
+        self,
+        subject: bytes,
+        header: bytes,
+        payload: bytes,
+        seq: int,
+        now_ns: int,
+        *,
+        room: bool,
+        is_ours: bool,
     ) -> Exceptional | None:
-        """None: it is stored at `seq`."""
+        """None: it is stored at `seq`. `is_ours`: was it published to a subject of the stream?"""
         config = self.end.config
         if not subject:
             return Exceptional(0, Verdict.VOID)
-        if not any(matches(subject, pattern.encode()) for pattern in config.subjects):
+        if not is_ours:
             return Exceptional(0, Verdict.REROUTE)
         if config.sealed:
             return Exceptional(0, Verdict.REFUSED, STREAM_SEALED)

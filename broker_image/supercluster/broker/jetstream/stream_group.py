@@ -25,6 +25,7 @@ from supercluster.broker.jetstream.move_leftover import Leftovers
 from supercluster.broker.jetstream.preferred import Preference
 from supercluster.broker.jetstream.proposal import Done, Proposal
 from supercluster.broker.jetstream.pull import GiveBack
+from supercluster.broker.jetstream.republishing import Republisher
 from supercluster.broker.jetstream.sections import Section, sections
 from supercluster.broker.jetstream.source import StreamSource
 from supercluster.broker.jetstream.stream import Applied, StreamState
@@ -80,6 +81,7 @@ class StreamGroup(Group):
         self._head_seq = 0
         self._head_check_ms = 0
         self._preference = Preference(self)
+        self._republisher = Republisher()
 
     @staticmethod
     def blank_state(assignment: Assignment) -> bytes:
@@ -90,7 +92,10 @@ class StreamGroup(Group):
     # ---- state machine --------------------------------------------------------------------------------------------
 
     def apply_entry(self, entry: Entry) -> None:
+        republished = self._republisher.of_entry(self.state, entry) if self.serves else []
         done = self.state.apply(entry)
+        for message in republished:
+            self.host.republish(self.assignment.account, message)
         if done.marked:
             self.auditor.marked(entry.index, self.state)
         if self.mover is not None and (done.marked or entry.kind == EntryKind.CONFIG):

@@ -88,9 +88,7 @@ class CapturedAgain:
 
     def publish(self, account: str, message: Publication) -> None:
         """Offer a message to the stream that captures its subject, behind those that wait."""
-        if self._held:
-            self._hold(account, message)
-        elif not self._offer(account, message):
+        if self._held or not self._offer(account, message):
             self._hold(account, message)
 
     def _hold(self, account: str, message: Publication) -> None:

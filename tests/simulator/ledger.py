@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
+from tests.simulator.lifetimes import Lifetimes
 from tests.simulator.map_judge import MapJudge
 from tests.simulator.map_recoveries import MapRecoveries
 from tests.simulator.oracle import Oracle
@@ -84,6 +85,7 @@ class Ledger:
         """(broker, group) → the term in which it last served as the leader."""
         self._floors: dict[tuple[str, str, str], tuple[int, int]] = {}
         self.recoveries = Recoveries(self, world)
+        self.lifetimes = Lifetimes()
         self._map = MapJudge()
         self.maps = MapRecoveries(self, world)
         self.on_new: Callable[[str, Group, Entry], None] = lambda node, group, entry: None
@@ -192,6 +194,8 @@ class Ledger:
         if self.recoveries.is_over(group.id):
             self.recoveries.committed_late(entry, history)
             return
+        if early := self.lifetimes.too_early(group, entry):
+            raise self.broken(early)
         if not entry.count:
             return
         if entry.first_seq != history.last_seq + 1:
@@ -202,6 +206,9 @@ class Ledger:
         for seq in range(entry.first_seq, entry.first_seq + entry.count):
             message = decoded.message(seq)
             payload = message.payload
+            if self.lifetimes.stored(group.id, message):
+                history.message_at[seq] = payload
+                continue  # A marker: no publisher's message.
             if payload in self.stored and not self._is_late_repeat(payload, history, entry.time_ns):
                 raise self.broken(
                     f"invariant 1/2: {payload!r} is stored at {self.stored[payload]} and again at {seq} of {group.id}"
@@ -240,7 +247,14 @@ class Ledger:
         if entry.index <= self._converging.get((node, group.id), 0):
             return  # Replays from an emptied base: equal again once it is where the others were (Group.emptied_state).
         view = (
-            *(state.first_seq, state.last_seq, state.messages, state.bytes, len(state.message_ids)),
+            *(
+                state.first_seq,
+                state.last_seq,
+                state.messages,
+                state.bytes,
+                len(state.message_ids),
+                len(state.ttls),
+            ),
             tuple(
                 (c.name, c.delivered_sseq, c.ack_floor_sseq, len(c.pending)) for c in state.consumers.values()
             ),

@@ -65,6 +65,11 @@ class Plan:
         return not (limited or self.removes or self.fills)
 
     @property
+    def has_ttls(self) -> bool:
+        """Do messages have a time to live of their own, and subjects that are empty since a marker?"""
+        return self.max_age_ms > 0
+
+    @property
     def may_lose(self) -> int:
         """So many replicas may be unsure of their data at once without anything being lost."""
         return (min(self.replicas, self.meta_voters) - 1) // 2
@@ -82,6 +87,7 @@ class Plan:
             "max_age": self.max_age_ms * 1_000_000,
             "max_msgs_per_subject": self.per_subject or -1,
             "duplicate_window": min(self.max_age_ms or 120_000, 120_000) * 1_000_000,
+            **({"allow_msg_ttl": True, "subject_delete_marker_ttl": 10**9} if self.has_ttls else {}),
             "metadata": {"supercluster.dev/fsync": self.fsync},
         }
 

@@ -18,6 +18,8 @@ from tests.simulator.world import World
 RETRY_MS = 700.0
 ACCOUNT = "$G"
 # err_codes that a publisher may be told without anything being wrong: no room on the disk, a lost race, a full stream.
+# Seconds that messages live, where a plan has such: shorter and longer than the stream's max_age.
+TTLS = (b"1", b"never", b"2s", b"7", b"1")
 NO_ROOM, NOT_FIRST, STREAM_FULL = 10047, 10071, 10077
 
 
@@ -149,6 +151,9 @@ class Publishers:
             header = b"NATS/1.0\r\nNats-Msg-Id: %s\r\n\r\n" % payload
         elif kind == "creator":
             header = b"NATS/1.0\r\nNats-Expected-Last-Subject-Sequence: 0\r\n\r\n"
+        if self.plan.has_ttls and number % 3 == 0:
+            ttl = TTLS[number // 3 % len(TTLS)]
+            header = (header[:-2] or b"NATS/1.0\r\n") + b"Nats-TTL: %s\r\n\r\n" % ttl
         if not window.take(publisher, subject, reply, header, payload):
             return False
         if reply:

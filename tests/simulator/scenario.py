@@ -225,6 +225,10 @@ class Scenario:
                 return f"{name} applied {group.applied_index} of {history.last_index}"
             if group.member not in group.raft.membership.voters:
                 return f"{name} is {group.member}, voters are {group.raft.membership.voters}"
+            if isinstance(group, StreamGroup):
+                overdue = self.world.ledger.lifetimes.overdue(self.group, group.state, core.clock.now_ns())
+                if overdue:
+                    return f"on {name} {overdue}"
         if replicas != self._replicas_wanted():
             return f"{MAIN} has {replicas} replicas instead of {self._replicas_wanted()}"
         disagreeing = self._disagreeing()
@@ -263,6 +267,9 @@ class Scenario:
             group = node.core.groups.get(self.group) if node.core is not None else None
             if isinstance(group, StreamGroup):
                 views[name] = _view(group.state)
+                missing = world.ledger.lifetimes.missing(group.id, group.state)
+                if missing and not self.plan.removes:
+                    raise world.ledger.broken(f"on {name}: {missing}")
         first, *others = views
         for other in others:
             differing = [key for key, value in views[first].items() if views[other][key] != value]
@@ -284,6 +291,7 @@ def _view(state: StreamState) -> dict[str, Any]:
             for name, count in state.subjects.subjects().items()
         },
         "message ids": state.message_ids,
+        "ttls": state.ttls.encode(),
         "sessions": state.sessions.encode(),
         "consumers": {name: consumer.snapshot() for name, consumer in state.consumers.items()},
         "config": (state.config, state.config_version),

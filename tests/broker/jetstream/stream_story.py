@@ -5,20 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 from supercluster.broker.jetstream.config import StreamConfig
+from supercluster.broker.jetstream.expiry import Expiry
 from supercluster.broker.jetstream.judge import Answer, Forward, Judge, Taken
+from supercluster.broker.jetstream.proposal import Proposal
 from supercluster.broker.jetstream.sections import (
     Section,
     SessionKey,
+    decode_block,
     encode_block,
     encode_messages,
     encode_session,
     section,
+    sections,
 )
 from supercluster.broker.jetstream.stream import Applied, StreamState
 from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
 from supercluster.broker.storage.memory_log import MemoryLog
 
 SECOND = 1_000_000_000
+MS = 1_000_000
 ORIGIN = SessionKey("east-0", "vol-a", 1)
 
 Triple = tuple[bytes, bytes, bytes]
@@ -51,6 +56,8 @@ class StreamStory:
         self.numbers: dict[SessionKey, int] = {}
         self.uncommitted: list[Entry] = []
         self.judge = Judge(self.state, [])
+        self.expiry = Expiry()
+        self.proposals: list[Proposal] = []
         self.open(ORIGIN)
 
     def append(
@@ -83,6 +90,34 @@ class StreamStory:
     def command(self, kind: Section, *body: bytes) -> list[int]:
         self.append((kind, list(body)))
         return self.commit()[-1].results
+
+    def expire(self, expiry: Expiry | None = None) -> list[bytes]:
+        """Append what a leader lets go at this moment, without committing. Returns the markers' subjects."""
+        proposal = Proposal()
+        self.proposals.append(proposal)
+        found = expiry or self.expiry
+        if found.is_due(self.state, self.now_ns // MS):
+            found.put(self.judge.end, self.now_ns, self.now_ns // MS, proposal)
+        if not proposal.payload:
+            return []
+        kinds: list[tuple[int, list[bytes | memoryview]]] = [
+            (kind, [body]) for kind, body in sections(b"".join(proposal.payload))
+        ]
+        self.append(*kinds, first_seq=proposal.first_seq, count=proposal.count)
+        own = [bytes(body[0]) for kind, body in kinds if kind == Section.OWN_MESSAGES]
+        return decode_block(own[0]).parts()[0::3] if own else []
+
+    def expired(self) -> list[bytes]:
+        """Look now and commit."""
+        subjects = self.expire()
+        self.commit()
+        for done in self.proposals.pop().commands:
+            done(1)
+        return subjects
+
+    def restored(self) -> StreamState:
+        """The state by its snapshot."""
+        return StreamState.restore(self.state.snapshot(), self.log)
 
     def open(self, key: SessionKey) -> None:
         self.append((Section.SESSION_OPEN, [encode_session(key)]))

@@ -52,6 +52,7 @@ def test_a_stream_that_says_only_its_name_gets_natss_defaults() -> None:
         "deny_purge": False,
         "allow_rollup_hdrs": False,
         "consumer_limits": {},
+        "allow_msg_ttl": False,
     }
 
 
@@ -120,7 +121,8 @@ def test_the_duplicate_window_is_capped_by_the_age_when_it_is_not_set() -> None:
         ({"mirror": {"name": "S"}}, 19002, "'mirror'"),
         ({"compression": "s2"}, 19002, "'compression'"),
         ({"persist_mode": "async"}, 19002, "'persist_mode'"),
-        ({"allow_msg_ttl": True}, 19002, "'allow_msg_ttl'"),
+        ({"subject_delete_marker_ttl": -1}, 10052, "subject delete marker TTL must not be negative"),
+        ({"subject_delete_marker_ttl": SECOND // 2}, 10052, "delete marker TTL must be at least 1 second"),
         ({"placement": {"zone": "x"}}, 10025, 'unknown field "zone"'),
         ({"name": "a.b"}, 10052, "'a.b' is not valid"),
         ({"name": "a/b"}, 10128, "path separators"),
@@ -136,6 +138,13 @@ def test_what_a_stream_may_not_say_is_refused_by_name(
     assert text in refused.value.description
 
 
+def test_delete_markers_bring_along_what_they_need() -> None:
+    config = stream(subject_delete_marker_ttl=2 * SECOND, deny_purge=True)
+    assert (config.allow_msg_ttl, config.allow_rollup_hdrs, config.deny_purge) == (True, True, False)
+    assert config.to_json()["subject_delete_marker_ttl"] == 2 * SECOND
+    assert StreamConfig.from_json(config.to_json()) == config
+
+
 def test_fields_without_a_mechanism_may_say_what_is_so_anyway() -> None:
     config = stream(mirror=None, sources=[], compression="none", allow_msg_ttl=False, persist_mode="default")
     assert config == stream()
@@ -148,6 +157,7 @@ def test_fields_without_a_mechanism_may_say_what_is_so_anyway() -> None:
         ({}, {"retention": "workqueue"}, "to/from workqueue"),
         ({}, {"max_consumers": 4}, "MaxConsumers"),
         ({"deny_purge": True}, {}, "cancel deny purge"),
+        ({"allow_msg_ttl": True}, {}, "message TTL status can not be disabled"),
         ({"deny_delete": True}, {}, "cancel deny message deletes"),
         ({"sealed": True}, {}, "unseal"),
         ({"first_seq": 5}, {"first_seq": 9}, "first_seq"),

@@ -16,6 +16,12 @@ from supercluster.broker.jetstream.errors import ApiError, error, invalid_config
 from supercluster.broker.jetstream.filters import first_overlap, is_valid_filter, overlaps
 from supercluster.broker.jetstream.json_fields import Fields
 from supercluster.broker.jetstream.own_metadata import check_metadata
+from supercluster.broker.jetstream.publish_config import (
+    check_publishing,
+    check_publishing_update,
+    publishing_to_json,
+    with_what_it_needs,
+)
 from supercluster.broker.jetstream.transform_config import (
     STREAM_SOURCE_WRONG,
     STREAM_TRANSFORM_WRONG,
@@ -47,13 +53,11 @@ _UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "allow_batched": (),
     "allow_msg_counter": (),
     "allow_msg_schedules": (),
-    "allow_msg_ttl": (),
     "compression": ("none",),
     "mirror": (),
     "mirror_direct": (),
     "persist_mode": ("default",),
     "sources": (),
-    "subject_delete_marker_ttl": (),
     "template_owner": (),
 }
 
@@ -142,6 +146,8 @@ class StreamConfig:
     subject_transform: TransformConfig | None = None
     """What becomes of the subjects of messages that are published."""
     republish: Republish | None = None
+    allow_msg_ttl: bool = False
+    subject_delete_marker_ttl_ns: int = 0
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -183,9 +189,13 @@ class StreamConfig:
             allow_direct=fields.boolean("allow_direct"),
             subject_transform=_subject_transform(fields),
             republish=_republish(fields),
+            allow_msg_ttl=fields.boolean("allow_msg_ttl"),
+            subject_delete_marker_ttl_ns=fields.integer("subject_delete_marker_ttl"),
             metadata={k: v for k, v in fields.mapping("metadata").items() if k not in _SERVER_METADATA},
         )
         fields.done()
+        check_publishing(config)
+        config = with_what_it_needs(config)
         _check_values(config)
         _check_subjects(config)
         return config
@@ -227,7 +237,9 @@ class StreamConfig:
             "deny_purge": self.deny_purge,
             "allow_rollup_hdrs": self.allow_rollup_hdrs,
             "consumer_limits": self.consumer_limits.to_json(),
+            "allow_msg_ttl": self.allow_msg_ttl,
         }
+        data |= publishing_to_json(self)
         if self.metadata:
             data["metadata"] = dict(self.metadata)
         return data
@@ -351,6 +363,7 @@ def check_update(current: StreamConfig, wanted: StreamConfig) -> None:
         raise invalid_config("stream configuration update can not change MaxConsumers")
     if max(current.first_seq, 1) != max(wanted.first_seq, 1) and wanted.first_seq > 1:
         raise invalid_config("stream configuration update can not change first_seq")
+    check_publishing_update(current, wanted)
     for name in ("sealed", "deny_delete", "deny_purge"):
         if getattr(current, name) and not getattr(wanted, name):
             raise invalid_config(f"stream configuration update can not {_UNDO[name]}")

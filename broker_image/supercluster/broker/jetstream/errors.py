@@ -139,6 +139,7 @@ TABLE: dict[int, tuple[int, str]] = {
     10158: (409, "duplicate message id is in process"),
     10163: (503, "expected last sequence per subject temporarily unavailable"),
     10164: (400, "wrong last sequence"),
+    10165: (400, "invalid per-message TTL"),
     10166: (400, "per-message TTL is disabled"),
     10167: (429, "too many requests"),
     10168: (400, "message counters is disabled"),

@@ -1,32 +1,86 @@
-"""When messages that are older than a stream's max_age go: by entries of its leader, judged by leader time (SF-13)."""
+"""When messages go that are older than a stream's max_age or than their own TTL: by entries of its leader, judged by leader
+time (SF-13).
+
+Where messages have TTLs, an entry names the stretch that is too old, which those that never expire survive, and the
+sequences whose own time is over; the next one waits until it is applied, so that nothing is announced twice.
+"""
 
 from __future__ import annotations
 
+from array import array
+
+from supercluster.broker.jetstream.delete_markers import markers_for
+from supercluster.broker.jetstream.log_end import LogEnd
+from supercluster.broker.jetstream.proposal import Proposal
+from supercluster.broker.jetstream.sections import Section
 from supercluster.broker.jetstream.stream import StreamState
+from supercluster.broker.jetstream.wire import u64
 
 # Expiry by age is looked at this often: an entry per message would be busier than publishing.
 EXPIRY_CHECK_MS = 250
 # As many messages go with one entry, so that a broker that was away for long does not stand still over it.
 EXPIRY_MESSAGES_MAX = 20_000
+# Fewer where each message is read, to see whether its subject is empty then.
+EXPIRY_MARKED_MAX = 2_000
 EXPIRY_MORE_MS = 20
 
 
 class Expiry:
-    """Paces a leader's looks at its stream's oldest messages."""
+    """Paces a leader's looks at its stream's oldest messages. One per term of leadership."""
 
     def __init__(self) -> None:
         self._check_ms = 0
+        self._is_under_way = False
+        self._aged_up_to = 0
+        """Messages up to here are too old and were removed, or never expire."""
 
     def is_due(self, state: StreamState, now_ms: int) -> bool:
         """Is it time to look?"""
-        return bool(state.config.max_age_ns and state.messages and now_ms >= self._check_ms)
+        if not state.messages or now_ms < self._check_ms or self._is_under_way:
+            return False
+        return bool(state.config.max_age_ns or state.ttls.next_ns() is not None)
 
-    def up_to(self, state: StreamState, leader_time_ns: int, now_ms: int) -> int:
-        """Look now: the last sequence that is to go with this turn's entry; 0 when none is."""
+    def put(self, end: LogEnd, leader_time_ns: int, now_ms: int, proposal: Proposal) -> None:
+        """Look now: what is to go becomes a part of this turn's entry."""
+        state = end.state
+        if not state.config.allow_msg_ttl:
+            last = self._up_to(state, leader_time_ns, now_ms, EXPIRY_MESSAGES_MAX)
+            if last:
+                proposal.add(Section.EXPIRE, [u64(last)])
+                proposal.commands.append(lambda result: None)
+            return
+        most = EXPIRY_MARKED_MAX if state.config.subject_delete_marker_ttl_ns else EXPIRY_MESSAGES_MAX
+        first, last = self._first(state), self._up_to(state, leader_time_ns, now_ms, most)
+        due = [seq for seq in state.ttls.due(leader_time_ns, most) if not first <= seq <= last]
+        if len(due) == most:
+            self._check_ms = now_ms + EXPIRY_MORE_MS
+        if not last and not due:
+            return
+        self._is_under_way = True
+        self._aged_up_to = max(self._aged_up_to, last)
+        body = u64(first) + u64(last) + array("Q", due).tobytes()
+        proposal.add(Section.EXPIRE_MESSAGES, [body])
+        proposal.commands.append(self._done)
+        if state.config.subject_delete_marker_ttl_ns:
+            aged = [seq for seq in range(first, last + 1) if seq not in state.ttls.never]
+            proposal.add_own(end, markers_for(end, sorted(aged + due)))
+
+    def _done(self, result: int | None) -> None:
+        self._is_under_way = False
+        if result is None:
+            self._aged_up_to = 0
+
+    def _first(self, state: StreamState) -> int:
+        return max(state.first_seq, self._aged_up_to + 1)
+
+    def _up_to(self, state: StreamState, leader_time_ns: int, now_ms: int, most: int) -> int:
+        """The last sequence that is too old; 0 when none is."""
         self._check_ms = now_ms + EXPIRY_CHECK_MS
+        if not state.config.max_age_ns:
+            return 0
         horizon_ns = leader_time_ns - state.config.max_age_ns
-        last, seq = 0, state.first_seq
-        seq_end = min(state.last_seq, seq + EXPIRY_MESSAGES_MAX)
+        last, seq = 0, self._first(state)
+        seq_end = min(state.last_seq, seq + most)
         while seq <= seq_end:
             decoded = state.reader.entry_of(seq)
             if decoded is None or decoded.time_ns > horizon_ns:
@@ -39,7 +93,16 @@ class Expiry:
 
     def deadline_ms(self, state: StreamState, now_ms: int, now_ns: int) -> int | None:
         """When the oldest message is due, by this broker's clocks."""
-        if not state.config.max_age_ns or not state.messages:
+        if not state.messages or self._is_under_way:
             return None
-        left_ns = state.first_time_ns + state.config.max_age_ns - now_ns
+        found = [ttl_ns] if (ttl_ns := state.ttls.next_ns()) is not None else []
+        if state.config.max_age_ns:
+            first = self._first(state)
+            if first <= state.first_seq:
+                found.append(state.first_time_ns + state.config.max_age_ns)
+            elif (decoded := state.reader.entry_of(first)) is not None:
+                found.append(decoded.time_ns + state.config.max_age_ns)
+        if not found:
+            return None
+        left_ns = min(found) - now_ns
         return max(self._check_ms, now_ms + max(0, -(-left_ns // 1_000_000)))

@@ -94,10 +94,8 @@ class Intake:
                 continue
             assert taken.section is not None
             self._asked_again.pop(forward.session, None)
-            if proposal.count == 0:
-                proposal.first_seq = taken.section.run.first_seq
             proposal.add(Section.MESSAGES, encode_messages(taken.section))
-            proposal.count += taken.section.run.stored
+            proposal.count_from(taken.section.run.first_seq, taken.section.run.stored)
             if early:
                 proposal.early.append((forward.session, taken.section.run))
             if proposal.is_full:

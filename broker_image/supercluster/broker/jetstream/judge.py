@@ -10,7 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
+from supercluster.broker.jetstream.durations import SECOND_NS
 from supercluster.broker.jetstream.log_end import LogEnd
+from supercluster.broker.jetstream.message_ttl import TTL, ttl_seconds
 from supercluster.broker.jetstream.messages import logical_bytes
 from supercluster.broker.jetstream.sections import (
     Block,
@@ -25,6 +27,7 @@ from supercluster.broker.jetstream.sections import (
 from supercluster.broker.jetstream.stream import MSG_ID, ROLLUP, StreamState
 from supercluster.broker.jetstream.transform_config import SubjectMap, TransformConfig
 from supercluster.broker.protocol.headers import get as header_value
+from supercluster.broker.protocol.headers import with_value
 from supercluster.broker.protocol.subjects import is_valid_filter, matches
 from supercluster.broker.raft.entry import Entry
 
@@ -37,13 +40,14 @@ STREAM_FULL = 10077
 NO_RESOURCES = 10047
 STREAM_SEALED = 10109
 ROLLUP_REFUSED = 10111
+TTL_INVALID = 10165
+TTL_DISABLED = 10166
 BAD_EXPECTATION = 10003
 EXPECTATION_WITHOUT_SEQUENCE = 10193
 
 # Headers that ask for what a stream has to allow in its configuration. No stream here can (the configuration is refused),
 # and storing the message as if it had not asked would promise it in silence.
 NOT_ALLOWED_HEADERS = (
-    (b"Nats-TTL", 10166),
     (b"Nats-Incr", 10168),
     (b"Nats-Batch-Id", 10174),
     (b"Nats-Schedule", 10188),
@@ -65,6 +69,17 @@ class Forward:
     confirmed: int
     config_version: int
     block: bytes | memoryview
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A message that is judged. What is stored of it may differ from what was sent."""
+
+    subject: bytes
+    header: bytes
+    payload: bytes
+    is_ours: bool = False
+    """Was it published to a subject of the stream?"""
 
 
 class Answer(Enum):
@@ -156,16 +171,18 @@ class Judge:
         for offset in range(block.count):
             at = 3 * offset
             subject, header, payload = parts[at : at + 3]
-            is_ours = subject != b"" and any(
-                matches(subject, pattern.encode()) for pattern in self.end.config.subjects
+            message = Candidate(subject, header, payload)
+            message.is_ours = message.subject != b"" and any(
+                matches(message.subject, pattern.encode()) for pattern in self.end.config.subjects
             )
-            if is_ours:
-                subject = parts[at] = self._stored_subject(subject, seq)
-            found = self._judge_one(subject, header, payload, seq, now_ns, room=room, is_ours=is_ours)
+            if message.is_ours:
+                message.subject = self._stored_subject(message.subject, seq)
+            found = self._judge_one(message, seq, now_ns, room=room)
             if found is None:
-                self.end.note(subject, header, seq)
+                stored = parts[at : at + 3] = (message.subject, message.header, message.payload)
+                self.end.note(message.subject, message.header, seq)
                 if self.end.config.discard == "new":
-                    self.end.note_size(subject, header, payload, seq)
+                    self.end.note_size(*stored, seq)
                 seq += 1
             else:
                 exceptions.append(replace(found, offset=offset))
@@ -181,38 +198,33 @@ class Judge:
             self._transform, self._subjects = transform, SubjectMap(transform.compiled())
         return self._subjects.find(subject, seq) or subject
 
-    def _judge_one(
-        self,
-        subject: bytes,
-        header: bytes,
-        payload: bytes,
-        seq: int,
-        now_ns: int,
-        *,
-        room: bool,
-        is_ours: bool,
-    ) -> Exceptional | None:
-        """None: it is stored at `seq`. `is_ours`: was it published to a subject of the stream?"""
+    def _judge_one(self, message: Candidate, seq: int, now_ns: int, *, room: bool) -> Exceptional | None:
+        """None: it is stored at `seq`."""
         config = self.end.config
-        if not subject:
+        if not message.subject:
             return Exceptional(0, Verdict.VOID)
-        if not is_ours:
+        if not message.is_ours:
             return Exceptional(0, Verdict.REROUTE)
         if config.sealed:
             return Exceptional(0, Verdict.REFUSED, STREAM_SEALED)
-        if config.max_msg_size >= 0 and len(payload) + len(header) > config.max_msg_size:
+        if config.max_msg_size >= 0 and len(message.payload) + len(message.header) > config.max_msg_size:
             return Exceptional(0, Verdict.REFUSED, MESSAGE_TOO_LARGE)
-        if header:
-            found = self._judge_header(subject, header, seq, now_ns)
+        if message.header:
+            found = self._judge_header(message, seq, now_ns)
             if found is not None:
                 return found
         if not room:
             return Exceptional(0, Verdict.REFUSED, NO_RESOURCES)
         if config.discard == "new":
-            return self._judge_fullness(subject, header, payload, seq)
+            return self._judge_fullness(message, seq)
         return None
 
-    def _judge_header(self, subject: bytes, header: bytes, seq: int, now_ns: int) -> Exceptional | None:
+    def _judge_header(self, message: Candidate, seq: int, now_ns: int) -> Exceptional | None:
+        subject, header = message.subject, message.header
+        if TTL in header:
+            refused = self._judge_ttl(message)
+            if refused is not None:
+                return refused
         message_id = header_value(header, MSG_ID)
         if message_id:
             known = self.end.seq_of_message_id(message_id, now_ns)
@@ -230,6 +242,18 @@ class Judge:
             return Exceptional(0, Verdict.REFUSED, ROLLUP_REFUSED)
         if rollup and rollup not in (b"all", b"sub"):
             return Exceptional(0, Verdict.REFUSED, ROLLUP_REFUSED, 1)
+        return None
+
+    def _judge_ttl(self, message: Candidate) -> Exceptional | None:
+        """A TTL shorter than that of the stream's delete markers is raised to it, as NATS does."""
+        seconds = ttl_seconds(message.header)
+        if seconds is None:
+            return Exceptional(0, Verdict.REFUSED, TTL_INVALID)
+        if seconds and not self.end.config.allow_msg_ttl:
+            return Exceptional(0, Verdict.REFUSED, TTL_DISABLED)
+        least = self.end.config.subject_delete_marker_ttl_ns // SECOND_NS
+        if 0 < seconds < least:
+            message.header = with_value(message.header, TTL, b"%d" % least)
         return None
 
     def _judge_expectations(self, subject: bytes, header: bytes, seq: int) -> Exceptional | None:
@@ -262,16 +286,16 @@ class Judge:
             return Exceptional(0, Verdict.REFUSED, EXPECTATION_WITHOUT_SEQUENCE)
         return None
 
-    def _judge_fullness(self, subject: bytes, header: bytes, payload: bytes, seq: int) -> Exceptional | None:
+    def _judge_fullness(self, message: Candidate, seq: int) -> Exceptional | None:
         config, end = self.end.config, self.end
         if config.max_msgs > 0 and end.messages_before(seq) >= config.max_msgs:
             return Exceptional(0, Verdict.REFUSED, STREAM_FULL, FULL_MESSAGES)
         if config.max_bytes > 0:
-            size = logical_bytes(subject, header, payload)
+            size = logical_bytes(message.subject, message.header, message.payload)
             if end.logical_bytes + size > config.max_bytes:
                 return Exceptional(0, Verdict.REFUSED, STREAM_FULL, FULL_BYTES)
         most_of_subject = config.max_msgs_per_subject if config.discard_new_per_subject else 0
-        if 0 < most_of_subject <= end.count_of(subject):
+        if 0 < most_of_subject <= end.count_of(message.subject):
             return Exceptional(0, Verdict.REFUSED, STREAM_FULL, FULL_SUBJECT)
         return None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from supercluster.broker.jetstream.config import StreamConfig
@@ -153,6 +153,15 @@ class LogEnd:
         """Messages without headers, stored from `next_seq` on, were taken as a whole."""
         self.last_message_id = b""
         self._pending_blocks.append((self.next_seq, block))
+
+    def note_own(self, parts: Sequence[bytes]) -> None:
+        """Messages of the leader's own are stored from `next_seq` on."""
+        for at in range(0, len(parts), 3):
+            subject, header, payload = parts[at : at + 3]
+            self.note(subject, header, self.next_seq)
+            if self.config.discard == "new":
+                self.note_size(subject, header, payload, self.next_seq)
+            self.next_seq += 1
 
     def note(self, subject: bytes, header: bytes, seq: int) -> None:
         """A message is stored at `seq`."""

@@ -61,6 +61,8 @@ def decode_stored(entry: Entry) -> DecodedEntry:
     parts: list[bytes] = []
     if entry.kind == EntryKind.BATCH and entry.count:
         for kind, body in sections(entry.payload):
+            if kind == Section.OWN_MESSAGES:
+                parts += decode_block(body).parts()
             if kind != Section.MESSAGES:
                 continue
             found = decode_messages(body)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from supercluster.broker.jetstream.sections import SessionKey, VerdictRun, section
+from supercluster.broker.jetstream.log_end import LogEnd
+from supercluster.broker.jetstream.sections import Section, SessionKey, VerdictRun, encode_block, section
 
 # An entry is closed when its payload has grown past this; the turn goes on with another one.
 ENTRY_BYTES_MAX = 2 * 1024 * 1024
@@ -42,3 +43,17 @@ class Proposal:
         found = section(kind, body)
         self.payload += found
         self.size += sum(map(len, found))
+
+    def add_own(self, end: LogEnd, parts: Sequence[bytes]) -> None:
+        """Messages that the leader itself writes: a flat list of subject, header, payload per message."""
+        if not parts:
+            return
+        self.count_from(end.next_seq, len(parts) // 3)
+        end.note_own(parts)
+        self.add(Section.OWN_MESSAGES, [encode_block(parts)])
+
+    def count_from(self, first_seq: int, count: int) -> None:
+        """`count` messages from `first_seq` on are in the entry, behind those that it has already."""
+        if self.count == 0:
+            self.first_seq = first_seq
+        self.count += count

@@ -38,6 +38,10 @@ class Section(IntEnum):
     CONFIG_PUT = 9
     SESSION_DROP = 10
     MOVE_NOTE = 11
+    OWN_MESSAGES = 12
+    """A block of messages that the leader writes by itself, or makes of others: nobody has a number for them."""
+    EXPIRE_MESSAGES = 13
+    """A stretch (first, last) that is too old, but for those that never expire, and single sequences."""
     META = 32
 
 

@@ -62,6 +62,7 @@ def _parts(state: StreamState) -> Iterator[bytes]:
     else:
         deleted, stretches = [], state.deleted.stretches()
     ids, noted = list(state.message_ids), list(state.message_ids.values())
+    ttls = list(state.ttls.parts()) if len(state.ttls) <= SUBJECTS_MAX else [u64(len(state.ttls))]
     subjects, counts = state.subjects.counts() if len(state.subjects) <= SUBJECTS_MAX else ([], [])
 
     def parts() -> Iterator[bytes]:
@@ -71,6 +72,8 @@ def _parts(state: StreamState) -> Iterator[bytes]:
             yield b"c" + u64(stretch) + u64(count)
         for message_id, (seq, at_ns) in zip(ids, noted, strict=True):
             yield b"i" + u64(seq) + u64(at_ns) + message_id
+        for ttl in ttls:
+            yield b"t" + ttl
         for subject, count in zip(subjects, counts, strict=True):
             yield b"s" + u64(count) + subject
 

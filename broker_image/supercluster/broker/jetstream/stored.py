@@ -7,11 +7,12 @@ part of the replicated state: each replica does the same with the same committed
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.deleted import DeletedSeqs
+from supercluster.broker.jetstream.message_ttl import MessageTtls
 from supercluster.broker.jetstream.messages import DecodedEntry, Message, MessageReader, logical_bytes
 from supercluster.broker.jetstream.subject_index import SubjectIndex
 from supercluster.broker.ports import StreamLog
@@ -32,6 +33,7 @@ class StoredMessages(ABC):
         self.last_time_ns = 0
         self.deleted = DeletedSeqs()
         self.subjects = SubjectIndex()
+        self.ttls = MessageTtls()
 
     @abstractmethod
     def _removed(self, message: Message) -> None:
@@ -81,6 +83,8 @@ class StoredMessages(ABC):
         self.messages -= 1
         self.bytes -= logical_bytes(message.subject, message.header, message.payload)
         self.subjects.remove(message.subject, message.seq)
+        if self.ttls:
+            self.ttls.discard(message.seq)
         if not self.subjects.last_is_exact(message.subject):
             self.subjects.fix_last(message.subject, self._last_seq_of(message.subject, message.seq - 1))
         self._removed(message)
@@ -119,6 +123,18 @@ class StoredMessages(ABC):
         self.first_time_ns = 0
         self.deleted.clear()
         self.subjects = SubjectIndex()
+        self.ttls = MessageTtls()
+
+    def _expire(self, first: int, last: int, due: Iterable[int]) -> int:
+        """Remove what is too old, from `first` to `last`, but for messages that never expire, and those that are due by
+        themselves. Returns how many there were."""
+        never = self.ttls.never
+        if first <= self.first_seq and not never:
+            removed = self._remove_up_to(last)
+        else:
+            stretch = range(max(first, self.first_seq), min(last, self.last_seq) + 1)
+            removed = sum(self.remove(seq) for seq in stretch if seq not in never)
+        return removed + sum(self.remove(seq) for seq in due)
 
     def _purge(self, request: dict[str, Any]) -> int:
         """`filter`, `seq` (up to, exclusive) and `keep` as NATS has them. Returns the number of messages removed."""

@@ -11,7 +11,7 @@ import json
 import zlib
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 from supercluster.broker.jetstream.config import ConsumerConfig, StreamConfig
 from supercluster.broker.jetstream.consumer_state import ConsumerState
 from supercluster.broker.jetstream.deleted import DeletedSeqs
+from supercluster.broker.jetstream.message_ttl import MessageTtls, ttl_seconds
 from supercluster.broker.jetstream.messages import (
     MESSAGE_OVERHEAD_BYTES,
     Message,
@@ -102,6 +103,8 @@ class StreamState(StoredMessages):
             for kind, body in sections(entry.payload):
                 if kind == Section.MESSAGES:
                     next_seq = self._apply_messages(decode_messages(body), next_seq, entry.time_ns, done)
+                elif kind == Section.OWN_MESSAGES:
+                    next_seq = self._store_own(decode_block(body), next_seq, entry.time_ns)
                 else:
                     self._apply_command(kind, body, entry, done)
         self.applied_index = entry.index
@@ -134,22 +137,29 @@ class StreamState(StoredMessages):
         self._forget_message_ids(time_ns)
         block = decode_block(found.block)
         if found.run.exceptions or block.has_headers:
-            self._store_with_headers(block, found.run, time_ns)
+            left_out = {item.offset for item in found.run.exceptions}
+            self._store_with_headers(block, left_out, next_seq, time_ns)
         else:
             self.bytes += sum(block.lengths) + stored * MESSAGE_OVERHEAD_BYTES
             self.subjects.add_many(block.subjects(), next_seq)
             self.last_message_id = b""
             self._add_stored(next_seq, stored, time_ns)
-        if self.config.retention == "interest":
-            self._remove_unwanted(next_seq, next_seq + stored - 1)
-        self._enforce_limits()
-        return next_seq + stored
+        return self._were_stored(next_seq, stored)
 
-    def _store_with_headers(self, block: Block, run: VerdictRun, time_ns: int) -> None:
+    def _store_own(self, block: Block, next_seq: int, time_ns: int) -> int:
+        self._forget_message_ids(time_ns)
+        self._store_with_headers(block, (), next_seq, time_ns)
+        return self._were_stored(next_seq, block.count)
+
+    def _were_stored(self, first_seq: int, count: int) -> int:
+        if self.config.retention == "interest":
+            self._remove_unwanted(first_seq, first_seq + count - 1)
+        self._enforce_limits()
+        return first_seq + count
+
+    def _store_with_headers(self, block: Block, left_out: Container[int], seq: int, time_ns: int) -> None:
         parts = block.parts()
-        left_out = {item.offset for item in run.exceptions}
-        seq = run.first_seq
-        for offset in range(run.count):
+        for offset in range(block.count):
             if offset in left_out:
                 continue
             subject, header, payload = parts[3 * offset : 3 * offset + 3]
@@ -162,6 +172,8 @@ class StreamState(StoredMessages):
                 rollup = header_value(header, ROLLUP)
                 if rollup:
                     self._roll_up(rollup, subject, seq)
+                if self.config.allow_msg_ttl:
+                    self.ttls.add(seq, ttl_seconds(header) or 0, time_ns)
             self.bytes += logical_bytes(subject, header, payload)
             self.subjects.add(subject, seq)
             self._add_stored(seq, 1, time_ns)
@@ -217,6 +229,10 @@ class StreamState(StoredMessages):
             done.results.append(1 if self.remove(reader.u64()) else 0)
         elif kind == Section.EXPIRE:
             done.results.append(self._remove_up_to(reader.u64()))
+        elif kind == Section.EXPIRE_MESSAGES:
+            first, last, due = reader.u64(), reader.u64(), array("Q")
+            due.frombytes(reader.rest())
+            done.results.append(self._expire(first, last, due))
         elif kind == Section.CONFIG_PUT:
             version, created_ns = reader.u64(), reader.u64()
             # It is later once more only behind a forced recovery (SF-9): readers tell streams apart by it.
@@ -320,6 +336,7 @@ class StreamState(StoredMessages):
                 self.sessions.encode(),
                 u32(len(self.consumers)) + consumers,
                 blob(self.move_note),
+                *(text(name) + blob(part) for name, part in self._later_parts()),
             )
         )
         return bytes((_SNAPSHOT_VERSION,)) + zlib.compress(body, 1)
@@ -350,7 +367,20 @@ class StreamState(StoredMessages):
             state.consumers[name] = ConsumerState.restore(bytes(reader.blob()))
         if reader.left:  # A volume written before streams could move has no note.
             state.move_note = bytes(reader.blob())
+        while reader.left:
+            state._restore_later_part(reader.text(), Reader(reader.blob()))
         return state
+
+    def _later_parts(self) -> Iterator[tuple[str, bytes]]:
+        """What came to the snapshot later, each part under its name: old ones lack it, and an empty part is left out."""
+        if self.ttls:
+            yield "ttls", self.ttls.encode()
+
+    def _restore_later_part(self, name: str, reader: Reader) -> None:
+        if name == "ttls":
+            self.ttls = MessageTtls.decode(reader)
+        else:
+            raise ValueError(f"stream snapshot has the part {name!r}, which this broker does not know")
 
 
 __all__ = ["MSG_ID", "ROLLUP", "Applied", "StreamState", "Verdict"]

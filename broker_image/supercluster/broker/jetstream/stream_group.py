@@ -47,6 +47,7 @@ _FREEING = (
     Section.PURGE,
     Section.DELETE_MESSAGE,
     Section.EXPIRE,
+    Section.EXPIRE_MESSAGES,
     Section.CONFIG_PUT,
     Section.CONSUMER_DELETE,
 )
@@ -78,6 +79,8 @@ class StreamGroup(Group):
         self._waiting = Waiting(self._reply)
         self.expiry = Expiry()
         self._config_sent = 0
+        self._has_grown = False
+        """Were messages stored since the last turn, perhaps such as nobody has a verdict for?"""
         self._head_seq = 0
         self._head_check_ms = 0
         self._preference = Preference(self)
@@ -102,6 +105,7 @@ class StreamGroup(Group):
             self.mover.stir()
             self.host.touch(self.id)
         if self.serves:
+            self._has_grown |= entry.count > 0
             self._applied_as_leader(done)
 
     def state_bytes(self) -> bytes:
@@ -203,6 +207,7 @@ class StreamGroup(Group):
         )
         self.judge = Judge(self.state, uncommitted)
         self._config_sent = self.state.config_version
+        self.expiry = Expiry()
         self.consumers.open(self.state, self.host.clock.now_ns())
         self.state.on_removed = self.consumers.removed
         self._follow_move(now_ms)
@@ -269,10 +274,7 @@ class StreamGroup(Group):
             proposal = self._put_messages(judge, proposal)
         self._waiting.put_commands(proposal)
         if self.expiry.is_due(self.state, now_ms):
-            expired = self.expiry.up_to(self.state, self.leader_time_ns(), now_ms)
-            if expired:
-                proposal.add(Section.EXPIRE, [u64(expired)])
-                proposal.commands.append(lambda result: None)
+            self.expiry.put(judge.end, self.leader_time_ns(), now_ms, proposal)
         self.consumers.put_ops(proposal)
         self._propose(proposal)
         self._look_for_leftovers(now_ms)
@@ -359,7 +361,8 @@ class StreamGroup(Group):
     def after_turn(self, now_ms: int) -> None:
         if not self.serves:
             return
-        grown = self.intake.send_verdicts()
+        grown = self.intake.send_verdicts() or self._has_grown
+        self._has_grown = False
         self._waiting.version_applied(self.state.config_version)
         if not self.raft.is_handing_over:  # What would be handed out could not be noted.
             self._pump_consumers(all_waiting=grown)

@@ -40,6 +40,16 @@ def build(pairs: Iterable[tuple[bytes, bytes]], status: bytes = b"") -> bytes:
     return b"\r\n".join(lines) + b"\r\n\r\n"
 
 
+def with_value(header: bytes, name: bytes, value: bytes) -> bytes:
+    """The header with this value for `name`: in the place of the first one that is there, else as the last line."""
+    at = header.find(b"\r\n" + name + b":")
+    if at < 0:
+        return (header[:-2] if header else VERSION + b"\r\n") + name + b": " + value + b"\r\n\r\n"
+    start = at + len(name) + 3
+    end = header.find(b"\r\n", start)
+    return header[:start] + b" " + value + header[end:]
+
+
 def without(header: bytes, names: Iterable[bytes]) -> bytes:
     """The header without these names; empty when nothing is left."""
     pairs = parse(header)

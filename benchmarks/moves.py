@@ -275,7 +275,7 @@ class BulkRows:
             "of 1",
         )
         self.checked.note = (
-            "one process sends to three that check (CRC-32), write, read back, check and hash (SHA-256); the sender hashes its "
+            "one process sends to three that check (CRC-32), write, read back, check and hash (XXH3); the sender hashes its "
             "own: what this machine could reach at most with a comparison, without log, index, protocol or fsync"
         )
         self.of_limit = Row("the move as a part of that", "of 1")

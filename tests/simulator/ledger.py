@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from zlib import crc32
 
+from isal.isal_zlib import crc32
 from tests.simulator.lifetimes import Lifetimes
 from tests.simulator.map_judge import MapJudge
 from tests.simulator.map_recoveries import MapRecoveries

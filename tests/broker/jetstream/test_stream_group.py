@@ -19,6 +19,7 @@ from supercluster.broker.jetstream.sections import Section, SessionKey, VerdictR
 from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.jetstream.wire import blob, u64
 from supercluster.broker.ports import ClientInfo, Ticket
+from supercluster.broker.protocol.frames import VERSION
 from supercluster.broker.raft.confchange import membership_of, node_of
 from supercluster.broker.raft.config import RaftConfig, Role
 from supercluster.broker.raft.entry import Entry
@@ -102,6 +103,9 @@ class Broker:
 
     def republish(self, account: str, message: tuple[bytes, bytes, bytes]) -> None:
         raise AssertionError("no stream here republishes")
+
+    def peer_version(self, node: str) -> int | None:
+        return VERSION
 
     def account_limits(self, account: str) -> AccountLimits:
         return self.replicas.limits

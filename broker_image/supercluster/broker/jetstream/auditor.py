@@ -64,7 +64,7 @@ class _Work:
         self.ask = ask
         self.tell = tell
         self.page_from = ask.from_range
-        self.hasher = RangeHasher(ask.floor_seq, ask.from_range)
+        self.hasher = RangeHasher(ask.floor_seq, ask.from_range, ask.digest)
         self.found: list[RangeHash] = []
         self.next_index = 0
         self.read_all = False

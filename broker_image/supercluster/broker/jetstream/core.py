@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
-from zlib import crc32
+
+from isal.isal_zlib import crc32
 
 from supercluster.broker.jetstream import (
     account_calls,
@@ -328,6 +329,11 @@ class BrokerCore:
 
     def _is_linked(self, node: str) -> bool:
         return node in self.peers or node == self.node
+
+    def peer_version(self, node: str) -> int | None:
+        """The frame version spoken with a broker; None while it is not in contact."""
+        peer = self.peers.get(node)
+        return peer.version if peer is not None else None
 
     @property
     def map_is_fresh(self) -> bool:

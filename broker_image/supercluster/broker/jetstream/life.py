@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
-from zlib import crc32
+
+from isal.isal_zlib import crc32
 
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.copies import Copy, Hold, copy_of

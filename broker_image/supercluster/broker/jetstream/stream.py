@@ -8,13 +8,14 @@ ids in the duplicate window, the sessions of the brokers that take publishes, an
 from __future__ import annotations
 
 import json
-import zlib
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any
+
+from isal import isal_zlib
 
 from supercluster.broker.jetstream.config import ConsumerConfig, StreamConfig
 from supercluster.broker.jetstream.consumer_state import ConsumerState
@@ -339,7 +340,7 @@ class StreamState(StoredMessages):
                 *(text(name) + blob(part) for name, part in self._later_parts()),
             )
         )
-        return bytes((_SNAPSHOT_VERSION,)) + zlib.compress(body, 1)
+        return bytes((_SNAPSHOT_VERSION,)) + isal_zlib.compress(body, 1)
 
     @classmethod
     def restore(cls, data: bytes | memoryview, log: StreamLog) -> StreamState:
@@ -347,7 +348,7 @@ class StreamState(StoredMessages):
         view = memoryview(data)
         if view[0] != _SNAPSHOT_VERSION:
             raise ValueError(f"stream snapshot of version {view[0]}, this broker reads {_SNAPSHOT_VERSION}")
-        reader = Reader(zlib.decompress(view[1:]))
+        reader = Reader(isal_zlib.decompress(view[1:]))
         state = cls(StreamConfig.from_json(json.loads(bytes(reader.blob()))), 0, log)
         state.created_ns, state.first_seq, state.last_seq = reader.u64(), reader.u64(), reader.u64()
         state.messages, state.bytes, state.first_time_ns = reader.u64(), reader.u64(), reader.u64()

@@ -20,6 +20,10 @@ class StreamHost(GroupHost, Protocol):
 
     def brokers_in_contact(self) -> dict[str, tuple[str, str]]: ...
 
+    def peer_version(self, node: str) -> int | None:
+        """The frame version spoken with a broker; None while it is not in contact."""
+        ...
+
     def takes_no_leaderships(self, node: str) -> bool:
         """Is the broker about to be restarted?"""
         ...

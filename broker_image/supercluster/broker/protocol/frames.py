@@ -15,9 +15,9 @@ from typing import TypeAlias
 
 Buffer: TypeAlias = bytes | memoryview
 
-VERSION = 3
+VERSION = 4
 """Version of the frames this broker speaks; the smaller of a pair's is spoken. 2 added GATEWAYS and LOAD, 3 the core's ASIDE
-and TAGS."""
+and TAGS, 4 the choice of a digest in MOVE_HASHES."""
 
 VERSION_LEAST = 1
 """The oldest version that a broker may speak for this one to work with it."""

@@ -21,7 +21,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
-from zlib import crc32
+
+from isal.isal_zlib import crc32
 
 HEADER = struct.Struct("<IIQQQQIB3x")
 HEADER_BYTES = HEADER.size

@@ -6,7 +6,7 @@ top. A layer calls only what lies below it.
 
 from __future__ import annotations
 
-from zlib import crc32
+from isal.isal_zlib import crc32
 
 from supercluster.broker.ports import RaftLog
 from supercluster.broker.raft.confchange import Membership, MembershipTrack

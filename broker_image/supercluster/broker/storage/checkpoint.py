@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, insort
-from zlib import crc32
+
+from isal.isal_zlib import crc32
 
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.disk import Disk

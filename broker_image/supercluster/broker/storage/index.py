@@ -16,7 +16,8 @@ import sys
 from array import array
 from bisect import bisect_right
 from dataclasses import dataclass
-from zlib import crc32
+
+from isal.isal_zlib import crc32
 
 from supercluster.broker.storage.disk import File
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from zlib import crc32
+
+from isal.isal_zlib import crc32
 
 from supercluster.broker.storage.options import Standing
 

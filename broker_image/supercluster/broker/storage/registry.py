@@ -9,7 +9,8 @@ A group of a new lineage (SF-9) may have the files of the group that it follows:
 from __future__ import annotations
 
 import json
-from zlib import crc32
+
+from isal.isal_zlib import crc32
 
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.disk import Disk, File

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
-from zlib import crc32
+
+from isal.isal_zlib import crc32
 
 from supercluster.broker.raft.entry import (
     HEADER,

@@ -8,7 +8,8 @@ value was the last one that was answered for.
 from __future__ import annotations
 
 import struct
-from zlib import crc32
+
+from isal.isal_zlib import crc32
 
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.disk import Disk, File, SyncHandle

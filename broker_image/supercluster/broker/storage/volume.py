@@ -14,7 +14,8 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from zlib import crc32
+
+from isal.isal_zlib import crc32
 
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.ballast import Ballast

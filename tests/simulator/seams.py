@@ -50,7 +50,7 @@ class SimNetwork:
     def deliver(self, account: str, inbox: bytes, items: Sequence[tuple[bytes, bytes, bytes, Any]]) -> None:
         self._world.deliver(inbox, items)
 
-    def has_interest(self, account: str, subject: bytes) -> bool:
+    def has_interest(self, account: str, subject: bytes, queue: bytes = b"") -> bool:
         return True
 
     def pending_bytes(self, account: str, inbox: bytes) -> int:

@@ -300,11 +300,13 @@ class Network(Protocol):
     def deliver(
         self, account: str, inbox: bytes, items: Sequence[tuple[bytes, bytes, bytes, bytes | memoryview]]
     ) -> None:
-        """Deliver (shown subject, reply, header, payload) items to the subscription on `inbox`: pull consumers."""
+        """Deliver (shown subject, reply, header, payload) items to the subscriptions on `inbox`: what consumers hand out. Of a
+        queue group each item goes to one member."""
         ...
 
-    def has_interest(self, account: str, subject: bytes) -> bool:
-        """Does anyone, here or at a peer, subscribe to something that matches `subject`?"""
+    def has_interest(self, account: str, subject: bytes, queue: bytes = b"") -> bool:
+        """Does anyone, here or at a peer, subscribe to something that matches `subject`? With `queue`: as that queue
+        group."""
         ...
 
     def pending_bytes(self, account: str, inbox: bytes) -> int:

@@ -486,7 +486,6 @@ def test_removals_are_followed_in_the_count_of_pending_messages(source: Source) 
     assert story.ask(batch=2) == ["in<s.1 1.2.2.3", "in<s.0 1.4.3.2"]
     for seq in (2, 4, 5, 6):
         source.remove(seq)
-    story.leader.on_purged(7)
     story.committed.drop_below(7)
     assert story.leader.num_pending(source) == 0
     assert story.leader.state.num_ack_pending == 0

@@ -130,7 +130,7 @@ class Run:
             self.source.remove(seq)
         self.story.committed.drop_below(self.source.first_seq)
         if number % 2:
-            self.story.leader.on_purged(self.source.first_seq)
+            self.story.leader.num_pending(self.source)  # Follows the purge.
         self.last_new = max(self.last_new, self.source.first_seq - 1)
 
     def check(self) -> None:

@@ -46,7 +46,7 @@ class World:
     def deliver(self, account: str, inbox: bytes, items: Any) -> None:
         raise AssertionError
 
-    def has_interest(self, account: str, subject: bytes) -> bool:
+    def has_interest(self, account: str, subject: bytes, queue: bytes = b"") -> bool:
         return True
 
     def pending_bytes(self, account: str, inbox: bytes) -> int:

@@ -151,7 +151,7 @@ class Broker:
     def deliver(self, account: str, inbox: bytes, items: Sequence[Any]) -> None:
         self.delivered += [int(reply.split(b".")[5]) for _, reply, _, _ in items if reply]
 
-    def has_interest(self, account: str, inbox: bytes) -> bool:
+    def has_interest(self, account: str, inbox: bytes, queue: bytes = b"") -> bool:
         return True
 
     def pending_bytes(self, account: str, inbox: bytes) -> int:

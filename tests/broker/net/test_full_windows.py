@@ -72,6 +72,9 @@ class Shelves:
     def cluster_of(self, node: str) -> str | None:
         return None
 
+    def interest_changed(self, account: str, subject: bytes) -> None:
+        pass
+
     def captures_inboxes(self, account: str) -> bool:
         return False
 

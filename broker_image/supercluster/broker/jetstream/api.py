@@ -31,7 +31,8 @@ from supercluster.broker.jetstream.api_requests import (
     StreamUpdateRequest,
 )
 from supercluster.broker.jetstream.config import StreamConfig
-from supercluster.broker.jetstream.consumer_config import ConsumerConfig, check_consumer_name
+from supercluster.broker.jetstream.consumer_checks import check_consumer_name
+from supercluster.broker.jetstream.consumer_config import ConsumerConfig
 from supercluster.broker.jetstream.errors import (
     BAD_REQUEST,
     NOT_EMPTY_REQUEST,

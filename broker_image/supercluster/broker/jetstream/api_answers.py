@@ -250,6 +250,7 @@ def consumer_info(
     *,
     num_waiting: int,
     num_pending: int,
+    is_bound: bool = False,
     cluster: ClusterInfo | None,
     now_ns: int,
 ) -> dict[str, Any]:
@@ -274,6 +275,8 @@ def consumer_info(
     }
     if cluster is not None:
         data["cluster"] = cluster.to_json()
+    if is_bound:
+        data["push_bound"] = True
     data["ts"] = format_time(now_ns)
     return data
 

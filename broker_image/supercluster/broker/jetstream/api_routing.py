@@ -29,6 +29,7 @@ from supercluster.broker.jetstream.frames import (
 from supercluster.broker.jetstream.meta_group import MetaGroup
 from supercluster.broker.jetstream.meta_requests import Decided, StreamRequest
 from supercluster.broker.jetstream.move_plan import MovePlan
+from supercluster.broker.jetstream.push import parse_flow_subject
 from supercluster.broker.jetstream.requests import continue_payload, publish_answer
 from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.ports import ClientInfo
@@ -49,7 +50,10 @@ _INFO_WAIT_MS = 1000
 
 
 def group_of_ack(core: BrokerCore, account: str, subject: bytes) -> str | None:
-    """The group of the stream that an acknowledgement's subject names."""
+    """The group of the stream that the subject of an acknowledgement, or of an answer to flow control, names."""
+    flow = parse_flow_subject(subject)
+    if flow is not None:
+        return _group_of(core, account, flow[0])
     found = parse_ack_subject(subject)
     return _group_of(core, account, found.stream) if found is not None else None
 

@@ -1,7 +1,7 @@
-"""A consumer's configuration: NATS's JSON, its defaults, and what may be changed later.
+"""A consumer's configuration: NATS's JSON and its defaults.
 
-Pull consumers only: what belongs to push consumers is refused by name. `from_json` normalises what one object says;
-`for_stream` adds what depends on the stream, and has to be called before a new consumer is kept.
+`from_json` normalises what one object says, and has it checked (`consumer_checks.py`); `for_stream` adds what depends on
+the stream, and has to be called before a new consumer is kept.
 """
 
 from __future__ import annotations
@@ -10,58 +10,42 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from supercluster.broker.jetstream.consumer_checks import check_values
 from supercluster.broker.jetstream.errors import (
     CONSUMER_CREATE_FAILED,
-    CONSUMER_INVALID_POLICY,
     error,
-    not_supported,
 )
-from supercluster.broker.jetstream.filters import first_overlap, is_valid_filter, overlaps
+from supercluster.broker.jetstream.filters import first_overlap, is_subset, is_valid_filter
 from supercluster.broker.jetstream.json_fields import Fields, invalid_json
 from supercluster.broker.jetstream.times import format_time
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.config import StreamConfig
 
-NAME_CHARS_MAX = 255
-DESCRIPTION_BYTES_MAX = 4096
-METADATA_BYTES_MAX = 128 * 1024
 # NATS's defaults.
 ACK_WAIT_DEFAULT_NS = 30_000_000_000
 MAX_WAITING_DEFAULT = 512
 MAX_ACK_PENDING_DEFAULT = 1000
 INACTIVE_THRESHOLD_DEFAULT_NS = 5_000_000_000
-_SHORTEST_EXPIRES_NS = 1_000_000
 # Filters are matched one by one; more than this belongs into several consumers.
 FILTERS_MAX = 256
-BACKOFF_STEPS_MAX = 64
 
 DELIVER_POLICIES = ("all", "last", "new", "by_start_sequence", "by_start_time", "last_per_subject")
 ACK_POLICIES = ("none", "all", "explicit")
 
 _SERVER_METADATA = ("_nats.level", "_nats.ver", "_nats.req.level")
-_PUSH_FIELDS = ("deliver_subject", "deliver_group", "flow_control", "idle_heartbeat", "rate_limit_bps")
 _UNSUPPORTED: dict[str, tuple[object, ...]] = {
-    "direct": (),
     "pause_until": (),
     "priority_groups": (),
     "priority_policy": ("none",),
     "priority_timeout": (),
     "sample_freq": ("0", "0%"),
 }
-_SPOKEN_POLICY = {
-    "all": "deliver all",
-    "last": "deliver last",
-    "new": "deliver new",
-    "by_start_sequence": "deliver by start sequence",
-    "by_start_time": "deliver by start time",
-    "last_per_subject": "deliver last per subject",
-}
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig:
-    """A pull consumer's configuration, normalised. `durable_name` is empty for an ephemeral one."""
+    """A consumer's configuration, normalised. `durable_name` is empty for an ephemeral one."""
 
     name: str = ""
     durable_name: str = ""
@@ -81,15 +65,30 @@ class ConsumerConfig:
     max_ack_pending: int = 0
     """-1 without limit; 0 where nothing is acknowledged and nothing was set."""
     max_waiting: int = MAX_WAITING_DEFAULT
+    """0 for a push consumer."""
     max_batch: int = 0
     max_expires_ns: int = 0
     max_bytes: int = 0
     inactive_threshold_ns: int = 0
     headers_only: bool = False
+    deliver_subject: str = ""
+    """Where a push consumer's messages go; empty for a pull consumer."""
+    deliver_group: str = ""
+    """The queue group whose interest counts for a push consumer."""
+    flow_control: bool = False
+    idle_heartbeat_ns: int = 0
+    rate_limit_bps: int = 0
+    """Bits per second of a push consumer; 0 without limit."""
+    direct: bool = False
+    """Said by servers of their own consumers; it changes nothing."""
     replay_policy: str = "instant"
     num_replicas: int = 0
     mem_storage: bool = False
     metadata: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_push(self) -> bool:
+        return bool(self.deliver_subject)
 
     @property
     def needs_ack(self) -> bool:
@@ -109,14 +108,11 @@ class ConsumerConfig:
             ApiError: naming the field, its value and what would be right.
         """
         fields = Fields(data, "consumer config")
-        for name in _PUSH_FIELDS:
-            if fields.raw(name):
-                raise not_supported(f"consumer config field {name!r} is set, but push consumers are")
         fields.unsupported(_UNSUPPORTED)
         ack_policy = fields.choice("ack_policy", ACK_POLICIES, "none")
         backoff_ns = fields.integers("backoff")
         filters, single = _filters(fields)
-        durable_name = fields.text("durable_name")
+        durable_name, deliver_subject = fields.text("durable_name"), fields.text("deliver_subject")
         config = cls(
             name=fields.text("name") or durable_name,
             durable_name=durable_name,
@@ -131,20 +127,27 @@ class ConsumerConfig:
             filter_subjects=filters,
             single_filter=single,
             max_ack_pending=_max_ack_pending(fields, ack_policy),
-            max_waiting=_positive_or(fields.integer("max_waiting"), MAX_WAITING_DEFAULT),
+            max_waiting=_positive_or(
+                fields.integer("max_waiting"), 0 if deliver_subject else MAX_WAITING_DEFAULT
+            ),
             max_batch=_positive_or(fields.integer("max_batch"), 0),
             max_expires_ns=fields.integer("max_expires"),
             max_bytes=_positive_or(fields.integer("max_bytes"), 0),
             inactive_threshold_ns=_inactive_threshold(fields, durable_name),
             headers_only=fields.boolean("headers_only"),
+            deliver_subject=deliver_subject,
+            deliver_group=fields.text("deliver_group"),
+            flow_control=fields.boolean("flow_control"),
+            idle_heartbeat_ns=max(fields.integer("idle_heartbeat"), 0),
+            rate_limit_bps=fields.unsigned("rate_limit_bps"),
+            direct=fields.boolean("direct"),
             replay_policy=fields.choice("replay_policy", ("instant", "original"), "instant"),
             num_replicas=fields.integer("num_replicas"),
             mem_storage=fields.boolean("mem_storage"),
             metadata={k: v for k, v in fields.mapping("metadata").items() if k not in _SERVER_METADATA},
         )
         fields.done()
-        _check_values(config)
-        _check_start(config)
+        check_values(config)
         return config
 
     def to_json(self) -> dict[str, Any]:
@@ -165,18 +168,25 @@ class ConsumerConfig:
             "filter_subject": filters[0] if one else "",
             "filter_subjects": [] if one else filters,
             "replay_policy": self.replay_policy,
+            "rate_limit_bps": self.rate_limit_bps,
             "max_waiting": self.max_waiting,
             "max_ack_pending": self.max_ack_pending,
+            "flow_control": self.flow_control,
             "headers_only": self.headers_only,
             "max_batch": self.max_batch,
             "max_expires": self.max_expires_ns,
             "max_bytes": self.max_bytes,
+            "deliver_subject": self.deliver_subject,
+            "deliver_group": self.deliver_group,
+            "idle_heartbeat": self.idle_heartbeat_ns,
             "inactive_threshold": self.inactive_threshold_ns,
         }
         data = {name: value for name, value in known.items() if value}
         data["num_replicas"] = self.num_replicas
         if self.mem_storage:
             data["mem_storage"] = True
+        if self.direct:
+            data["direct"] = True
         if self.metadata:
             data["metadata"] = dict(self.metadata)
         return data
@@ -188,6 +198,8 @@ class ConsumerConfig:
             ApiError: the stream cannot have such a consumer.
         """
         config = _within_limits(self, stream)
+        if config.is_push and any(is_subset(config.deliver_subject, item) for item in stream.subjects):
+            raise error(10081)
         if config.num_replicas > stream.num_replicas:
             raise error(10126)
         if stream.retention == "interest" and config.num_replicas not in (0, stream.num_replicas):
@@ -198,19 +210,6 @@ class ConsumerConfig:
             if config.deliver_policy != "all":
                 raise error(10101)
         return config
-
-
-def check_consumer_name(name: str) -> None:
-    """
-    Raises:
-        ApiError: not a name that fits into an API subject.
-    """
-    if len(name.encode()) > NAME_CHARS_MAX:
-        raise error(10102, NAME_CHARS_MAX)
-    if "/" in name or "\\" in name:
-        raise error(10127)
-    if any(c in ".*> " or not c.isprintable() for c in name):
-        raise error(10103)
 
 
 def _filters(fields: Fields) -> tuple[tuple[str, ...], bool]:
@@ -270,56 +269,6 @@ def _positive_or(value: int, default: int) -> int:
     return value if value > 0 else default
 
 
-def _check_values(config: ConsumerConfig) -> None:
-    check_consumer_name(config.name)
-    if config.durable_name and config.name != config.durable_name:
-        raise error(10132)
-    if len(config.description.encode()) > DESCRIPTION_BYTES_MAX:
-        raise error(10107, DESCRIPTION_BYTES_MAX)
-    if sum(len(k.encode()) + len(v.encode()) for k, v in config.metadata.items()) > METADATA_BYTES_MAX:
-        raise error(10135, f"{METADATA_BYTES_MAX} bytes")
-    if config.backoff_ns and 0 < config.max_deliver <= len(config.backoff_ns):
-        raise error(10116)
-    if len(config.backoff_ns) > BACKOFF_STEPS_MAX:
-        raise error(
-            CONSUMER_CREATE_FAILED,
-            f"backoff has {len(config.backoff_ns)} steps, at most {BACKOFF_STEPS_MAX} are allowed",
-        )
-    if config.max_expires_ns and config.max_expires_ns < _SHORTEST_EXPIRES_NS:
-        raise error(10115)
-    if config.num_replicas < 0:
-        raise error(10133)
-    if config.replay_policy != "instant":
-        raise not_supported(f"consumer config field 'replay_policy' ({config.replay_policy!r}) is")
-
-
-def _check_start(config: ConsumerConfig) -> None:
-    policy = config.deliver_policy
-    spoken = _SPOKEN_POLICY[policy]
-    has_seq, has_time = config.opt_start_seq > 0, config.opt_start_time_ns > 0
-
-    def refuse(what: str) -> None:
-        raise error(CONSUMER_INVALID_POLICY, f"consumer delivery policy is {spoken}, but {what}")
-
-    if policy == "by_start_sequence":
-        if not has_seq:
-            refuse("optional start sequence is not set")
-        if has_time:
-            refuse("optional start time is also set")
-    elif policy == "by_start_time":
-        if not has_time:
-            refuse("optional start time is not set")
-        if has_seq:
-            refuse("optional start sequence is also set")
-    else:
-        if has_seq:
-            refuse("optional start sequence is also set")
-        if has_time:
-            refuse("optional start time is also set")
-        if policy == "last_per_subject" and not config.filter_subjects:
-            refuse("optional filter subject is not set")
-
-
 def _within_limits(config: ConsumerConfig, stream: StreamConfig) -> ConsumerConfig:
     limits = stream.consumer_limits
     if limits.max_ack_pending > 0 and config.needs_ack:
@@ -333,40 +282,3 @@ def _within_limits(config: ConsumerConfig, stream: StreamConfig) -> ConsumerConf
         if config.inactive_threshold_ns == 0:
             config = replace(config, inactive_threshold_ns=limits.inactive_threshold_ns)
     return config
-
-
-def check_consumer_update(current: ConsumerConfig, wanted: ConsumerConfig) -> None:
-    """What may not change while a consumer lives.
-
-    Raises:
-        ApiError: 10012 with NATS's text for the first field that may not.
-    """
-    fixed = (
-        ("deliver_policy", "deliver policy"),
-        ("opt_start_seq", "start sequence"),
-        ("opt_start_time_ns", "start time"),
-        ("ack_policy", "ack policy"),
-        ("replay_policy", "replay policy"),
-        ("max_waiting", "max waiting"),
-        ("mem_storage", "mem storage"),
-    )
-    for name, spoken in fixed:
-        if getattr(current, name) != getattr(wanted, name):
-            raise error(CONSUMER_CREATE_FAILED, f"{spoken} can not be updated")
-    if current.durable_name != wanted.durable_name:
-        raise error(CONSUMER_CREATE_FAILED, "durable name can not be updated")
-
-
-def check_workqueue_filters(wanted: ConsumerConfig, others: Mapping[str, ConsumerConfig]) -> None:
-    """A work queue hands each message to one consumer: filters of its consumers may not overlap.
-
-    Raises:
-        ApiError: 10099 or 10100.
-    """
-    for name, other in others.items():
-        if name == wanted.name:
-            continue
-        if not wanted.filter_subjects or not other.filter_subjects:
-            raise error(10099)
-        if any(overlaps(a, b) for a in wanted.filter_subjects for b in other.filter_subjects):
-            raise error(10100)

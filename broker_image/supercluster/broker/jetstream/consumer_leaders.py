@@ -12,10 +12,12 @@ from dataclasses import dataclass
 
 from supercluster.broker.jetstream.acks import parse_ack_subject
 from supercluster.broker.jetstream.consumer import ConsumerLeader, Delivery
+from supercluster.broker.jetstream.consumer_state import ConsumerState
 from supercluster.broker.jetstream.frames import Request
 from supercluster.broker.jetstream.handing_out import HandingOut
 from supercluster.broker.jetstream.proposal import Proposal
 from supercluster.broker.jetstream.pull import GiveBack
+from supercluster.broker.jetstream.push import PushTarget, parse_flow_subject
 from supercluster.broker.jetstream.sections import Section
 from supercluster.broker.jetstream.source import StreamSource
 from supercluster.broker.jetstream.stream import StreamState
@@ -42,7 +44,8 @@ class DueConsumers:
 class ConsumerLeaders:
     """See the module."""
 
-    def __init__(self, account: str, stream: str, host: StreamHost) -> None:
+    def __init__(self, group: str, account: str, stream: str, host: StreamHost) -> None:
+        self._group = group
         self._account = account
         self._stream = stream
         self._host = host
@@ -60,9 +63,14 @@ class ConsumerLeaders:
 
     def open(self, state: StreamState, now_ns: int) -> None:
         """This replica serves."""
-        self._leaders = {
-            name: ConsumerLeader(self._stream, consumer, now_ns) for name, consumer in state.consumers.items()
-        }
+        self._leaders = {}
+        for name, consumer in state.consumers.items():
+            self._begin(name, consumer, now_ns)
+
+    def _begin(self, name: str, consumer: ConsumerState, now_ns: int) -> None:
+        leader = self._leaders[name] = ConsumerLeader(self._stream, consumer, now_ns)
+        self._listen(name, leader)
+        self._pump[name] = None
 
     def close(self, reason: str) -> None:
         """End every waiting request with a 409."""
@@ -80,6 +88,8 @@ class ConsumerLeaders:
         self._forget()
 
     def _forget(self) -> None:
+        for name, leader in self._leaders.items():
+            self._listen_no_more(name, leader.target)
         self._leaders = {}
         self._pump.clear()
         self._held_back.clear()
@@ -89,14 +99,41 @@ class ConsumerLeaders:
         for name, consumer in state.consumers.items():
             leader = self._leaders.get(name)
             if leader is None:
-                self._leaders[name] = ConsumerLeader(self._stream, consumer, now_ns)
+                self._begin(name, consumer, now_ns)
             elif leader.state.config != consumer.config:
+                before = leader.target
                 leader.update_config(consumer)
+                if leader.target is not before:
+                    self._listen_no_more(name, before)
+                    self._listen(name, leader)
             self._pump[name] = None
         for name in [name for name in self._leaders if name not in state.consumers]:
             gone = self._leaders.pop(name)
+            self._listen_no_more(name, gone.target)
             self._handing_out.take_back(gone)
             self._deliver(gone.close(409, "Consumer Deleted"))
+
+    def _listen(self, name: str, leader: ConsumerLeader) -> None:
+        """A push consumer delivers while somebody listens."""
+        if leader.target is not None:
+            watch = self._host.interests.watch
+            watch(self._account, leader.target.inbox, (self._group, name), lambda: self._look(name))
+            self._look(name)
+
+    def _listen_no_more(self, name: str, target: PushTarget | None) -> None:
+        if target is not None:
+            self._host.interests.forget(self._account, target.inbox, (self._group, name))
+
+    def _look(self, name: str) -> None:
+        """Does anybody listen where this push consumer delivers to?"""
+        leader = self._leaders.get(name)
+        target = leader.target if leader is not None else None
+        if leader is None or target is None:
+            return
+        is_bound = self._host.network.has_interest(self._account, target.inbox, target.queue)
+        if leader.bind(self._host.clock.now_ns(), is_bound=is_bound):
+            self._pump[name] = None
+            self._host.touch(self._group)
 
     def rewind(self, state: StreamState, uncommitted: Mapping[str, Sequence[bytes]]) -> None:
         """A proposal was not appended: back to what the log holds."""
@@ -116,6 +153,10 @@ class ConsumerLeaders:
         """Acknowledgements: (subject, reply, payload)."""
         now_ns = self._host.clock.now_ns()
         for subject, reply, payload in acks:
+            flow = parse_flow_subject(subject)
+            if flow is not None:
+                self._flow(flow[1], subject)
+                continue
             found = parse_ack_subject(subject)
             leader = self._leaders.get(found.consumer) if found is not None else None
             if found is None or leader is None:
@@ -124,6 +165,12 @@ class ConsumerLeaders:
                 continue
             self._deliver(leader.on_ack(found.stream_seq, payload, reply, now_ns, self._has_interest))
             self._pump[found.consumer] = None
+
+    def _flow(self, name: str, subject: bytes) -> None:
+        """The client of a push consumer has caught up with a flow control request."""
+        leader = self._leaders.get(name)
+        if leader is not None and leader.on_flow(subject):
+            self._pump[name] = None
 
     def pull(self, name: str, request: Request, payload: bytes, give_back: GiveBack | None) -> bool:
         """A pull request; False when there is no such consumer."""
@@ -153,7 +200,7 @@ class ConsumerLeaders:
         none. `is_scarce`: there is no room to note what is handed out, so that requests wait, or end in their time."""
         if all_waiting:
             for name, leader in self._leaders.items():
-                if leader.num_waiting:
+                if leader.is_ready:
                     self._pump[name] = None
         if not self._pump or self._handing_out.is_full:
             return False
@@ -166,7 +213,7 @@ class ConsumerLeaders:
             elif waiting is not None:
                 deliveries = waiting.pump(source, now_ns, self._has_interest, serves=not is_scarce)
                 self._handing_out.add(waiting, deliveries)
-                if is_scarce and waiting.num_waiting:
+                if is_scarce and waiting.is_ready:
                     self._held_back[name] = None
                     self._held_back_until_ms = self._host.clock.monotonic_ms() + SCARCE_CHECK_MS
         return True

@@ -33,6 +33,7 @@ from supercluster.broker.jetstream.founding import Founding
 from supercluster.broker.jetstream.frames import Body, Frame, Leadership
 from supercluster.broker.jetstream.group import Group
 from supercluster.broker.jetstream.ingest import HeldCapture, Ingest
+from supercluster.broker.jetstream.interests import Interests
 from supercluster.broker.jetstream.joining import Joining
 from supercluster.broker.jetstream.kept import KeptCopies
 from supercluster.broker.jetstream.leaderships import Leaderships
@@ -139,6 +140,7 @@ class BrokerCore:
         self._next: dict[str, None] = {}
         self._votes: list[tuple[str, Ticket]] = []
         self._schedule = GroupSchedule(clock)
+        self.interests = Interests()
         self._acks: dict[str, list[tuple[bytes, bytes, bytes]]] = {}
         self.invalidate_captures: Callable[[], None] = lambda: None
         self.store = store
@@ -459,9 +461,13 @@ class BrokerCore:
         """Could a stream capture a reply subject? While not, those need not be asked about one by one."""
         return self.ingest.captures_inboxes(account)
 
+    def interest_changed(self, account: str, subject: bytes) -> None:
+        """A subscription came or went, here or at a linked broker."""
+        self.interests.changed(account, subject)
+
     def on_api(self, info: ClientInfo, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
         """A client's request or acknowledgement."""
-        if subject.startswith(b"$JS.ACK."):
+        if subject.startswith((b"$JS.ACK.", b"$JS.FC.")):
             group = api_routing.group_of_ack(self, info.account, subject)
             if group is not None:
                 self._acks.setdefault(group, []).append((subject, reply, payload))

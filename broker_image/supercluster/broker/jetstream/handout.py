@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from supercluster.broker.jetstream.message_source import MessageBatch
-from supercluster.broker.jetstream.pull import Item, Waiting, status
+from supercluster.broker.jetstream.pull import Asker, Item, status
 
 
 def new_replies(prefix: str, batch: MessageBatch, first_cseq: int, pending: int) -> list[bytes]:
@@ -38,7 +38,7 @@ def joined(parts: list[Sequence[int]]) -> Sequence[int]:
     return [seq for part in parts for seq in part]
 
 
-def cut_to_bytes(request: Waiting, items: list[Item]) -> Item | None:
+def cut_to_bytes(request: Asker, items: list[Item]) -> Item | None:
     """Leave in `items` what fits into the request's bytes; a status that ends it when something does not."""
     left = request.bytes_left
     for index, item in enumerate(items):

@@ -21,6 +21,23 @@ class MessageBatch:
     def __len__(self) -> int:
         return len(self.seqs)
 
+    def sizes(self) -> list[int]:
+        """Bytes of each message."""
+        parts = zip(self.subjects, self.headers, self.payloads, strict=True)
+        return [len(subject) + len(header) + len(payload) for subject, header, payload in parts]
+
+    def first(self, count: int) -> MessageBatch:
+        """The first so many of them."""
+        if count >= len(self):
+            return self
+        return MessageBatch(
+            self.seqs[:count],
+            self.subjects[:count],
+            self.headers[:count],
+            self.payloads[:count],
+            self.times[:count],
+        )
+
 
 class MessageSource(Protocol):
     """A stream's committed messages, as its consumers read them."""

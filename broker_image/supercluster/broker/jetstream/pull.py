@@ -10,7 +10,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from supercluster.broker.jetstream.consumer_config import ConsumerConfig
 from supercluster.broker.jetstream.errors import ApiError
@@ -29,11 +29,21 @@ GiveBack = Callable[[bytes], None]
 BATCH_MAX = 1_000_000
 
 
+class Asker(Protocol):
+    """Who gets messages: a pull request, or where a push consumer delivers to."""
+
+    inbox: bytes
+    left: int
+    bytes_left: int
+    """Bytes that it takes; 0: as many as there are."""
+
+
 @dataclass(frozen=True, slots=True)
 class Served:
     """What one request was given in one go, and how to take that back."""
 
-    request: Waiting
+    request: Waiting | None
+    """None: what a push consumer sent."""
     count: int
     bytes_left: int
     """The request's, before it was served."""
@@ -222,6 +232,8 @@ class PullLine:
         """The delivery never left this broker: its requests are as they were before it."""
         for served in reversed(delivery.served):
             request = served.request
+            if request is None:
+                continue
             request.left += served.count
             request.served -= served.count
             request.bytes_left = served.bytes_left

@@ -13,11 +13,8 @@ from typing import TYPE_CHECKING, Any
 from supercluster.broker.jetstream import api, api_answers, errors, stream_facts
 from supercluster.broker.jetstream.accounts import consumers_max
 from supercluster.broker.jetstream.api_answers import ClusterInfo, ReplicaInfo, StreamStateInfo
-from supercluster.broker.jetstream.consumer_config import (
-    ConsumerConfig,
-    check_consumer_update,
-    check_workqueue_filters,
-)
+from supercluster.broker.jetstream.consumer_checks import check_consumer_update, check_workqueue_filters
+from supercluster.broker.jetstream.consumer_config import ConsumerConfig
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.frames import Request
 from supercluster.broker.jetstream.messages import Message
@@ -247,7 +244,9 @@ class _Handler:
             if present.config == config:
                 self.respond(api_answers.consumer_create_answer(self._consumer_info(name)))
                 return
-            check_consumer_update(present.config, config)
+            leader = self.group.consumers.get(name)
+            is_bound = leader is not None and leader.is_bound
+            check_consumer_update(present.config, config, is_bound=is_bound)
         elif call.action == "update":
             raise errors.error(10149)
         else:
@@ -327,6 +326,7 @@ class _Handler:
             leader.state,
             num_waiting=leader.num_waiting,
             num_pending=leader.num_pending(self.group.source),
+            is_bound=leader.is_bound,
             cluster=cluster_info(self.group),
             now_ns=self.group.host.clock.now_ns(),
         )

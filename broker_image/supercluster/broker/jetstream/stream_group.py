@@ -65,7 +65,7 @@ class StreamGroup(Group):
         self.assignment = assignment
         self.state = StreamState(assignment.config, assignment.created_ns, log)
         self.judge: Judge | None = None
-        self.consumers = ConsumerLeaders(assignment.account, assignment.name, host)
+        self.consumers = ConsumerLeaders(assignment.group, assignment.account, assignment.name, host)
         self.source = StreamSource(self.state)
         self.intake = Intake(assignment.group, host)
         self.auditor = Auditor(log)

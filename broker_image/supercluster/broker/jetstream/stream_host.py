@@ -6,6 +6,7 @@ from typing import Protocol
 
 from supercluster.broker.jetstream.accounts import AccountLimits
 from supercluster.broker.jetstream.group import GroupHost
+from supercluster.broker.jetstream.interests import Interests
 from supercluster.broker.jetstream.sections import SessionKey, VerdictRun
 from supercluster.broker.ports import Network
 
@@ -15,6 +16,11 @@ class StreamHost(GroupHost, Protocol):
 
     @property
     def network(self) -> Network: ...
+
+    @property
+    def interests(self) -> Interests:
+        """Who waits for subscriptions to a subject."""
+        ...
 
     def new_token(self) -> str: ...
 

@@ -39,8 +39,12 @@ class CoreHooks(Protocol):
         routed without asking `capture`."""
         ...
 
+    def interest_changed(self, account: str, subject: bytes) -> None:
+        """A subscription to `subject` (wildcards allowed) came or went, here or at a linked broker."""
+        ...
+
     def on_api(self, client: ClientInfo, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
-        """A publish to `$JS.API.…` or `$JS.ACK.…` by a client of this broker."""
+        """A publish to `$JS.API.…`, `$JS.ACK.…` or `$JS.FC.…` by a client of this broker."""
         ...
 
     def turn(self) -> None:

@@ -8,7 +8,7 @@ loop writes it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,7 +21,13 @@ from supercluster.broker.ports import Channel
 from supercluster.broker.protocol import headers
 from supercluster.broker.protocol.frames import FrameType, Item, RemoteMessage, encode_deliver, encode_slow
 from supercluster.broker.protocol.parser import Message, Publishes
-from supercluster.broker.protocol.subjects import ACK_PREFIX, API_PREFIX, INBOX_PREFIX, is_valid_literal
+from supercluster.broker.protocol.subjects import (
+    ACK_PREFIX,
+    API_PREFIX,
+    FLOW_PREFIX,
+    INBOX_PREFIX,
+    is_valid_literal,
+)
 from supercluster.broker.protocol.sublist import UNRESOLVED, GroupMatch, Match
 
 if TYPE_CHECKING:
@@ -117,7 +123,7 @@ class Router:
                 match = sublist.match(subject)
                 match.window = None
             return match
-        if core is not None and subject.startswith((API_PREFIX, ACK_PREFIX)):
+        if core is not None and subject.startswith((API_PREFIX, ACK_PREFIX, FLOW_PREFIX)):
             if not sublist.first_token_is_wanted(b"$JS"):
                 return _API_ONLY
             match = sublist.lookup(subject)
@@ -163,6 +169,8 @@ class Router:
         """A client subscribed."""
         account = subscription.connection.account
         count = account.add(subscription)
+        if count == 1 and self._core is not None:
+            self._core.interest_changed(account.name, subscription.subject)
         if self.mesh is not None and (count == 1 or subscription.queue):
             self.mesh.interest_changed(account.name, subscription.subject, subscription.queue, count)
 
@@ -170,6 +178,8 @@ class Router:
         """A subscription ended, or its client went."""
         account = subscription.connection.account
         count = account.discard(subscription)
+        if count == 0 and self._core is not None:
+            self._core.interest_changed(account.name, subscription.subject)
         if self.mesh is not None and (count == 0 or subscription.queue):
             self.mesh.interest_changed(account.name, subscription.subject, subscription.queue, count)
 
@@ -195,6 +205,8 @@ class Router:
         sublist = self.account(account_name).sublist
         for subject, queue, members in entries:
             sublist.set_remote(node, subject, queue, members)
+            if self._core is not None:
+                self._core.interest_changed(account_name, subject)
 
     def set_far(self, node: str, far: bool) -> None:
         """Is the broker of another cluster? Said before anything is known of its subscriptions."""
@@ -235,22 +247,52 @@ class Router:
         self.turn.want()
         for subscription in match.plain:
             put_items(self.turn, subscription, items)
-        nodes = set(match.nodes)
+        nodes: dict[str, Sequence[Item]] = dict.fromkeys(match.nodes, items)
         for group in match.groups:
             if group.local:
-                put_items(self.turn, self._one_of(group.local), items)
-            elif group.remote:
-                nodes.add(self._node_of(group))
-        for node in nodes:
-            self.send(node, FrameType.DELIVER, encode_deliver(account, inbox, items), Channel.CONTROL)
+                self._share_out(group.local, items)
+            elif group.remote and len(match.groups) == 1 and not nodes:
+                nodes = dict(self._shares_of(group, items))
+            elif group.remote and not nodes.keys() & group.remote.keys():
+                nodes[self._node_of(group)] = items
+        for node, share in nodes.items():
+            self.send(node, FrameType.DELIVER, encode_deliver(account, inbox, share), Channel.CONTROL)
+
+    def _share_out(self, members: list[Subscription], items: Sequence[Item]) -> list[Subscription]:
+        """Each item to one member of a queue group; those of one member in order. Returns who got any."""
+        if len(members) == 1 or len(items) == 1:
+            chosen = self._one_of(members)
+            put_items(self.turn, chosen, items)
+            return [chosen]
+        shares: dict[Subscription, list[Item]] = {}
+        for item in items:
+            shares.setdefault(self._one_of(members), []).append(item)
+        for member, share in shares.items():
+            put_items(self.turn, member, share)
+        return list(shares)
+
+    def _shares_of(
+        self, group: GroupMatch[Subscription], items: Sequence[Item]
+    ) -> Iterable[tuple[str, Sequence[Item]]]:
+        """What each broker's members of a queue group get."""
+        if len(group.remote) == 1 or len(items) == 1:
+            return [(self._node_of(group), items)]
+        shares: dict[str, list[Item]] = {}
+        for item in items:
+            shares.setdefault(self._node_of(group), []).append(item)
+        return shares.items()
 
     def remote_deliver(self, node: str, account: str, inbox: bytes, items: Sequence[Item]) -> None:
         """A linked broker's `deliver`. It is told when the client takes too little."""
         match = self.account(account).sublist.match(inbox)
-        chosen = match.plain + [self._one_of(group.local) for group in match.groups if group.local]
+        chosen = list(match.plain)
+        for subscription in chosen:
+            put_items(self.turn, subscription, items)
+        for group in match.groups:
+            if group.local:
+                chosen += self._share_out(group.local, items)
         for subscription in chosen:
             connection = subscription.connection
-            put_items(self.turn, subscription, items)
             key = (node, account, inbox)
             if connection.congested and key not in connection.slow_for:
                 connection.slow_for.add(key)
@@ -266,10 +308,13 @@ class Router:
         node, account, inbox = key
         self.send(node, FrameType.SLOW, [encode_slow(account, inbox, slow)], Channel.CONTROL)
 
-    def has_interest(self, account: str, subject: bytes) -> bool:
+    def has_interest(self, account: str, subject: bytes, queue: bytes = b"") -> bool:
         """See `ports.Network`."""
         found = self.accounts.get(account)
-        return found is not None and found.sublist.match(subject).anyone
+        if found is None:
+            return False
+        match = found.sublist.match(subject)
+        return any(group.name == queue for group in match.groups) if queue else match.anyone
 
     def pending_bytes(self, account: str, inbox: bytes) -> int:
         """See `ports.Network`."""

@@ -10,6 +10,7 @@ INBOX_PREFIX = b"_INBOX."
 
 API_PREFIX = b"$JS.API."
 ACK_PREFIX = b"$JS.ACK."
+FLOW_PREFIX = b"$JS.FC."
 
 _SPACES = b" \t\r\n\x0b\x0c\x00"
 

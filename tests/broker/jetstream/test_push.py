@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from tests.broker.jetstream.consumer_story import MS, SECOND, Source, Story, shown
 
@@ -174,7 +176,7 @@ def test_only_what_a_subscription_is_about_is_told_of_it() -> None:
     interests = Interests()
     told: list[str] = []
     for subject in ("_INBOX.a.1", "_INBOX.a.2", "_INBOX.b.1", "d.x"):
-        interests.watch("$G", subject.encode(), ("g", subject), lambda subject=subject: told.append(subject))
+        interests.watch("$G", subject.encode(), ("g", subject), partial(told.append, subject))
     for pattern, wanted in [
         (b"_INBOX.a.1", ["_INBOX.a.1"]),
         (b"_INBOX.a.*", ["_INBOX.a.1", "_INBOX.a.2"]),

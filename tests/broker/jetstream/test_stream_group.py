@@ -13,6 +13,7 @@ from supercluster.broker.jetstream.accounts import NO_LIMITS, AccountLimits
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.frames import Frame, Request, decode_numbered
 from supercluster.broker.jetstream.group import Group
+from supercluster.broker.jetstream.interests import Interests
 from supercluster.broker.jetstream.judge import Forward
 from supercluster.broker.jetstream.meta import Assignment
 from supercluster.broker.jetstream.sections import Section, SessionKey, VerdictRun
@@ -58,6 +59,7 @@ class Broker:
     def __init__(self, replicas: Replicas, node: str) -> None:
         self.replicas = replicas
         self.node = node
+        self.interests = Interests()
         self.posts: list[tuple[int, bytes]] = []
         self.stored: list[VerdictRun] = []
         self.events: list[str] = []

@@ -52,6 +52,10 @@ async def is_quiet(subscription: Subscription) -> bool:
     return False
 
 
+def description(message: Msg) -> str:
+    return (message.headers or {})["Description"]
+
+
 def tokens(message: Msg) -> list[str]:
     return message.reply.split(".")
 
@@ -275,7 +279,7 @@ async def flow_control(b: Bench) -> None:
         status = status_of(message)
         if not status:
             messages += 1
-        elif message.headers["Description"] == "FlowControl Request":
+        elif description(message) == "FlowControl Request":
             assert request is None, "one request at a time"
             request = message
             assert message.headers == {"Status": "100", "Description": "FlowControl Request"}
@@ -283,10 +287,10 @@ async def flow_control(b: Bench) -> None:
             assert message.reply.startswith("$JS.FC.")
             assert 16 <= messages <= 17
         else:
-            assert message.headers["Description"] == "Idle Heartbeat"
+            assert description(message) == "Idle Heartbeat"
             break
     assert request is not None
-    assert message.headers["Nats-Consumer-Stalled"] == request.reply
+    assert (message.headers or {})["Nats-Consumer-Stalled"] == request.reply
     assert 32 <= messages <= 33
     await nc.publish(request.reply)
     while messages < count:

@@ -28,6 +28,9 @@ LabelText = Annotated[str, StringConstraints(max_length=63)]
 # Annotation of a Cluster whose rollout.mode is Supervised: approvals, separated by commas. A revision approves all restarts for
 # it, <revision>/<broker> the one of that broker.
 APPROVE_RESTART = "supercluster.dev/approve-restart"
+# Annotation of a Cluster: `<revision>:<stream>,<stream>…`. The roll-out to that revision goes on without waiting until these
+# streams are whole. It names the revision, so one that was left there releases nothing of the next.
+RELEASE_RESTART = "supercluster.dev/release-restart"
 
 
 class ResourceList(ApiModel):
@@ -193,12 +196,22 @@ class RolloutSpec(ApiModel):
         description="How long a restarted broker may take to come back (pulling an image, reading its volume) before the "
         "roll-out counts as stopped and its replicas as lost.",
     )
+    wait_timeout: Duration = Field(
+        default="15m",
+        description="How long a roll-out waits for streams that are not whole before the condition HeldUp names them, and what a "
+        "person may do. It goes on waiting: only the annotation supercluster.dev/release-restart has it go on without them.",
+    )
 
     cel_rules: ClassVar[tuple[CelRule, ...]] = (
         CelRule(
             rule="duration(self.restartTimeout) >= duration('10s') && duration(self.restartTimeout) <= duration('24h')",
             message="rollout.restartTimeout must be between 10s and 24h",
             field_path=".restartTimeout",
+        ),
+        CelRule(
+            rule="duration(self.waitTimeout) >= duration('10s') && duration(self.waitTimeout) <= duration('24h')",
+            message="rollout.waitTimeout must be between 10s and 24h",
+            field_path=".waitTimeout",
         ),
     )
 
@@ -282,6 +295,11 @@ class RolloutStatus(ApiModel):
     since: str | None = Field(
         default=None,
         description="When its turn came.",
+        json_schema_extra={"format": "date-time"},
+    )
+    waiting_since: str | None = Field(
+        default=None,
+        description="Since when it has been waiting for streams that are not whole.",
         json_schema_extra={"format": "date-time"},
     )
 

@@ -26,6 +26,7 @@ class ConditionType(StrEnum):
     COMPLETE = "Complete"
     RECOVERED = "Recovered"
     DRAINABLE = "Drainable"
+    HELD_UP = "HeldUp"
 
 
 class Reason(StrEnum):
@@ -108,6 +109,8 @@ class Reason(StrEnum):
     VOLATILE_STORAGE = "VolatileStorage"
     PREFERRED_LEADER_UNKNOWN = "PreferredLeaderUnknown"
 
+    STREAMS_NOT_WHOLE = "StreamsNotWhole"
+
     DRAINING = "Draining"
     SCALE_DOWN_REFUSED = "ScaleDownRefused"
     VOLUME_NOT_RESIZED = "VolumeNotResized"
@@ -175,6 +178,11 @@ TYPES: dict[ConditionType, Entry] = {
         "Whether the forced recovery that the annotation supercluster.dev/force-recover asks for, or of the map of streams "
         "supercluster.dev/force-recover-meta, was carried out.",
     ),
+    ConditionType.HELD_UP: Entry(
+        "Cluster, SuperCluster",
+        "True: something that is under way does not go on without a person; the message says what, and what to do. All else goes "
+        "on.",
+    ),
     ConditionType.DEFERRED: Entry(
         "Cluster",
         "True: a field asks for something that can't be carried out as things are, and nothing of it is begun.",
@@ -188,7 +196,7 @@ REASONS: dict[Reason, Entry] = {
     ),
     Reason.BROKERS_READY: Entry("Ready", "All brokers take clients."),
     Reason.MEMBERS_READY: Entry("Ready", "All clusters are ready."),
-    Reason.NOTHING_TO_SAY: Entry("Unwise, Deferred", "There is nothing to point out."),
+    Reason.NOTHING_TO_SAY: Entry("Unwise, Deferred, HeldUp", "There is nothing to point out."),
     Reason.BROKERS_STARTING: Entry(
         "Ready, Drainable", "Some brokers do not take clients yet; the message counts them."
     ),
@@ -290,7 +298,7 @@ REASONS: dict[Reason, Entry] = {
     ),
     Reason.PLANNING: Entry("Progressing, Complete", "It is found out what the move would do."),
     Reason.AWAITING_APPROVAL: Entry(
-        "Progressing, Complete", "spec.approval is Manual; set spec.approved to true."
+        "Progressing, Complete, HeldUp", "spec.approval is Manual; set spec.approved to true."
     ),
     Reason.AWAITING_WINDOW: Entry("Progressing, Complete", "The maintenance window is closed."),
     Reason.QUEUED: Entry("Progressing, Complete", "The budget of the super-cluster has no place just now."),
@@ -343,6 +351,11 @@ REASONS: dict[Reason, Entry] = {
     Reason.RECOVERY_REFUSED: Entry(
         "Recovered",
         "The recovery is not needed or not possible; the message says why. Another value of the annotation is another try.",
+    ),
+    Reason.STREAMS_NOT_WHOLE: Entry(
+        "HeldUp",
+        "A roll-out has waited for longer than rollout.waitTimeout for streams that are not whole; the message names them, why, and "
+        "how a person has it go on.",
     ),
     Reason.EVEN_REPLICAS: Entry("Unwise", "An even count tolerates just as many failures as one less would."),
     Reason.VOLATILE_STORAGE: Entry("Unwise", "Data is lost when pods are, in memory or in an EmptyDir."),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from supercluster.api import Cluster, ReplicaPolicy, Stream, StreamMove
-from supercluster.api.cluster import APPROVE_RESTART
+from supercluster.api.cluster import APPROVE_RESTART, RELEASE_RESTART
 from supercluster.api.recovery import FORCE_RECOVER, FORCE_RECOVER_META
 from supercluster.reconcilers.observe.cache import ObjectCache, key_of
 from supercluster.reconcilers.planners.plan import LABEL_CLUSTER, LABEL_SUPER_CLUSTER
@@ -85,6 +85,7 @@ def matters(body: Mapping[str, Any]) -> tuple[Any, ...]:
         tuple(metadata.get("finalizers") or ()),
         mapping(metadata.get("annotations")).get(FORCE_RECOVER) if body.get("kind") == "Stream" else None,
         mapping(metadata.get("annotations")).get(APPROVE_RESTART) if body.get("kind") == "Cluster" else None,
+        mapping(metadata.get("annotations")).get(RELEASE_RESTART) if body.get("kind") == "Cluster" else None,
         mapping(metadata.get("annotations")).get(FORCE_RECOVER_META)
         if body.get("kind") == "SuperCluster"
         else None,

@@ -22,6 +22,7 @@ from supercluster.reconcilers.planners.cluster_deletion import plan_deletion
 from supercluster.reconcilers.planners.cluster_rollout import (
     Rollout,
     RolloutView,
+    held_up,
     plan_rollout,
     settings_of,
     settings_trouble,
@@ -48,7 +49,7 @@ from supercluster.reconcilers.planners.scale_down import (
     brokers_there,
     plan_scale_down,
 )
-from supercluster.reconcilers.planners.status import Conditions, status_patch
+from supercluster.reconcilers.planners.status import Conditions, put_held_up, status_patch
 from supercluster.reconcilers.planners.volumes import ClaimView, Volumes, claim_size, plan_volumes
 
 RECORDED_RECHECK_MS = 1
@@ -144,6 +145,7 @@ def plan_cluster(
     if not steps and not rolls:
         steps = volumes.late_steps
     notes = _describe(desired, observed, conditions, wanted, steps, rollout)
+    put_held_up(conditions, held_up(desired, rollout, observed.super_cluster.status.repair, now))
     if drainable is None:
         conditions.put(ConditionType.DRAINABLE, True, Reason.AS_DECLARED)
     else:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from supercluster.api import Cluster
-from supercluster.api.cluster import APPROVE_RESTART, RolloutStatus
+from supercluster.api.cluster import APPROVE_RESTART, RELEASE_RESTART, RolloutStatus
 from supercluster.api.conditions import ConditionType, EventReason, Reason
+from supercluster.api.super_cluster import RepairStatus
 from supercluster.api.units import duration_ms
 from supercluster.reconcilers.planners.move_views import BrokersMove
 from supercluster.reconcilers.planners.plan import (
@@ -20,7 +22,9 @@ from supercluster.reconcilers.planners.plan import (
 from supercluster.reconcilers.planners.rollout import (
     HAND_OVER_HOLD,
     MOVE_PATIENCE,
+    NAMED_MAX,
     Choice,
+    GroupTrouble,
     HandOver,
     PodView,
     Reports,
@@ -95,29 +99,42 @@ def plan_rollout(desired: Cluster, view: RolloutView, now: datetime) -> Rollout:
     )
     if choice is None:
         return Rollout(None, None)
-    return Rollout(choice, _status(view, choice, turn, now), _step(desired, choice))
+    return Rollout(choice, _status(view, choice, turn, before, now), _step(desired, choice))
 
 
 def _rules(desired: Cluster) -> Rules:
     spec = desired.spec.rollout
     approvals = (desired.metadata.annotations or {}).get(APPROVE_RESTART, "")
+    revision, _, streams = (desired.metadata.annotations or {}).get(RELEASE_RESTART, "").partition(":")
     return Rules(
         timedelta(milliseconds=duration_ms(spec.restart_timeout)),
         spec.mode == "Supervised",
-        frozenset(filter(None, (part.strip() for part in approvals.split(",")))),
+        _parts(approvals),
+        (revision.strip(), _parts(streams)),
     )
 
 
-def _status(view: RolloutView, choice: Choice, turn: Turn, now: datetime) -> RolloutStatus | None:
+def _parts(text: str) -> frozenset[str]:
+    return frozenset(filter(None, (part.strip() for part in text.split(","))))
+
+
+def _status(
+    view: RolloutView, choice: Choice, turn: Turn, before: RolloutStatus | None, now: datetime
+) -> RolloutStatus | None:
     if not view.revision:
         return None
     if isinstance(choice, Restart | HandOver):
         turn = Turn(choice.pod.name, now)
+    waiting_since = None
+    if isinstance(choice, Wait) and choice.waits_for:
+        was_waiting = before is not None and before.revision == view.revision
+        waiting_since = (before.waiting_since if before and was_waiting else None) or timestamp(now)
     return RolloutStatus(
         revision=view.revision,
         updated=sum(pod.revision == view.revision and not pod.terminating for pod in view.pods),
         broker=turn.broker or None,
         since=timestamp(turn.since) if turn.since is not None else None,
+        waiting_since=waiting_since,
     )
 
 
@@ -135,6 +152,44 @@ def _step(desired: Cluster, choice: Choice) -> Step | None:
         note = Note.done(EventReason.RESTARTING_BROKER, text)
         return DeleteObject("v1", "Pod", namespace, pod.name, pod.uid, note)
     return None
+
+
+def held_up(
+    desired: Cluster, rollout: Rollout, repair: RepairStatus | None, now: datetime
+) -> tuple[Reason, str] | None:
+    """What a roll-out has waited for too long, why it is not whole, and how a person has it go on; None: nothing. By itself it
+    never goes on: a restart could take the majority of what is short of a replica already. `repair`: what the SuperCluster
+    says of lost replicas."""
+    choice, status = rollout.choice, rollout.status
+    if not isinstance(choice, Wait) or not choice.waits_for or status is None or not status.waiting_since:
+        return None
+    since = parse_timestamp(status.waiting_since)
+    limit = timedelta(milliseconds=duration_ms(desired.spec.rollout.wait_timeout))
+    if since is None or now - since < limit:
+        return None
+    waiting = {each.stream: each.reason for each in repair.waiting} if repair is not None else {}
+    groups = sorted(choice.waits_for, key=lambda group: (not group.is_map, group.name))
+    told = [_why_not_whole(group, waiting) for group in groups[:NAMED_MAX]]
+    if len(groups) > NAMED_MAX:
+        told.append(f"and {len(groups) - NAMED_MAX} more")
+    streams = ",".join(group.name for group in groups[:NAMED_MAX] if not group.is_map)
+    text = f"the roll-out to revision {status.revision} has been waiting since {status.waiting_since}: {'; '.join(told)}."
+    if streams:
+        text += (
+            " It goes on when they are whole. To have it go on without them, though a restart may then stop a stream that is "
+            f"short of a replica: annotate this Cluster with {RELEASE_RESTART}={status.revision}:{streams}"
+        )
+    return Reason.STREAMS_NOT_WHOLE, text
+
+
+def _why_not_whole(group: GroupTrouble, waiting: Mapping[str, str]) -> str:
+    name = group.name if group.is_map else f"stream {group.name}"
+    if group.brokers:
+        why = waiting.get(group.name, "it is catching up, or its broker is away")
+        text = f"{name} lacks its replica on {', '.join(group.brokers)} ({why})"
+        return text if group.is_map else f"{text}: bring the broker back, or make room for another replica"
+    recover = "supercluster recover meta" if group.is_map else f"supercluster recover stream {group.name}"
+    return f"{name} has no leader: bring its brokers back, or {recover} says what may be lost by going on from one copy"
 
 
 def tell_rollout(rollout: Rollout, conditions: Conditions) -> tuple[Note, ...]:

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from supercluster.api import Cluster, Stream, StreamMove, SuperCluster
-from supercluster.api.conditions import EventReason
+from supercluster.api.conditions import EventReason, Reason
 from supercluster.api.super_cluster import OTHER_MOVES_MAX, LeavingStatus, WaitingRepair
 from supercluster.reconcilers.planners import naming, own_moves
 from supercluster.reconcilers.planners.drains import Drain, DrainPlan, Obstacle, plan_drains
 from supercluster.reconcilers.planners.move_views import IN_FLIGHT, is_ended
 from supercluster.reconcilers.planners.own_moves import REASON_CHARACTERS_MAX, delete, stream_of
 from supercluster.reconcilers.planners.plan import CreateObject, Note, Step
-from supercluster.reconcilers.planners.repair_moves import LivingStream, RepairObserved
+from supercluster.reconcilers.planners.repair_moves import LivingStream, RepairObserved, is_about_to_run
 from supercluster.reconcilers.planners.repairs import StreamState
 from supercluster.reconcilers.planners.replica_rules import Rule, rule_for
 from supercluster.reconcilers.planners.status import parse_timestamp
@@ -29,6 +29,10 @@ from supercluster.reconcilers.planners.strategies import Strategy
 
 # The queue of moves is kept filled, and no fuller: of a broker with thousands of copies a few are planned at a time.
 OPEN_PER_PLACE = 2
+# StreamMoves that wait for people's approval at a time: a person can look through so many.
+HELD_MAX = 64
+# Of these so many are named in a sentence.
+NAMED_MAX = 5
 HISTORY_MAX = 20
 # One that the brokers refused, or that failed, is planned anew after this, with what is known then.
 AGAIN_AFTER = timedelta(seconds=30)
@@ -42,6 +46,8 @@ class Draining:
     status: LeavingStatus | None = None
     is_watching: bool = False
     """Copies are still to be moved off: look again soon."""
+    held_up: tuple[Reason, str] | None = None
+    """What does not go on without a person. All else does."""
 
 
 def consider(
@@ -64,33 +70,73 @@ def consider(
         delete(move, Note.done(EventReason.DRAIN_MOVE_WITHDRAWN, why)) for move, why in withdrawn
     ]
     plan = DrainPlan()
+    by_ref = {each.metadata.name: each for each in streams}
+    # Those that wait for a person take no place of the others, however many there are.
+    held = {stream_of(move, by_ref): _what_to_do(move) for move in open_ones if _waits_for_a_person(move)}
     if going:
         states, unknown = stream_states(super_cluster, observed, clusters, streams, moves)
-        free = OPEN_PER_PLACE * super_cluster.spec.moves.concurrent_max - len(open_ones)
-        plan = plan_drains(observed.nodes, states, going, max(0, free), strategies)
-        plan = DrainPlan(plan.drains, (*plan.obstacles, *of_others(unknown, going)), plan.streams)
         by_name = {stream.stream_name: stream for stream in streams}
+        free = OPEN_PER_PLACE * super_cluster.spec.moves.concurrent_max - (len(open_ones) - len(held))
+        held_free = HELD_MAX - len(held)
+        plan = plan_drains(observed.nodes, states, going, len(states), strategies)
+        plan = DrainPlan(plan.drains, (*plan.obstacles, *of_others(unknown, going)), plan.streams)
         for drain in plan.drains:
-            step = _create(super_cluster, drain, by_name.get(drain.stream), mine, now)
+            declared = by_name.get(drain.stream)
+            waits = bool(drain.cluster) and declared is not None and declared.spec.move.approval == "Manual"
+            if (held_free if waits else free) <= 0:
+                continue
+            step = _create(super_cluster, drain, declared, mine, now)
             if step is not None:
                 steps.append(step)
+                held_free, free = (held_free - 1, free) if waits else (held_free, free - 1)
     ended = sorted((move for move in mine if is_ended(move)), key=lambda move: move.metadata.age_key)
     steps += [delete(move, None) for move in ended[: max(0, len(ended) - HISTORY_MAX)]]
     holding = tuple(name for name in sorted(going) if observed.nodes[name].copies)
     if not holding and not open_ones:
         return Draining(tuple(steps))
-    busy = {stream_of(move, {each.metadata.name: each for each in streams}) for move in open_ones}
+    busy = {stream_of(move, by_ref) for move in open_ones}
     status = LeavingStatus(
         brokers=holding[:OTHER_MOVES_MAX],
         streams=plan.streams,
         moving=len(open_ones),
-        waiting=tuple(
-            WaitingRepair(stream=found.stream, reason=found.reason[:1000])
-            for found in plan.obstacles
-            if found.stream not in busy
+        waiting=(
+            *(WaitingRepair(stream=name, reason=what) for name, what in sorted(held.items())),
+            *(
+                WaitingRepair(stream=found.stream, reason=found.reason[:1000])
+                for found in plan.obstacles
+                if found.stream not in busy
+            ),
         )[:OTHER_MOVES_MAX],
     )
-    return Draining(tuple(steps), status, is_watching=True)
+    return Draining(tuple(steps), status, is_watching=True, held_up=_held_up(held, going))
+
+
+def _waits_for_a_person(move: StreamMove) -> bool:
+    is_suspended = move.spec.suspend and move.status.phase == "Planned"
+    return move.status.phase == "AwaitingApproval" or is_suspended
+
+
+def _what_to_do(move: StreamMove) -> str:
+    name = move.metadata.name
+    if move.spec.suspend:
+        return f"StreamMove {name} is suspended: set its spec.suspend to false"
+    again = "to false and to " if move.spec.approved else ""
+    return f"StreamMove {name} awaits approval: set its spec.approved {again}to true"
+
+
+def _held_up(held: Mapping[str, str], going: frozenset[str]) -> tuple[Reason, str] | None:
+    if not held:
+        return None
+    told = [f"stream {name}: {what}" for name, what in sorted(held.items())[:NAMED_MAX]]
+    if len(held) > NAMED_MAX:
+        told.append(f"and {len(held) - NAMED_MAX} more streams (status.leaving names them)")
+    return (
+        Reason.AWAITING_APPROVAL,
+        (
+            f"{', '.join(sorted(going))} can't go before a person acts: {'; '.join(told)}; or let the spec.placement of the stream "
+            "have room elsewhere, or keep more brokers"
+        ),
+    )
 
 
 def leaving(observed: RepairObserved, clusters: Sequence[Cluster]) -> frozenset[str]:
@@ -121,7 +167,11 @@ def stream_states(
     """The streams as they are planned with, and those that nobody here may move: a resource that is not here declares them."""
     by_mark = {f"{each.metadata.namespace}/{each.metadata.name}": each for each in streams}
     by_ref = {each.metadata.name: each for each in streams}
-    busy = {stream_of(move, by_ref) for move in moves if not is_ended(move) and not move.spec.dry_run}
+    busy = {
+        stream_of(move, by_ref)
+        for move in moves
+        if is_about_to_run(move) or (move.spec.drains and not is_ended(move))
+    }
     states, unknown = [], []
     for living in observed.streams:
         declared = by_mark.get(living.declared_by)

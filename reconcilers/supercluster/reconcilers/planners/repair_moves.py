@@ -152,7 +152,7 @@ def _plan(
 ) -> tuple[RepairPlan, tuple[Trim, ...]]:
     by_mark = {f"{each.metadata.namespace}/{each.metadata.name}": each for each in streams}
     by_ref = {each.metadata.name: each for each in streams}
-    busy = {stream_of(move, by_ref) for move in moves if _is_about_to_run(move)}
+    busy = {stream_of(move, by_ref) for move in moves if is_about_to_run(move)}
     states = []
     for living in observed.streams:
         declared = by_mark.get(living.declared_by)
@@ -185,8 +185,8 @@ def _plan(
     return plan, trims
 
 
-def _is_about_to_run(move: StreamMove) -> bool:
-    """Does a repair wait for it? Not for one that waits for a person or a window itself, which may be days: behind the repair it is
+def is_about_to_run(move: StreamMove) -> bool:
+    """Does a repair, or a drain, wait for it? Not for one that waits for a person or a window itself, which may be days: behind the repair it is
     planned anew."""
     if is_ended(move) or move.spec.dry_run:
         return False

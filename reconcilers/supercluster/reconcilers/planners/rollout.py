@@ -20,6 +20,8 @@ MOVE_PATIENCE = timedelta(minutes=30)
 HAND_OVER_PATIENCE = timedelta(seconds=30)
 # For so long it takes no leaderships: longer than that, so that the restart falls into it.
 HAND_OVER_HOLD = timedelta(seconds=60)
+# As the brokers name the group that is no stream.
+MAP_OF_STREAMS = "the map of streams"
 # So many streams are named in a sentence.
 NAMED_MAX = 5
 
@@ -69,6 +71,10 @@ class GroupTrouble:
     members: tuple[str, ...] = ()
     """All brokers that hold it, as far as told."""
 
+    @property
+    def is_map(self) -> bool:
+        return self.name == MAP_OF_STREAMS
+
     def __str__(self) -> str:
         return f"{self.name} ({', '.join(self.brokers)})" if self.brokers else self.name
 
@@ -99,6 +105,11 @@ class Rules:
     timeout: timedelta
     supervised: bool = False
     approvals: frozenset[str] = frozenset()
+    release: tuple[str, frozenset[str]] = ("", frozenset())
+    """A revision, and streams that its roll-out does not wait for."""
+
+    def released(self, revision: str) -> frozenset[str]:
+        return self.release[1] if self.release[0] == revision else frozenset()
 
     def approve(self, revision: str, broker: str) -> bool:
         return not self.supervised or bool({revision, f"{revision}/{broker}"} & self.approvals)
@@ -130,6 +141,8 @@ class Wait:
     """Whose turn it is, when it is somebody's."""
     is_short: bool = False
     """It is over in a moment."""
+    waits_for: tuple[GroupTrouble, ...] = ()
+    """Groups that have to be whole first."""
 
 
 Choice = Restart | HandOver | Wait | None
@@ -169,9 +182,9 @@ def next_restart(
         return _why_not_back(pods, revision, turn, rules, now)
     if reports is None or not {pod.name for pod in pods} <= reports.brokers.keys():
         return Wait("no broker tells the state of the streams")
-    unsafe = _why_unsafe(reports)
-    if unsafe:
-        return Wait(unsafe)
+    unsafe = _why_unsafe(reports, rules.released(revision))
+    if unsafe is not None:
+        return unsafe
     moving = busy or {}
     held = {pod.name: moving[pod.name] for pod in outdated if pod.name in moving}
     free = [pod for pod in outdated if pod.name not in held]
@@ -234,13 +247,17 @@ def _minutes(time: timedelta) -> str:
     return f"{seconds // 60} min" if seconds % 60 == 0 else f"{seconds} s"
 
 
-def _why_unsafe(reports: Reports) -> str:
-    """Why no broker may be restarted, whichever it is."""
-    if reports.behind:
-        return f"replicas must catch up first: {named(reports.behind)}"
-    if reports.leaderless:
-        return f"streams without a leader: {named(reports.leaderless)}"
-    return ""
+def _why_unsafe(reports: Reports, released: frozenset[str]) -> Wait | None:
+    """Why no broker may be restarted, whichever it is. What a person released is not waited for; the map of streams always is."""
+    behind = tuple(group for group in reports.behind if group.name not in released or group.is_map)
+    leaderless = tuple(group for group in reports.leaderless if group.name not in released or group.is_map)
+    if behind:
+        return Wait(f"replicas must catch up first: {named(behind)}", waits_for=(*behind, *leaderless))
+    if leaderless:
+        return Wait(f"streams without a leader: {named(leaderless)}", waits_for=leaderless)
+    if reports.unnamed:
+        return Wait(f"{reports.unnamed} more streams are not whole")
+    return None
 
 
 def named(groups: tuple[GroupTrouble, ...]) -> str:

@@ -11,10 +11,16 @@ from supercluster.api.conditions import ConditionType, Reason
 from supercluster.reconcilers.planners.plan import Note
 
 # Types whose status True is what people should look at; for the others it is False.
-_NEGATIVE = frozenset({ConditionType.UNWISE, ConditionType.DEFERRED})
+_NEGATIVE = frozenset({ConditionType.UNWISE, ConditionType.DEFERRED, ConditionType.HELD_UP})
 # Types whose bad state is an event too: they speak of the spec and change seldom.
 _TOLD = frozenset(
-    {ConditionType.ACCEPTED, ConditionType.UNWISE, ConditionType.DEFERRED, ConditionType.RECOVERED}
+    {
+        ConditionType.ACCEPTED,
+        ConditionType.UNWISE,
+        ConditionType.DEFERRED,
+        ConditionType.RECOVERED,
+        ConditionType.HELD_UP,
+    }
 )
 # Types whose good state is an event that people should look at too.
 _ALARMING = frozenset({ConditionType.RECOVERED})
@@ -116,6 +122,12 @@ def status_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, An
         else:
             patch[key] = value
     return patch or None
+
+
+def put_held_up(conditions: Conditions, found: tuple[Reason, str] | None) -> None:
+    """Said while something waits for a person, and taken back; of a resource that never waited nothing is said."""
+    if found is not None or conditions.was(ConditionType.HELD_UP):
+        put_findings(conditions, ConditionType.HELD_UP, [found] if found is not None else [])
 
 
 def put_findings(conditions: Conditions, type_: ConditionType, findings: list[tuple[Reason, str]]) -> None:

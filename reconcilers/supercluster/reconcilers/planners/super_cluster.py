@@ -28,7 +28,7 @@ from supercluster.reconcilers.planners.plan import (
 from supercluster.reconcilers.planners.recovery_of_map import MapRecoveryView
 from supercluster.reconcilers.planners.repair_moves import RepairObserved
 from supercluster.reconcilers.planners.repair_pace import is_due_soon
-from supercluster.reconcilers.planners.status import Conditions, status_patch
+from supercluster.reconcilers.planners.status import Conditions, put_held_up, status_patch
 from supercluster.reconcilers.planners.strategies import BUILT_IN, Strategy
 
 # While a StreamMove waits for a place, the brokers are asked this often what else moves.
@@ -118,6 +118,8 @@ def plan_super_cluster(
     steps = own or recovering.steps or moves or accounts.steps
     _describe(desired, observed, conditions, steps)
     _describe_accounts(observed, conditions, accounts)
+    if observed.repair is not None:
+        put_held_up(conditions, draining.held_up)
     # That somebody else's move has ended, or that a broker is away, is no event in Kubernetes.
     is_watching = waits_for_a_place(observed.moves) or repairing.is_watching or draining.is_watching
     is_watching = is_watching or is_due_soon(desired, observed.repair) or recovering.is_waiting

@@ -11,6 +11,8 @@ ROOTS := operator:crds:reconcilers:broker_image:spark
 export PYTHONPATH := $(CURDIR)/operator:$(CURDIR)/crds:$(CURDIR)/reconcilers:$(CURDIR)/broker_image:$(CURDIR)/spark
 SEEDS ?= 200
 JOBS ?= 2
+# Files of tests that need no processes of their own run side by side.
+IN_PARALLEL := --numprocesses $(JOBS) --dist loadfile
 STAMP := $(VENV)/.supercluster-stamp
 
 .PHONY: help setup check format test test-unit compat sim sim-mutants demo e2e e2e-kind e2e-moves bench bench-moves bench-repairs image crds clean
@@ -38,10 +40,11 @@ format: $(STAMP) ## Rewrite the code in the project's format
 	$(PY) -m ruff check --fix --quiet .
 
 test: $(STAMP) ## Everything: unit, property, scripted, 200 simulator seeds, end to end on the embedded control plane
-	$(PY) -m pytest tests
+	$(PY) -m pytest tests -m 'not e2e and not spark' $(IN_PARALLEL)
+	$(PY) -m pytest tests -m 'e2e or spark'
 
 test-unit: $(STAMP) ## Only what needs no processes, no Java and no kubectl
-	$(PY) -m pytest tests -m 'not e2e and not spark'
+	$(PY) -m pytest tests -m 'not e2e and not spark' $(IN_PARALLEL)
 
 sim: $(STAMP) ## Run the simulator: make sim SEEDS=2000 (replay one: make sim SEED=17, MOVES=1: all with moves)
 	$(PY) -m tests.simulator.run --seeds $(SEEDS) --jobs $(JOBS) $(if $(SEED),--seed $(SEED) --verbose) $(if $(MOVES),--moves)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.jetstream import accounts
 from supercluster.broker.jetstream.accounts import AccountLimits, AccountRecord
-from supercluster.broker.jetstream.admin_calls import Then, ask_meta_leader, not_available
+from supercluster.broker.jetstream.admin_calls import Settle, Then, answer_by, ask_meta_leader, not_available
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.frames import Request, ResponseStatus
+from supercluster.broker.jetstream.frames import Request
 from supercluster.broker.jetstream.meta_accounts import all_shown, shown
 from supercluster.broker.jetstream.meta_group import MetaGroup
 
@@ -60,13 +60,11 @@ def is_internal(subject: bytes) -> bool:
 def answer(
     meta: MetaGroup,
     request: Request,
-    settle: Callable[[ResponseStatus, bytes], None],
+    settle: Settle,
     undecided: Callable[[], None],
 ) -> None:
     """Another broker's call, at the meta group's leader."""
-
-    def respond(status: int, body: dict[str, Any]) -> None:
-        settle(ResponseStatus.ANSWER, json.dumps({"status": status, "body": body}).encode())
+    respond = answer_by(settle)
 
     def done(outcome: ApiError | dict[str, Any] | None) -> None:
         if isinstance(outcome, ApiError):

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from supercluster.broker.jetstream.frames import ResponseStatus
 from supercluster.broker.ports import ClientInfo
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 Then = Callable[[int, Any], None]
 """Takes status and JSON."""
+Settle = Callable[[ResponseStatus, bytes], None]
+"""Answers an internal request, once."""
 
 
 def not_available(core: BrokerCore) -> tuple[int, dict[str, Any]]:
@@ -43,3 +46,12 @@ def ask_meta_leader(core: BrokerCore, account: str, subject: bytes, payload: byt
         core.clock.monotonic_ms(),
         on_answer=answered,
     )
+
+
+def answer_by(settle: Settle) -> Then:
+    """The leader's side: what it is given is what `then` of the broker that was asked is called with."""
+
+    def respond(status: int, body: Any) -> None:
+        settle(ResponseStatus.ANSWER, json.dumps({"status": status, "body": body}).encode())
+
+    return respond

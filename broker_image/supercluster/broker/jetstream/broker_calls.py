@@ -7,14 +7,13 @@ It goes from the broker that was asked to the meta group's leader as an internal
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from supercluster.broker.jetstream.admin_calls import Then, ask_meta_leader, not_available
+from supercluster.broker.jetstream.admin_calls import Settle, Then, answer_by, ask_meta_leader, not_available
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.frames import Request, ResponseStatus
+from supercluster.broker.jetstream.frames import Request
 from supercluster.broker.jetstream.meta import MetaState
 from supercluster.broker.jetstream.meta_brokers import holders
 from supercluster.broker.jetstream.meta_group import MetaGroup
@@ -118,7 +117,7 @@ def is_internal(subject: bytes) -> bool:
 def answer(
     meta: MetaGroup,
     request: Request,
-    settle: Callable[[ResponseStatus, bytes], None],
+    settle: Settle,
     undecided: Callable[[], None],
 ) -> None:
     """Another broker's call, at the meta group's leader."""
@@ -129,6 +128,6 @@ def answer(
         if refused is not None:
             status = {10040: 404, 10052: 409}.get(refused.err_code, refused.code)
             body = {"error": refused.description, "err_code": refused.err_code}
-        settle(ResponseStatus.ANSWER, json.dumps({"status": status, "body": body}).encode())
+        answer_by(settle)(status, body)
 
     meta.people.ask(node, respond, undecided, leaves=request.subject == _LEAVE)

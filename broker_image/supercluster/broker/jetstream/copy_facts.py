@@ -6,11 +6,12 @@ A broker answers for all copies that its volume holds, open or closed, of this l
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream.frames import Frame
+from supercluster.broker.jetstream.group import Group
 from supercluster.broker.jetstream.lineage import is_same_stream
 from supercluster.broker.jetstream.meta import Assignment
 from supercluster.broker.jetstream.own_metadata import fsync_of
@@ -58,11 +59,9 @@ def last_seq_at(log: StreamLog, index: int, known: tuple[int, int] | None = None
     return StreamState.restore(reader.rest(), log).last_seq
 
 
-def _of_open(core: BrokerCore, group: StreamGroup) -> CopyFacts:
+def facts_of_open(core: BrokerCore, group: Group) -> CopyFacts:
+    """Of a group whose copy is in use here; what is in its log is left to the caller."""
     raft, log = group.raft, group.log
-    # A healthy copy has counted already: behind its last message may be millions of entries that are consumers' alone.
-    is_healthy = group.failed is None and log.failed is None
-    known = (group.applied_index, group.state.last_seq) if is_healthy else None
     hears = group.member if raft.role is Role.LEADER else raft.leader
     if hears and node_of(hears) not in core.brokers_in_contact():
         hears = None  # A learner waits for it for ever: it has no time-out, since it never stands.
@@ -76,11 +75,21 @@ def _of_open(core: BrokerCore, group: StreamGroup) -> CopyFacts:
         last_term=log.last_term,
         last_index=log.last_index,
         commit_index=raft.commit_index,
-        last_seq=last_seq_at(log, log.last_index, known),
-        commit_seq=last_seq_at(log, raft.commit_index, known),
         membership_index=raft.membership.index,
         voters=raft.membership.voters,
         voters_outgoing=raft.membership.voters_outgoing,
+    )
+
+
+def _of_open(core: BrokerCore, group: StreamGroup) -> CopyFacts:
+    log = group.log
+    # A healthy copy has counted already: behind its last message may be millions of entries that are consumers' alone.
+    is_healthy = group.failed is None and log.failed is None
+    known = (group.applied_index, group.state.last_seq) if is_healthy else None
+    return replace(
+        facts_of_open(core, group),
+        last_seq=last_seq_at(log, log.last_index, known),
+        commit_seq=last_seq_at(log, group.raft.commit_index, known),
     )
 
 

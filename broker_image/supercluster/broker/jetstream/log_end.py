@@ -76,8 +76,6 @@ class LogEnd:
                     self._sessions[found.session.node] = SessionEnd(found.session, found.run.last_number)
                 elif kind == Section.SESSION_OPEN:
                     self.opened(decode_session(Reader(body)))
-                elif kind == Section.SESSION_DROP:
-                    self._sessions.pop(Reader(body).text(), None)
                 elif kind == Section.CONFIG_PUT:
                     reader = Reader(body)
                     reader.u64(), reader.u64()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING
 
+from supercluster.broker.jetstream.copy_facts import SURVEY_MS, facts_of_open
 from supercluster.broker.jetstream.frames import Frame
 from supercluster.broker.jetstream.group import APPLY_BYTES_MAX
 from supercluster.broker.jetstream.lineage import is_meta
@@ -16,42 +17,17 @@ from supercluster.broker.jetstream.meta_group import MetaGroup
 from supercluster.broker.jetstream.recovery import CopyFacts
 from supercluster.broker.jetstream.wire import Reader, WireError, u64
 from supercluster.broker.ports import StreamLog
-from supercluster.broker.raft.confchange import Membership, node_of
-from supercluster.broker.raft.config import Role
+from supercluster.broker.raft.confchange import Membership
 from supercluster.broker.raft.entry import EntryKind
 from supercluster.broker.raft.errors import DiskError
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.core import BrokerCore
 
-# Who has not answered by then is taken for one that does not.
-SURVEY_MS = 2000
-
 Told = Callable[[MapSituation], None]
 
 
 # ---- at the broker that is asked -------------------------------------------------------------------------------------
-
-
-def _of_open(core: BrokerCore, group: MetaGroup) -> CopyFacts:
-    raft, log = group.raft, group.log
-    hears = group.member if raft.role is Role.LEADER else raft.leader
-    if hears and node_of(hears) not in core.brokers_in_contact():
-        hears = None  # A learner waits for it for ever: it has no time-out, since it never stands.
-    return CopyFacts(
-        core.node,
-        group.id,
-        group.member,
-        is_doubtful=raft.doubtful,
-        is_open=group.failed is None,
-        leader=(hears or "") if group.failed is None else "",
-        last_term=log.last_term,
-        last_index=log.last_index,
-        commit_index=raft.commit_index,
-        membership_index=raft.membership.index,
-        voters=raft.membership.voters,
-        voters_outgoing=raft.membership.voters_outgoing,
-    )
 
 
 def _of_closed(core: BrokerCore, group_id: str, member: str) -> CopyFacts:
@@ -103,7 +79,7 @@ def map_copies_here(core: BrokerCore) -> list[CopyFacts]:
         group = core.groups.get(group_id)
         try:
             if isinstance(group, MetaGroup):
-                told.append(_of_open(core, group))
+                told.append(facts_of_open(core, group))
             elif core.meta is None or core.meta.id != group_id:
                 told.append(_of_closed(core, group_id, member))
         except DiskError as error:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.admin_calls import Then, ask_meta_leader, not_available
+from supercluster.broker.jetstream.admin_calls import Settle, Then, answer_by, ask_meta_leader, not_available
 from supercluster.broker.jetstream.config import REPLICAS_MAX, Placement, check_name
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.frames import Request, ResponseStatus
+from supercluster.broker.jetstream.frames import Request
 from supercluster.broker.jetstream.leaderless import taking_part
 from supercluster.broker.jetstream.meta import Assignment
 from supercluster.broker.jetstream.meta_group import MetaGroup
@@ -277,7 +277,7 @@ def answer(
     meta: MetaGroup,
     node: str,
     request: Request,
-    settle: Callable[[ResponseStatus, bytes], None],
+    settle: Settle,
     undecided: Callable[[], None],
 ) -> None:
     """Another broker's call."""
@@ -287,7 +287,7 @@ def answer(
             undecided()
             return
         status, body = _outcome(outcome)
-        settle(ResponseStatus.ANSWER, json.dumps({"status": status, "body": body}).encode())
+        answer_by(settle)(status, body)
 
     verb = _VERBS.get(request.subject)
     try:

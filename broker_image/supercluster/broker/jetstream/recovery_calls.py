@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.admin_calls import Then, ask_meta_leader
+from supercluster.broker.jetstream.admin_calls import Settle, Then, answer_by, ask_meta_leader
 from supercluster.broker.jetstream.config import check_name
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.frames import Request, ResponseStatus
+from supercluster.broker.jetstream.frames import Request
 from supercluster.broker.jetstream.meta_group import MetaGroup
 from supercluster.broker.jetstream.meta_recoveries import RecoverCall
 
@@ -68,13 +68,11 @@ def is_internal(subject: bytes) -> bool:
 def answer(
     meta: MetaGroup,
     request: Request,
-    settle: Callable[[ResponseStatus, bytes], None],
+    settle: Settle,
     undecided: Callable[[], None],
 ) -> None:
     """Another broker's call, at the meta group's leader."""
-
-    def respond(status: int, body: dict[str, Any]) -> None:
-        settle(ResponseStatus.ANSWER, json.dumps({"status": status, "body": body}).encode())
+    respond = answer_by(settle)
 
     try:
         account, name, node, accepted, act, dry_run = json.loads(request.payload)

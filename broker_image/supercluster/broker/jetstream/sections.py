@@ -36,7 +36,6 @@ class Section(IntEnum):
     DELETE_MESSAGE = 7
     EXPIRE = 8
     CONFIG_PUT = 9
-    SESSION_DROP = 10
     MOVE_NOTE = 11
     OWN_MESSAGES = 12
     """A block of messages that the leader writes by itself, or makes of others: nobody has a number for them."""

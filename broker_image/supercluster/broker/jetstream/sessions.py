@@ -2,8 +2,9 @@
 
 A broker that takes publishes numbers them densely in a session of its own per stream. The state here is replicated:
 every replica knows the last number it has of every broker and, until the broker says that it knows them, the
-verdicts. A number keeps its first verdict, whatever leaders do. State is dropped by confirmation, by a newer session
-of the same broker, or by the broker's removal for good; never by time. Its size is bounded by the brokers' windows.
+verdicts. A number keeps its first verdict, whatever leaders do. State is dropped by confirmation or by a newer session of
+the same broker; never by time, nor because somebody says that a broker is gone: it may come back with what it has not
+heard the verdict on. Its size is bounded by the brokers' windows; a broker that is gone leaves its last number.
 """
 
 from __future__ import annotations
@@ -100,10 +101,6 @@ class SessionTable:
             retired = [*retired, state.key.incarnation][-RETIRED_MAX:]
         self._by_node[key.node] = SessionState(key, retired=retired)
         return True
-
-    def drop(self, node: str) -> None:
-        """The broker was removed for good."""
-        self._by_node.pop(node, None)
 
     def states(self) -> list[SessionState]:
         return list(self._by_node.values())

@@ -212,8 +212,6 @@ class StreamState(StoredMessages):
             key = decode_session(reader)
             self.sessions.open(key)
             done.opened.append(key)
-        elif kind == Section.SESSION_DROP:
-            self.sessions.drop(reader.text())
         elif kind == Section.MOVE_NOTE:
             done.marked = bool(reader.u8())
             self.move_note = bytes(reader.rest())

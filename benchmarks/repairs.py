@@ -98,6 +98,13 @@ def main(argv: list[str] | None = None) -> int:
         metavar="SECONDS",
         help="how long nats-server is given to replace a lost replica (%(default)s)",
     )
+    parser.add_argument(
+        "--streams",
+        type=int,
+        default=losing_many.STREAMS,
+        metavar="N",
+        help="how many lose a broker at once in `many` (%(default)s)",
+    )
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave volumes and logs of all runs there")
     parser.add_argument("--out", type=Path, help="where to write the table")
     arguments = parser.parse_args(argv)
@@ -116,7 +123,9 @@ def main(argv: list[str] | None = None) -> int:
         if "supercluster" in kinds and "rolling" in wanted:
             rows += roll(runner)
         if "supercluster" in kinds and "many" in wanted:
-            rows += losing_many.rows_of(runner.each("many streams", losing_many.run_once))
+            count: int = arguments.streams
+            found = runner.each("many streams", lambda own: losing_many.run_once(own, count))
+            rows += losing_many.rows_of(found, count)
         if "plan" in wanted:
             rows += planning.run(arguments.runs)
         failed = runner.failed

@@ -28,11 +28,13 @@ class Broker:
         self.answers: list[tuple[int, Any]] = []
         self.asked: list[tuple[str, str, Any]] = []
         self.users: list[str] = []
+        self.hosts: list[str] = []
         self.url = ""
 
     async def handle(self, request: web.Request) -> web.Response:
         body = await request.json() if request.can_read_body else None
         self.asked.append((request.method, request.raw_path, body))
+        self.hosts.append(request.host)
         self.users.append(base64.b64decode(request.headers["Authorization"].split()[1]).decode())
         status, answer = self.answers.pop(0)
         return web.json_response(answer, status=status)
@@ -112,6 +114,21 @@ async def test_while_a_broker_is_away_the_one_that_knows_the_room_of_all_is_look
     broker.answers = [(503, BUSY)]
     with pytest.raises(BrokersUnreachableError):
         await admin.brokers_state(target(broker.url))
+
+
+@pytest.mark.covers("MR-4")
+async def test_the_broker_that_knew_the_room_of_all_is_asked_first_the_next_time(
+    admin: BrokerAdmin, broker: Broker
+) -> None:
+    away = {"brokers": [{"node": "a", "awaySinceNs": 7}], "knowsRoom": False}
+    knows = {**away, "knowsRoom": True}
+    broker.answers = [(200, away), (200, knows)]
+    # Two names for one server, so that it is seen who was asked.
+    first, second = broker.url, broker.url.replace("127.0.0.1", "localhost")
+    assert await admin.brokers_state(target(first, second)) == knows
+    broker.answers = [(200, knows)]
+    assert await admin.brokers_state(target(first, second)) == knows
+    assert [host.partition(":")[0] for host in broker.hosts] == ["127.0.0.1", "localhost", "localhost"]
 
 
 async def test_when_no_broker_can_say_the_error_names_each(admin: BrokerAdmin, broker: Broker) -> None:

@@ -39,6 +39,8 @@ class BrokerAdmin:
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
+        self._led_by: dict[tuple[str, str], str] = {}
+        """Whose answer knew how much room brokers have, by super-cluster: asked first, since it most likely does again."""
 
     async def close(self) -> None:
         if self._session is not None:
@@ -128,7 +130,10 @@ class BrokerAdmin:
         be old is believed only when there is no other: it may itself be what is cut off."""
         found: Json | None = None
         doubtful: Json | None = None
-        for url in target.monitors[:BROKERS_ASKED_MAX]:
+        key = (target.namespace, target.super_cluster)
+        led_by = self._led_by.get(key)
+        # The sort is stable: the others stay in their order.
+        for url in sorted(target.monitors, key=lambda url: url != led_by)[:BROKERS_ASKED_MAX]:
             try:
                 answer = await self._call_one(target, url, "GET", "brokers", None)
             except BrokersUnreachableError:
@@ -144,6 +149,8 @@ class BrokerAdmin:
                 continue
             found = found or answer
             is_needed = with_room or any(map(_needs_room, answer.get("brokers") or ()))
+            if answer.get("knowsRoom"):
+                self._led_by[key] = url
             if answer.get("knowsRoom") or not is_needed:
                 return answer
         found = found or doubtful

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.reconcilers.builders import NAMESPACE, cluster, stream, super_cluster
+from tests.reconcilers.builders import EAST, NAMESPACE, cluster, stream, super_cluster
 
 from supercluster.api import Cluster, Stream
 from supercluster.reconcilers.handlers.registration import Intake
@@ -140,6 +140,36 @@ def test_a_deletion_that_no_watch_told_is_found_by_the_sweep(listener: Listener)
     listener.intake.sweep("StatefulSet", [], 6, ())
     assert listener.cache.get("StatefulSet", NAMESPACE, "east") is None
     assert listener.woken == [Key("Cluster", NAMESPACE, "east")]
+
+
+def test_whom_our_own_write_concerns_is_woken_by_its_answer_and_not_by_its_event_again(
+    listener: Listener,
+) -> None:
+    listener.woken.clear()
+    listener.cache.wrote(body(stream(replicas=5), 4, generation=2))
+    assert "SuperCluster/demo" in {f"{key.kind}/{key.name}" for key in listener.woken}
+    assert listener.take("MODIFIED", body(stream(replicas=4), 3, generation=2)) == set(), (
+        "older than our write"
+    )
+    assert listener.take("MODIFIED", body(stream(replicas=5), 4, generation=2)) == set()
+    listener.woken.clear()
+    listener.cache.wrote(of_cluster("StatefulSet", "east", 5))
+    assert listener.woken == [], "of a child its event tells"
+
+
+@pytest.mark.covers("MR-4")
+def test_a_place_in_the_budget_wakes_the_move_that_has_it_and_no_streams(listener: Listener) -> None:
+    def with_places(*names: str, ticket: int = 1) -> dict[str, Any]:
+        places = [{"name": name, "uid": f"uid-{name}", "ticket": ticket} for name in names]
+        return {"founder": EAST, "moves": places}
+
+    changed = listener.take("MODIFIED", body(super_cluster(status=with_places("a")), 2))
+    assert changed == {"StreamMove/a"}
+    assert listener.take("MODIFIED", body(super_cluster(status=with_places("a", "b")), 3)) == {"StreamMove/b"}
+    assert listener.take("MODIFIED", body(super_cluster(status=with_places("b")), 4)) == set()
+    assert listener.take("MODIFIED", body(super_cluster(status=with_places("a", "b")), 5)) == {"StreamMove/a"}
+    again = body(super_cluster(status=with_places("a", "b", ticket=2)), 6)
+    assert listener.take("MODIFIED", again) == {"StreamMove/a", "StreamMove/b"}
 
 
 def test_models_are_parsed_once_per_version(listener: Listener) -> None:

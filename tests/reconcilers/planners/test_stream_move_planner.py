@@ -105,8 +105,11 @@ def test_a_move_is_planned_queued_started_watched_and_proven() -> None:
     assert waiting.status.plan == MADE
     assert waiting.status.source == "east"
     given = granted(waiting)
-    (first,) = plan(waiting, super_cluster=given).steps
+    both = plan(waiting, super_cluster=given)
+    first, then = both.steps
     assert isinstance(first, SetFinalizers)
+    assert isinstance(then, StartMove), "nothing is started that has no finalizer"
+    assert both.in_a_row == 2
     kept = StreamMove.model_validate(
         {
             **waiting.to_object(),

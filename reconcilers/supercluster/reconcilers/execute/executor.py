@@ -76,7 +76,7 @@ class Executor:
                 there = await self.kube.get(step.api_version, step.kind, step.namespace, step.name)
                 known = self.cache.get(step.kind, step.namespace, step.name)
                 if there is not None:
-                    self.cache.put(there)
+                    self.cache.wrote(there)
                 elif known is not None:
                     self.cache.remove(known)
             case ExpandClaim():
@@ -88,7 +88,7 @@ class Executor:
             case SetFinalizers():
                 await self._set_finalizers(resource, step)
             case CreateObject():
-                self.cache.put(await self.kube.create(step.manifest))
+                self.cache.wrote(await self.kube.create(step.manifest))
             case CreateStream() | UpdateStream() | DeleteStream():
                 if isinstance(target, str):
                     raise BrokersUnreachableError(target)
@@ -196,7 +196,7 @@ class Executor:
             if known is not None:
                 self.cache.remove(known)
             return
-        self.cache.put(body)
+        self.cache.wrote(body)
 
     async def _stream_step(
         self, step: CreateStream | UpdateStream | DeleteStream, target: BrokerTarget

@@ -5,7 +5,7 @@ Only `on.event` handlers: they write nothing to the users' objects, no annotatio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ import kopf
 
 from supercluster.api import GROUP, VERSION
 from supercluster.api.crd import KINDS
-from supercluster.reconcilers.handlers.wakes import concerned, matters
+from supercluster.reconcilers.handlers.wakes import concerned, matters, placed
 from supercluster.reconcilers.observe.cache import MODELS, ObjectCache, is_ours, key_of
 from supercluster.reconcilers.ports import Key
 
@@ -35,6 +35,11 @@ class Intake:
     cache: ObjectCache
     wake: Callable[[Key], None]
     _mattered: dict[Key, tuple[Any, ...]] = field(default_factory=dict)
+    _placed: dict[Key, frozenset[tuple[Key, Any]]] = field(default_factory=dict)
+    """StreamMoves that had a place in the budget of a SuperCluster when it was heard of last."""
+
+    def __post_init__(self) -> None:
+        self.cache.tell_of_own_writes(self._heed)
 
     def take(self, kind_of_event: str | None, body: Mapping[str, Any]) -> None:
         """One event; None is a line of the first list."""
@@ -46,20 +51,33 @@ class Intake:
             keys = tuple(concerned(self.cache, body))
             self.cache.remove(body)
             self._mattered.pop(key, None)
+            self._placed.pop(key, None)
+            self._wake_all(keys)
+            return
+        self.cache.put(body)
+        if key.kind in MODELS:
+            self._heed(key)
         else:
-            self.cache.put(body)
-            if key.kind in MODELS and not self._is_new(key, body):
-                return
-            keys = tuple(concerned(self.cache, body))
+            self._wake_all(concerned(self.cache, body))
+
+    def _heed(self, key: Key) -> None:
+        """An object was written, by somebody or by us. What the cache has of it is the newest: an older event says nothing."""
+        body = self.cache.get(key.kind, key.namespace, key.name)
+        if body is None or key.kind not in MODELS:
+            return
+        if key.kind == "SuperCluster":
+            # Thousands of Streams need not look at themselves because a move of one has begun.
+            there, before = placed(body), self._placed.get(key, frozenset())
+            self._placed[key] = there
+            self._wake_all(move for move, _ in there - before)
+        now = matters(body)
+        if self._mattered.get(key) != now:
+            self._mattered[key] = now
+            self._wake_all(concerned(self.cache, body))
+
+    def _wake_all(self, keys: Iterable[Key]) -> None:
         for each in dict.fromkeys(keys):
             self.wake(each)
-
-    def _is_new(self, key: Key, body: Mapping[str, Any]) -> bool:
-        now = matters(body)
-        if self._mattered.get(key) == now:
-            return False
-        self._mattered[key] = now
-        return True
 
     def sweep(
         self, kind: str, listed: list[Mapping[str, Any]], version: int, namespaces: tuple[str, ...]

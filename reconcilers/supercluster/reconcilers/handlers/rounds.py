@@ -18,6 +18,7 @@ from supercluster.api.conditions import ConditionType, EventReason, Reason
 from supercluster.reconcilers.execute.executor import Executor, StepRefusedError
 from supercluster.reconcilers.handlers.repair_counts import RepairCounts
 from supercluster.reconcilers.observe.cache import MODELS, ObjectCache, Resource
+from supercluster.reconcilers.observe.lists import StreamLists
 from supercluster.reconcilers.observe.look import (
     look_at_cluster,
     look_at_replica_policy,
@@ -52,6 +53,8 @@ log = logging.getLogger(__name__)
 
 # A cluster takes seven steps from nothing. A round that goes on beyond this many is going in circles.
 STEPS_PER_ROUND_MAX = 24
+# Without another look; it is a bound on how old the look may be by which the last of them is taken.
+STEPS_IN_A_ROW_MAX = 32
 # As much of a value that does not fit is repeated to its author.
 VALUE_CHARS_MAX = 100
 
@@ -84,9 +87,11 @@ class Rounds:
     strategies: Mapping[str, Strategy] = field(default_factory=lambda: BUILT_IN)
     """By the names that spec.placementStrategy has."""
     _hosts: Hosts = field(init=False)
+    _lists: StreamLists = field(init=False)
 
     def __post_init__(self) -> None:
         self._hosts = Hosts(self.kube, self.clock)
+        self._lists = StreamLists(self.brokers, self.clock)
 
     async def reconcile(self, key: Key) -> Outcome:
         """One round of one resource."""
@@ -106,7 +111,8 @@ class Rounds:
                 return Outcome(plan.recheck_after_ms, failed=refusal is not None)
             step = plan.steps[0]
             try:
-                await self._carry_out(key, body, resource, step)
+                for step in plan.steps[: min(plan.in_a_row, STEPS_IN_A_ROW_MAX)]:
+                    await self._carry_out(key, body, resource, step)
             except StepRefusedError as error:
                 refusal = str(error)
             except BrokersRefusedError as error:
@@ -139,7 +145,9 @@ class Rounds:
     ) -> Plan:
         now = self.clock.now()
         if isinstance(resource, SuperCluster):
-            seen_whole = await look_at_super_cluster(self.cache, self.brokers, self._hosts, resource)
+            seen_whole = await look_at_super_cluster(
+                self.cache, self.brokers, self._hosts, self._lists, resource
+            )
             return plan_super_cluster(resource, replace(seen_whole, refusal=refusal), now, self.strategies)
         if isinstance(resource, ReplicaPolicy):
             return plan_replica_policy(
@@ -181,7 +189,7 @@ class Rounds:
                 raise
             return
         self.counters.repairs.note(body, patched)
-        self.cache.put(patched)
+        self.cache.wrote(patched)
 
     async def _fail(
         self, key: Key, body: Mapping[str, Any], plan: Plan, step: Step, error: Exception

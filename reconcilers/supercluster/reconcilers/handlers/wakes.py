@@ -59,6 +59,15 @@ def concerned(cache: ObjectCache, body: Mapping[str, Any]) -> Iterator[Key]:
         yield from (_key(each) for each in cache.of_super_cluster(Cluster, key.namespace, super_cluster))
 
 
+def placed(super_cluster: Mapping[str, Any]) -> frozenset[tuple[Key, Any]]:
+    """StreamMoves that have a place in its budget, with the ticket that it was given to."""
+    namespace = str(mapping(super_cluster.get("metadata")).get("namespace", ""))
+    places = map(mapping, mapping(super_cluster.get("status")).get("moves") or ())
+    return frozenset(
+        (Key("StreamMove", namespace, str(each.get("name", ""))), each.get("ticket")) for each in places
+    )
+
+
 def _members(cache: ObjectCache, namespace: str, super_cluster: str) -> Iterator[Key]:
     yield from (_key(each) for each in cache.of_super_cluster(Cluster, namespace, super_cluster))
     yield from (_key(each) for each in cache.of_super_cluster(Stream, namespace, super_cluster))
@@ -91,9 +100,7 @@ def matters(body: Mapping[str, Any]) -> tuple[Any, ...]:
         else None,
         status.get("replicas") if body.get("kind") == "Cluster" else None,
         status.get("readyReplicas") if body.get("kind") == "Cluster" else None,
-        json.dumps([status.get("founder"), status.get("moves")])
-        if body.get("kind") == "SuperCluster"
-        else None,
+        status.get("founder") if body.get("kind") == "SuperCluster" else None,
         (status.get("phase"), status.get("ticket")) if body.get("kind") == "StreamMove" else None,
         bool(status.get("metaVoters")) if body.get("kind") == "Cluster" else None,
         tuple(ready),

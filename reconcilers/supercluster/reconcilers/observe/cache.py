@@ -5,7 +5,7 @@ Only custom resources and objects with our labels are in it. Models are parsed o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -45,6 +45,16 @@ class ObjectCache:
         self._objects: dict[Key, Mapping[str, Any]] = {}
         self._models: dict[Key, ApiModel | ValidationError] = {}
         self._by_owner: dict[tuple[str, str, str, str], set[Key]] = {}
+        self._on_own_write: Callable[[Key], None] = lambda _: None
+
+    def tell_of_own_writes(self, listener: Callable[[Key], None]) -> None:
+        """Whom our own writes concern is woken by the answer already: the watch brings them a tenth of a second later."""
+        self._on_own_write = listener
+
+    def wrote(self, body: Mapping[str, Any]) -> None:
+        """The answer to a write of ours."""
+        if self.put(body):
+            self._on_own_write(key_of(body))
 
     def put(self, body: Mapping[str, Any]) -> bool:
         """Take over an object unless a newer version of it is known. True when something is new."""

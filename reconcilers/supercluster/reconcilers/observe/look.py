@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 from supercluster.api import Cluster, ReplicaPolicy, Stream, StreamMove, SuperCluster
 from supercluster.reconcilers.observe.cache import ObjectCache
+from supercluster.reconcilers.observe.lists import StreamLists
 from supercluster.reconcilers.observe.map_recoveries import look_at_map_recovery
 from supercluster.reconcilers.observe.repairs import Hosts, brokers_answer, look_at_repairs
 from supercluster.reconcilers.observe.rollouts import look_at_reports
@@ -52,22 +54,23 @@ from supercluster.reconcilers.ports import (
 
 
 async def look_at_super_cluster(
-    cache: ObjectCache, brokers: Brokers, hosts: Hosts, desired: SuperCluster
+    cache: ObjectCache, brokers: Brokers, hosts: Hosts, lists: StreamLists, desired: SuperCluster
 ) -> SuperClusterObserved:
     namespace, name = desired.metadata.namespace, desired.metadata.name
     moves = cache.of_super_cluster(StreamMove, namespace, name)
     clusters = cache.of_super_cluster(Cluster, namespace, name)
-    running: tuple[BrokersMove, ...] | None = ()
-    if waits_for_a_place(moves):
-        running = await _running_moves(brokers, broker_target(cache, namespace, name))
     target = broker_target(cache, namespace, name)
-    told = await brokers_answer(brokers, target)
+    running, told, accounts = await asyncio.gather(
+        _running_moves(brokers, target if waits_for_a_place(moves) else None),
+        brokers_answer(brokers, target),
+        _accounts(brokers, target),
+    )
     return SuperClusterObserved(
         clusters=clusters,
         # Nothing when nobody says: that brokers are not ready is told without them.
         lost=tuple(map(str, (told or {}).get("lostClusters") or ())) if len(clusters) > 1 else (),
-        accounts=await _accounts(brokers, target),
-        repair=await look_at_repairs(cache, brokers, hosts, desired, target, told),
+        accounts=accounts,
+        repair=await look_at_repairs(cache, brokers, hosts, desired, target, told, lists),
         streams=cache.of_super_cluster(Stream, namespace, name),
         moves=moves,
         running=running,
@@ -88,8 +91,12 @@ async def _accounts(brokers: Brokers, target: BrokerTarget | str) -> tuple[Accou
         return None
 
 
-async def _running_moves(brokers: Brokers, target: BrokerTarget | str) -> tuple[BrokersMove, ...] | None:
-    """What the brokers move now; None when nobody says."""
+async def _running_moves(
+    brokers: Brokers, target: BrokerTarget | str | None
+) -> tuple[BrokersMove, ...] | None:
+    """What the brokers move now; None when nobody says. Without a target nobody wants to know."""
+    if target is None:
+        return ()
     if isinstance(target, str):
         return None
     try:
@@ -166,7 +173,7 @@ async def _going(
     }
     if not new:
         return GoingView(known)
-    seen = await look_at_repairs(cache, brokers, hosts, whole, target, told, is_needed=True)
+    seen = await look_at_repairs(cache, brokers, hosts, whole, target, told)
     if seen is None:
         return GoingView(known)
     clusters, streams = observed.siblings, cache.of_super_cluster(Stream, namespace, whole.metadata.name)

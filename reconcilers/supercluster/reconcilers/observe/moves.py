@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -140,14 +141,22 @@ def _window(desired: StreamMove, now: datetime) -> tuple[Window | None, str]:
 
 
 async def _ask(brokers: Brokers, target: BrokerTarget | str, name: str) -> MoveView:
-    stream = await ask_for_stream(brokers, target, name)
-    if isinstance(target, str) or not stream.reachable or stream.info is None:
+    stream, answer = await asyncio.gather(
+        ask_for_stream(brokers, target, name), _ask_for_move(brokers, target, name)
+    )
+    if not stream.reachable or stream.info is None:
         return MoveView(reachable=stream.reachable, error=stream.error)
+    return MoveView(error=answer) if isinstance(answer, str) else move_view(answer, stream)
+
+
+async def _ask_for_move(brokers: Brokers, target: BrokerTarget | str, name: str) -> Mapping[str, Any] | str:
+    """What the brokers say of the stream's move, or why nothing."""
+    if isinstance(target, str):
+        return target
     try:
-        answer = await brokers.move_state(target, name)
+        return await brokers.move_state(target, name)
     except (BrokersUnreachableError, BrokersRefusedError) as error:
-        return MoveView(error=str(error))
-    return move_view(answer, stream)
+        return str(error)
 
 
 async def _plan(

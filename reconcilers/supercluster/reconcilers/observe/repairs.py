@@ -8,15 +8,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from supercluster.api import Cluster, ReplicaPolicy, StreamMove, SuperCluster
+from supercluster.api import Cluster, ReplicaPolicy, Stream, StreamMove, SuperCluster
 from supercluster.api.units import duration_ms
 from supercluster.reconcilers.observe.cache import ObjectCache
-from supercluster.reconcilers.observe.views import DEFAULT_ACCOUNT, pod_view, stream_info
+from supercluster.reconcilers.observe.lists import StreamLists
+from supercluster.reconcilers.observe.views import DEFAULT_ACCOUNT, living_stream, pod_view
 from supercluster.reconcilers.planners.move_views import is_ended
+from supercluster.reconcilers.planners.own_moves import stream_of
 from supercluster.reconcilers.planners.repair_moves import LivingStream, RepairObserved, is_own
 from supercluster.reconcilers.planners.status import parse_timestamp
 from supercluster.reconcilers.planners.strategies import Node
-from supercluster.reconcilers.planners.stream_config import mark_of
 from supercluster.reconcilers.ports import (
     Brokers,
     BrokersRefusedError,
@@ -99,10 +100,10 @@ async def look_at_repairs(
     desired: SuperCluster,
     target: BrokerTarget | str,
     told: Mapping[str, Any] | None,
-    *,
-    is_needed: bool = False,
+    lists: StreamLists | None = None,
 ) -> RepairObserved | None:
-    """`told`: the brokers' answer about themselves. `is_needed`: list the streams though all brokers are there and stay."""
+    """`told`: the brokers' answer about themselves. `lists`: where streams are listed while it is needed; without it they are
+    listed anew, though all brokers are there and stay."""
     if told is None or isinstance(target, str) or not told.get("timeNs"):
         return None  # Brokers of an older version say nothing of the time.
     namespace, name = desired.metadata.namespace, desired.metadata.name
@@ -111,7 +112,7 @@ async def look_at_repairs(
     moves = cache.of_super_cluster(StreamMove, namespace, name)
     unusable = _unusable(entries)
     is_watching = (
-        is_needed
+        lists is None
         or bool(unusable)
         or (bool(told.get("beyondTarget")) and _takes_away(desired, policies))
         or any(
@@ -125,12 +126,23 @@ async def look_at_repairs(
     if is_watching:
         host_of = await _hosts_of(cache, hosts, namespace, name)
         try:
-            streams = tuple(_living(answer) for answer in await brokers.stream_infos(target))
+            if lists is None:
+                streams = tuple(map(living_stream, await brokers.stream_infos(target)))
+            else:
+                streams = await lists.of(target, _busy(cache, namespace, name, moves))
         except (BrokersUnreachableError, BrokersRefusedError):
             return None
+    elif lists is not None:
+        lists.forget(namespace, name)
     expected = _expected(cache.of_super_cluster(Cluster, namespace, name))
     nodes = {str(entry["node"]): _node(entry, host_of, expected) for entry in entries if entry.get("node")}
     return RepairObserved(nodes, _time(told["timeNs"]), streams, policies, unusable)
+
+
+def _busy(cache: ObjectCache, namespace: str, name: str, moves: Sequence[StreamMove]) -> frozenset[str]:
+    """Streams of which a StreamMove is open."""
+    by_ref = {stream.metadata.name: stream for stream in cache.of_super_cluster(Stream, namespace, name)}
+    return frozenset(stream_of(move, by_ref) for move in moves if not is_ended(move))
 
 
 def _takes_away(desired: SuperCluster, policies: Sequence[ReplicaPolicy]) -> bool:
@@ -189,19 +201,4 @@ def _node(entry: Mapping[str, Any], host_of: Mapping[str, Host], expected: Mappi
         leaves=bool(entry.get("leaves", False)),
         cordoned=host.is_cordoned,
         expected_until=expected.get(name),
-    )
-
-
-def _living(answer: Mapping[str, Any]) -> LivingStream:
-    info = stream_info(answer)
-    placement = mapping(info.config.get("placement"))
-    return LivingStream(
-        name=str(info.config.get("name", "")),
-        members=tuple(sorted(info.members)),
-        leader=info.leader,
-        replicas=info.replicas_configured,
-        declared_by=mark_of(info.config) or "",
-        tags=tuple(map(str, placement.get("tags") or ())),
-        bytes=info.bytes,
-        is_moving=info.is_moving,
     )

@@ -11,8 +11,10 @@ from typing import Any
 from supercluster.api.stream import ReplicaStatus
 from supercluster.reconcilers.planners.accounts import AccountView
 from supercluster.reconcilers.planners.move_views import BrokersMove
+from supercluster.reconcilers.planners.repair_moves import LivingStream
 from supercluster.reconcilers.planners.rollout import PodView
 from supercluster.reconcilers.planners.stream import StreamInfo
+from supercluster.reconcilers.planners.stream_config import mark_of
 from supercluster.reconcilers.planners.super_cluster import CredentialsView
 from supercluster.reconcilers.planners.volumes import ClaimView
 from supercluster.reconcilers.ports import mapping
@@ -169,4 +171,20 @@ def brokers_move(answer: Mapping[str, Any]) -> BrokersMove:
         stream=name if account == DEFAULT_ACCOUNT else f"{name} of account {account}",
         nodes=frozenset(map(str, answer.get("nodes") or ())),
         started=datetime.fromtimestamp(int(answer.get("startedNs", 0)) / 1_000_000_000, UTC),
+    )
+
+
+def living_stream(answer: Mapping[str, Any]) -> LivingStream:
+    """An entry of STREAM.LIST, or STREAM.INFO, as repair is planned from it."""
+    info = stream_info(answer)
+    placement = mapping(info.config.get("placement"))
+    return LivingStream(
+        name=str(info.config.get("name", "")),
+        members=tuple(sorted(info.members)),
+        leader=info.leader,
+        replicas=info.replicas_configured,
+        declared_by=mark_of(info.config) or "",
+        tags=tuple(map(str, placement.get("tags") or ())),
+        bytes=info.bytes,
+        is_moving=info.is_moving,
     )

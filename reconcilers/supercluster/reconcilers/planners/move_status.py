@@ -203,14 +203,14 @@ class Draft:
         *,
         recheck_after_ms: int | None = None,
         wait_after_step: bool = False,
+        in_a_row: int = 1,
     ) -> Plan:
         status = self._desired.status.model_copy(
             update={**self._changes, "conditions": self._conditions.result()}
         )
         patch = status_patch(self._desired.status.to_object(), status.to_object())
-        return Plan(
-            steps, patch, (*self._conditions.notes(), *self._notes), recheck_after_ms, wait_after_step
-        )
+        notes = (*self._conditions.notes(), *self._notes)
+        return Plan(steps, patch, notes, recheck_after_ms, wait_after_step, in_a_row)
 
 
 def _compared(audit: MoveAudit, before_what: str) -> str:

@@ -264,7 +264,7 @@ Step = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Steps in order, of which the first is carried out before the next look; then what the status is to be."""
+    """Steps in order, of which the first ones are carried out before the next look; then what the status is to be."""
 
     steps: tuple[Step, ...] = ()
     status_patch: Manifest | None = None
@@ -274,6 +274,9 @@ class Plan:
     """Look again after this time even if nobody asks; None is the usual interval."""
     wait_after_step: bool = field(default=False)
     """The step takes effect by itself and is seen by an event: look again only then."""
+    in_a_row: int = 1
+    """So many of the first steps are right whatever comes of those before them, or only if these succeed: they are carried out
+    one after the other without another look, and one that fails stops the rest."""
 
     @property
     def is_empty(self) -> bool:

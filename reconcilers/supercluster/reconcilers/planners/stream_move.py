@@ -38,6 +38,9 @@ from supercluster.reconcilers.planners.plan import (
 from supercluster.reconcilers.planners.status import parse_timestamp
 
 RUNNING_RECHECK_MS = 500
+# A small stream's move is over within a second, and its place is waited for: it is looked at more often while it is young.
+YOUNG_RECHECK_MS = 150
+YOUNG = timedelta(seconds=3)
 WAITING_RECHECK_MS = 1_000
 STARTED_RECHECK_MS = 50
 # A refused move of a Stream is looked at again after this; a plan that waits for a person is made anew.
@@ -68,7 +71,7 @@ def plan_stream_move(desired: StreamMove, observed: MoveObserved, now: datetime)
     if is_ended(desired):
         return _at_rest(desired, draft)
     if brokers.running is not None and brokers.running.id == uid:
-        return _running(desired, observed, brokers.running, draft)
+        return _running(desired, observed, brokers.running, draft, now)
     if brokers.last is not None and brokers.last.id == uid:
         return _over(desired, brokers.last, draft)
     earlier = next((found for found in brokers.earlier if found.id == uid), None)
@@ -108,7 +111,7 @@ def _deletion(desired: StreamMove, observed: MoveObserved, draft: Draft, now: da
             return Plan((_let_go(desired),))
         draft.lose_sight(desired.status.phase or "Pending")
         return draft.plan(recheck_after_ms=WAITING_RECHECK_MS)
-    return _running(desired, observed, brokers.running, draft, called_off=True)
+    return _running(desired, observed, brokers.running, draft, now, called_off=True)
 
 
 def _has_ended(observed: MoveObserved, uid: str) -> bool:
@@ -122,9 +125,11 @@ def _running(
     observed: MoveObserved,
     running: RunningMove,
     draft: Draft,
+    now: datetime,
     *,
     called_off: bool = False,
 ) -> Plan:
+    recheck_ms = _running_recheck_ms(desired, now)
     draft.accept()
     draft.follow(running.progress)
     wants_cancel = called_off or desired.spec.cancel
@@ -138,16 +143,22 @@ def _running(
     elif wants_cancel:
         draft.say("Running", Reason.MOVING, "next: call the move off", holds=True)
         step = CancelMove(observed.stream_name or "", desired.metadata.uid)
-        return draft.plan((step,), recheck_after_ms=RUNNING_RECHECK_MS, wait_after_step=True)
+        return draft.plan((step,), recheck_after_ms=recheck_ms, wait_after_step=True)
     else:
         if running.progress.trouble:
             draft.stall(running.progress.trouble)
         else:
             draft.say("Running", Reason.MOVING, draft.how_far(running.progress), holds=True)
         return draft.plan(
-            _pace(desired, observed, running), recheck_after_ms=RUNNING_RECHECK_MS, wait_after_step=True
+            _pace(desired, observed, running), recheck_after_ms=recheck_ms, wait_after_step=True
         )
-    return draft.plan(recheck_after_ms=RUNNING_RECHECK_MS)
+    return draft.plan(recheck_after_ms=recheck_ms)
+
+
+def _running_recheck_ms(desired: StreamMove, now: datetime) -> int:
+    began = parse_timestamp(desired.status.started_at or "")
+    is_young = began is None or now - began < YOUNG
+    return YOUNG_RECHECK_MS if is_young else RUNNING_RECHECK_MS
 
 
 def _pace(desired: StreamMove, observed: MoveObserved, running: RunningMove) -> tuple[Step, ...]:
@@ -346,9 +357,6 @@ def _what(desired: StreamMove, name: str) -> str:
 def _start(desired: StreamMove, observed: MoveObserved, super_cluster: SuperCluster, draft: Draft) -> Plan:
     metadata = desired.metadata
     draft.say("Queued", Reason.QUEUED, "it has a place in the budget and is being started")
-    if FINALIZER not in metadata.finalizers:
-        step = SetFinalizers((*metadata.finalizers, FINALIZER), metadata.resource_version)
-        return draft.plan((step,))
     name = observed.stream_name or ""
     note = Note.done(
         EventReason.MOVE_STARTED,
@@ -362,4 +370,7 @@ def _start(desired: StreamMove, observed: MoveObserved, super_cluster: SuperClus
         note,
         tuple(found.name for found in draft.made_plan.targets) if draft.made_plan is not None else (),
     )
-    return draft.plan((start,), recheck_after_ms=STARTED_RECHECK_MS, wait_after_step=True)
+    steps: tuple[Step, ...] = (start,)
+    if FINALIZER not in metadata.finalizers:
+        steps = (SetFinalizers((*metadata.finalizers, FINALIZER), metadata.resource_version), start)
+    return draft.plan(steps, recheck_after_ms=STARTED_RECHECK_MS, wait_after_step=True, in_a_row=len(steps))

@@ -33,7 +33,7 @@ from supercluster.reconcilers.planners.strategies import BUILT_IN, Strategy
 
 # While a StreamMove waits for a place, the brokers are asked this often what else moves.
 WAITING_RECHECK_MS = 1_000
-# Between two repairs that are begun.
+# After repairs were begun.
 REPAIR_RECHECK_MS = 200
 APPLICATION = "application"
 OPERATOR = "operator"
@@ -127,8 +127,15 @@ def plan_super_cluster(
         desired, observed, conditions, accounts, repairing.status, draining.status, recovering.status
     )
     if steps and steps is moves:
-        # One at a time, each with a look of its own at all streams, and other rounds in between.
-        return Plan(steps, patch, conditions.notes(), REPAIR_RECHECK_MS, wait_after_step=True)
+        # They are of different streams, and were planned with one budget: none depends on another one.
+        return Plan(
+            steps,
+            patch,
+            conditions.notes(),
+            REPAIR_RECHECK_MS,
+            wait_after_step=True,
+            in_a_row=len(moves),
+        )
     recheck_ms = WAITING_RECHECK_MS if is_watching else None
     return Plan(steps, patch, conditions.notes(), recheck_after_ms=recheck_ms)
 

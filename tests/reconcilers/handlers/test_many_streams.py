@@ -1,0 +1,72 @@
+"""Many streams that lose a broker at once, with the whole loop of the operator on a virtual clock: the budget holds at every moment,
+and is made use of (MR-4)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from tests.reconcilers.many import Many, Setting
+
+from supercluster.reconcilers.ports import BrokersUnreachableError, KubeError
+
+
+@pytest.mark.covers("MR-4", "MR-2")
+async def test_two_hundred_streams_are_repaired_four_at_once_and_little_is_idle() -> None:
+    world = Many(Setting(streams=200))
+    await world.settle()
+    hit = world.hit()
+    seen = await world.run(240_000)
+    span = seen.ended_ms - seen.began_ms
+    assert hit > 100
+    assert seen.most_open == 4
+    # While some of them wait for their moments in the check interval, fewer are open.
+    assert seen.open_ms / span > 3.5
+    copying_ms = sum(world.setting.copy_ms) / 2 * hit / 4
+    assert span < 1.5 * copying_ms, "between two repairs there is little that is waited for"
+    assert seen.lists < span / 500, "one look's list serves the next ones"
+
+
+@pytest.mark.covers("MR-4", "OP-4")
+@hypothesis_settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    seed=st.integers(0, 10_000),
+    repairs_max=st.integers(1, 6),
+    per_node_max=st.integers(1, 3),
+    moves_max=st.integers(1, 6),
+    moves_per_node_max=st.integers(1, 6),
+    kills=st.lists(st.integers(200, 8_000), max_size=3),
+    failing=st.floats(0, 0.15),
+)
+async def test_no_budget_is_passed_at_any_moment_whatever_fails_or_is_killed(
+    seed: int,
+    repairs_max: int,
+    per_node_max: int,
+    moves_max: int,
+    moves_per_node_max: int,
+    kills: list[int],
+    failing: float,
+) -> None:
+    """What is checked at every write and every start stands in `Many.check`."""
+    budget = (repairs_max, per_node_max, moves_max, moves_per_node_max)
+    world = Many(Setting(16, 5, *budget, interval_s=2, check_s=2, seed=seed))
+    await world.settle()
+
+    def fail(call: str) -> Exception | None:
+        if world.random.random() >= failing:
+            return None
+        return BrokersUnreachableError("nobody answers") if call in BROKER_CALLS else KubeError(503, "x", "x")
+
+    world.kube.fail = world.brokers.fail = fail
+    world.lose()
+    for after_ms in kills:
+        await world.clock.advance(after_ms)
+        await world.start_operator()
+    seen = await world.run(600_000)
+    assert seen.most_open <= repairs_max
+
+
+BROKER_CALLS = frozenset(
+    {"info", "list", "brokers", "accounts", "restart", "moves", "move state", "move plan"}
+) | {"move start"}

@@ -145,8 +145,9 @@ class Weather:
             history = histories.get(group.id)
             if history is not None and group.applied_index < history.last_index:
                 return False
-            votes = group is not core.meta or name in self.world.meta_voters
-            if votes and group.member not in group.raft.committed_membership.voters:
+            voters = group.raft.committed_membership.voters
+            votes = group is not core.meta or any(voter.startswith(f"{name}@") for voter in voters)
+            if votes and group.member not in voters:
                 return False
         return True
 

@@ -231,7 +231,7 @@ def test_voters_of_before_that_come_back_keep_what_they_have_in_a_file_and_learn
     for name in ("n1", "n2", "n3", "n4"):
         story.world.start(name)
     story.until(story.all_have_the_map, 60_000)
-    story.until(lambda: len(story.voters()) == 3, 60_000)
+    story.until(lambda: len(story.voters()) == 5, 60_000)
     for name in ("n1", "n2"):
         disk = story.world.nodes[name].store.disk
         (file,) = disk.listdir("discarded")
@@ -364,4 +364,4 @@ def test_the_chosen_broker_is_lost_and_another_one_goes_on_from_its_copy_of_befo
         story.world.start(name)
     story.until(story.all_have_the_map, 60_000)
     assert ("$G", "S") in story.core("n1").meta.state.streams  # type: ignore[union-attr]
-    story.until(lambda: len(story.voters()) == 3, 60_000)
+    story.until(lambda: len(story.voters()) == 5, 60_000)

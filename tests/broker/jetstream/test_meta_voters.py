@@ -118,12 +118,83 @@ def test_the_number_per_cluster_is_equal_and_bounded() -> None:
     assert per_cluster([5, 5]) == 3
 
 
-def test_a_group_in_one_cluster_stays_as_it_was_founded() -> None:
-    for group in (east(5), east(3, 1), east(5, 5), east(1, 1)):
-        assert group.plan() is None
+@pytest.mark.parametrize(
+    ("nodes", "founded", "voters"),
+    [
+        (1, 1, 1),
+        (2, 1, 1),
+        (3, 1, 3),
+        (4, 3, 3),
+        (5, 3, 5),
+        (5, 5, 5),
+        (6, 5, 5),
+        (9, 7, 7),
+        (9, 3, 5),
+        (4, 4, 3),
+    ],
+)
+def test_in_one_cluster_an_odd_number_votes_as_far_as_there_are_nodes(
+    nodes: int, founded: int, voters: int
+) -> None:
+    group = east(nodes, founded)
+    assert len(group.settle()) == voters
+    assert len(group.history) == (voters != founded), "in one change"
+    assert group.leader in group.nodes
+
+
+@pytest.mark.covers("OP-3")
+def test_a_cluster_that_was_founded_with_one_broker_gets_three_voters_when_it_has_three() -> None:
+    group = east(1, 1)
+    group.join("east", 1)
+    assert group.plan() is None, (
+        "a second voter would have to be well for every decision, and bear nobody's loss"
+    )
+    group.join("east", 2)
+    group.behind = {"east-2"}
+    assert group.plan() is None
+    group.behind = set()
+    assert group.settle() == ("east-0", "east-1", "east-2")
+    group.join("east", 3, 4)
+    group.behind = {"east-4"}
+    assert group.plan() is None, "four would bear no more than three"
+    group.behind = set()
+    assert len(group.settle()) == 5
+
+
+@pytest.mark.covers("OP-3", "SF-8")
+def test_votes_of_brokers_that_go_leave_an_odd_number() -> None:
+    group = east(5, 5)
+    group.leaving = {"east-3", "east-4"}
+    assert group.settle() == ("east-0", "east-1", "east-2")
+    group.leaving |= {"east-2"}
+    assert group.settle() == ("east-0",), "of two that stay, one votes"
+    group.leaving = set()
+    assert len(group.settle()) == 5, "they stay after all"
+
+
+@pytest.mark.covers("SF-8")
+def test_the_place_of_a_founder_that_is_gone_is_given_to_another_after_the_patience() -> None:
+    group = east(5)
+    group.behind = {"east-4"}
+    group.away = {"east-1"}
+    assert group.plan() is None, "it may come back"
+    group.given_up = {"east-1"}
+    assert group.settle() == ("east-0", "east-2", "east-3"), "instead of it, not beside it"
+    assert len(group.history) == 1
+    group.behind = set()
+    assert group.plan() is None
+    group.away, group.given_up = set(), set()
+    assert len(group.settle()) == 5
     hurt = east(5)
     hurt.away, hurt.given_up = {"east-1"}, {"east-1"}
-    assert hurt.plan() is None
+    assert len(hurt.settle()) == 3, "the group does not grow around a dead voter"
+    assert "east-1" not in hurt.nodes
+
+
+def test_who_founds_a_group_votes_before_the_map_knows_all_of_them() -> None:
+    group = east(5, 5)
+    group.clusters = {"east-0": "east", "east-1": "east"}
+    assert group.plan() is None
 
 
 def test_from_one_cluster_to_two_and_three() -> None:
@@ -321,7 +392,7 @@ def test_others_of_the_cluster_vote_instead_of_those_that_leave() -> None:
     assert group.settle() == ("east-2", "east-3", "east-4")
     founded = east(5, 5)
     founded.leaving = {"east-4"}
-    assert founded.settle() == ("east-0", "east-1", "east-2", "east-3")
+    assert founded.settle() == ("east-0", "east-1", "east-2")
 
 
 @pytest.mark.covers("SF-8")

@@ -16,7 +16,7 @@ from supercluster.broker.jetstream.leaderless import waits_for
 from supercluster.broker.jetstream.meta import Assignment, cancel_move, note_away, replace_target
 from supercluster.broker.jetstream.meta_copies import CopyReports
 from supercluster.broker.jetstream.meta_requests import NotAppendedError
-from supercluster.broker.jetstream.meta_voters import VoterPlan, VoterView, plan_voters
+from supercluster.broker.jetstream.meta_voters import VoterPlan, VoterView, of_one_cluster, plan_voters
 from supercluster.broker.jetstream.move_plan import copy_bytes
 from supercluster.broker.jetstream.move_record import Move
 from supercluster.broker.jetstream.placement import Choice, NodeFacts, choose
@@ -94,7 +94,7 @@ class Upkeep:
         # In a single cluster without moves nothing changes with time, while all are there who belong to it.
         is_one = len({record.cluster for record in state.brokers.values()}) < 2
         watched = state.moving or state.short or state.leaving or state.away or self._absent_since_ms
-        recovered = bool(state.unconfirmed) or self._is_short()
+        recovered = bool(state.unconfirmed) or self._is_short() or self._has_other_voters(is_one=is_one)
         self._is_needed = bool(watched) or self.copies.is_needed or not is_one or recovered
         if now_ms < self._due_ms:
             return
@@ -123,6 +123,11 @@ class Upkeep:
         """Does a recovered map have fewer voters than there were (SF-9)?"""
         recovery = self._group.end.recovery
         return recovery is not None and len(self._group.raft.membership.voters) < recovery.voters
+
+    def _has_other_voters(self, *, is_one: bool) -> bool:
+        """In one cluster, do fewer vote than are to, or more?"""
+        now = len(self._group.raft.membership.voters)
+        return is_one and now != of_one_cluster(len(self._group.end.brokers), now)
 
     def still_to_come(self, move: Move, target: str) -> int:
         """Bytes that a new copy will still take, as far as anybody said."""

@@ -3,7 +3,8 @@
 Pure: the meta leader hands in what it sees and carries out one change at a time. Rules: voters that can be used stay; a
 new one is a caught-up learner before; a dead one is swapped for a living one of its cluster, after a patience and in the
 same change, so that the group never grows around it (SF-8); no change takes the last voter that can be spared, so in two
-clusters of which one has a single node the other keeps more. A group in one cluster stays as it was founded.
+clusters of which one has a single node the other keeps more. In one cluster an odd number votes, which grows and shrinks with
+its nodes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from supercluster.broker.raft.confchange import Membership, node_of
 
 PER_CLUSTER_MAX = 3
 VOTERS_MAX = 9
+# In one cluster that is alone; a group that was founded with more keeps them.
+ALONE_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,32 +57,43 @@ def per_cluster(sizes: Collection[int]) -> int:
     return max(1, min(PER_CLUSTER_MAX, VOTERS_MAX // len(sizes), *sizes))
 
 
+def of_one_cluster(nodes: int, voters: int) -> int:
+    """How many are to vote in a cluster that is alone, of so many nodes, where so many vote or did at most."""
+    return _odd(min(nodes, max(ALONE_MAX, voters)))
+
+
 def plan_voters(view: VoterView) -> VoterPlan | None:
     """The next change; None when the voters are as they should be, or nothing can be done now."""
     membership = view.membership
     staying = {node: name for node, name in view.clusters.items() if node not in view.leaving}
     going = [voter for voter in membership.voters if node_of(voter) in view.leaving]
     clusters = sorted(set(staying.values()))
-    is_short = len(membership.voters) < view.founded
     if membership.is_joint or not membership.voters or not clusters:
         return None
-    if len(clusters) < 2 and not going and not is_short:
-        return None
-    view = replace(view, clusters=staying)
-    sizes = [sum(1 for found in staying.values() if found == name) for name in clusters]
-    count = per_cluster(sizes)
-    if len(clusters) == 1:
-        count = max(count, len(membership.voters) - len(going))  # What it was founded with it keeps.
-        if is_short:
-            count = max(len(membership.voters), _odd(len(_of_cluster(view, clusters[0], view.founded))))
-    chosen = [_of_cluster(view, name, count) for name in clusters]
     # A voter of a node that the meta group does not know yet is not this plan's to take away.
     unknown = [v for v in membership.voters if node_of(v) not in staying and v not in going]
+    is_alone = len(clusters) == 1
+    if is_alone and unknown and not going:
+        return None  # It is being founded.
+    view = replace(view, clusters=staying)
+    sizes = [sum(1 for found in staying.values() if found == name) for name in clusters]
+    kept = len(membership.voters) - len(going)
+    count = per_cluster(sizes)
+    if is_alone and unknown:
+        count = max(count, kept)
+    elif is_alone:
+        wished = of_one_cluster(len(staying), max(len(membership.voters), view.founded))
+        # As long as learners are on their way, those who vote are an odd number too, or as many as there were; and with a dead
+        # one the group does not grow.
+        there = [m for m in _of_cluster(view, clusters[0], wished) if not _is_dead(view, m)]
+        count = max(_odd(len(there)), min(kept, wished))
+    chosen = [_of_cluster(view, name, count) for name in clusters]
     wanted = sorted([*unknown, *(member for members in chosen for member in members)])
     dead = [voter for voter in going if node_of(voter) in view.given_up]
     keeping = sorted({*wanted, *membership.voters} - {*_swapped_out(view, wanted), *dead})
-    # Where everybody who stays votes, nobody else can make up for those who go.
-    least = 0 if going and staying.keys() <= {node_of(member) for member in wanted} else 1
+    # Where everybody who stays votes, or two stay, nobody else can make up for those who go.
+    is_all = staying.keys() <= {node_of(member) for member in wanted} or len(staying) <= 2
+    least = 0 if going and is_all else 1
     lacks = any(len(members) < count for members in chosen)
     if lacks and len(keeping) <= VOTERS_MAX:
         wanted = keeping  # Nobody goes before those are there who come instead.
@@ -115,13 +129,17 @@ def _of_cluster(view: VoterView, name: str, count: int) -> list[str]:
     return [*alive, *waited_for, *sorted(ready), *dead][:count]
 
 
+def _is_dead(view: VoterView, member: str) -> bool:
+    return node_of(member) in view.given_up and node_of(member) not in view.in_contact
+
+
 def _swapped_out(view: VoterView, wanted: Collection[str]) -> list[str]:
     """Dead voters in whose place a living one of their cluster comes."""
     out: list[str] = []
     coming = [member for member in wanted if member not in view.membership.voters]
     for voter in view.membership.voters:
         node = node_of(voter)
-        if voter in wanted or node in view.in_contact or node not in view.given_up:
+        if voter in wanted or not _is_dead(view, voter):
             continue
         found = next((c for c in coming if view.clusters[node_of(c)] == view.clusters.get(node)), None)
         if found is not None:

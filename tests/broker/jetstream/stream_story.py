@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.expiry import Expiry
-from supercluster.broker.jetstream.judge import Answer, Forward, Judge, Taken
+from supercluster.broker.jetstream.judge import Answer, Forward, Judge, Piece, Taken
 from supercluster.broker.jetstream.proposal import Proposal
 from supercluster.broker.jetstream.sections import (
     Section,
@@ -25,6 +26,7 @@ from supercluster.broker.storage.memory_log import MemoryLog
 SECOND = 1_000_000_000
 MS = 1_000_000
 ORIGIN = SessionKey("east-0", "vol-a", 1)
+SECOND_SESSION = SessionKey("east-1", "vol-c", 1)
 
 Triple = tuple[bytes, bytes, bytes]
 
@@ -57,6 +59,8 @@ class StreamStory:
         self.uncommitted: list[Entry] = []
         self.judge = Judge(self.state, [])
         self.expiry = Expiry()
+        self.texts: list[bytes] = []
+        """What the verdicts of the last `publish` say besides."""
         self.proposals: list[Proposal] = []
         self.open(ORIGIN)
 
@@ -100,10 +104,7 @@ class StreamStory:
             found.put(self.judge.end, self.now_ns, self.now_ns // MS, proposal)
         if not proposal.payload:
             return []
-        kinds: list[tuple[int, list[bytes | memoryview]]] = [
-            (kind, [body]) for kind, body in sections(b"".join(proposal.payload))
-        ]
-        self.append(*kinds, first_seq=proposal.first_seq, count=proposal.count)
+        kinds = self.append_proposal(proposal)
         own = [bytes(body[0]) for kind, body in kinds if kind == Section.OWN_MESSAGES]
         return decode_block(own[0]).parts()[0::3] if own else []
 
@@ -130,12 +131,25 @@ class StreamStory:
         """Judge a block, and append it when it is taken."""
         forward = Forward(key, first, confirmed, self.judge.end.config_version, raw)
         taken = self.judge.take(forward, self.now_ns, room=room)
-        if taken.section is not None:
-            run = taken.section.run
-            self.append(
-                (Section.MESSAGES, encode_messages(taken.section)), first_seq=run.first_seq, count=run.stored
-            )
+        if taken.pieces:
+            self.append_pieces(taken.pieces)
         return taken
+
+    def append_pieces(self, pieces: Sequence[Piece]) -> None:
+        proposal = Proposal()
+        for piece in pieces:
+            run = piece.section.run
+            proposal.put_own(piece.own, run.first_seq - len(piece.own) // 3)
+            proposal.add(Section.MESSAGES, encode_messages(piece.section))
+            proposal.count_from(run.first_seq, run.stored)
+        self.append_proposal(proposal)
+
+    def append_proposal(self, proposal: Proposal) -> list[tuple[int, list[bytes | memoryview]]]:
+        kinds: list[tuple[int, list[bytes | memoryview]]] = [
+            (kind, [body]) for kind, body in sections(b"".join(proposal.payload))
+        ]
+        self.append(*kinds, first_seq=proposal.first_seq, count=proposal.count)
+        return kinds
 
     def publish(
         self, *messages: Triple, key: SessionKey = ORIGIN, room: bool = True
@@ -144,16 +158,17 @@ class StreamStory:
         first = self.numbers.get(key, 0) + 1
         taken = self.offer(block(*messages), first, key, room=room)
         assert taken.answer is Answer.TAKEN, taken
-        assert taken.section is not None
-        run = taken.section.run
-        self.numbers[key] = run.last_number
-        exceptions = {item.offset: item for item in run.exceptions}
-        seq = run.first_seq
         verdicts: list[tuple[int, ...]] = []
-        for offset in range(run.count):
-            item = exceptions.get(offset)
-            verdicts.append((seq,) if item is None else (item.verdict, item.code, item.seq))
-            seq += item is None
+        self.texts = []
+        for run in (piece.section.run for piece in taken.pieces):
+            self.numbers[key] = run.last_number
+            exceptions = {item.offset: item for item in run.exceptions}
+            seq = run.first_seq
+            for offset in range(run.count):
+                item = exceptions.get(offset)
+                verdicts.append((seq,) if item is None else (item.verdict, item.code, item.seq))
+                self.texts.append(b"" if item is None else item.text)
+                seq += item is None
         return verdicts
 
     def store(self, *messages: Triple) -> list[int]:

@@ -7,7 +7,8 @@ import json
 import pytest
 from tests.broker.jetstream.stream_story import ORIGIN, SECOND, StreamStory, block, config, message
 
-from supercluster.broker.jetstream.judge import FULL_BYTES, FULL_MESSAGES, FULL_SUBJECT, Answer, Forward
+from supercluster.broker.jetstream.judge import Answer, Forward
+from supercluster.broker.jetstream.message_judge import FULL_BYTES, FULL_MESSAGES, FULL_SUBJECT
 from supercluster.broker.jetstream.messages import logical_bytes
 from supercluster.broker.jetstream.sections import Section, SessionKey, Verdict
 from supercluster.broker.jetstream.wire import WireError, u64
@@ -23,8 +24,8 @@ def test_only_the_next_number_is_taken() -> None:
     assert story.offer(block(message(), message()), 1).answer is Answer.KNOWN
     assert story.offer(block(message()), 5).next_number == 3
     overlapping = story.offer(block(message(b"s.1"), message(b"s.2"), message(b"s.3")), 2)
-    assert overlapping.section is not None
-    assert (overlapping.section.run.first_number, overlapping.section.run.count) == (3, 2)
+    [piece] = overlapping.pieces
+    assert (piece.section.run.first_number, piece.section.run.count) == (3, 2)
     story.commit()
     stored = [story.state.message(seq) for seq in story.held()]
     assert [found.subject for found in stored if found] == [b"s.a", b"s.a", b"s.2", b"s.3"]
@@ -95,9 +96,32 @@ def test_expectations_are_held_against_the_end_of_the_log() -> None:
     assert story.publish(message(Nats_Expected_Last_Msg_Id="one")) == [(REFUSED, 10070, 0)]
     assert story.publish(message(Nats_Expected_Stream="T")) == [(REFUSED, 10060, 0)]
     assert story.publish(message(Nats_Expected_Stream="S")) == [(3,)]
-    for bad in ("x", "-1", "1.0", "9" * 5000):
-        assert story.publish(message(Nats_Expected_Last_Sequence=bad)) == [(REFUSED, 10003, 0)]
-    assert story.publish(message(Nats_Expected_Last_Sequence="9" * 20)) == [(REFUSED, 10071, 3)]
+    for bad in ("x", "-1", "1.0", "9" * 5000, "9" * 20):
+        assert story.publish(message(Nats_Expected_Last_Sequence=bad)) == [(REFUSED, 10071, 3)]
+    assert story.publish(message(Nats_Expected_Last_Sequence="", Nats_Msg_Id="two")) == [(4,)]
+    assert story.publish(message(Nats_Expected_Last_Msg_Id="one")) == [(REFUSED, 10070, 0)]
+    assert story.texts == [b"two"]
+
+
+def test_of_several_broken_rules_clients_are_told_the_one_that_nats_tells() -> None:
+    story = StreamStory()
+    story.publish(message(Nats_Msg_Id="one"), message())
+    rules = (
+        ("Nats_Incr", "1", (REFUSED, 10168, 0)),
+        ("Nats_Expected_Stream", "T", (REFUSED, 10060, 0)),
+        ("Nats_TTL", "1", (REFUSED, 10166, 0)),
+        ("Nats_Expected_Last_Sequence", "9", (REFUSED, 10071, 2)),
+        ("Nats_Expected_Last_Subject_Sequence", "8", (REFUSED, 10071, 2)),
+        ("Nats_Schedule", "x", (REFUSED, 10188, 0)),
+        ("Nats_Msg_Id", "one", (DUPLICATE, 0, 1)),
+        ("Nats_Expected_Last_Msg_Id", "two", (REFUSED, 10070, 0)),
+        ("Nats_Rollup", "x", (REFUSED, 10111, 0)),
+    )
+    for first in range(len(rules)):
+        headers = {name: value for name, value, _ in rules[first:]}
+        assert story.publish(message(b"s.a", b"", **headers)) == [rules[first][2]]
+    both = message(Nats_TTL="bad", Nats_Msg_Id="one"), message(Nats_TTL="bad", Nats_Rollup="x")
+    assert story.publish(*both) == [(DUPLICATE, 0, 1), (REFUSED, 10165, 0)]
 
 
 @pytest.mark.covers("SF-12")
@@ -123,7 +147,8 @@ def test_an_expectation_may_be_about_another_subject_than_the_message_has() -> N
     assert expects("s.k.>", "5") == [(6,)]
     story.commit()
     assert expects("s.*.*", "5") == [(7,)]
-    assert expects("s..x", "0") == [(REFUSED, 10003, 0)]
+    assert expects("s..x", "0") == [(8,)]
+    assert expects("s.*.>.x", "1") == [(REFUSED, 10071, 0)]
     assert story.publish(message(b"s.new", b"", **{about: "s.k.1"})) == [(REFUSED, 10193, 0)]
 
 
@@ -179,6 +204,11 @@ def test_sizes_roll_ups_and_sealed_streams() -> None:
         (REFUSED, 10111, 1),
         (1,),
     ]
+    assert rolling.texts == [b"some", b""]
+    assert rolling.publish(message(Nats_Rollup="ALL")) == [(2,)]
+    rolling.commit()
+    assert rolling.held() == [2]
+    assert rolling.publish(message(Long="x" * 65_600)) == [(REFUSED, 10097, 0)]
     sealed = StreamStory(config(sealed=True))
     assert sealed.publish(message(), message(Nats_Msg_Id="1")) == [(REFUSED, 10109, 0)] * 2
 
@@ -198,7 +228,8 @@ def test_a_subject_that_is_not_the_streams_is_routed_again() -> None:
     # Without headers a block is looked into when its taker's map is older than the configuration.
     story.judge.end.config_version = 7
     old_map = Forward(ORIGIN, 3, 0, 6, block(message(b"t.x"), message()))
-    section = story.judge.take(old_map, story.now_ns).section
+    [piece] = story.judge.take(old_map, story.now_ns).pieces
+    section = piece.section
     assert section is not None
     assert [(item.offset, item.verdict) for item in section.run.exceptions] == [(0, REROUTE)]
 

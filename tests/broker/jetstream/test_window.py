@@ -176,7 +176,7 @@ def test_verdicts_are_told_once_whatever_comes_again_or_is_missing() -> None:
     )
     first = target.verdicts(VerdictRun(1, 3, 20, exceptions[:2]), 0)
     assert (first.acks, first.duplicates) == ([(b"a", 20)], [(b"b", 4)])
-    assert first.refused == [(b"c", client, 10071, 7)]
+    assert first.refused == [(b"c", client, exceptions[1])]
     again = target.verdicts(VerdictRun(1, 3, 20, exceptions[:2]), 0)
     assert (again.acks, again.duplicates, again.refused) == ([], [], [])
     rest = target.verdicts(VerdictRun(1, 5, 20, exceptions), 0)

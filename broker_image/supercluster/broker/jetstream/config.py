@@ -49,9 +49,7 @@ _SERVER_METADATA = ("_nats.level", "_nats.ver", "_nats.req.level")
 
 # Fields of NATS 2.11 and later that have no mechanism here, with values that change nothing.
 _UNSUPPORTED: dict[str, tuple[object, ...]] = {
-    "allow_atomic": (),
     "allow_batched": (),
-    "allow_msg_counter": (),
     "allow_msg_schedules": (),
     "compression": ("none",),
     "mirror": (),
@@ -148,6 +146,8 @@ class StreamConfig:
     republish: Republish | None = None
     allow_msg_ttl: bool = False
     subject_delete_marker_ttl_ns: int = 0
+    allow_msg_counter: bool = False
+    allow_atomic: bool = False
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -191,6 +191,8 @@ class StreamConfig:
             republish=_republish(fields),
             allow_msg_ttl=fields.boolean("allow_msg_ttl"),
             subject_delete_marker_ttl_ns=fields.integer("subject_delete_marker_ttl"),
+            allow_msg_counter=fields.boolean("allow_msg_counter"),
+            allow_atomic=fields.boolean("allow_atomic"),
             metadata={k: v for k, v in fields.mapping("metadata").items() if k not in _SERVER_METADATA},
         )
         fields.done()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from supercluster.broker.jetstream import api_answers, refusals
+from supercluster.broker.jetstream import api_answers, batches, refusals
 from supercluster.broker.jetstream.capture_map import CaptureMap
 from supercluster.broker.jetstream.frames import (
     Frame,
@@ -267,12 +267,17 @@ class Ingest:
         for reply, seq in outcome.duplicates:
             answer = b'%s%d,"duplicate":true}' % (window.ack_prefix, seq)
             self._network.publish(window.account, reply, b"", b"", answer)
-        for reply, publisher, code, detail in outcome.refused:
-            refusal = refusals.of_publish(code, detail)
+        for reply, seq, said in outcome.worded:
+            answer = b"%s%d,%s}" % (window.ack_prefix, seq, said)
+            self._network.publish(window.account, reply, b"", b"", answer)
+        for reply in outcome.staged:
+            self._network.publish(window.account, reply, b"", b"", b"")
+        for reply, publisher, item in outcome.refused:
+            refusal = refusals.of_publish(item)
             if reply:
                 answer = api_answers.pub_refused(window.stream, refusal)
                 self._network.publish(window.account, reply, b"", b"", answer)
-            elif publisher is not None:
+            elif publisher is not None and item.code not in batches.ERRORS:  # Who commits the batch is told.
                 publisher.error(f"stream {window.stream}: {refusal.description}")
         for publisher, subject, reply, header, payload in outcome.rerouted:
             target = self.capture(window.account, subject)

@@ -83,7 +83,7 @@ class Intake:
             if judge.end.unapplied_bytes > UNCOMMITTED_BYTES_MAX:
                 break  # What waits stays in line; the windows behind it fill up and publishers slow down (MV-11).
             forward, early = self._forwards.popleft()
-            room = log.has_room(len(forward.block) + proposal.size)
+            room = log.has_room(len(forward.block) + proposal.size + judge.batches.bytes)
             try:
                 taken = judge.take(forward, now_ns, room=room)
             except WireError as error:
@@ -92,12 +92,14 @@ class Intake:
             if taken.answer is not Answer.TAKEN:
                 self._answer(forward, taken.answer, taken.next_number, state)
                 continue
-            assert taken.section is not None
             self._asked_again.pop(forward.session, None)
-            proposal.add(Section.MESSAGES, encode_messages(taken.section))
-            proposal.count_from(taken.section.run.first_seq, taken.section.run.stored)
-            if early:
-                proposal.early.append((forward.session, taken.section.run))
+            for piece in taken.pieces:
+                run = piece.section.run
+                proposal.put_own(piece.own, run.first_seq - len(piece.own) // 3)
+                proposal.add(Section.MESSAGES, encode_messages(piece.section))
+                proposal.count_from(run.first_seq, run.stored)
+                if early:
+                    proposal.early.append((forward.session, run))
             if proposal.is_full:
                 return True
         return False

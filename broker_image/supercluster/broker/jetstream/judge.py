@@ -1,19 +1,19 @@
 """The leader's verdict on each number, against the state at the end of its log (SF-12; `log_end.py`).
 
 The common block, of a broker that knows the stream's newest configuration, without headers, for a stream that does not
-refuse when full, is taken as a whole: no work per message.
+refuse when full, is taken as a whole: no work per message. What is to be said to a single one is in `message_judge.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from supercluster.broker.jetstream.durations import SECOND_NS
+from supercluster.broker.jetstream.batches import BATCH_ID, Batch, BatchError, Batches, Candidate
 from supercluster.broker.jetstream.log_end import LogEnd
-from supercluster.broker.jetstream.message_ttl import TTL, ttl_seconds
-from supercluster.broker.jetstream.messages import logical_bytes
+from supercluster.broker.jetstream.message_judge import InBatch, MessageJudge, refused
 from supercluster.broker.jetstream.sections import (
     Block,
     Exceptional,
@@ -24,40 +24,9 @@ from supercluster.broker.jetstream.sections import (
     decode_block,
     encode_block,
 )
-from supercluster.broker.jetstream.stream import MSG_ID, ROLLUP, StreamState
-from supercluster.broker.jetstream.transform_config import SubjectMap, TransformConfig
+from supercluster.broker.jetstream.stream import StreamState
 from supercluster.broker.protocol.headers import get as header_value
-from supercluster.broker.protocol.headers import with_value
-from supercluster.broker.protocol.subjects import is_valid_filter, matches
 from supercluster.broker.raft.entry import Entry
-
-# NATS's err_codes of refused publishes.
-EXPECTED_STREAM = 10060
-EXPECTED_LAST_SEQUENCE = 10071
-EXPECTED_LAST_MSG_ID = 10070
-MESSAGE_TOO_LARGE = 10054
-STREAM_FULL = 10077
-NO_RESOURCES = 10047
-STREAM_SEALED = 10109
-ROLLUP_REFUSED = 10111
-TTL_INVALID = 10165
-TTL_DISABLED = 10166
-BAD_EXPECTATION = 10003
-EXPECTATION_WITHOUT_SEQUENCE = 10193
-
-# Headers that ask for what a stream has to allow in its configuration. No stream here can (the configuration is refused),
-# and storing the message as if it had not asked would promise it in silence.
-NOT_ALLOWED_HEADERS = (
-    (b"Nats-Incr", 10168),
-    (b"Nats-Batch-Id", 10174),
-    (b"Nats-Schedule", 10188),
-)
-
-# Sequences have 64 bits; a longer number in a header is none.
-SEQUENCE_DIGITS_MAX = 20
-
-# Which limit a STREAM_FULL verdict means, in the verdict's `seq`.
-FULL_MESSAGES, FULL_BYTES, FULL_SUBJECT = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +38,6 @@ class Forward:
     confirmed: int
     config_version: int
     block: bytes | memoryview
-
-
-@dataclass(slots=True)
-class Candidate:
-    """A message that is judged. What is stored of it may differ from what was sent."""
-
-    subject: bytes
-    header: bytes
-    payload: bytes
-    is_ours: bool = False
-    """Was it published to a subject of the stream?"""
 
 
 class Answer(Enum):
@@ -97,12 +55,64 @@ class Answer(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of numbers, and what the leader writes by itself in front of what is stored of them: a flat list of subject,
+    header, payload."""
+
+    own: Sequence[bytes]
+    section: MessagesSection
+
+
+@dataclass(frozen=True, slots=True)
 class Taken:
-    """The judge's answer; with `TAKEN` the section to append."""
+    """The judge's answer; with `TAKEN` what to append, in this order."""
 
     answer: Answer
     next_number: int = 0
-    section: MessagesSection | None = None
+    pieces: Sequence[Piece] = ()
+
+
+class _Pieces:
+    """Puts the pieces of a block together, number by number."""
+
+    def __init__(self, forward: Forward, first_number: int, first_seq: int) -> None:
+        self._forward = forward
+        self._number = first_number
+        self._seq = first_seq
+        self.found: list[Piece] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self._own: list[bytes] = []
+        self._parts: list[bytes] = []
+        self._exceptions: list[Exceptional] = []
+        self._stored = 0
+
+    def stored(self, message: Candidate) -> None:
+        """The next number is stored at the next sequence."""
+        self._parts += (message.subject, message.header, message.payload)
+        self._stored += 1
+
+    def other(self, verdict: Exceptional, own: Sequence[bytes] = ()) -> None:
+        """The next number has this verdict, and these messages are stored for it."""
+        if own and self._stored:
+            self.end_piece()
+        self._own += own
+        self._exceptions.append(replace(verdict, offset=len(self._parts) // 3))
+        self._parts += (b"", b"", b"")
+
+    def end_piece(self) -> None:
+        count = len(self._parts) // 3
+        if not count:
+            return
+        self._seq += len(self._own) // 3
+        run = VerdictRun(self._number, count, self._seq, tuple(self._exceptions))
+        confirmed = min(self._forward.confirmed, run.last_number)
+        section = MessagesSection(self._forward.session, confirmed, run, encode_block(self._parts))
+        self.found.append(Piece(self._own, section))
+        self._number += count
+        self._seq += self._stored
+        self._begin()
 
 
 class Judge:
@@ -110,11 +120,11 @@ class Judge:
 
     def __init__(self, state: StreamState, uncommitted: Iterable[Entry]) -> None:
         self.end = LogEnd(state, uncommitted)
-        self._transform: TransformConfig | None = None
-        self._subjects = SubjectMap(None)
+        self.batches = Batches()
+        self._messages = MessageJudge(self.end)
 
     def take(self, forward: Forward, now_ns: int, *, room: bool = True) -> Taken:
-        """Judge the next numbers of a session. The caller appends the section in the same turn, in this order.
+        """Judge the next numbers of a session. The caller appends the pieces in the same turn, in this order.
 
         Raises:
             WireError: the block is not one.
@@ -135,22 +145,20 @@ class Judge:
         if room and self._plain(forward, block):
             run = VerdictRun(next_number, block.count, self.end.next_seq)
             self.end.note_block(block)
+            self.end.next_seq += block.count
+            confirmed = min(forward.confirmed, run.last_number)
+            pieces = [Piece((), MessagesSection(forward.session, confirmed, run, raw))]
         else:
-            run, raw = self._judge_each(forward, block, next_number, now_ns, room=room)
-        session.last_number = run.last_number
-        self.end.next_seq += run.stored
-        return Taken(
-            Answer.TAKEN,
-            next_number,
-            MessagesSection(forward.session, min(forward.confirmed, session.last_number), run, raw),
-        )
+            pieces = self._judge_each(forward, block, next_number, now_ns, room=room)
+        session.last_number = pieces[-1].section.run.last_number
+        return Taken(Answer.TAKEN, next_number, pieces)
 
     def _plain(self, forward: Forward, block: Block) -> bool:
         """Can the whole block be taken without a look at each message?"""
         config = self.end.config
         if forward.config_version != self.end.config_version or config.sealed or block.has_headers:
             return False
-        if config.subject_transform is not None:
+        if config.subject_transform is not None or config.allow_msg_counter:
             return False
         if config.discard == "new" and (
             config.max_msgs > 0 or config.max_bytes > 0 or config.max_msgs_per_subject > 0
@@ -164,146 +172,67 @@ class Judge:
 
     def _judge_each(
         self, forward: Forward, block: Block, first_number: int, now_ns: int, *, room: bool
-    ) -> tuple[VerdictRun, bytes]:
-        parts = block.parts()
-        exceptions: list[Exceptional] = []
-        first_seq = seq = self.end.next_seq
-        for offset in range(block.count):
-            at = 3 * offset
+    ) -> list[Piece]:
+        parts, end = block.parts(), self.end
+        pieces = _Pieces(forward, first_number, end.next_seq)
+        for at in range(0, len(parts), 3):
             subject, header, payload = parts[at : at + 3]
             message = Candidate(subject, header, payload)
-            message.is_ours = message.subject != b"" and any(
-                matches(message.subject, pattern.encode()) for pattern in self.end.config.subjects
-            )
-            if message.is_ours:
-                message.subject = self._stored_subject(message.subject, seq)
-            found = self._judge_one(message, seq, now_ns, room=room)
-            if found is None:
-                stored = parts[at : at + 3] = (message.subject, message.header, message.payload)
-                self.end.note(message.subject, message.header, seq)
-                if self.end.config.discard == "new":
-                    self.end.note_size(*stored, seq)
-                seq += 1
-            else:
-                exceptions.append(replace(found, offset=offset))
-                parts[at : at + 3] = (b"", b"", b"")
-        return VerdictRun(first_number, block.count, first_seq, tuple(exceptions)), encode_block(parts)
-
-    def _stored_subject(self, subject: bytes, seq: int) -> bytes:
-        """By the stream's subject_transform; the header's expectations are about that one, too."""
-        transform = self.end.config.subject_transform
-        if transform is None:
-            return subject
-        if transform is not self._transform:
-            self._transform, self._subjects = transform, SubjectMap(transform.compiled())
-        return self._subjects.find(subject, seq) or subject
-
-    def _judge_one(self, message: Candidate, seq: int, now_ns: int, *, room: bool) -> Exceptional | None:
-        """None: it is stored at `seq`."""
-        config = self.end.config
-        if not message.subject:
-            return Exceptional(0, Verdict.VOID)
-        if not message.is_ours:
-            return Exceptional(0, Verdict.REROUTE)
-        if config.sealed:
-            return Exceptional(0, Verdict.REFUSED, STREAM_SEALED)
-        if config.max_msg_size >= 0 and len(message.payload) + len(message.header) > config.max_msg_size:
-            return Exceptional(0, Verdict.REFUSED, MESSAGE_TOO_LARGE)
-        if message.header:
-            found = self._judge_header(message, seq, now_ns)
-            if found is not None:
-                return found
-        if not room:
-            return Exceptional(0, Verdict.REFUSED, NO_RESOURCES)
-        if config.discard == "new":
-            return self._judge_fullness(message, seq)
-        return None
-
-    def _judge_header(self, message: Candidate, seq: int, now_ns: int) -> Exceptional | None:
-        subject, header = message.subject, message.header
-        if TTL in header:
-            refused = self._judge_ttl(message)
-            if refused is not None:
-                return refused
-        message_id = header_value(header, MSG_ID)
-        if message_id:
-            known = self.end.seq_of_message_id(message_id, now_ns)
-            if known:
-                return Exceptional(0, Verdict.DUPLICATE, 0, known)
-        if b"\r\nNats-Expected-" in header:
-            refused = self._judge_expectations(subject, header, seq)
-            if refused is not None:
-                return refused
-        for name, code in NOT_ALLOWED_HEADERS:
-            if name in header and header_value(header, name) is not None:
-                return Exceptional(0, Verdict.REFUSED, code)
-        rollup = header_value(header, ROLLUP)
-        if rollup and not self.end.config.allow_rollup_hdrs:
-            return Exceptional(0, Verdict.REFUSED, ROLLUP_REFUSED)
-        if rollup and rollup not in (b"all", b"sub"):
-            return Exceptional(0, Verdict.REFUSED, ROLLUP_REFUSED, 1)
-        return None
-
-    def _judge_ttl(self, message: Candidate) -> Exceptional | None:
-        """A TTL shorter than that of the stream's delete markers is raised to it, as NATS does."""
-        seconds = ttl_seconds(message.header)
-        if seconds is None:
-            return Exceptional(0, Verdict.REFUSED, TTL_INVALID)
-        if seconds and not self.end.config.allow_msg_ttl:
-            return Exceptional(0, Verdict.REFUSED, TTL_DISABLED)
-        least = self.end.config.subject_delete_marker_ttl_ns // SECOND_NS
-        if 0 < seconds < least:
-            message.header = with_value(message.header, TTL, b"%d" % least)
-        return None
-
-    def _judge_expectations(self, subject: bytes, header: bytes, seq: int) -> Exceptional | None:
-        expected = header_value(header, b"Nats-Expected-Stream")
-        if expected and expected != self.end.config.name.encode():
-            return Exceptional(0, Verdict.REFUSED, EXPECTED_STREAM)
-        expected = header_value(header, b"Nats-Expected-Last-Msg-Id")
-        if expected and expected != self.end.last_message_id:
-            return Exceptional(0, Verdict.REFUSED, EXPECTED_LAST_MSG_ID)
-        return self._judge_expected_sequences(subject, header, seq)
-
-    def _judge_expected_sequences(self, subject: bytes, header: bytes, seq: int) -> Exceptional | None:
-        """Last sequence of the stream, and of a subject: the message's own, or one that it names."""
-        about = header_value(header, b"Nats-Expected-Last-Subject-Sequence-Subject")
-        if about and not _is_pattern(about):
-            return Exceptional(0, Verdict.REFUSED, BAD_EXPECTATION)
-        for name, of_stream in (
-            (b"Nats-Expected-Last-Sequence", True),
-            (b"Nats-Expected-Last-Subject-Sequence", False),
-        ):
-            expected = header_value(header, name)
-            if expected is None:
+            found = self._messages.admit(message)
+            if found is None and BATCH_ID in header and header_value(header, BATCH_ID):
+                self._take_part(message, pieces, now_ns, room=room)
                 continue
-            if not expected.isdigit() or len(expected) > SEQUENCE_DIGITS_MAX:
-                return Exceptional(0, Verdict.REFUSED, BAD_EXPECTATION)
-            actual = seq - 1 if of_stream else self.end.last_of_subject(about or subject)
-            if int(expected) != actual:
-                return Exceptional(0, Verdict.REFUSED, EXPECTED_LAST_SEQUENCE, actual)
-        if about and header_value(header, b"Nats-Expected-Last-Subject-Sequence") is None:
-            return Exceptional(0, Verdict.REFUSED, EXPECTATION_WITHOUT_SEQUENCE)
+            seq = end.next_seq
+            found = found or self._messages.judge(message, seq, now_ns, room=room)
+            if found is not None:
+                pieces.other(found)
+                continue
+            self._note(message)
+            if message.said:
+                own = (message.subject, message.header, message.payload)
+                pieces.other(Exceptional(0, Verdict.WORDED, 0, seq, message.said), own)
+            else:
+                pieces.stored(message)
+        pieces.end_piece()
+        return pieces.found
+
+    def _note(self, message: Candidate) -> None:
+        self.end.note_stored(message.subject, message.header, message.payload, self.end.next_seq)
+        self.end.next_seq += 1
+
+    def _take_part(self, message: Candidate, pieces: _Pieces, now_ns: int, *, room: bool) -> None:
+        """A message of an atomic batch: held, or the one that commits it."""
+        try:
+            batch = self.batches.add(message, now_ns, allowed=self.end.config.allow_atomic)
+        except BatchError as error:
+            pieces.other(refused(error.code, 0, error.text))
+            return
+        if batch is None:
+            pieces.other(Exceptional(0, Verdict.STAGED))
+            return
+        found = self._commit(batch, now_ns, room=room)
+        if found is not None:
+            pieces.other(found)
+            return
+        messages = batch.messages
+        said = b'"batch":%s,"count":%d' % (_json_text(batch.id), len(messages))
+        own = [part for one in messages for part in (one.subject, one.header, one.payload)]
+        pieces.other(Exceptional(0, Verdict.WORDED, 0, self.end.next_seq - 1, said), own)
+
+    def _commit(self, batch: Batch, now_ns: int, *, room: bool) -> Exceptional | None:
+        """All of the batch's messages are stored from `next_seq` on, or none is and this is why."""
+        before = InBatch()
+        with self.end.all_or_nothing() as keep:
+            for message in batch.messages:
+                found = self._messages.judge(message, self.end.next_seq, now_ns, room=room, batch=before)
+                if found is not None:
+                    return found
+                self._note(message)
+                before.count += 1
+                before.subjects.add(message.subject)
+            keep()
         return None
 
-    def _judge_fullness(self, message: Candidate, seq: int) -> Exceptional | None:
-        config, end = self.end.config, self.end
-        if config.max_msgs > 0 and end.messages_before(seq) >= config.max_msgs:
-            return Exceptional(0, Verdict.REFUSED, STREAM_FULL, FULL_MESSAGES)
-        if config.max_bytes > 0:
-            size = logical_bytes(message.subject, message.header, message.payload)
-            if end.logical_bytes + size > config.max_bytes:
-                return Exceptional(0, Verdict.REFUSED, STREAM_FULL, FULL_BYTES)
-        most_of_subject = config.max_msgs_per_subject if config.discard_new_per_subject else 0
-        if 0 < most_of_subject <= end.count_of(message.subject):
-            return Exceptional(0, Verdict.REFUSED, STREAM_FULL, FULL_SUBJECT)
-        return None
 
-
-def _is_pattern(subject: bytes) -> bool:
-    """Can this stand for subjects, as text too?"""
-    try:
-        subject.decode()
-    except UnicodeDecodeError:
-        return False
-    return is_valid_filter(subject)
+def _json_text(raw: bytes) -> bytes:
+    return json.dumps(raw.decode("utf-8", "replace"), ensure_ascii=False).encode()

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from supercluster.broker.jetstream.config import StreamConfig
@@ -60,6 +61,8 @@ class LogEnd:
         self._pending_sizes: deque[tuple[int, bytes, int]] = deque()
         self._pending_counts: Counter[bytes] = Counter()
         self._pending_logical = 0
+        # subject → (sequence, header, payload): what counters stand at that are not applied.
+        self._pending_counters: dict[bytes, tuple[int, bytes, bytes]] = {}
         self._pending_bytes: dict[int, int] = {}
         self._pending_bytes_total = 0
         for entry in uncommitted:
@@ -86,6 +89,7 @@ class LogEnd:
                 message = decoded.message(seq)
                 self.note(message.subject, message.header, seq)
                 self.note_size(message.subject, message.header, message.payload, seq)
+                self.note_counter(message.subject, message.header, message.payload, seq)
             self.next_seq = entry.first_seq + entry.count
         self.appended(entry, len(entry.record))
 
@@ -116,6 +120,10 @@ class LogEnd:
             self._pending_counts[subject] -= 1
             if not self._pending_counts[subject]:
                 del self._pending_counts[subject]
+        counters = self._pending_counters
+        if len(counters) > PENDING_SLACK + 2 * (self.next_seq - committed):
+            for subject in [subject for subject, found in counters.items() if found[0] <= committed]:
+                del counters[subject]
         for pending in (self._pending_ids, self._pending_subjects):
             if len(pending) > PENDING_SLACK + 2 * (self.next_seq - committed):
                 for key in [key for key, seq in pending.items() if seq <= committed]:
@@ -156,10 +164,16 @@ class LogEnd:
         """Messages of the leader's own are stored from `next_seq` on."""
         for at in range(0, len(parts), 3):
             subject, header, payload = parts[at : at + 3]
-            self.note(subject, header, self.next_seq)
-            if self.config.discard == "new":
-                self.note_size(subject, header, payload, self.next_seq)
+            self.note_stored(subject, header, payload, self.next_seq)
             self.next_seq += 1
+
+    def note_stored(self, subject: bytes, header: bytes, payload: bytes, seq: int) -> None:
+        """A message is stored at `seq`, and what of it counts for later ones is to be known."""
+        self.note(subject, header, seq)
+        if self.config.discard == "new":
+            self.note_size(subject, header, payload, seq)
+        if self.config.allow_msg_counter:
+            self.note_counter(subject, header, payload, seq)
 
     def note(self, subject: bytes, header: bytes, seq: int) -> None:
         """A message is stored at `seq`."""
@@ -176,6 +190,47 @@ class LogEnd:
         self._pending_counts[subject] += 1
         self._pending_logical += size
 
+    def note_counter(self, subject: bytes, header: bytes, payload: bytes, seq: int) -> None:
+        """What the subject's counter stands at from now on."""
+        if self.config.allow_msg_counter:
+            self._pending_counters[subject] = (seq, header, payload)
+
+    def counter(self, subject: bytes) -> tuple[bytes, bytes] | None:
+        """Header and payload of the last message of a counter's subject; None when there is none."""
+        pending = self._pending_counters.get(subject)
+        if pending is not None and pending[0] > self.state.last_seq:
+            return pending[1], pending[2]
+        message = self.state.message(self.state.subjects.last_seq(subject))
+        return (message.header, message.payload) if message is not None else None
+
+    @contextmanager
+    def all_or_nothing(self) -> Iterator[Callable[[], None]]:
+        """What is noted inside counts only if the yielded function is called before the end: a batch is taken as a whole."""
+        self._look_into_blocks()
+        before = (
+            self.next_seq,
+            self.last_message_id,
+            dict(self._pending_ids),
+            dict(self._pending_subjects),
+            deque(self._pending_sizes),
+            Counter(self._pending_counts),
+            self._pending_logical,
+            dict(self._pending_counters),
+        )
+        kept: list[bool] = []
+        yield lambda: kept.append(True)
+        if not kept:
+            (
+                self.next_seq,
+                self.last_message_id,
+                self._pending_ids,
+                self._pending_subjects,
+                self._pending_sizes,
+                self._pending_counts,
+                self._pending_logical,
+                self._pending_counters,
+            ) = before
+
     def seq_of_message_id(self, message_id: bytes, now_ns: int) -> int:
         """Where the message with that id is, within the duplicates window; 0: nowhere."""
         pending = self._pending_ids.get(message_id, 0)
@@ -185,11 +240,7 @@ class LogEnd:
 
     def last_of_subject(self, subject: bytes) -> int:
         """The last sequence of a subject, or of those that a pattern matches."""
-        while self._pending_blocks:
-            first_seq, block = self._pending_blocks.popleft()
-            for seq, found in enumerate(block.subjects(), first_seq):
-                if self._pending_subjects.get(found, 0) < seq:
-                    self._pending_subjects[found] = seq
+        self._look_into_blocks()
         if not has_wildcard(subject):
             pending = self._pending_subjects.get(subject, 0)
             return pending if pending > self.state.last_seq else self.state.subjects.last_seq(subject)
@@ -199,6 +250,13 @@ class LogEnd:
         if pending > self.state.last_seq:
             return pending
         return self.state.subjects.last_for_filters(subject.decode())
+
+    def _look_into_blocks(self) -> None:
+        while self._pending_blocks:
+            first_seq, block = self._pending_blocks.popleft()
+            for seq, found in enumerate(block.subjects(), first_seq):
+                if self._pending_subjects.get(found, 0) < seq:
+                    self._pending_subjects[found] = seq
 
     def messages_before(self, seq: int) -> int:
         """How many messages there are when those below `seq` are applied."""

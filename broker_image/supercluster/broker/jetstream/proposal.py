@@ -46,11 +46,15 @@ class Proposal:
 
     def add_own(self, end: LogEnd, parts: Sequence[bytes]) -> None:
         """Messages that the leader itself writes: a flat list of subject, header, payload per message."""
-        if not parts:
-            return
-        self.count_from(end.next_seq, len(parts) // 3)
+        first_seq = end.next_seq
         end.note_own(parts)
-        self.add(Section.OWN_MESSAGES, [encode_block(parts)])
+        self.put_own(parts, first_seq)
+
+    def put_own(self, parts: Sequence[bytes], first_seq: int) -> None:
+        """The same of messages that are noted at the log's end already."""
+        if parts:
+            self.count_from(first_seq, len(parts) // 3)
+            self.add(Section.OWN_MESSAGES, [encode_block(parts)])
 
     def count_from(self, first_seq: int, count: int) -> None:
         """`count` messages from `first_seq` on are in the entry, behind those that it has already."""

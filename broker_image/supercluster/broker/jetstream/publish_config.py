@@ -24,6 +24,18 @@ def check_publishing(config: StreamConfig) -> None:
         raise invalid_config("subject delete marker TTL must not be negative")
     if 0 < config.subject_delete_marker_ttl_ns < SECOND_NS:
         raise invalid_config("subject delete marker TTL must be at least 1 second")
+    if config.allow_msg_counter:
+        _check_counters(config)
+
+
+def _check_counters(config: StreamConfig) -> None:
+    """A sum that misses messages is none."""
+    if config.discard == "new":
+        raise invalid_config("counter stream cannot use discard new")
+    if config.retention != "limits":
+        raise invalid_config("counter stream can only use limits retention")
+    if config.allow_msg_ttl:
+        raise invalid_config("counter stream cannot use message TTLs")
 
 
 def with_what_it_needs(config: StreamConfig) -> StreamConfig:
@@ -40,9 +52,15 @@ def check_publishing_update(current: StreamConfig, wanted: StreamConfig) -> None
     """
     if current.allow_msg_ttl and not wanted.allow_msg_ttl:
         raise invalid_config("message TTL status can not be disabled")
+    if current.allow_msg_counter != wanted.allow_msg_counter:
+        raise invalid_config("stream configuration update can not change message counter setting")
 
 
 def publishing_to_json(config: StreamConfig) -> dict[str, Any]:
     """The fields that NATS shows only where they are set, in its order."""
-    known = {"subject_delete_marker_ttl": config.subject_delete_marker_ttl_ns}
+    known = {
+        "subject_delete_marker_ttl": config.subject_delete_marker_ttl_ns,
+        "allow_msg_counter": config.allow_msg_counter,
+        "allow_atomic": config.allow_atomic,
+    }
     return {name: value for name, value in known.items() if value}

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from supercluster.broker.jetstream import errors
+import json
+
+from supercluster.broker.jetstream import batches, errors
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.judge import (
+from supercluster.broker.jetstream.message_judge import (
+    EXPECTED_LAST_MSG_ID,
     EXPECTED_LAST_SEQUENCE,
     FULL_BYTES,
     FULL_SUBJECT,
+    ROLLUP_ALL_IN_BATCH,
+    ROLLUP_INVALID,
     ROLLUP_REFUSED,
+    ROLLUP_SUB_IN_BATCH,
     STREAM_FULL,
 )
+from supercluster.broker.jetstream.sections import Exceptional
+
+_NAMED = (EXPECTED_LAST_MSG_ID, batches.UNSUPPORTED_HEADER, batches.TOO_LARGE)
 
 
-def of_publish(code: int, detail: int) -> ApiError:
-    """The error for a REFUSED verdict: `code` and `detail` as the judge wrote them into the log."""
+def of_publish(item: Exceptional) -> ApiError:
+    """The error for a REFUSED verdict, as the judge wrote it into the log."""
+    code, detail, text = item.code, item.seq, item.text.decode("utf-8", "replace")
     if code == STREAM_FULL:
         if detail == FULL_BYTES:
             return errors.maximum_bytes()
@@ -24,5 +34,13 @@ def of_publish(code: int, detail: int) -> ApiError:
     if code == EXPECTED_LAST_SEQUENCE:
         return errors.error(code, detail)
     if code == ROLLUP_REFUSED:
-        return errors.error(code, "rollup value invalid" if detail else "rollup not permitted")
-    return errors.error(code)
+        return errors.error(code, _rollup(detail, text))
+    return errors.error(code, text) if code in _NAMED else errors.error(code)
+
+
+def _rollup(detail: int, value: str) -> str:
+    if detail == ROLLUP_INVALID:
+        return f"rollup value invalid: {json.dumps(value)}" if value else "rollup value invalid"
+    if detail == ROLLUP_SUB_IN_BATCH:
+        return "batch rollup sub invalid"
+    return "batch rollup all invalid" if detail == ROLLUP_ALL_IN_BATCH else "rollup not permitted"

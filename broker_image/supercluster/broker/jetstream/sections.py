@@ -13,12 +13,12 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from itertools import chain
 from struct import iter_unpack
 
-from supercluster.broker.jetstream.wire import Reader, WireError, text, u64
+from supercluster.broker.jetstream.wire import Reader, WireError, blob, text, u64
 
 _SECTION = struct.Struct("<BI")
 _U32 = struct.Struct("<I")
@@ -55,6 +55,11 @@ class Verdict(IntEnum):
     """The stream does not have this subject any more: the taker routes it again, in order (SF-14)."""
     VOID = 4
     """The taker gave the message up before it was judged; the number stays used (SF-15)."""
+    WORDED = 5
+    """The leader made another message of it, or several of a batch, the last at `seq`; `text` is what the acknowledgement
+    says besides, as a piece of JSON."""
+    STAGED = 6
+    """A part of a batch that is not committed: the leader holds it, and an empty message says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,8 @@ class Exceptional:
     verdict: int
     code: int = 0
     seq: int = 0
+    text: bytes = b""
+    """What the number alone does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,20 +99,24 @@ class VerdictRun:
             return self
         before = sum(1 for item in self.exceptions if item.offset < skip)
         kept = tuple(
-            Exceptional(item.offset - skip, item.verdict, item.code, item.seq)
-            for item in self.exceptions
-            if item.offset >= skip
+            replace(item, offset=item.offset - skip) for item in self.exceptions if item.offset >= skip
         )
         return VerdictRun(number, self.count - skip, self.first_seq + skip - before, kept)
 
 
 _RUN = struct.Struct("<QIQI")
 _EXCEPTIONAL = struct.Struct("<IBHQ")
+# In a verdict's byte: a text follows. Most have none, and brokers of before know none.
+_HAS_TEXT = 0x80
 
 
 def encode_run(run: VerdictRun) -> bytes:
     parts = [_RUN.pack(run.first_number, run.count, run.first_seq, len(run.exceptions))]
-    parts.extend(_EXCEPTIONAL.pack(e.offset, e.verdict, e.code, e.seq) for e in run.exceptions)
+    for item in run.exceptions:
+        verdict = item.verdict | _HAS_TEXT if item.text else item.verdict
+        parts.append(_EXCEPTIONAL.pack(item.offset, verdict, item.code, item.seq))
+        if item.text:
+            parts.append(blob(item.text))
     return b"".join(parts)
 
 
@@ -117,8 +128,15 @@ def decode_run(reader: Reader) -> VerdictRun:
         first_number,
         count,
         first_seq,
-        tuple(Exceptional(*reader.fields(_EXCEPTIONAL)) for _ in range(exceptions)),
+        tuple(_decode_exceptional(reader) for _ in range(exceptions)),
     )
+
+
+def _decode_exceptional(reader: Reader) -> Exceptional:
+    offset, verdict, code, seq = reader.fields(_EXCEPTIONAL)
+    if verdict & _HAS_TEXT:
+        return Exceptional(offset, verdict & ~_HAS_TEXT, code, seq, bytes(reader.blob()))
+    return Exceptional(offset, verdict, code, seq)
 
 
 def encode_block(parts: Sequence[bytes]) -> bytes:

@@ -39,8 +39,11 @@ class Outcome:
 
     acks: list[tuple[bytes, int]] = field(default_factory=list)
     duplicates: list[tuple[bytes, int]] = field(default_factory=list)
-    refused: list[tuple[bytes, Publisher, int, int]] = field(default_factory=list)
-    """(reply, publisher, err_code, detail)"""
+    worded: list[tuple[bytes, int, bytes]] = field(default_factory=list)
+    """(reply, sequence, what the acknowledgement says besides)"""
+    staged: list[bytes] = field(default_factory=list)
+    """Replies that are owed an empty message."""
+    refused: list[tuple[bytes, Publisher, Exceptional]] = field(default_factory=list)
     rerouted: list[tuple[Publisher, bytes, bytes, bytes, bytes]] = field(default_factory=list)
     """(publisher, subject, reply, header, payload), in order"""
     ask_again: bool = False
@@ -114,5 +117,9 @@ def _settle_each(
             subject, header, payload = parts[3 * at : 3 * at + 3]
             outcome.rerouted.append((publisher, subject, reply, header, payload))
         elif item.verdict == Verdict.REFUSED:
-            outcome.refused.append((reply, publisher, item.code, item.seq))
+            outcome.refused.append((reply, publisher, item))
+        elif item.verdict == Verdict.WORDED and reply:
+            outcome.worded.append((reply, item.seq, item.text))
+        elif item.verdict == Verdict.STAGED and reply:
+            outcome.staged.append(reply)
     return seq

@@ -182,7 +182,7 @@ class StreamState(StoredMessages):
 
     def _roll_up(self, how: bytes, subject: bytes, seq: int) -> None:
         """Remove what a roll-up message stands for: all of its subject, or all of the stream, before `seq`."""
-        if how == b"all":
+        if how.lower() == b"all":
             self._remove_up_to(seq - 1)
         else:
             self._remove_where(subject.__eq__, self.subjects.count(subject), seq - 1)

@@ -273,6 +273,7 @@ class StreamGroup(Group):
             self.intake.put_sessions(judge, self.state, proposal)
             proposal = self._put_messages(judge, proposal)
         self._waiting.put_commands(proposal)
+        judge.batches.sweep(self.leader_time_ns())
         if self.expiry.is_due(self.state, now_ms):
             self.expiry.put(judge.end, self.leader_time_ns(), now_ms, proposal)
         self.consumers.put_ops(proposal)
@@ -397,6 +398,8 @@ class StreamGroup(Group):
         found = self.consumers.tick(now_ms, self.host.clock.now_ns())
         for name in found.inactive:
             self.command(Section.CONSUMER_DELETE, [text(name)], lambda result: None)
+        if self.judge is not None:
+            self.judge.batches.sweep(self.host.clock.now_ns())
         return due or found.any_due or self.expiry.is_due(self.state, now_ms)
 
     @property
@@ -422,6 +425,9 @@ class StreamGroup(Group):
             deadlines.append(preferred_ms)
         now_ms, now_ns = self.host.clock.monotonic_ms(), self.host.clock.now_ns()
         deadlines += self.consumers.deadlines_ms(now_ms, now_ns)
+        batch_ns = self.judge.batches.next_ns() if self.judge is not None else None
+        if batch_ns is not None:
+            deadlines.append(now_ms + max(0, -(-(batch_ns - now_ns) // 1_000_000)))
         expiry_ms = self.expiry.deadline_ms(self.state, now_ms, now_ns)
         if expiry_ms is not None:
             deadlines.append(expiry_ms)

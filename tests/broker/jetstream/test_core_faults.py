@@ -272,4 +272,4 @@ def test_an_acknowledgement_that_is_none_is_answered_as_if_nobody_listened(
     core.on_api(info, subject, b"", b"", b"+ACK")
     assert told == []
     core.on_api(info, subject, b"_R", b"", b"+ACK")
-    assert told == [(b"_R", b"NATS/1.0 503\r\n\r\n")]
+    assert told == [(b"_R", b"NATS/1.0 503\r\nNats-Subject: " + subject + b"\r\n\r\n")]

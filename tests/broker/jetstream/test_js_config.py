@@ -157,7 +157,6 @@ def test_fields_without_a_mechanism_may_say_what_is_so_anyway() -> None:
     [
         ({}, {"storage": "memory"}, "can not change storage type"),
         ({}, {"retention": "workqueue"}, "to/from workqueue"),
-        ({}, {"max_consumers": 4}, "MaxConsumers"),
         ({"deny_purge": True}, {}, "cancel deny purge"),
         ({"allow_msg_counter": True}, {}, "can not change message counter setting"),
         ({}, {"allow_msg_counter": True}, "can not change message counter setting"),

@@ -29,7 +29,7 @@ def test_create_update_and_delete() -> None:
     assert changed.version > created.version
     assert leader.done("update", max_msgs=5).version == changed.version
     assert leader.refused("update", storage="memory").err_code == 10052
-    assert leader.refused("update", num_replicas=3).err_code == 10005
+    assert leader.refused("update", num_replicas=3).err_code == 10074
     leader.done("delete")
     assert leader.refused("delete").err_code == 10059
     assert leader.done("create").assignment.group != created.assignment.group

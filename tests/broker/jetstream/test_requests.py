@@ -122,7 +122,8 @@ def test_a_refused_pull_is_a_status_and_no_message() -> None:
     requests.response(request.number, ResponseStatus.ANSWER, b'{"error":{}}', 0)
     ask(requests, PULL)
     requests.tick(REQUEST_WAIT_MS)
-    assert world.published == [(b"reply", b"NATS/1.0 503\r\n\r\n", b"")] * 2
+    told = b"NATS/1.0 503\r\nNats-Subject: $JS.API.CONSUMER.MSG.NEXT.S.c\r\n\r\n"
+    assert world.published == [(b"reply", told, b"")] * 2
 
 
 def test_the_meta_leader_sends_on_to_the_stream_that_it_made() -> None:

@@ -176,7 +176,8 @@ async def test_after_the_time_limit_publishers_are_told(brokers: Any) -> None:
     raw = await brokers.raw(broker)
     raw.send(b'CONNECT {"headers":true,"no_responders":true}\r\nSUB in.* 1\r\n')
     raw.send(b"PUB orders.1 in.1 1\r\na\r\nPUB orders.2 1\r\nb\r\n")
-    assert [await raw.line() for _ in range(4)] == [b"HMSG in.1 1 16 16", b"NATS/1.0 503", b"", b""]
+    lines = [await raw.line() for _ in range(5)]
+    assert lines == [b"HMSG in.1 1 40 40", b"NATS/1.0 503", b"Nats-Subject: orders.1", b"", b""]
     error = await raw.line()
     assert error.startswith(b"-ERR")
     assert b"ORDERS" in error
@@ -198,7 +199,7 @@ async def test_deleting_the_stream_frees_what_waits_for_it(brokers: Any) -> None
     core.gone.add("ORDERS")
     core.invalidate_captures()
     core.orders.make_room()
-    assert await raw.line() == b"HMSG in.1 1 16 16"
+    assert await raw.line() == b"HMSG in.1 1 40 40"
     assert core.orders.taken == []
     assert broker.server.held_bytes == 0
     await raw.close()

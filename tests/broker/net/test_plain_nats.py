@@ -84,7 +84,7 @@ async def test_echo_off_keeps_own_messages_away(brokers: Any) -> None:
     raw.send(b'CONNECT {"echo":false,"headers":true,"no_responders":true}\r\n')
     raw.send(b"SUB a 1\r\nSUB inbox 2\r\nPUB a inbox 0\r\n\r\nPING\r\n")
     lines = await raw.until_line(b"PONG")
-    assert lines == [b"HMSG inbox 2 16 16", b"NATS/1.0 503", b"", b"", b"PONG"]
+    assert lines == [b"HMSG inbox 2 33 33", b"NATS/1.0 503", b"Nats-Subject: a", b"", b"", b"PONG"]
     await raw.close()
 
 

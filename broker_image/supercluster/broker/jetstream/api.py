@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from supercluster.broker.jetstream import direct_get
 from supercluster.broker.jetstream.api_requests import (
     AccountInfoRequest,
     ApiRequest,
@@ -40,7 +41,7 @@ from supercluster.broker.jetstream.errors import (
     error,
     not_supported,
 )
-from supercluster.broker.jetstream.filters import is_valid_filter
+from supercluster.broker.jetstream.filters import SUBJECT_CHARS_MAX
 from supercluster.broker.jetstream.json_fields import Fields, decode_object
 
 API_PREFIX = b"$JS.API."
@@ -55,8 +56,7 @@ def _empty(payload: bytes) -> None:
         raise error(NOT_EMPTY_REQUEST)
 
 
-def _account_info(_names: list[str], payload: bytes) -> ApiRequest:
-    _empty(payload)
+def _account_info(_names: list[str], _payload: bytes) -> ApiRequest:
     return AccountInfoRequest("")
 
 
@@ -122,39 +122,34 @@ def _stream_purge(names: list[str], payload: bytes) -> ApiRequest:
 def _message_get(names: list[str], payload: bytes) -> ApiRequest:
     if not payload.strip():
         raise error(BAD_REQUEST)
-    return _read_message_get(names[0], payload, direct=False)
-
-
-def _read_message_get(stream: str, payload: bytes, *, direct: bool) -> MessageGetRequest:
     fields = Fields(decode_object(payload), "request")
-    seq, last, following = fields.unsigned("seq"), fields.text("last_by_subj"), fields.text("next_by_subj")
-    fields.unsupported(
-        {
-            "batch": (),
-            "max_bytes": (),
-            "multi_last": (),
-            "no_hdr": (),
-            "start_time": (),
-            "up_to_seq": (),
-            "up_to_time": (),
-        }
+    request = MessageGetRequest(
+        names[0],
+        seq=fields.unsigned("seq"),
+        last_by_subject=fields.text("last_by_subj"),
+        next_by_subject=fields.text("next_by_subj"),
+        start_time_ns=fields.time_ns("start_time"),
+        no_header=fields.boolean("no_hdr"),
     )
+    of_direct_get = fields.integer("batch") or fields.integer("max_bytes") or fields.texts("multi_last")
+    fields.unsigned("up_to_seq")
+    fields.time_ns("up_to_time")
     fields.done()
-    if (last and (seq or following)) or not (seq or last or following):
+    by_place = (request.seq, request.next_by_subject, request.start_time_ns)
+    if of_direct_get or not (any(by_place) or request.last_by_subject):
         raise error(BAD_REQUEST)
-    return MessageGetRequest(stream, seq, _filter(last), _filter(following), direct)
+    if (request.seq and request.start_time_ns) or (request.last_by_subject and any(by_place)):
+        raise error(BAD_REQUEST)
+    return request
 
 
 def _direct_get(names: list[str], payload: bytes) -> ApiRequest:
     """`DIRECT.GET.<stream>` with a payload, or `DIRECT.GET.<stream>.<subject>` for the subject's last message."""
-    if len(names) > 1:
-        _empty(payload)
-        return MessageGetRequest(names[0], last_by_subject=_filter(".".join(names[1:])), direct=True)
-    return _read_message_get(names[0], payload, direct=True)
+    return direct_get.read(names[0], payload, ".".join(names[1:]))
 
 
 def _message_delete(names: list[str], payload: bytes) -> ApiRequest:
-    if not payload.strip():
+    if payload.strip() in (b"", b"{}"):
         raise error(BAD_REQUEST)
     fields = Fields(decode_object(payload), "request")
     request = MessageDeleteRequest(names[0], fields.unsigned("seq"), fields.boolean("no_erase"))
@@ -270,7 +265,8 @@ def _offset(fields: Fields) -> int:
 
 
 def _filter(subject: str) -> str:
-    if subject and not is_valid_filter(subject):
+    """What is no subject just matches nothing."""
+    if len(subject) > SUBJECT_CHARS_MAX:
         raise error(BAD_REQUEST)
     return subject
 

@@ -15,8 +15,9 @@ from typing import Any
 from supercluster.broker.jetstream.accounts import AccountLimits
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.consumer_state import ConsumerState
-from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.errors import STREAM_NOT_FOUND, ApiError
 from supercluster.broker.jetstream.times import ZERO_TIME, format_time
+from supercluster.broker.protocol.headers import no_responders
 
 LIST_PAGE = 256
 NAMES_PAGE = 1024
@@ -97,7 +98,8 @@ class StreamStateInfo:
         data: dict[str, Any] = {
             "messages": self.messages,
             "bytes": self.bytes,
-            "first_seq": self.first_seq,
+            # A stream that never had a message begins nowhere, as NATS's servers say it.
+            "first_seq": self.first_seq if self.last_seq else 0,
             "first_ts": format_time(self.first_time_ns) if self.messages else ZERO_TIME,
             "last_seq": self.last_seq,
             "last_ts": format_time(self.last_time_ns),
@@ -118,10 +120,21 @@ def _dump(kind: str, data: Mapping[str, Any]) -> bytes:
     return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
 
 
+_NO_PAGE: dict[str, dict[str, Any]] = {
+    "stream_list": {"streams": []},
+    "stream_names": {"streams": None},
+    "consumer_list": {"consumers": []},
+    "consumer_names": {"consumers": []},
+}
+"""NATS says null for an empty list of streams' names, and clients have learnt to read it so."""
+
+
 def error_answer(kind: str, refused: ApiError) -> bytes:
     """The answer to a call that is refused; `kind` is `api.answer_kind` of its subject."""
     more: dict[str, Any] = {}
     if kind in ("stream_list", "stream_names", "consumer_list", "consumer_names"):
+        more = {"total": 0, "offset": 0, "limit": 0, **_NO_PAGE.get(kind, {})}
+    elif kind == "stream_info":
         more = {"total": 0, "offset": 0, "limit": 0}
     elif kind == "stream_purge":
         more = {"purged": 0}
@@ -159,7 +172,6 @@ def stream_info_answer(info: Mapping[str, Any], *, total: int = 0, offset: int =
 def subjects_page(subjects: Mapping[str, int], offset: int) -> tuple[dict[str, int], int]:
     """The page of subjects that STREAM.INFO shows, and where it begins."""
     names = list(subjects)
-    offset = min(offset, len(names))
     return {name: subjects[name] for name in names[offset : offset + SUBJECTS_PAGE]}, offset
 
 
@@ -225,22 +237,13 @@ def message_answer(
     return _dump("stream_msg_get", {"message": data})
 
 
-def direct_header(stream: str, seq: int, subject: bytes, header: bytes, time_ns: int) -> bytes:
-    """DIRECT.GET: the stored message's header with where it stands added."""
-    lines = (
-        f"Nats-Stream: {stream}\r\nNats-Subject: {subject.decode('utf-8', 'replace')}\r\n"
-        f"Nats-Sequence: {seq}\r\nNats-Time-Stamp: {format_time(time_ns)}\r\n\r\n"
-    ).encode()
-    return (header[:-2] if header else b"NATS/1.0\r\n") + lines
-
-
-DIRECT_NOT_FOUND = b"NATS/1.0 404 Message Not Found\r\n\r\n"
-
-
-def direct_refusal(answer: bytes) -> bytes:
-    """DIRECT.GET: a refusal as a status. Its clients take what has none for the message."""
+def direct_refusal(subject: bytes, answer: bytes) -> bytes:
+    """DIRECT.GET: a refusal as a status. Its clients take what has none for the message. A stream that is not there, or not
+    to be read so, is nobody who responds."""
     refused = json.loads(answer)["error"]
-    status = refused["code"] if refused["code"] in (404, 503) else 408
+    if refused["err_code"] == STREAM_NOT_FOUND:
+        return no_responders(subject)
+    status = refused["code"] if refused["code"] in (408, 413, 503) else 408
     return f"NATS/1.0 {status} {' '.join(refused['description'].split())}\r\n\r\n".encode()
 
 

@@ -65,12 +65,13 @@ class StreamPurgeRequest(ApiRequest):
 
 @dataclass(frozen=True, slots=True)
 class MessageGetRequest(ApiRequest):
-    """Exactly one of: `seq`; `last_by_subject`; `next_by_subject` from `seq` on."""
+    """Exactly one of: `seq`; `last_by_subject`; `next_by_subject` from `seq` or a time on; the first from a time on."""
 
     seq: int = 0
     last_by_subject: str = ""
     next_by_subject: str = ""
-    direct: bool = False
+    start_time_ns: int = 0
+    no_header: bool = False
 
 
 @dataclass(frozen=True, slots=True)

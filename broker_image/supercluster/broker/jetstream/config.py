@@ -8,12 +8,12 @@ refused by name. Consumers' configuration is in `consumer_config.py` and importa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from supercluster.broker.jetstream.consumer_config import ConsumerConfig
 from supercluster.broker.jetstream.errors import ApiError, error, invalid_config
-from supercluster.broker.jetstream.filters import first_overlap, is_valid_filter, overlaps
+from supercluster.broker.jetstream.filters import first_overlap, is_subset, is_valid_filter, overlaps
 from supercluster.broker.jetstream.json_fields import Fields
 from supercluster.broker.jetstream.own_metadata import check_metadata
 from supercluster.broker.jetstream.publish_config import (
@@ -200,7 +200,7 @@ class StreamConfig:
         config = with_what_it_needs(config)
         _check_values(config)
         _check_subjects(config)
-        return config
+        return _as_sealed(config) if config.sealed else config
 
     def to_json(self) -> dict[str, Any]:
         """NATS's JSON, in its order of fields."""
@@ -245,6 +245,11 @@ class StreamConfig:
         if self.metadata:
             data["metadata"] = dict(self.metadata)
         return data
+
+
+def _as_sealed(config: StreamConfig) -> StreamConfig:
+    """Nothing is added to a sealed stream, and nothing goes of it, by age neither."""
+    return replace(config, max_age_ns=0, discard="new", deny_delete=True, deny_purge=True)
 
 
 def _limit(fields: Fields, name: str) -> int:
@@ -326,9 +331,9 @@ def _check_subjects(config: StreamConfig) -> None:
             continue
         if subject == ">":
             raise invalid_config("capturing all subjects requires no-ack to be true")
-        if overlaps(subject, "$JS.>") or overlaps(subject, "$JSC.>"):
+        if _reaches(subject, "$JS.>", "$JS.EVENT.>") or overlaps(subject, "$JSC.>"):
             raise invalid_config("subjects that overlap with jetstream api require no-ack to be true")
-        if overlaps(subject, "$SYS.>"):
+        if _reaches(subject, "$SYS.>", "$SYS.ACCOUNT.>"):
             raise invalid_config("subjects that overlap with system api require no-ack to be true")
     if config.subject_transform is not None:
         config.subject_transform.check(STREAM_SOURCE_WRONG, STREAM_TRANSFORM_WRONG)
@@ -337,6 +342,11 @@ def _check_subjects(config: StreamConfig) -> None:
     found = first_overlap(config.subjects)
     if found is not None:
         raise invalid_config(f'subject "{found[0]}" overlaps with "{found[1]}"')
+
+
+def _reaches(subject: str, system: str, events: str) -> bool:
+    """Does it take in subjects of a system's other than its events?"""
+    return overlaps(subject, system) and not is_subset(subject, events)
 
 
 def check_create(config: StreamConfig) -> None:
@@ -361,8 +371,6 @@ def check_update(current: StreamConfig, wanted: StreamConfig) -> None:
         raise invalid_config("stream configuration update can not change storage type")
     if current.retention != wanted.retention and "workqueue" in (current.retention, wanted.retention):
         raise invalid_config("stream configuration update can not change retention policy to/from workqueue")
-    if current.max_consumers != wanted.max_consumers:
-        raise invalid_config("stream configuration update can not change MaxConsumers")
     if max(current.first_seq, 1) != max(wanted.first_seq, 1) and wanted.first_seq > 1:
         raise invalid_config("stream configuration update can not change first_seq")
     check_publishing_update(current, wanted)

@@ -23,7 +23,7 @@ from supercluster.broker.jetstream.source import StreamSource
 from supercluster.broker.jetstream.stream import StreamState
 from supercluster.broker.jetstream.stream_host import StreamHost
 from supercluster.broker.jetstream.wire import text
-from supercluster.broker.protocol.headers import NO_RESPONDERS
+from supercluster.broker.protocol.headers import no_responders
 
 # A client with so many unsent bytes is delivered nothing more to its pull requests, and asked about again after this.
 UNSENT_BYTES_MAX = 4 * 1024 * 1024
@@ -161,7 +161,7 @@ class ConsumerLeaders:
             leader = self._leaders.get(found.consumer) if found is not None else None
             if found is None or leader is None:
                 if reply:  # As if nobody listened, as NATS has it.
-                    self._host.network.publish(self._account, reply, b"", NO_RESPONDERS, b"")
+                    self._host.network.publish(self._account, reply, b"", no_responders(subject), b"")
                 continue
             self._deliver(leader.on_ack(found.stream_seq, payload, reply, now_ns, self._has_interest))
             self._pump[found.consumer] = None

@@ -68,7 +68,7 @@ from supercluster.broker.ports import (
     Publisher,
     Ticket,
 )
-from supercluster.broker.protocol.headers import NO_RESPONDERS
+from supercluster.broker.protocol.headers import no_responders
 from supercluster.broker.raft.confchange import Membership, node_of
 from supercluster.broker.raft.config import NEVER_MS, RaftConfig
 from supercluster.broker.raft.errors import MessageError
@@ -472,7 +472,7 @@ class BrokerCore:
             if group is not None:
                 self._acks.setdefault(group, []).append((subject, reply, payload))
             elif reply:  # No such stream, or no acknowledgement's subject: nobody will answer.
-                self.network.publish(info.account, reply, b"", NO_RESPONDERS, b"")
+                self.network.publish(info.account, reply, b"", no_responders(subject), b"")
             return
         api_routing.route(self, info, subject, reply, header, payload)
 

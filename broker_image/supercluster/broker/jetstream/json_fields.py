@@ -103,9 +103,10 @@ class Fields:
         return value
 
     def choice(self, name: str, choices: Iterable[str], default: str) -> str:
+        """One of some words, the default where the field is absent; said and left empty is a mistake."""
         value = self.text(name)
         allowed = tuple(choices)
-        if not value:
+        if self._data.get(name) is None or value == default:
             return default
         if value not in allowed:
             raise self._wrong(name, value, "one of " + ", ".join(allowed))

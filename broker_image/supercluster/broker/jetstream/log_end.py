@@ -58,7 +58,9 @@ class LogEnd:
         # Blocks that were taken as a whole: looked into only when somebody asks for a subject's last sequence.
         self._pending_blocks: deque[tuple[int, Block]] = deque()
         # (sequence, subject, logical bytes) of what is stored and not applied, while a full stream refuses.
-        self._pending_sizes: deque[tuple[int, bytes, int]] = deque()
+        # Sequence, subject, bytes more than before, and whether an older message of the subject goes for it.
+        self._pending_sizes: deque[tuple[int, bytes, int, bool]] = deque()
+        self._pending_replacing = 0
         self._pending_counts: Counter[bytes] = Counter()
         self._pending_logical = 0
         # subject → (sequence, header, payload): what counters stand at that are not applied.
@@ -115,8 +117,9 @@ class LogEnd:
             blocks.popleft()
         sizes = self._pending_sizes
         while sizes and sizes[0][0] <= committed:
-            _, subject, size = sizes.popleft()
+            _, subject, size, replaces = sizes.popleft()
             self._pending_logical -= size
+            self._pending_replacing -= replaces
             self._pending_counts[subject] -= 1
             if not self._pending_counts[subject]:
                 del self._pending_counts[subject]
@@ -185,8 +188,10 @@ class LogEnd:
 
     def note_size(self, subject: bytes, header: bytes, payload: bytes, seq: int) -> None:
         """What a stream that refuses when full has to count before it is applied."""
-        size = logical_bytes(subject, header, payload)
-        self._pending_sizes.append((seq, subject, size))
+        size = logical_bytes(subject, header, payload) - self.replaced_bytes(subject)
+        replaces = self.replaces(subject)
+        self._pending_sizes.append((seq, subject, size, replaces))
+        self._pending_replacing += replaces
         self._pending_counts[subject] += 1
         self._pending_logical += size
 
@@ -260,7 +265,7 @@ class LogEnd:
 
     def messages_before(self, seq: int) -> int:
         """How many messages there are when those below `seq` are applied."""
-        return self.state.messages + (seq - 1 - self.state.last_seq)
+        return self.state.messages + (seq - 1 - self.state.last_seq) - self._pending_replacing
 
     @property
     def logical_bytes(self) -> int:
@@ -270,3 +275,13 @@ class LogEnd:
     def count_of(self, subject: bytes) -> int:
         """How many of them have that subject, while the stream refuses when full."""
         return self.state.subjects.count(subject) + self._pending_counts[subject]
+
+    def replaces(self, subject: bytes) -> bool:
+        """Does the subject's oldest message go when it gets another one?"""
+        return 0 < self.config.max_msgs_per_subject <= self.count_of(subject)
+
+    def replaced_bytes(self, subject: bytes) -> int:
+        """The size of what goes then; 0 where it is not known, because it is not applied itself."""
+        if not self.replaces(subject) or self._pending_counts[subject] or self.config.max_bytes <= 0:
+            return 0
+        return self.state.bytes_of_oldest(subject)

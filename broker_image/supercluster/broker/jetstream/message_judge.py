@@ -201,16 +201,17 @@ class MessageJudge:
         return None
 
     def _judge_fullness(self, message: Candidate, seq: int) -> Exceptional | None:
+        """A message that takes the place of its subject's oldest finds room where that one was."""
         config, end = self.end.config, self.end
-        if config.max_msgs > 0 and end.messages_before(seq) >= config.max_msgs:
+        replaces = end.replaces(message.subject)
+        if replaces and config.discard_new_per_subject:
+            return refused(STREAM_FULL, FULL_SUBJECT)
+        if not replaces and 0 < config.max_msgs <= end.messages_before(seq):
             return refused(STREAM_FULL, FULL_MESSAGES)
         if config.max_bytes > 0:
             size = logical_bytes(message.subject, message.header, message.payload)
-            if end.logical_bytes + size > config.max_bytes:
+            if end.logical_bytes + size - end.replaced_bytes(message.subject) > config.max_bytes:
                 return refused(STREAM_FULL, FULL_BYTES)
-        most_of_subject = config.max_msgs_per_subject if config.discard_new_per_subject else 0
-        if 0 < most_of_subject <= end.count_of(message.subject):
-            return refused(STREAM_FULL, FULL_SUBJECT)
         return None
 
 

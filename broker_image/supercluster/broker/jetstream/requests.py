@@ -17,7 +17,7 @@ from supercluster.broker.jetstream.api_answers import direct_refusal
 from supercluster.broker.jetstream.frames import Frame, Request, ResponseStatus, encode_request, encode_texts
 from supercluster.broker.jetstream.ingest import Post
 from supercluster.broker.ports import ClientInfo, Network
-from supercluster.broker.protocol.headers import NO_RESPONDERS
+from supercluster.broker.protocol.headers import no_responders
 
 REQUEST_WAIT_MS = 5000
 # A request that got no answer is repeated after this: frames are lost with links.
@@ -228,9 +228,9 @@ def publish_answer(network: Network, request: Request, payload: bytes) -> None:
         return
     header = b""
     if request.subject.startswith(PULL_PREFIX):
-        header, payload = NO_RESPONDERS, b""
+        header, payload = no_responders(request.subject), b""
     elif request.subject.startswith(DIRECT_PREFIX):
-        header, payload = direct_refusal(payload), b""
+        header, payload = direct_refusal(request.subject, payload), b""
     network.publish(request.info.account, request.reply, b"", header, payload)
 
 

@@ -189,6 +189,12 @@ class StoredMessages(ABC):
         """The message at `seq`, None when it was removed or never stored."""
         return self.reader.get(seq) if self.has(seq) else None
 
+    def bytes_of_oldest(self, subject: bytes) -> int:
+        """What the oldest message of a subject counts for; 0 when there is none."""
+        seq = self._first_seq_of(subject)
+        message = self.message(seq) if seq is not None else None
+        return logical_bytes(message.subject, message.header, message.payload) if message is not None else 0
+
     def _first_seq_of(self, subject: bytes) -> int | None:
         """The oldest message of a subject, found from a sequence that is never behind it."""
         seq = max(self.subjects.first_seq_hint(subject), self.first_seq)

@@ -10,11 +10,12 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from supercluster.broker.jetstream import api, api_answers, errors, stream_facts
+from supercluster.broker.jetstream import api, api_answers, direct_get, errors, lookup, stream_facts
 from supercluster.broker.jetstream.accounts import consumers_max
 from supercluster.broker.jetstream.api_answers import ClusterInfo, ReplicaInfo, StreamStateInfo
 from supercluster.broker.jetstream.consumer_checks import check_consumer_update, check_workqueue_filters
 from supercluster.broker.jetstream.consumer_config import ConsumerConfig
+from supercluster.broker.jetstream.direct_get import DirectGetRequest
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.frames import Request
 from supercluster.broker.jetstream.messages import Message
@@ -22,7 +23,6 @@ from supercluster.broker.jetstream.pull import GiveBack
 from supercluster.broker.jetstream.sections import Section
 from supercluster.broker.jetstream.stream import StreamState
 from supercluster.broker.jetstream.wire import text, u64
-from supercluster.broker.protocol.subjects import matches
 from supercluster.broker.raft.confchange import node_of
 
 if TYPE_CHECKING:
@@ -86,6 +86,8 @@ class _Handler:
                 self._purge(call)
             case api.MessageGetRequest():
                 self._get(call)
+            case DirectGetRequest():
+                self._get_direct(call)
             case api.MessageDeleteRequest():
                 self._delete(call)
             case api.StreamStepDownRequest():
@@ -137,8 +139,10 @@ class _Handler:
         if call.subjects_filter:
             found = self.state.subjects.subjects(call.subjects_filter)
             page, offset = api_answers.subjects_page(found, call.offset)
-            whole["state"]["subjects"] = page
-            paging = {"total": len(found), "offset": offset, "limit": api_answers.SUBJECTS_PAGE}
+            if page:
+                whole["state"]["subjects"] = page
+            if found:
+                paging = {"total": len(found), "offset": offset, "limit": api_answers.SUBJECTS_PAGE}
         if call.deleted_details and self.state.deleted:
             whole["state"]["deleted"] = sorted(self.state.deleted)[:DELETED_MAX]
         self.respond(api_answers.stream_info_answer(whole, **paging))
@@ -153,46 +157,27 @@ class _Handler:
 
     def _get(self, call: api.MessageGetRequest) -> None:
         message = self._find(call)
-        if not call.direct:
-            if message is None:
-                raise errors.error(10037)
-            self.respond(
-                api_answers.message_answer(
-                    message.seq, message.subject, message.header, message.payload, message.time_ns
-                )
-            )
-            return
-        reply, network = self.request.reply, self.group.host.network
         if message is None:
-            network.publish(self.request.info.account, reply, b"", api_answers.DIRECT_NOT_FOUND, b"")
-        else:
-            header = api_answers.direct_header(
-                self.state.config.name, message.seq, message.subject, message.header, message.time_ns
-            )
-            network.publish(self.request.info.account, reply, b"", header, message.payload)
-        self.respond(None)
+            raise errors.error(10037)
+        header = b"" if call.no_header else message.header
+        self.respond(
+            api_answers.message_answer(message.seq, message.subject, header, message.payload, message.time_ns)
+        )
 
     def _find(self, call: api.MessageGetRequest) -> Message | None:
         state = self.state
         if call.last_by_subject:
-            seq = state.subjects.last_for_filters(call.last_by_subject)
-            return state.message(seq) if seq else None
-        if not call.next_by_subject:
-            return state.message(call.seq)
-        pattern, seq = call.next_by_subject.encode(), max(call.seq, state.first_seq)
-        while seq <= state.last_seq:
-            found = state.subjects.next_matching((call.next_by_subject,), seq)
-            if found is None:
-                return None
-            seq = max(seq, found)
-            decoded = state.reader.entry_of(seq)
-            end = decoded.first_seq + decoded.count if decoded is not None else seq + 1
-            for at in range(seq, end):
-                message = state.message(at)
-                if message is not None and matches(message.subject, pattern):
-                    return message
-            seq = end
-        return None
+            return lookup.last_of(state, call.last_by_subject)
+        if call.next_by_subject or call.start_time_ns:
+            from_seq = lookup.seq_at(state, call.start_time_ns) if call.start_time_ns else call.seq
+            return lookup.next_from(state, from_seq, call.next_by_subject)
+        return state.message(call.seq)
+
+    def _get_direct(self, call: DirectGetRequest) -> None:
+        account, network = self.request.info.account, self.group.host.network
+        for header, payload in direct_get.answers(self.state, self.group.source, call):
+            network.publish(account, self.request.reply, b"", header, payload)
+        self.respond(None)
 
     def _delete(self, call: api.MessageDeleteRequest) -> None:
         if self.state.config.sealed:
@@ -284,7 +269,7 @@ class _Handler:
         if policy == "by_start_sequence":
             return max(config.opt_start_seq, 1), []
         if policy == "by_start_time":
-            return self._seq_at(config.opt_start_time_ns), []
+            return lookup.seq_at(state, config.opt_start_time_ns), []
         if policy == "last":
             last = state.subjects.last_for_filters(*filters) if filters else state.last_seq
             return max(last, 1) if state.messages else state.last_seq + 1, []
@@ -292,19 +277,6 @@ class _Handler:
             chosen = state.subjects.last_seqs(filters or (">",))
             return (chosen[0] if chosen else state.last_seq + 1), chosen
         return max(state.first_seq, 1), []
-
-    def _seq_at(self, time_ns: int) -> int:
-        """The first sequence at or behind a time, found by halving: times never go back along the log (SF-13)."""
-        state = self.state
-        low, high = state.first_seq, state.last_seq + 1
-        while low < high:
-            middle = (low + high) // 2
-            decoded = state.reader.entry_of(middle)
-            if decoded is not None and decoded.time_ns >= time_ns:
-                high = middle
-            else:
-                low = middle + 1
-        return low
 
     def _delete_consumer(self, call: api.ConsumerDeleteRequest) -> None:
         if call.name not in self.state.consumers:

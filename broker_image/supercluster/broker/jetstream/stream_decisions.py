@@ -143,11 +143,14 @@ class StreamDecisions:
         why = f", where it was asked for ({self._request.asked_at}); placement.cluster can name another"
         found = choose(self._nodes.values(), meta_moves.wanted_of(config, cluster, 0, cluster_why=why))
         if found.refusal:
-            if len(self._state.brokers) == 1 and config.num_replicas > 1:
-                raise errors.error(10074)
-            raise no_suitable_peers(found.refusal)
+            raise self._no_place(config, found.refusal)
         suffix = f".{self._new_token()}" if config.storage == "memory" else ""
         return tuple(f"{node}@{self._state.brokers[node].incarnation}{suffix}" for node in found.nodes)
+
+    def _no_place(self, config: StreamConfig, why: str) -> errors.ApiError:
+        if len(self._state.brokers) == 1 and config.num_replicas > 1:
+            return errors.error(10074)
+        return no_suitable_peers(why)
 
     def _update(self, present: Assignment) -> bytes | None:
         config = self._request.config
@@ -194,7 +197,7 @@ class StreamDecisions:
         facts = self._sure_facts(present)
         choice = self._choose(present, config, facts)
         if choice.refusal:
-            raise no_suitable_peers(choice.refusal)
+            raise self._no_place(config, choice.refusal)
         return self._begin(present, config, facts, choice)
 
     def _choose(self, present: Assignment, config: StreamConfig, facts: StreamFacts) -> Choice:

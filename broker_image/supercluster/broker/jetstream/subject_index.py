@@ -236,6 +236,11 @@ class SubjectIndex:
         """The last sequence whose subject matches; 0 when none does."""
         return max((row[2] for _, row in self._matching(filters)), default=0)
 
+    def bounds(self, filters: Sequence[str]) -> Iterator[tuple[bytes, int, int]]:
+        """Every subject that matches, with a sequence not behind its first message, and its last."""
+        for subject, row in self._matching(filters):
+            yield subject, row[1], row[2]
+
     def last_seqs(self, filters: Sequence[str]) -> list[int]:
         """The last sequence of every subject that matches, in rising order (deliver_policy last_per_subject)."""
         return sorted(row[2] for _, row in self._matching(filters))

@@ -221,7 +221,7 @@ class ClientConnection(asyncio.Protocol):
         for stream, (subject, reply, _, _) in self.held.give_up(now_ms, wait_ms):
             self.server.counts.held_refused += 1
             if reply:
-                self.router.no_responders(self, reply)
+                self.router.no_responders(self, subject, reply)
             else:
                 self.error(f"Stream {stream} takes no messages: a publish to {_shown(subject)} was dropped")
         self._read_if_room()

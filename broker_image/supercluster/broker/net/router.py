@@ -109,7 +109,7 @@ class Router:
             elif match.is_api and core is not None:
                 core.on_api(origin.info, subject, reply, header, payload)
             elif not delivered:
-                self._undelivered(origin, match, reply)
+                self._undelivered(origin, match, subject, reply)
 
     def find(self, account: Account, subject: bytes) -> Match[Subscription]:
         """The route of a subject that a client published to, with its window or API flag."""
@@ -148,7 +148,7 @@ class Router:
         window = match.window
         if window is None:
             if not match.anyone:
-                self._undelivered(origin, match, reply)
+                self._undelivered(origin, match, subject, reply)
             return True
         if window.stream in (stream, HOLD_ALL):
             taken: bool = window.take(origin, subject, reply, header, payload)
@@ -157,12 +157,12 @@ class Router:
             origin.hold(window.stream, message)
         return True
 
-    def no_responders(self, origin: ClientConnection, reply: bytes) -> None:
-        """Tell the requester, if it has a subscription for the answer, that nobody is there (status 503)."""
+    def no_responders(self, origin: ClientConnection, subject: bytes, reply: bytes) -> None:
+        """Tell who asked on `subject`, if it has a subscription for the answer, that nobody is there (status 503)."""
         self.counts.no_responders += 1
         for subscription in self._local(origin.account.sublist.match(reply)):
             if subscription.connection is origin:
-                put(self.turn, subscription, (reply, b"", headers.NO_RESPONDERS, b""))
+                put(self.turn, subscription, (reply, b"", headers.no_responders(subject), b""))
                 return
 
     def subscribe(self, subscription: Subscription) -> None:
@@ -362,13 +362,15 @@ class Router:
                 delivered |= mesh.send_message(node, account.name, False, queues, message, origin)
         return delivered
 
-    def _undelivered(self, origin: ClientConnection, match: Match[Subscription], reply: bytes) -> None:
+    def _undelivered(
+        self, origin: ClientConnection, match: Match[Subscription], subject: bytes, reply: bytes
+    ) -> None:
         if match is _INVALID:
             self.counts.invalid_subjects += 1
             if origin.pedantic:
                 origin.error("Invalid Publish Subject")
         if reply and origin.no_responders:
-            self.no_responders(origin, reply)
+            self.no_responders(origin, subject, reply)
 
     @staticmethod
     def _local(match: Match[Subscription]) -> list[Subscription]:

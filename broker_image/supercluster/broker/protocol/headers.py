@@ -7,7 +7,11 @@ from collections.abc import Iterable
 VERSION = b"NATS/1.0"
 
 NO_RESPONDERS = b"NATS/1.0 503\r\n\r\n"
-"""What a requester gets when nobody takes the request."""
+
+
+def no_responders(subject: bytes) -> bytes:
+    """What a requester gets when nobody takes a request to `subject`."""
+    return b"NATS/1.0 503\r\nNats-Subject: " + subject + b"\r\n\r\n"
 
 
 def get(header: bytes, name: bytes) -> bytes | None:

@@ -239,7 +239,9 @@ def test_an_error_answer_names_code_and_text() -> None:
     assert json.loads(answers.error_answer("stream_info", error(STREAM_NOT_FOUND))) == {
         "type": "io.nats.jetstream.api.v1.stream_info_response",
         "error": {"code": 404, "err_code": 10059, "description": "stream not found"},
-        **{"total": 0, "offset": 0, "limit": 0},
+        "total": 0,
+        "offset": 0,
+        "limit": 0,
     }
     purge = json.loads(answers.error_answer("stream_purge", error(STREAM_NOT_FOUND)))
     assert purge["purged"] == 0

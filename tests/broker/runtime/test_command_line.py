@@ -56,7 +56,7 @@ def test_the_version_is_told() -> None:
 
 
 def test_bad_arguments_and_settings_exit_with_2(tmp_path: Path) -> None:
-    assert run().returncode == 2
+    assert run("--data-dir", str(tmp_path)).returncode == 2
     data = ["--data-dir", str(tmp_path / "data")]
     missing = run("--config", str(tmp_path / "none.json"), "--name", "east-0", *data)
     assert missing.returncode == 2

@@ -169,7 +169,8 @@ class ClientServer:
     def info_line(self, client: ClientConnection) -> bytes:
         """INFO for a client."""
         assert self.facts is not None
-        urls = self._urls_to_leave_for() if self.lame_duck else [self.facts.client_url, *self._peer_urls]
+        everywhere = [url for url in (self.facts.client_url, *self._peer_urls) if url]
+        urls = self._urls_to_leave_for() if self.lame_duck else everywhere
         return info_line(self.facts, client.id, client.peer[0], urls, self.auth_required, self.lame_duck)
 
     def set_load(self, url: str, clients: int) -> None:

@@ -8,7 +8,7 @@ import time
 
 _PREFIX = "supercluster.broker."
 
-_LINE_CHARACTERS_MAX = 4096
+LINE_CHARACTERS_MAX = 4096
 """What somebody sent may be part of a message: it never floods the log."""
 
 
@@ -26,7 +26,7 @@ class _Format(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         where = record.name.removeprefix(_PREFIX)
-        text = f"{stamp}.{int(record.msecs):03d}Z {record.levelname:<8} {where}: {record.getMessage()[:_LINE_CHARACTERS_MAX]}"
+        text = f"{stamp}.{int(record.msecs):03d}Z {record.levelname:<8} {where}: {record.getMessage()[:LINE_CHARACTERS_MAX]}"
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
         return text
@@ -36,6 +36,11 @@ def set_up(level: str) -> None:
     """Send all logs to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Format())
+    use(handler, level)
+
+
+def use(handler: logging.Handler, level: str) -> None:
+    """All logs go there, from this level on."""
     handler.addFilter(_without_what_others_sent)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.getLogger("aiohttp").setLevel(logging.WARNING)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import uvloop
 
+from supercluster.broker.dropin import main as dropin
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.runtime import descriptors, logs
 from supercluster.broker.runtime import settings as settings_module
@@ -44,11 +45,17 @@ exit codes:
 signals:
   TERM, INT   lame duck: clients are asked to leave, what they sent is committed, then a clean stop; a second one
               stops without waiting
+
 """
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a broker until it is told to stop; returns the exit code."""
+    given = sys.argv[1:] if arguments is None else arguments
+    if not any(word.startswith("--data-dir") for word in given) and not {"-h", "--help", "--version"} & set(
+        given
+    ):
+        return dropin.main(given)
     options = _parser().parse_args(arguments)
     logs.set_up(options.log_level)
     descriptors.raise_limit()
@@ -131,7 +138,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="supercluster-broker",
         description="A NATS-speaking broker of a super-cluster: clients, streams, links to the other brokers.",
-        epilog=_EPILOG,
+        epilog=_EPILOG + dropin.USAGE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="settings (JSON)")

@@ -52,11 +52,17 @@ class Place:
     data_dir: Path
     credentials_dir: Path | None = None
     hosts_file: Path | None = None
+    monitor_host: str = ""
+    """Another address for the monitoring port; empty: `host`."""
+    is_alone: bool = False
+    """No other broker ever links up: no port is opened for any, and `advertise` is host:port, or empty. Whoever started it
+    says when its configuration is to be read again."""
+    is_monitored: bool = True
 
 
 class BrokerProcess:
     """One broker. `make_core` opens the volume and builds the core; None: a plain NATS server. `collector`: for a
-    process of its own, whose garbage it looks after."""
+    process of its own, whose garbage it looks after. `credentials`: in place of those of the directory."""
 
     def __init__(
         self,
@@ -64,12 +70,13 @@ class BrokerProcess:
         place: Place,
         make_core: Callable[[BrokerProcess], Core] | None = None,
         collector: Collector | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         self.settings = settings
         self.place = place
         self.loop = asyncio.get_running_loop()
         self.clock = SystemClock()
-        self.credentials = Credentials(place.credentials_dir)
+        self.credentials = credentials or Credentials(place.credentials_dir)
         self.turn = Turn(self.loop, self.clock)
         self.router = Router(self.turn, random.Random())
         self.server = ClientServer(
@@ -95,11 +102,13 @@ class BrokerProcess:
         self._collector = collector
         self._certificates: GatewayCertificates | None = None
         self._refresher: asyncio.Task[None] | None = None
-        self.reload = Reload(place.config, settings)
+        self.reload = Reload(place.config if not place.is_alone else None, settings)
 
     @property
     def advertised_client_url(self) -> str:
-        """host:port that clients and brokers are told."""
+        """host:port that clients and brokers are told; empty: clients have nowhere else to go, and brokers there are none."""
+        if self.place.is_alone:
+            return self.place.advertise
         return f"{self.place.advertise}:{self.client_port}"
 
     async def start(self) -> None:
@@ -116,7 +125,8 @@ class BrokerProcess:
         host = self.place.host
         self.credentials.load()
         self.client_port = await self.server.listen(host, ports.client)
-        self.monitor_port = await self.monitor.start(host, ports.monitor)
+        if self.place.is_monitored:
+            self.monitor_port = await self.monitor.start(self.place.monitor_host or host, ports.monitor)
         clients.register(self.monitor, self)
         if self._make_core is not None:
             moves.register(self.monitor, self)
@@ -190,6 +200,8 @@ class BrokerProcess:
         if settings.link_faults:
             for method in ("GET", "PUT"):
                 self.monitor.register_admin(method, "faults", mesh.faults.admin)
+        if self.place.is_alone:
+            return
         self.cluster_port = await mesh.handshakes.listen(Door.CLUSTER, host, settings.ports.cluster)
         if settings.gateways is None:
             return
@@ -257,7 +269,7 @@ class BrokerProcess:
             self._refresh_certificates()
             changed = self.reload.look(self.settings)
             if changed is not None:
-                self._take_over(changed)
+                self.take_over(changed)
 
     def _refresh_certificates(self) -> None:
         try:
@@ -266,7 +278,7 @@ class BrokerProcess:
         except SettingsError as error:
             log.error("certificates stay as they were: %s", error)
 
-    def _take_over(self, changed: Settings) -> None:
+    def take_over(self, changed: Settings) -> None:
         """What a running broker takes over of changed settings (`runtime/reload.py`)."""
         before, self.settings = self.settings, changed
         if changed.limits != before.limits:

@@ -44,7 +44,8 @@ def digest_of(content: bytes) -> str:
 class Reload:
     """Looks at the settings file of one broker."""
 
-    def __init__(self, file: Path, in_force: Settings) -> None:
+    def __init__(self, file: Path | None, in_force: Settings) -> None:
+        """Without a file nothing ever changes."""
         self._file = file
         self._started_with = in_force
         self.digest = ""
@@ -53,7 +54,9 @@ class Reload:
         """Why the file as it is now was not taken over."""
         self.waiting: tuple[str, ...] = ()
         """Fields that are taken over at the next start."""
-        self._stamp: Stamp | None = stamp_of(file)
+        self._stamp: Stamp | None = stamp_of(file) if file is not None else None
+        if file is None:
+            return
         try:
             found, digest = _read(file)
         except SettingsError:
@@ -65,6 +68,8 @@ class Reload:
 
     def look(self, in_force: Settings) -> Settings | None:
         """The settings that are to be in force from now on; None while nothing has changed."""
+        if self._file is None:
+            return None
         stamp = stamp_of(self._file)
         if stamp is None or stamp == self._stamp:
             return None

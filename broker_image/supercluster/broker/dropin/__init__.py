@@ -1,0 +1,1 @@
+"""A broker in nats-server's place: its command line and its configuration files."""

@@ -9,6 +9,7 @@ from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.expiry import Expiry
 from supercluster.broker.jetstream.judge import Answer, Forward, Judge, Piece, Taken
 from supercluster.broker.jetstream.proposal import Proposal
+from supercluster.broker.jetstream.scheduling import Scheduling
 from supercluster.broker.jetstream.sections import (
     Section,
     SessionKey,
@@ -59,6 +60,7 @@ class StreamStory:
         self.uncommitted: list[Entry] = []
         self.judge = Judge(self.state, [])
         self.expiry = Expiry()
+        self.scheduling = Scheduling()
         self.texts: list[bytes] = []
         """What the verdicts of the last `publish` say besides."""
         self.proposals: list[Proposal] = []
@@ -115,6 +117,21 @@ class StreamStory:
         for done in self.proposals.pop().commands:
             done(1)
         return subjects
+
+    def send_on(self) -> list[bytes]:
+        """Append and commit what schedules send on at this moment. Returns the subjects."""
+        proposal = Proposal()
+        if not self.scheduling.is_due(self.state, self.now_ns, self.now_ns // MS):
+            return []
+        self.scheduling.put(self.judge.end, self.now_ns, self.now_ns // MS, proposal)
+        if not proposal.payload:
+            return []
+        kinds = self.append_proposal(proposal)
+        self.commit()
+        for done in proposal.commands:
+            done(1)
+        own = [bytes(body[0]) for kind, body in kinds if kind == Section.OWN_MESSAGES]
+        return decode_block(own[0]).parts()[0::3] if own else []
 
     def restored(self) -> StreamState:
         """The state by its snapshot."""

@@ -50,7 +50,6 @@ _SERVER_METADATA = ("_nats.level", "_nats.ver", "_nats.req.level")
 # Fields of NATS 2.11 and later that have no mechanism here, with values that change nothing.
 _UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "allow_batched": (),
-    "allow_msg_schedules": (),
     "compression": ("none",),
     "mirror": (),
     "mirror_direct": (),
@@ -148,6 +147,7 @@ class StreamConfig:
     subject_delete_marker_ttl_ns: int = 0
     allow_msg_counter: bool = False
     allow_atomic: bool = False
+    allow_msg_schedules: bool = False
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -193,6 +193,7 @@ class StreamConfig:
             subject_delete_marker_ttl_ns=fields.integer("subject_delete_marker_ttl"),
             allow_msg_counter=fields.boolean("allow_msg_counter"),
             allow_atomic=fields.boolean("allow_atomic"),
+            allow_msg_schedules=fields.boolean("allow_msg_schedules"),
             metadata={k: v for k, v in fields.mapping("metadata").items() if k not in _SERVER_METADATA},
         )
         fields.done()

@@ -14,6 +14,7 @@ from supercluster.broker.jetstream.durations import SECOND_NS
 from supercluster.broker.jetstream.log_end import LogEnd
 from supercluster.broker.jetstream.message_ttl import TTL, ttl_seconds
 from supercluster.broker.jetstream.messages import logical_bytes
+from supercluster.broker.jetstream.scheduling import ScheduleError, check_schedule
 from supercluster.broker.jetstream.sections import Exceptional, Verdict
 from supercluster.broker.jetstream.stream import MSG_ID, ROLLUP
 from supercluster.broker.jetstream.transform_config import SubjectMap, TransformConfig
@@ -34,7 +35,6 @@ STREAM_SEALED = 10109
 ROLLUP_REFUSED = 10111
 TTL_INVALID = 10165
 TTL_DISABLED = 10166
-SCHEDULES_DISABLED = 10188
 EXPECTATION_WITHOUT_SEQUENCE = 10193
 
 HEADER_BYTES_MAX = 65535
@@ -130,8 +130,11 @@ class MessageJudge:
             found = self._judge_expected_sequences(message.subject, header, seq, batch)
             if found is not None:
                 return found
-        if header_value(header, b"Nats-Schedule"):
-            return refused(SCHEDULES_DISABLED)
+        if b"\r\nNats-Schedule" in header:
+            try:
+                header = message.header = check_schedule(config, message.subject, header)
+            except ScheduleError as error:
+                return refused(error.code)
         found = self._judge_message_id(header, now_ns, batch)
         if found is not None:
             return found

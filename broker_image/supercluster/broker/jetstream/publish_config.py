@@ -36,12 +36,16 @@ def _check_counters(config: StreamConfig) -> None:
         raise invalid_config("counter stream can only use limits retention")
     if config.allow_msg_ttl:
         raise invalid_config("counter stream cannot use message TTLs")
+    if config.allow_msg_schedules:
+        raise invalid_config("counter stream cannot use message schedules")
 
 
 def with_what_it_needs(config: StreamConfig) -> StreamConfig:
-    """Delete markers are roll-ups with a TTL: a stream that has them allows both, and purging too."""
+    """Delete markers are roll-ups with a TTL, and schedules roll-ups: a stream that has them allows both, and purging too."""
     if config.subject_delete_marker_ttl_ns > 0:
-        return replace(config, allow_msg_ttl=True, allow_rollup_hdrs=True, deny_purge=False)
+        config = replace(config, allow_msg_ttl=True, allow_rollup_hdrs=True, deny_purge=False)
+    if config.allow_msg_schedules:
+        config = replace(config, allow_rollup_hdrs=True, deny_purge=False)
     return config
 
 
@@ -52,6 +56,8 @@ def check_publishing_update(current: StreamConfig, wanted: StreamConfig) -> None
     """
     if current.allow_msg_ttl and not wanted.allow_msg_ttl:
         raise invalid_config("message TTL status can not be disabled")
+    if current.allow_msg_schedules and not wanted.allow_msg_schedules:
+        raise invalid_config("message schedules can not be disabled")
     if current.allow_msg_counter != wanted.allow_msg_counter:
         raise invalid_config("stream configuration update can not change message counter setting")
 
@@ -62,5 +68,6 @@ def publishing_to_json(config: StreamConfig) -> dict[str, Any]:
         "subject_delete_marker_ttl": config.subject_delete_marker_ttl_ns,
         "allow_msg_counter": config.allow_msg_counter,
         "allow_atomic": config.allow_atomic,
+        "allow_msg_schedules": config.allow_msg_schedules,
     }
     return {name: value for name, value in known.items() if value}

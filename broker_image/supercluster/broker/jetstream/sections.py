@@ -41,6 +41,8 @@ class Section(IntEnum):
     """A block of messages that the leader writes by itself, or makes of others: nobody has a number for them."""
     EXPIRE_MESSAGES = 13
     """A stretch (first, last) that is too old, but for those that never expire, and single sequences."""
+    SCHEDULES_DUE = 14
+    """When schedules are due whose time zones only the leader may know; it goes with what is sent on, too."""
     META = 32
 
 

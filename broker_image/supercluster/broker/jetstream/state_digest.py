@@ -63,6 +63,7 @@ def _parts(state: StreamState) -> Iterator[bytes]:
         deleted, stretches = [], state.deleted.stretches()
     ids, noted = list(state.message_ids), list(state.message_ids.values())
     ttls = list(state.ttls.parts()) if len(state.ttls) <= SUBJECTS_MAX else [u64(len(state.ttls))]
+    schedules = list(state.schedules.parts()) if len(state.schedules) <= SUBJECTS_MAX else []
     subjects, counts = state.subjects.counts() if len(state.subjects) <= SUBJECTS_MAX else ([], [])
 
     def parts() -> Iterator[bytes]:
@@ -74,6 +75,8 @@ def _parts(state: StreamState) -> Iterator[bytes]:
             yield b"i" + u64(seq) + u64(at_ns) + message_id
         for ttl in ttls:
             yield b"t" + ttl
+        for schedule in schedules:
+            yield b"h" + schedule
         for subject, count in zip(subjects, counts, strict=True):
             yield b"s" + u64(count) + subject
 

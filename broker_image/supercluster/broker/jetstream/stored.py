@@ -14,6 +14,7 @@ from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.deleted import DeletedSeqs
 from supercluster.broker.jetstream.message_ttl import MessageTtls
 from supercluster.broker.jetstream.messages import DecodedEntry, Message, MessageReader, logical_bytes
+from supercluster.broker.jetstream.schedules import Schedules
 from supercluster.broker.jetstream.subject_index import SubjectIndex
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.protocol.subjects import matches
@@ -34,6 +35,7 @@ class StoredMessages(ABC):
         self.deleted = DeletedSeqs()
         self.subjects = SubjectIndex()
         self.ttls = MessageTtls()
+        self.schedules = Schedules()
 
     @abstractmethod
     def _removed(self, message: Message) -> None:
@@ -85,6 +87,8 @@ class StoredMessages(ABC):
         self.subjects.remove(message.subject, message.seq)
         if self.ttls:
             self.ttls.discard(message.seq)
+        if self.schedules:
+            self.schedules.discard(message.subject, message.seq)
         if not self.subjects.last_is_exact(message.subject):
             self.subjects.fix_last(message.subject, self._last_seq_of(message.subject, message.seq - 1))
         self._removed(message)
@@ -124,6 +128,7 @@ class StoredMessages(ABC):
         self.deleted.clear()
         self.subjects = SubjectIndex()
         self.ttls = MessageTtls()
+        self.schedules = Schedules()
 
     def _expire(self, first: int, last: int, due: Iterable[int]) -> int:
         """Remove what is too old, from `first` to `last`, but for messages that never expire, and those that are due by

@@ -26,6 +26,7 @@ from supercluster.broker.jetstream.messages import (
     Message,
     logical_bytes,
 )
+from supercluster.broker.jetstream.schedules import Schedules
 from supercluster.broker.jetstream.sections import (
     Block,
     MessagesSection,
@@ -143,6 +144,8 @@ class StreamState(StoredMessages):
         else:
             self.bytes += sum(block.lengths) + stored * MESSAGE_OVERHEAD_BYTES
             self.subjects.add_many(block.subjects(), next_seq)
+            if self.schedules:
+                self.schedules.plain(block.subjects())
             self.last_message_id = b""
             self._add_stored(next_seq, stored, time_ns)
         return self._were_stored(next_seq, stored)
@@ -175,6 +178,8 @@ class StreamState(StoredMessages):
                     self._roll_up(rollup, subject, seq)
                 if self.config.allow_msg_ttl:
                     self.ttls.add(seq, ttl_seconds(header) or 0, time_ns)
+            if self.config.allow_msg_schedules:
+                self.remove(self.schedules.stored(subject, header, seq, time_ns))
             self.bytes += logical_bytes(subject, header, payload)
             self.subjects.add(subject, seq)
             self._add_stored(seq, 1, time_ns)
@@ -232,6 +237,9 @@ class StreamState(StoredMessages):
             first, last, due = reader.u64(), reader.u64(), array("Q")
             due.frombytes(reader.rest())
             done.results.append(self._expire(first, last, due))
+        elif kind == Section.SCHEDULES_DUE:
+            self.schedules.found_out(reader.rest())
+            done.results.append(1)
         elif kind == Section.CONFIG_PUT:
             version, created_ns = reader.u64(), reader.u64()
             # It is later once more only behind a forced recovery (SF-9): readers tell streams apart by it.
@@ -374,10 +382,14 @@ class StreamState(StoredMessages):
         """What came to the snapshot later, each part under its name: old ones lack it, and an empty part is left out."""
         if self.ttls:
             yield "ttls", self.ttls.encode()
+        if self.schedules:
+            yield "schedules", self.schedules.encode()
 
     def _restore_later_part(self, name: str, reader: Reader) -> None:
         if name == "ttls":
             self.ttls = MessageTtls.decode(reader)
+        elif name == "schedules":
+            self.schedules = Schedules.decode(reader)
         else:
             raise ValueError(f"stream snapshot has the part {name!r}, which this broker does not know")
 

@@ -26,6 +26,7 @@ from supercluster.broker.jetstream.preferred import Preference
 from supercluster.broker.jetstream.proposal import Done, Proposal
 from supercluster.broker.jetstream.pull import GiveBack
 from supercluster.broker.jetstream.republishing import Republisher
+from supercluster.broker.jetstream.scheduling import Scheduling
 from supercluster.broker.jetstream.sections import Section, sections
 from supercluster.broker.jetstream.source import StreamSource
 from supercluster.broker.jetstream.stream import Applied, StreamState
@@ -78,6 +79,7 @@ class StreamGroup(Group):
         """Names of consumers that were asked for and are not applied yet."""
         self._waiting = Waiting(self._reply)
         self.expiry = Expiry()
+        self.scheduling = Scheduling()
         self._config_sent = 0
         self._has_grown = False
         """Were messages stored since the last turn, perhaps such as nobody has a verdict for?"""
@@ -207,7 +209,7 @@ class StreamGroup(Group):
         )
         self.judge = Judge(self.state, uncommitted)
         self._config_sent = self.state.config_version
-        self.expiry = Expiry()
+        self.expiry, self.scheduling = Expiry(), Scheduling()
         self.consumers.open(self.state, self.host.clock.now_ns())
         self.state.on_removed = self.consumers.removed
         self._follow_move(now_ms)
@@ -276,6 +278,8 @@ class StreamGroup(Group):
         judge.batches.sweep(self.leader_time_ns())
         if self.expiry.is_due(self.state, now_ms):
             self.expiry.put(judge.end, self.leader_time_ns(), now_ms, proposal)
+        if self.scheduling.is_due(self.state, self.leader_time_ns(), now_ms):
+            self.scheduling.put(judge.end, self.leader_time_ns(), now_ms, proposal)
         self.consumers.put_ops(proposal)
         self._propose(proposal)
         self._look_for_leftovers(now_ms)
@@ -400,6 +404,7 @@ class StreamGroup(Group):
             self.command(Section.CONSUMER_DELETE, [text(name)], lambda result: None)
         if self.judge is not None:
             self.judge.batches.sweep(self.host.clock.now_ns())
+        due |= self.scheduling.is_due(self.state, self.host.clock.now_ns(), now_ms)
         return due or found.any_due or self.expiry.is_due(self.state, now_ms)
 
     @property
@@ -428,7 +433,8 @@ class StreamGroup(Group):
         batch_ns = self.judge.batches.next_ns() if self.judge is not None else None
         if batch_ns is not None:
             deadlines.append(now_ms + max(0, -(-(batch_ns - now_ns) // 1_000_000)))
-        expiry_ms = self.expiry.deadline_ms(self.state, now_ms, now_ns)
-        if expiry_ms is not None:
-            deadlines.append(expiry_ms)
+        for pacer in (self.expiry, self.scheduling):
+            due_ms = pacer.deadline_ms(self.state, now_ms, now_ns)
+            if due_ms is not None:
+                deadlines.append(due_ms)
         return min(deadlines, default=None)

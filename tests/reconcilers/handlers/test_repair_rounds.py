@@ -127,6 +127,23 @@ async def test_one_a_lost_node_is_replaced_after_the_interval(world: Repairing) 
     assert "repair" not in world.status(SC)
 
 
+@pytest.mark.covers("MR-2")
+async def test_a_replica_that_becomes_due_is_looked_at_when_it_does(world: Repairing) -> None:
+    world.brokers.now_ns = lambda: round(world.clock.now().timestamp() * 1000) * 1_000_000
+    world.lose("east-2")
+    await world.clock.advance(60_000)
+    outcome = await world.round(SC)
+    wait_ms = outcome.recheck_after_ms
+    assert wait_ms is not None
+    assert wait_ms < 1_000, "flights has its moment within the first second behind the interval"
+    await world.clock.advance(wait_ms - 1)
+    await world.round(SC)
+    assert world.repairs() == {}
+    await world.clock.advance(1)
+    await world.round(SC)
+    assert len(world.repairs()) == 1
+
+
 class Restarting(Repairing):
     """A roll-out has restarted east-2, whose image takes its time."""
 

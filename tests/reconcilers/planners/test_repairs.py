@@ -104,6 +104,20 @@ def test_three_the_node_is_back_before_the_interval_is_over_and_nothing_is_done(
     assert plan(nodes(), ninety) == RepairPlan()
 
 
+@pytest.mark.covers("MR-2", "MR-4")
+def test_the_plan_says_when_the_next_one_becomes_due_unless_it_would_find_no_place() -> None:
+    known, one = nodes(away_s={"c": 60}), rule(failureRecoveryInterval="90s", budget={"concurrentMax": 1})
+    early, later = stream("first", rule=one), stream("last", rule=one)
+    due = sorted(due_at(each.name, one, NOW - timedelta(seconds=60)) for each in (early, later))
+    assert due[0] < due[1]
+    assert plan(known, early, later).next_at == due[0]
+    running = (RunningRepair("other", "p", frozenset("d")),)
+    assert plan(known, early, later, running=running).next_at is None, "its end is waited for, not a time"
+    begun = plan_repairs(known, [early, later], (), BUILT_IN, due[0])
+    assert (len(begun.repairs), begun.next_at) == (1, None)
+    assert plan(nodes(), early, later).next_at is None
+
+
 @pytest.mark.covers("MR-6", "OP-3")
 def test_a_broker_that_a_roll_out_restarts_is_lost_only_after_that_may_take() -> None:
     """An image that is pulled for longer than the recovery interval is no reason to copy everything."""

@@ -2,7 +2,7 @@
 
 While replicas are lost the SuperCluster is looked at several times a second, and a list of thousands of streams costs the brokers
 more than what is planned from it. So one list serves for a while: ten times as long as it took to get, so that no more than a
-tenth of the time goes into lists, and never longer than some seconds. What the operator itself changes is never old: a stream of
+tenth of the time goes into lists, and never longer than ten seconds. What the operator itself changes is never old: a stream of
 which a StreamMove has ended is asked for by itself. What others change meanwhile the brokers judge last, at every start of a move.
 """
 
@@ -17,7 +17,7 @@ from supercluster.reconcilers.planners.repair_moves import LivingStream
 from supercluster.reconcilers.ports import Brokers, BrokerTarget, Clock
 
 AGE_PER_COST = 10
-AGE_MAX = timedelta(seconds=5)
+AGE_MAX = timedelta(seconds=10)
 # With more streams to ask for by themselves than this, a list is the shorter way.
 ASKED_MAX = 16
 

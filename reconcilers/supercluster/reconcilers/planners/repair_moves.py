@@ -86,6 +86,8 @@ class Repairing:
     status: RepairStatus | None = None
     is_watching: bool = False
     """A repair is under way or waits: look again soon."""
+    next_ms: int | None = None
+    """In how much time a repair becomes due that could begin then: that is no event, and nothing else would tell of it."""
 
 
 def is_own(move: StreamMove) -> bool:
@@ -139,7 +141,10 @@ def consider(
         lost_brokers=observed.lost[:OTHER_MOVES_MAX],
     )
     is_quiet = not (observed.lost or open_ones or plan.below)
-    return Repairing(tuple(steps), None if is_quiet else status, is_watching=bool(open_ones))
+    next_ms = None
+    if plan.next_at is not None:
+        next_ms = max(0, -((observed.now - plan.next_at) // timedelta(milliseconds=1)))  # rounded up
+    return Repairing(tuple(steps), None if is_quiet else status, bool(open_ones), next_ms)
 
 
 def _plan(
@@ -155,6 +160,11 @@ def _plan(
     busy = {stream_of(move, by_ref) for move in moves if is_about_to_run(move)}
     states = []
     for living in observed.streams:
+        unusable = observed.unusable.get(living.name, {})
+        if len(living.members) == living.replicas and all(
+            is_usable(observed.nodes, unusable, member) for member in living.members
+        ):
+            continue  # No minimum is above the count, so there is nothing to be said of it, by whatever rule.
         declared = by_mark.get(living.declared_by)
         if declared is not None and declared.metadata.deletion_timestamp is not None:
             continue
@@ -172,7 +182,7 @@ def _plan(
                 tags,
                 living.bytes,
                 is_moving,
-                unusable=observed.unusable.get(living.name, {}),
+                unusable=unusable,
                 count=living.replicas,
             )
         )

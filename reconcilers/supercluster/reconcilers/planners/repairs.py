@@ -91,6 +91,16 @@ class RepairPlan:
     """Streams with lost replicas that are not begun now, and why."""
     below: tuple[str, ...] = ()
     """Streams with fewer usable replicas than their minimum."""
+    next_at: datetime | None = None
+    """When the next one becomes due for which the budget has a place now."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Early:
+    """A stream whose lost replicas may still come back."""
+
+    why: str
+    until: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +135,7 @@ def plan_repairs(
     waiting: list[tuple[str, str]] = []
     below: list[str] = []
     cases: list[_Case] = []
+    early: list[tuple[datetime, Rule]] = []
     for stream in streams:
         usable = sum(is_usable(nodes, stream.unusable, member) for member in stream.members)
         if usable < stream.rule.minimum:
@@ -134,6 +145,9 @@ def plan_repairs(
         found = _case(nodes, stream, usable, now)
         if isinstance(found, str):
             waiting.append((stream.name, found))
+        elif isinstance(found, _Early):
+            waiting.append((stream.name, found.why))
+            early.append((found.until, stream.rule))
         elif found is not None:
             cases.append(found)
     repairs: list[Repair] = []
@@ -150,7 +164,8 @@ def plan_repairs(
         budget.take(case.stream.rule, joining)
         for name in joining:
             load[name] = replace(load[name], copies=load[name].copies + 1)
-    return RepairPlan(tuple(repairs), tuple(sorted(waiting)), tuple(sorted(below)))
+    next_at = min((until for until, rule in early if not budget.why_not(rule)), default=None)
+    return RepairPlan(tuple(repairs), tuple(sorted(waiting)), tuple(sorted(below)), next_at)
 
 
 def due_at(stream: str, rule: Rule, away_since: datetime) -> datetime:
@@ -178,8 +193,10 @@ def _order(case: _Case) -> tuple[int, int, float, str]:
     return (case.margin, -len(case.lost), since, case.stream.name)
 
 
-def _case(nodes: Mapping[str, Node], stream: StreamState, usable: int, now: datetime) -> _Case | str | None:
-    """A stream that is to be repaired; why it is not yet; None when its minimum holds."""
+def _case(
+    nodes: Mapping[str, Node], stream: StreamState, usable: int, now: datetime
+) -> _Case | _Early | str | None:
+    """A stream that is to be repaired; until when, or why, it is not yet; None when its minimum holds."""
     if usable >= stream.required:
         return None
     if not stream.leader or usable < len(stream.members) // 2 + 1:
@@ -210,7 +227,7 @@ def _case(nodes: Mapping[str, Node], stream: StreamState, usable: int, now: date
         )
         names = ", ".join(sorted(away))
         # A time and not what is left of it: a text that changes at every look is a write for every look.
-        return f"{names} may come back: replaced at {first:%Y-%m-%dT%H:%M:%SZ} if not"
+        return _Early(f"{names} may come back: replaced at {first:%Y-%m-%dT%H:%M:%SZ} if not", first)
     order = sorted(due, key=lambda member: (due[member] is not None, due[member] or now, member))
     lost = tuple(order[:needed])
     return _Case(stream, lost, usable, {member: due[member] for member in lost})

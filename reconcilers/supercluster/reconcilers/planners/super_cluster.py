@@ -33,6 +33,8 @@ from supercluster.reconcilers.planners.strategies import BUILT_IN, Strategy
 
 # While a StreamMove waits for a place, the brokers are asked this often what else moves.
 WAITING_RECHECK_MS = 1_000
+# The shortest time until a repair that becomes due: many become so within seconds.
+DUE_RECHECK_MS = 50
 # After repairs were begun.
 REPAIR_RECHECK_MS = 200
 APPLICATION = "application"
@@ -137,6 +139,9 @@ def plan_super_cluster(
             in_a_row=len(moves),
         )
     recheck_ms = WAITING_RECHECK_MS if is_watching else None
+    if repairing.next_ms is not None:
+        soon_ms = max(repairing.next_ms, DUE_RECHECK_MS)
+        recheck_ms = soon_ms if recheck_ms is None else min(recheck_ms, soon_ms)
     return Plan(steps, patch, conditions.notes(), recheck_after_ms=recheck_ms)
 
 

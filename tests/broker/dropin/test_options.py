@@ -9,6 +9,7 @@ from supercluster.broker.dropin.conf import ConfError, parse
 from supercluster.broker.dropin.credentials import NamedUsers
 from supercluster.broker.dropin.flags import FlagError
 from supercluster.broker.dropin.options import Address, JetStreamLimits, Options, UserOption, read
+from supercluster.broker.protocol.permissions import Permissions, Responses, Rules
 
 
 def options(text: str) -> Options:
@@ -77,8 +78,13 @@ def test_a_server_is_described_as_in_nats_servers_documents() -> None:
         ("cluster { routes: [nats://h:1] }", "cluster.routes: "),
         ("accounts { A { imports: [] } }", "accounts.A.imports: "),
         (
-            "authorization { users [{user: a, permissions {}}] }",
-            "users.permissions: permissions are not carried out",
+            "authorization { users [{user: a, permissions { publish: 'a b' }}] }",
+            "publish: 'a b' is no subject",
+        ),
+        ("authorization { users [{user: a, permissions { pub: [a..b] }}] }", "publish: 'a..b' is no subject"),
+        (
+            "authorization { users [{user: a, permissions { sub: {alow: x} }}] }",
+            'unknown field "users.permissions.subscribe.alow"',
         ),
         ("authorization { users [{password: b}] }", "a user needs a name"),
         ("authorization { user: a, users [{user: b}] }", "only one of them"),
@@ -93,6 +99,26 @@ def test_what_can_not_be_carried_out_is_an_error_with_its_place(text: str, said:
         options(text)
     assert said in str(error.value)
     assert str(error.value).startswith("f.conf:")
+
+
+def test_permissions_are_the_users_own_or_the_usual_ones() -> None:
+    found = options(
+        """
+        authorization {
+          default_permissions { publish: x, subscribe: [a.>, "b q"] }
+          users [
+            {user: a, permissions { subscribe { allow: c, deny: [c.d] }, allow_responses: {max: 3, expires: 5s} }}
+            {user: b}
+            {user: c, permissions { allow_responses: true, publish: y }}
+          ]
+        }
+        """
+    )
+    own, usual, last = (user.permissions for user in found.users)
+    assert own == Permissions(Rules(()), Rules((b"c",), (b"c.d",)), Responses(3, 5000))
+    assert usual == Permissions(Rules((b"x",)), Rules((b"a.>", b"b q")))
+    assert last == Permissions(Rules((b"y",)), Rules(), Responses())
+    assert NamedUsers(found).users[1].permissions == usual
 
 
 def test_passwords_are_never_shown() -> None:

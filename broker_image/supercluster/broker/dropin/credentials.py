@@ -41,6 +41,7 @@ def users_of(options: Options) -> tuple[User, ...]:
             user=user.user,
             password=user.password,
             token=user.token,
+            permissions=user.permissions,
         )
         for user in options.users
     )

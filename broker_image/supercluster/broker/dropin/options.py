@@ -10,6 +10,15 @@ from dataclasses import dataclass, field, replace
 
 from supercluster.broker.dropin.conf import Value
 from supercluster.broker.dropin.fields import Fields, shown, text_of
+from supercluster.broker.protocol.permissions import (
+    PATTERNS_MAX,
+    RESPONSE_TTL_DEFAULT_MS,
+    RESPONSES_DEFAULT,
+    Permissions,
+    Responses,
+    Rules,
+    is_pattern,
+)
 
 DEFAULT_PORT = 4222
 DEFAULT_STORE_DIR = "/tmp/nats/jetstream"
@@ -85,6 +94,8 @@ class UserOption:
     user: str = ""
     password: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
+    permissions: Permissions | None = None
+    """None: everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +303,6 @@ def _is_on(value: Value, name: str) -> bool:
 
 # ---- who may come in --------------------------------------------------------------------------------------------------
 
-_PERMISSIONS = "permissions are not carried out yet; without them the user might do what it must not"
 _NKEY = "users by nkey are not there yet; give user and password"
 
 
@@ -300,10 +310,14 @@ def _authorization(root: Fields, options: Options) -> Options:
     found = root.map("authorization")
     if found is None:
         return options
-    _refuse_other_ways(found)
-    users = [_user(found.inner(value, "users"), DEFAULT_ACCOUNT) for value in found.listed("users")]
+    found.refuse("auth callout is not there", "auth_callout")
+    usual = _permissions(found, "default_permissions", "default_permission", "defaultperms", "permissions")
+    users = [_user(found.inner(value, "users"), DEFAULT_ACCOUNT, usual) for value in found.listed("users")]
     own = UserOption(
-        user=found.text("user", "username"), password=_password(found), token=_password(found, "token")
+        user=found.text("user", "username"),
+        password=_password(found),
+        token=_password(found, "token"),
+        permissions=usual,
     )
     if own.user or own.token:
         if users:
@@ -317,13 +331,8 @@ def _authorization(root: Fields, options: Options) -> Options:
     return replace(options, users=(*options.users, *users), auth_timeout_ms=timeout_ms)
 
 
-def _refuse_other_ways(found: Fields) -> None:
-    found.refuse(_PERMISSIONS, "permissions", "default_permissions", "default_permission", "defaultperms")
-    found.refuse("auth callout is not there", "auth_callout")
-
-
-def _user(found: Fields, account: str) -> UserOption:
-    found.refuse(_PERMISSIONS, "permissions", "permission", "authorization")
+def _user(found: Fields, account: str, usual: Permissions | None) -> UserOption:
+    permissions = _permissions(found, "permissions", "permission", "authorization")
     found.refuse(_NKEY, "nkey")
     found.refuse(
         "connection types are not told apart", "allowed_connection_types", "connection_types", "clients"
@@ -334,7 +343,61 @@ def _user(found: Fields, account: str) -> UserOption:
     password = _password(found)
     found.of_no_use("proxy_required", "account")
     found.done()
-    return UserOption(account, name, password)
+    return UserOption(account, name, password, permissions=permissions or usual)
+
+
+def _permissions(found: Fields, *names: str) -> Permissions | None:
+    inner = found.map(*names)
+    if inner is None:
+        return None
+    publish = _rules(inner, "publish", "pub", "import")
+    subscribe = _rules(inner, "subscribe", "sub", "export", with_queues=True)
+    responses = _responses(inner)
+    if responses is not None and publish.allow is None:
+        publish = replace(publish, allow=())  # Who answers may do that, and nothing else that is not named.
+    inner.done()
+    return Permissions(publish, subscribe, responses)
+
+
+def _rules(found: Fields, *names: str, with_queues: bool = False) -> Rules:
+    """A subject, a list of them, or a map with allow and deny."""
+    value = found.take(*names)
+    if value is None:
+        return Rules()
+    if not isinstance(value.data, dict):
+        return Rules(_patterns(value, names[0], with_queues=with_queues))
+    inner = found.inner(value, names[0])
+    lists = {
+        name: _patterns(told, f"{names[0]}.{name}", with_queues=with_queues) if told is not None else None
+        for name, told in (("allow", inner.take("allow")), ("deny", inner.take("deny")))
+    }
+    inner.done()
+    return Rules(lists["allow"], lists["deny"] or ())
+
+
+def _patterns(value: Value, name: str, *, with_queues: bool) -> tuple[bytes, ...]:
+    told = value.data if isinstance(value.data, list) else [value]
+    if len(told) > PATTERNS_MAX:
+        raise value.wrong(f"{name} has more than {PATTERNS_MAX} subjects")
+    for one in told:
+        if not is_pattern(one.data, with_queue=with_queues):
+            raise one.wrong(f"{name}: {shown(one)} is no subject")
+    return tuple(str(one.data).encode() for one in told)
+
+
+def _responses(found: Fields) -> Responses | None:
+    value = found.take("allow_responses", "allow_response")
+    if value is None or value.data is False:
+        return None
+    if value.data is True:
+        return Responses()
+    inner = found.inner(value, "allow_responses")
+    responses = Responses(
+        max(inner.integer("max", "max_msgs", default=RESPONSES_DEFAULT, low=-1), 0),
+        inner.duration_ms("expires", "expiration", "ttl", default=RESPONSE_TTL_DEFAULT_MS),
+    )
+    inner.done()
+    return responses
 
 
 def _password(found: Fields, *names: str) -> str:
@@ -364,8 +427,8 @@ def _accounts(root: Fields, options: Options) -> Options:
             "exports and imports between accounts are not there yet", "exports", "imports", "mappings"
         )
         found.refuse(_JWT, "nkey")
-        found.refuse(_PERMISSIONS, "default_permissions")
-        users += [_user(found.inner(user, "users"), name) for user in found.listed("users")]
+        usual = _permissions(found, "default_permissions")
+        users += [_user(found.inner(user, "users"), name, usual) for user in found.listed("users")]
         limits.append((name, _account_jetstream(found)))
         found.of_no_use("limits", "msg_trace", "trace_dest")
         found.done()

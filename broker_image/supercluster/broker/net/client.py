@@ -25,9 +25,11 @@ from supercluster.broker.protocol.parser import (
     Message,
     Ping,
     Pong,
+    Publishes,
     Subscribe,
     Unsubscribe,
 )
+from supercluster.broker.protocol.permissions import Gate
 from supercluster.broker.protocol.subjects import is_valid_filter
 
 if TYPE_CHECKING:
@@ -70,6 +72,8 @@ class ClientConnection(asyncio.Protocol):
         self.language = ""
         self.library_version = ""
         self.credential: object | None = None
+        self.gate: Gate | None = None
+        """What the user may do; None: everything."""
         self.echo = True
         self.verbose = False
         self.pedantic = False
@@ -161,6 +165,8 @@ class ClientConnection(asyncio.Protocol):
                     self.server.counts.protocol_errors += 1
                     self.close("message headers not supported")  # The client said that it knows none.
                     break
+                if self.gate is not None:
+                    event = self._permitted(self.gate, event)
                 publishes(self, event)
                 if self.verbose:
                     self.push(b"+OK\r\n" * len(event))
@@ -363,13 +369,33 @@ class ClientConnection(asyncio.Protocol):
         if sid in self.subscriptions or self._fin_sent:
             self._ok()
             return
+        if self.gate is not None and not self.gate.may_subscribe(subject, queue):
+            self._refuse("Subscription", subject, queue)
+            return
         if len(self.subscriptions) >= self.server.limits.max_subscriptions:
             self.error("maximum subscriptions exceeded")
             return
         subscription = Subscription(self, subject, queue, sid)
+        if self.gate is not None:
+            subscription.withheld = self.gate.withheld(subject)
         self.subscriptions[sid] = subscription
         self.router.subscribe(subscription)
         self._ok()
+
+    def _permitted(self, gate: Gate, messages: Publishes) -> Publishes:
+        """Those that the user may publish; of each other one it is told."""
+        kept: Publishes = []
+        for message in messages:
+            if gate.may_publish(message[0]):
+                kept.append(message)
+            else:
+                self._refuse("Publish", message[0])
+        return kept
+
+    def _refuse(self, what: str, subject: bytes, queue: bytes = b"") -> None:
+        self.server.counts.permission_violations += 1
+        group = f' using queue "{_shown(queue)}"' if queue else ""
+        self.error(f'Permissions Violation for {what} to "{_shown(subject)}"{group}')
 
     def _unsubscribe(self, sid: bytes, max_messages: int) -> None:
         subscription = self.subscriptions.get(sid)

@@ -20,6 +20,10 @@ def put(turn: Turn, subscription: Subscription, message: Message) -> None:
     """Collect one message for one subscription."""
     subject, reply, header, payload = message
     connection = subscription.connection
+    if subscription.withheld is not None and subscription.withheld(subject):
+        return
+    if reply and connection.gate is not None:
+        connection.gate.note_reply(reply)
     out = connection.out
     if not out:
         turn.dirty.append(connection)
@@ -58,7 +62,7 @@ def put_plain(turn: Turn, subscription: Subscription, subject: bytes, payload: b
 def put_items(turn: Turn, subscription: Subscription, items: Sequence[Item]) -> None:
     """Collect a pull consumer's batch for one subscription."""
     connection = subscription.connection
-    if subscription.max_messages:
+    if subscription.max_messages or connection.gate is not None:
         for subject, reply, header, payload in items:
             if subscription.sid in connection.subscriptions:
                 put(turn, subscription, (subject, reply, header, bytes(payload)))

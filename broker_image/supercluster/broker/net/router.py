@@ -234,7 +234,13 @@ class Router:
         for subject, payload in messages:
             match = match_of(subject)
             plain = match.plain
-            if len(plain) == 1 and not match.groups and not match.nodes and not plain[0].max_messages:
+            if (
+                len(plain) == 1
+                and not match.groups
+                and not match.nodes
+                and not plain[0].max_messages
+                and not plain[0].withheld
+            ):
                 put_plain(turn, plain[0], subject, payload)
             elif match.anyone:
                 self._fan_out(where, match, (subject, b"", b"", payload), None)

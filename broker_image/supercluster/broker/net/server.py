@@ -13,6 +13,7 @@ from supercluster.broker.net.info import ServerFacts, info_line
 from supercluster.broker.net.router import DEFAULT_ACCOUNT, Router
 from supercluster.broker.net.turn import Turn
 from supercluster.broker.ports import ClientInfo, Clock
+from supercluster.broker.protocol.permissions import Gate
 from supercluster.broker.runtime.credentials import Credentials, User
 from supercluster.broker.runtime.settings import Limits
 
@@ -32,6 +33,7 @@ class ServerCounts:
     slow_consumers: int = 0
     stale_connections: int = 0
     auth_failures: int = 0
+    permission_violations: int = 0
     protocol_errors: int = 0
     errors_sent: int = 0
     reading_paused: int = 0
@@ -145,6 +147,8 @@ class ClientServer:
                 log.warning("client %d (%s): wrong or missing credentials", client.id, client.peer[0])
                 return False
         client.credential = user
+        allowed = user.permissions if user is not None else None
+        client.gate = Gate(allowed, self.clock.monotonic_ms) if allowed is not None else None
         account = user.account if user is not None else self.default_account
         if account != client.account.name:
             for subscription in list(client.subscriptions.values()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from supercluster.broker.protocol.sublist import Sublist
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Subscription:
     """SUB of one client. `middle` is what stands between subject and sizes in a MSG line."""
 
-    __slots__ = ("connection", "delivered", "max_messages", "middle", "queue", "sid", "subject")
+    __slots__ = ("connection", "delivered", "max_messages", "middle", "queue", "sid", "subject", "withheld")
 
     def __init__(self, connection: ClientConnection, subject: bytes, queue: bytes, sid: bytes) -> None:
         self.connection = connection
@@ -25,6 +25,8 @@ class Subscription:
         self.max_messages = 0
         """UNSUB with a maximum: the subscription ends after so many; 0: no end."""
         self.delivered = 0
+        self.withheld: Callable[[bytes], bool] | None = None
+        """Which subjects the user must not get, though the subscription matches them."""
 
 
 class Account:

@@ -14,6 +14,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from supercluster.broker.protocol.permissions import (
+    PATTERNS_MAX,
+    RESPONSE_TTL_DEFAULT_MS,
+    RESPONSES_DEFAULT,
+    Permissions,
+    Responses,
+    Rules,
+    is_pattern,
+)
 from supercluster.broker.runtime.stamps import Stamp, stamp_of
 
 log = logging.getLogger(__name__)
@@ -34,6 +43,8 @@ class User:
     user: str = ""
     password: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
+    permissions: Permissions | None = None
+    """None: everything."""
 
     @property
     def is_operator(self) -> bool:
@@ -181,19 +192,66 @@ def _parse_users(document: object) -> tuple[User, ...]:
         if not isinstance(entry, dict):
             raise CredentialsError(f"{where} has to be an object")
         values = {name: entry.get(name, "") for name in ("user", "password", "token", "account", "role")}
+        permissions = _permissions(f"{where}.permissions", entry.get("permissions"))
         for name, value in values.items():
             if not isinstance(value, str):
                 raise CredentialsError(f"{where}.{name} has to be a text")
-        if unknown := sorted(set(entry) - set(values)):
-            raise CredentialsError(f"{where}.{unknown[0]} is no known field; known are {', '.join(values)}")
+        if unknown := sorted(set(entry) - {*values, "permissions"}):
+            raise CredentialsError(
+                f"{where}.{unknown[0]} is no known field; known are {', '.join(values)}, permissions"
+            )
         if bool(values["token"]) == bool(values["user"]):
             raise CredentialsError(f"{where} needs either user and password or token")
         values["role"] = values["role"] or "client"
         if values["role"] not in ROLES:
             raise CredentialsError(f"{where}.role has to be one of {', '.join(ROLES)}")
         values["account"] = values["account"] or "$G"
-        users.append(User(**values))
+        users.append(User(**values, permissions=permissions))
     return tuple(users)
+
+
+def _permissions(where: str, value: object) -> Permissions | None:
+    """`{"publish": {"allow": […], "deny": […]}, "subscribe": {…}, "responses": {"max": 1, "ttlMs": 120000}}`."""
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise CredentialsError(f"{where} has to be an object")
+    if unknown := sorted(set(value) - {"publish", "subscribe", "responses"}):
+        raise CredentialsError(
+            f"{where}.{unknown[0]} is no known field; known are publish, subscribe, responses"
+        )
+    publish = _rules(f"{where}.publish", value.get("publish"), with_queues=False)
+    subscribe = _rules(f"{where}.subscribe", value.get("subscribe"), with_queues=True)
+    responses: Responses | None = None
+    if (told := value.get("responses")) is not None:
+        if not isinstance(told, dict) or set(told) - {"max", "ttlMs"}:
+            raise CredentialsError(f"{where}.responses has to be an object with max and ttlMs")
+        numbers = told.get("max", RESPONSES_DEFAULT), told.get("ttlMs", RESPONSE_TTL_DEFAULT_MS)
+        if any(type(number) is not int or number < 0 for number in numbers):
+            raise CredentialsError(f"{where}.responses: max and ttlMs have to be whole numbers from 0")
+        responses = Responses(*numbers)
+        if publish.allow is None:
+            publish = replace(
+                publish, allow=()
+            )  # Who answers may do that, and nothing else that is not named.
+    return Permissions(publish, subscribe, responses)
+
+
+def _rules(where: str, value: object, *, with_queues: bool) -> Rules:
+    if value is None:
+        return Rules()
+    if not isinstance(value, dict) or set(value) - {"allow", "deny"}:
+        raise CredentialsError(f"{where} has to be an object with allow and deny")
+    lists: dict[str, tuple[bytes, ...] | None] = {}
+    for name in ("allow", "deny"):
+        told = value.get(name)
+        if told is not None and (not isinstance(told, list) or len(told) > PATTERNS_MAX):
+            raise CredentialsError(f"{where}.{name} has to be a list of at most {PATTERNS_MAX} subjects")
+        for pattern in told or ():
+            if not is_pattern(pattern, with_queue=with_queues):
+                raise CredentialsError(f"{where}.{name}: {pattern!r} is no subject")
+        lists[name] = tuple(pattern.encode() for pattern in told) if told is not None else None
+    return Rules(lists["allow"], lists["deny"] or ())
 
 
 def _parse_links(document: object) -> LinkCredentials:

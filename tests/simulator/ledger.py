@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from isal.isal_zlib import crc32
+from tests.simulator.copies import Copies
 from tests.simulator.lifetimes import Lifetimes
 from tests.simulator.map_judge import MapJudge
 from tests.simulator.map_recoveries import MapRecoveries
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from tests.simulator.world import World
 
 
+MAIN = "ORDERS"
 # Subjects on which everybody expects to be the first: one message each.
 ONE_PER_KEY = b"orders.key."
 
@@ -88,6 +90,8 @@ class Ledger:
         self.lifetimes = Lifetimes()
         self._map = MapJudge()
         self.maps = MapRecoveries(self, world)
+        self.copies: Copies | None = None
+        """Streams that take their messages from the main one."""
         self.on_new: Callable[[str, Group, Entry], None] = lambda node, group, entry: None
         """An entry was applied that nobody had applied before."""
 
@@ -193,6 +197,11 @@ class Ledger:
     def _new_entry(self, group: StreamGroup, entry: Entry, history: History) -> None:
         if self.recoveries.is_over(group.id):
             self.recoveries.committed_late(entry, history)
+            return
+        if self.copies is not None and self.copies.is_copy(group):
+            origin = next((found for name, found in self.groups.items() if f".{MAIN}." in name), None)
+            if wrong := self.copies.new_entry(group, entry, origin):
+                raise self.broken(f"mirrors and sources: {wrong}")
             return
         if early := self.lifetimes.too_early(group, entry):
             raise self.broken(early)

@@ -12,10 +12,11 @@ import random
 from functools import partial
 from typing import Any
 
+from tests.simulator.ledger import MAIN
 from tests.simulator.plan import Plan
 from tests.simulator.publishers import ACCOUNT
 from tests.simulator.recover_scenario import RecoverScenario, draw_recovery
-from tests.simulator.scenario import MAIN, _view
+from tests.simulator.scenario import _view
 from tests.simulator.world import World
 
 from supercluster.broker.jetstream.core import BrokerCore

@@ -21,6 +21,7 @@ from tests.simulator.mutants_accounts import ACCOUNT_MUTANTS
 from tests.simulator.mutants_ingest import INGEST_MUTANTS
 from tests.simulator.mutants_map import MAP_MUTANTS
 from tests.simulator.mutants_moves import MOVE_MUTANTS
+from tests.simulator.mutants_origins import ORIGIN_MUTANTS
 from tests.simulator.mutants_raft import RAFT_MUTANTS
 from tests.simulator.mutants_recovery import RECOVERY_MUTANTS
 from tests.simulator.mutants_storage import STORAGE_MUTANTS
@@ -29,6 +30,7 @@ from tests.simulator.mutation import Mutant, check, write_mutated
 MUTANTS = (
     *(*RAFT_MUTANTS, *INGEST_MUTANTS, *STORAGE_MUTANTS),
     *(*MOVE_MUTANTS, *RECOVERY_MUTANTS, *MAP_MUTANTS, *ACCOUNT_MUTANTS),
+    *ORIGIN_MUTANTS,
 )
 ROOT = Path(__file__).parents[2]
 SEEDS_MAX = 400

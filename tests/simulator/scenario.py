@@ -10,7 +10,8 @@ from typing import Any
 
 from tests.simulator.accounts import Limits
 from tests.simulator.consumers import INFO, SimConsumer
-from tests.simulator.ledger import History
+from tests.simulator.copies import Copies
+from tests.simulator.ledger import MAIN, History
 from tests.simulator.plan import Plan, draw
 from tests.simulator.publishers import ACCOUNT, Publishers
 from tests.simulator.room import NOTICE_MS, FullDisks
@@ -21,7 +22,6 @@ from supercluster.broker.jetstream.group import Group
 from supercluster.broker.jetstream.stream import StreamState
 from supercluster.broker.jetstream.stream_group import StreamGroup
 
-MAIN = "ORDERS"
 SIDE = "SIDE"
 # The part of a run in which there is weather.
 WEATHER_PART = 0.7
@@ -44,10 +44,15 @@ class Scenario:
         self.publishers = Publishers(world, plan, lambda: self.weather.is_quiet)
         self.limits = Limits(world, streams_come_and_go=plan.side_stream)
         self.consumer = SimConsumer(world, MAIN, self.request, self._history)
+        self.copies = Copies(world, plan, MAIN, self._anywhere, is_on=self._has_copies(seed))
         self._requests = 0
         self._side_generation = 0
         self._side_deletes = 0
         world.note(f"plan: {plan}")
+
+    def _has_copies(self, seed: int) -> bool:
+        """Are there streams that take their messages from the main one? Drawn apart: what a seed stands for stays else."""
+        return not self.plan.fills and random.Random(f"copies {seed}").random() < 0.4
 
     def _draw(self, rng: random.Random) -> Plan:
         return draw(rng)
@@ -71,6 +76,7 @@ class Scenario:
         self.publishers.start(weather_end_ms, MAIN, SIDE)
         self.limits.start(weather_end_ms)
         self.consumer.start(lambda: self.weather.is_quiet)
+        self.copies.start()
         if self.plan.side_stream:
             world.at(1500, self._create_side)
         if self.plan.removes:
@@ -236,7 +242,13 @@ class Scenario:
             return disagreeing
         if self.plan.keeps_all and len(self.consumer.delivered) < len(history.message_at):
             return f"the consumer has {len(self.consumer.delivered)} of {len(history.message_at)} messages"
-        return ""
+        leaders = (
+            node.core.groups[self.group]
+            for node in self.world.nodes.values()
+            if node.core and self.group in node.core.groups
+        )
+        origin = next(leaders, None)
+        return self.copies.unsettled(origin) if isinstance(origin, StreamGroup) else ""
 
     def _disagreeing(self) -> str:
         """Which replica knows another membership than its group's leader? (MV-7: what is reported is what is in force,

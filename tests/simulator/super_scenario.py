@@ -10,10 +10,11 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from tests.simulator.ledger import MAIN
 from tests.simulator.move_oracle import MoveOracle
 from tests.simulator.moves import Movers
 from tests.simulator.plan import Plan
-from tests.simulator.scenario import MAIN, WEATHER_PART, Scenario
+from tests.simulator.scenario import WEATHER_PART, Scenario
 from tests.simulator.super_plan import SuperPlan, draw_super
 from tests.simulator.super_world import SuperWorld
 from tests.simulator.weather import Weather

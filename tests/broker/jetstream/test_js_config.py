@@ -117,7 +117,7 @@ def test_the_duplicate_window_is_capped_by_the_age_when_it_is_not_set() -> None:
         ({"discard_new_per_subject": True, "discard": "new"}, 10052, "max msgs per subject > 0"),
         ({"deny_purge": True, "allow_rollup_hdrs": True}, 10052, "roll-ups"),
         ({"description": "x" * 5000}, 10052, "description is too long"),
-        ({"mirror": {"name": "S"}}, 19002, "'mirror'"),
+        ({"mirror": {"name": "S"}}, 10034, "can not contain subjects"),
         ({"compression": "s2"}, 19002, "'compression'"),
         ({"persist_mode": "async"}, 19002, "'persist_mode'"),
         ({"subject_delete_marker_ttl": -1}, 10052, "subject delete marker TTL must not be negative"),

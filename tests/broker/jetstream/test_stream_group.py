@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from supercluster.broker.jetstream.group import Group
 from supercluster.broker.jetstream.interests import Interests
 from supercluster.broker.jetstream.judge import Forward
 from supercluster.broker.jetstream.meta import Assignment
+from supercluster.broker.jetstream.origin_frames import OriginAsk, OriginTold
 from supercluster.broker.jetstream.sections import Section, SessionKey, VerdictRun
 from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.jetstream.wire import blob, u64
@@ -99,6 +100,21 @@ class Broker:
 
     def send_raft(self, group: str, message: Message) -> None:
         self.replicas.send(message)
+
+    def stream_of(self, account: str, name: str) -> None:
+        return None
+
+    def who_leads(self, group_id: str) -> None:
+        pass
+
+    def watch_origins(self, target: str, origins: Iterable[str]) -> None:
+        assert not list(origins), "no stream here has origins"
+
+    def ask_origin(self, node: str, ask: OriginAsk) -> bool:
+        raise AssertionError("no stream here has origins")
+
+    def tell_target(self, node: str, told: OriginTold) -> bool:
+        raise AssertionError("no stream here is an origin")
 
     def leader_of(self, group_id: str) -> str | None:
         return None

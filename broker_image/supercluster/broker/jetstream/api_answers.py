@@ -192,14 +192,15 @@ def stream_list_page(infos: Sequence[Mapping[str, Any]], *, total: int, offset: 
     return _dump("stream_list", page)
 
 
+_INFO_FIELDS = ("config", "created", "state", "cluster", "mirror", "sources", "move", "ts")
+
+
 def info_of_answer(answer: bytes) -> dict[str, Any] | None:
     """The stream in a leader's STREAM.INFO answer, None when it is an error."""
     data = json.loads(answer)
     if not isinstance(data, dict) or "config" not in data:
         return None
-    return {
-        name: data[name] for name in ("config", "created", "state", "cluster", "move", "ts") if name in data
-    }
+    return {name: data[name] for name in _INFO_FIELDS if name in data}
 
 
 def err_code_of_answer(answer: bytes) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from hashlib import blake2b
 
 from supercluster.broker.jetstream.move_frames import Answered, HashesAsked, HashesTold
+from supercluster.broker.jetstream.origin_position import encode_positions
 from supercluster.broker.jetstream.state_digest import StateDigest
 from supercluster.broker.jetstream.stream import StreamState
 from supercluster.broker.jetstream.wire import blob, text, u64
@@ -36,10 +37,12 @@ def state_hash(state: StreamState) -> bytes:
             state.last_time_ns,
             state.config_version,
         ),
-        *(len(state.deleted), len(state.subjects), len(state.message_ids), len(state.consumers)),
+        *(state.num_deleted, len(state.subjects), len(state.message_ids), len(state.consumers)),
     )
     digest = blake2b(b"".join(map(u64, numbers)), digest_size=16)
     digest.update(state.sessions.encode())
+    if state.origins:
+        digest.update(encode_positions(state.origins))
     for name in sorted(state.consumers):
         digest.update(text(name) + blob(state.consumers[name].snapshot()))
     return digest.digest()
@@ -158,7 +161,7 @@ class Auditor:
         if work is None or not self._is_busy(applied_index):
             return
         self._next_ms = now_ms + HASH_PAUSE_MS
-        start = self._start_seq(work)
+        start = state.gaps.past(self._start_seq(work))
         if not work.next_index:
             if start > state.last_seq:
                 self._tell(work, Answered.END)

@@ -15,6 +15,12 @@ from supercluster.broker.jetstream.consumer_config import ConsumerConfig
 from supercluster.broker.jetstream.errors import ApiError, error, invalid_config
 from supercluster.broker.jetstream.filters import first_overlap, is_subset, is_valid_filter, overlaps
 from supercluster.broker.jetstream.json_fields import Fields
+from supercluster.broker.jetstream.origin_config import (
+    Origin,
+    check_origins,
+    check_origins_update,
+    origins_from_json,
+)
 from supercluster.broker.jetstream.own_metadata import check_metadata
 from supercluster.broker.jetstream.publish_config import (
     check_publishing,
@@ -51,10 +57,7 @@ _SERVER_METADATA = ("_nats.level", "_nats.ver", "_nats.req.level")
 _UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "allow_batched": (),
     "compression": ("none",),
-    "mirror": (),
-    "mirror_direct": (),
     "persist_mode": ("default",),
-    "sources": (),
     "template_owner": (),
 }
 
@@ -140,6 +143,10 @@ class StreamConfig:
     deny_purge: bool = False
     allow_rollup_hdrs: bool = False
     allow_direct: bool = False
+    mirror_direct: bool = False
+    """Kept for its clients; a direct get is always answered by the stream itself."""
+    mirror: Origin | None = None
+    sources: tuple[Origin, ...] = ()
     subject_transform: TransformConfig | None = None
     """What becomes of the subjects of messages that are published."""
     republish: Republish | None = None
@@ -162,9 +169,11 @@ class StreamConfig:
         name = fields.text("name")
         check_name(name)
         max_age_ns = fields.integer("max_age")
+        mirror, sources = origins_from_json(fields)
+        is_fed = mirror is not None or len(sources) > 0
         config = cls(
             name=name,
-            subjects=fields.texts("subjects") or (name,),
+            subjects=fields.texts("subjects") or (() if is_fed else (name,)),
             description=fields.text("description"),
             retention=fields.choice("retention", RETENTIONS, "limits"),
             storage=fields.choice("storage", STORAGES, "file"),
@@ -177,7 +186,7 @@ class StreamConfig:
             max_age_ns=max_age_ns,
             max_msgs_per_subject=_limit(fields, "max_msgs_per_subject"),
             max_msg_size=_limit(fields, "max_msg_size"),
-            duplicate_window_ns=_duplicate_window(fields, max_age_ns),
+            duplicate_window_ns=_duplicate_window(fields, max_age_ns, is_fed=is_fed),
             no_ack=fields.boolean("no_ack"),
             placement=_placement(fields),
             consumer_limits=_consumer_limits(fields),
@@ -187,6 +196,9 @@ class StreamConfig:
             deny_purge=fields.boolean("deny_purge"),
             allow_rollup_hdrs=fields.boolean("allow_rollup_hdrs"),
             allow_direct=fields.boolean("allow_direct"),
+            mirror_direct=fields.boolean("mirror_direct"),
+            mirror=mirror,
+            sources=sources,
             subject_transform=_subject_transform(fields),
             republish=_republish(fields),
             allow_msg_ttl=fields.boolean("allow_msg_ttl"),
@@ -208,8 +220,9 @@ class StreamConfig:
         data: dict[str, Any] = {"name": self.name}
         if self.description:
             data["description"] = self.description
+        if self.subjects:
+            data["subjects"] = list(self.subjects)
         data |= {
-            "subjects": list(self.subjects),
             "retention": self.retention,
             "max_consumers": self.max_consumers,
             "max_msgs": self.max_msgs,
@@ -220,11 +233,13 @@ class StreamConfig:
             "discard": self.discard,
             "storage": self.storage,
             "num_replicas": self.num_replicas,
-            "duplicate_window": self.duplicate_window_ns,
         }
         optional = {
+            "duplicate_window": self.duplicate_window_ns,
             "no_ack": self.no_ack,
             "placement": self.placement.to_json(),
+            "mirror": self.mirror.to_json() if self.mirror else None,
+            "sources": [source.to_json() for source in self.sources],
             "discard_new_per_subject": self.discard_new_per_subject,
             "first_seq": self.first_seq if self.first_seq > 1 else 0,
             "subject_transform": self.subject_transform.to_json() if self.subject_transform else None,
@@ -234,7 +249,7 @@ class StreamConfig:
         data |= {
             "compression": "none",
             "allow_direct": self.allow_direct,
-            "mirror_direct": False,
+            "mirror_direct": self.mirror_direct,
             "sealed": self.sealed,
             "deny_delete": self.deny_delete,
             "deny_purge": self.deny_purge,
@@ -259,8 +274,11 @@ def _limit(fields: Fields, name: str) -> int:
     return value if value > 0 else -1
 
 
-def _duplicate_window(fields: Fields, max_age_ns: int) -> int:
+def _duplicate_window(fields: Fields, max_age_ns: int, *, is_fed: bool) -> int:
+    """Whose messages come from other streams looks for duplicates only when it is asked to."""
     window_ns = fields.integer("duplicate_window")
+    if window_ns == 0 and is_fed:
+        return 0
     if window_ns == 0:
         return min(DUPLICATE_WINDOW_DEFAULT_NS, max_age_ns) if max_age_ns > 0 else DUPLICATE_WINDOW_DEFAULT_NS
     return window_ns
@@ -310,7 +328,7 @@ def _check_values(config: StreamConfig) -> None:
         raise invalid_config("duplicates window can not be negative")
     if 0 < config.max_age_ns < config.duplicate_window_ns:
         raise invalid_config("duplicates window can not be larger then max age")
-    if config.duplicate_window_ns < _SHORTEST_NS:
+    if 0 < config.duplicate_window_ns < _SHORTEST_NS:
         raise invalid_config("duplicates window needs to be >= 100ms")
     if config.discard_new_per_subject and config.discard != "new":
         raise invalid_config("discard new per subject requires discard new policy to be set")
@@ -325,6 +343,7 @@ def _check_values(config: StreamConfig) -> None:
 
 
 def _check_subjects(config: StreamConfig) -> None:
+    check_origins(config)
     for subject in config.subjects:
         if not is_valid_filter(subject):
             raise invalid_config("invalid subject")
@@ -368,6 +387,7 @@ def check_update(current: StreamConfig, wanted: StreamConfig) -> None:
     """
     if current.name != wanted.name:
         raise invalid_config("stream configuration name must match original")
+    check_origins_update(current, wanted)
     if current.storage != wanted.storage:
         raise invalid_config("stream configuration update can not change storage type")
     if current.retention != wanted.retention and "workqueue" in (current.retention, wanted.retention):

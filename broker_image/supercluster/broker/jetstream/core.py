@@ -7,7 +7,7 @@ over. The process, the tests and the simulator run this same class.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -46,6 +46,8 @@ from supercluster.broker.jetstream.map_survey import MapSurvey
 from supercluster.broker.jetstream.meta import Assignment
 from supercluster.broker.jetstream.meta_group import MetaGroup
 from supercluster.broker.jetstream.meta_lineages import MetaLineages
+from supercluster.broker.jetstream.origin_frames import OriginAsk, OriginTold
+from supercluster.broker.jetstream.origin_links import OriginLinks
 from supercluster.broker.jetstream.raft_mail import RaftMail
 from supercluster.broker.jetstream.recovery import CopiesTold
 from supercluster.broker.jetstream.republishing import CapturedAgain, Publication
@@ -154,6 +156,7 @@ class BrokerCore:
             window_bytes=settings.window_bytes,
             wait_ms=settings.window_wait_ms,
         )
+        self.origin_links = OriginLinks(self)
         self.captured_again = CapturedAgain(self.ingest.capture, self.event)
         self.account_infos = AccountInfos(self)
         self.requests = Requests(
@@ -319,6 +322,22 @@ class BrokerCore:
         self.network.publish(account, subject, b"", header, payload)
         self.captured_again.publish(account, message)
 
+    def stream_of(self, account: str, name: str) -> Assignment | None:
+        """What the map has of a stream."""
+        return self.meta.state.streams.get((account, name)) if self.meta is not None else None
+
+    def who_leads(self, group_id: str) -> None:
+        self.leaderships.ask(group_id)
+
+    def watch_origins(self, target: str, origins: Iterable[str]) -> None:
+        self.origin_links.watch(target, origins)
+
+    def ask_origin(self, node: str, ask: OriginAsk) -> bool:
+        return self.origin_links.ask(node, ask)
+
+    def tell_target(self, node: str, told: OriginTold) -> bool:
+        return self.origin_links.tell(node, told)
+
     def raft_config(self, group_id: str, member: str) -> RaftConfig:
         return RaftConfig(
             member=member,
@@ -390,6 +409,7 @@ class BrokerCore:
         now_ms = self.clock.monotonic_ms()
         self.ingest.leader_serves(news.group, now_ms)
         self.requests.leader_serves(news.group, now_ms)
+        self.origin_links.leader_changed(news.group)
         membership = Membership.decode(news.membership)
         if news.group == self.meta_id:
             self.founding.leader_serves(membership)
@@ -439,6 +459,7 @@ class BrokerCore:
             self._wake(group, node, now_ms)
         self.map.link_down(node)
         self.leaderships.forget_node(node)
+        self.origin_links.all_changed()
         self.surroundings.link_down(node)
         self.touch(self.meta_id)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from supercluster.broker.jetstream import api_routing, copy_facts, frames, map_survey, move_frames
 from supercluster.broker.jetstream.frames import Frame
 from supercluster.broker.jetstream.load import Room
+from supercluster.broker.jetstream.origin_frames import OriginAsk
 from supercluster.broker.jetstream.stepping_aside import decode_aside
 from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.jetstream.wire import WireError
@@ -72,6 +73,7 @@ def _dispatch_rare(core: BrokerCore, node: str, frame: int, body: memoryview, no
     elif frame == Frame.NOT_LEADER:
         group_id, _ = frames.decode_texts(body, 2)
         core.leaderships.forget(group_id, node)
+        core.origin_links.leader_changed(group_id)
         _leads_no_more(core, group_id, node, now_ms)
     elif frame == Frame.WHO_LEADS:
         (group_id,) = frames.decode_texts(body, 1)
@@ -131,6 +133,13 @@ def _dispatch_rare(core: BrokerCore, node: str, frame: int, body: memoryview, no
         map_survey.asked(core, node, body)
     elif frame == Frame.MAP_TOLD:
         core.map_survey.told(node, body)
+    elif frame == Frame.ORIGIN_ASK:
+        asked = OriginAsk.decode(body)
+        group = _serving_stream(core, asked.group, node)
+        if group is not None:
+            group.origin_reads.asked(node, asked, now_ms)
+    elif frame == Frame.ORIGIN_TOLD:
+        core.origin_links.told(body)
     elif frame == Frame.BOOTSTRAP:
         core.founding.bootstrap_received(bytes(body))
     else:

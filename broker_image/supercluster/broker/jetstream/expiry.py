@@ -11,6 +11,7 @@ from array import array
 
 from supercluster.broker.jetstream.delete_markers import markers_for
 from supercluster.broker.jetstream.log_end import LogEnd
+from supercluster.broker.jetstream.messages import DecodedEntry
 from supercluster.broker.jetstream.proposal import Proposal
 from supercluster.broker.jetstream.sections import Section
 from supercluster.broker.jetstream.stream import StreamState
@@ -23,6 +24,14 @@ EXPIRY_MESSAGES_MAX = 20_000
 # Fewer where each message is read, to see whether its subject is empty then.
 EXPIRY_MARKED_MAX = 2_000
 EXPIRY_MORE_MS = 20
+
+
+def _last_up_to(decoded: DecodedEntry, seq: int, horizon_ns: int) -> int:
+    """The last of an entry's messages, from `seq` on, that are not younger than that."""
+    end = decoded.first_seq + decoded.count
+    if not decoded.times_ns:
+        return end - 1
+    return next((at - 1 for at in range(seq, end) if decoded.time_of(at) > horizon_ns), end - 1)
 
 
 class Expiry:
@@ -83,9 +92,11 @@ class Expiry:
         seq_end = min(state.last_seq, seq + most)
         while seq <= seq_end:
             decoded = state.reader.entry_of(seq)
-            if decoded is None or decoded.time_ns > horizon_ns:
+            if decoded is None or decoded.time_of(seq) > horizon_ns:
                 break
-            last = min(decoded.first_seq + decoded.count - 1, state.last_seq)
+            last = min(_last_up_to(decoded, seq, horizon_ns), state.last_seq)
+            if last < decoded.first_seq + decoded.count - 1:
+                break
             seq = last + 1
         if seq > seq_end and seq <= state.last_seq:
             self._check_ms = now_ms + EXPIRY_MORE_MS
@@ -101,7 +112,7 @@ class Expiry:
             if first <= state.first_seq:
                 found.append(state.first_time_ns + state.config.max_age_ns)
             elif (decoded := state.reader.entry_of(first)) is not None:
-                found.append(decoded.time_ns + state.config.max_age_ns)
+                found.append(decoded.time_of(first) + state.config.max_age_ns)
         if not found:
             return None
         left_ns = min(found) - now_ns

@@ -69,6 +69,9 @@ class Frame(IntEnum):
     MAP_ASK = 65
     """A broker that is to recover the map → every broker: what copies of the meta group its volume holds."""
     MAP_TOLD = 66
+    ORIGIN_ASK = 67
+    """A stream's leader → the leader of an origin that it takes messages from (`origin_frames.py`)."""
+    ORIGIN_TOLD = 68
 
 
 # ---- Raft: messages of all groups that share a pair of brokers travel in one frame (RP-3) ---------------------------

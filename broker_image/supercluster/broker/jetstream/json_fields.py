@@ -146,6 +146,14 @@ class Fields:
             raise self._wrong(name, value, "an object")
         return value
 
+    def objects(self, name: str) -> list[dict[str, Any]]:
+        value = self.raw(name)
+        if value is None:
+            return []
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+            raise self._wrong(name, value, "a list of objects")
+        return value
+
     def time_ns(self, name: str) -> int:
         """An RFC 3339 time as Unix nanoseconds; 0 when it is absent."""
         value = self.text(name)

@@ -121,7 +121,7 @@ class Judge:
     def __init__(self, state: StreamState, uncommitted: Iterable[Entry]) -> None:
         self.end = LogEnd(state, uncommitted)
         self.batches = Batches()
-        self._messages = MessageJudge(self.end)
+        self.messages = MessageJudge(self.end)
 
     def take(self, forward: Forward, now_ns: int, *, room: bool = True) -> Taken:
         """Judge the next numbers of a session. The caller appends the pieces in the same turn, in this order.
@@ -178,12 +178,12 @@ class Judge:
         for at in range(0, len(parts), 3):
             subject, header, payload = parts[at : at + 3]
             message = Candidate(subject, header, payload)
-            found = self._messages.admit(message)
+            found = self.messages.admit(message)
             if found is None and BATCH_ID in header and header_value(header, BATCH_ID):
                 self._take_part(message, pieces, now_ns, room=room)
                 continue
             seq = end.next_seq
-            found = found or self._messages.judge(message, seq, now_ns, room=room)
+            found = found or self.messages.judge(message, seq, now_ns, room=room)
             if found is not None:
                 pieces.other(found)
                 continue
@@ -224,7 +224,7 @@ class Judge:
         before = InBatch()
         with self.end.all_or_nothing() as keep:
             for message in batch.messages:
-                found = self._messages.judge(message, self.end.next_seq, now_ns, room=room, batch=before)
+                found = self.messages.judge(message, self.end.next_seq, now_ns, room=room, batch=before)
                 if found is not None:
                     return found
                 self._note(message)

@@ -48,6 +48,11 @@ def has_later(group: str, groups: Iterable[str]) -> bool:
     )
 
 
+def base_of(group: str) -> str:
+    """The stream's group before any forced recovery."""
+    return _split(group)[0]
+
+
 def is_same_stream(group: str, other: str) -> bool:
     """Are they one stream's, of whatever lineages?"""
     return _split(group)[0] == _split(other)[0]

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.messages import decode_stored, logical_bytes
+from supercluster.broker.jetstream.origin_position import OriginPosition, decode_taken
 from supercluster.broker.jetstream.sections import (
     Block,
     Section,
@@ -52,6 +53,8 @@ class LogEnd:
         self.next_seq = state.last_seq + 1
         self.last_message_id = state.last_message_id
         """Of the newest message, empty when it has none."""
+        self.positions = dict(state.origins)
+        """Of the origins that messages are taken from, by their keys."""
         self._sessions = {s.key.node: SessionEnd(s.key, s.last_number) for s in state.sessions.states()}
         self._pending_ids: dict[bytes, int] = {}
         self._pending_subjects: dict[bytes, int] = {}
@@ -81,6 +84,8 @@ class LogEnd:
                     self._sessions[found.session.node] = SessionEnd(found.session, found.run.last_number)
                 elif kind == Section.SESSION_OPEN:
                     self.opened(decode_session(Reader(body)))
+                elif kind == Section.ORIGIN_TAKEN:
+                    self.taken(*decode_taken(Reader(body)))
                 elif kind == Section.CONFIG_PUT:
                     reader = Reader(body)
                     reader.u64(), reader.u64()
@@ -89,10 +94,12 @@ class LogEnd:
             decoded = decode_stored(entry)
             for seq in range(entry.first_seq, entry.first_seq + entry.count):
                 message = decoded.message(seq)
+                if not message.subject:
+                    continue  # A mirror's origin has nothing there.
                 self.note(message.subject, message.header, seq)
                 self.note_size(message.subject, message.header, message.payload, seq)
                 self.note_counter(message.subject, message.header, message.payload, seq)
-            self.next_seq = entry.first_seq + entry.count
+            self.next_seq = max(self.next_seq, entry.first_seq + entry.count)
         self.appended(entry, len(entry.record))
 
     def configured(self, config: StreamConfig) -> None:
@@ -136,6 +143,18 @@ class LogEnd:
     def unapplied_bytes(self) -> int:
         """Bytes that are appended and not applied."""
         return self._pending_bytes_total
+
+    def taken(self, key: str, position: OriginPosition) -> None:
+        """An entry at the end of the log says up to where an origin's messages are taken. A mirror's sequences are its
+        origin's: none of those that are behind it is given to another message, should it end to be a mirror."""
+        self.positions[key] = position
+        if self.config.mirror is not None and not self.config.mirror.filters:
+            self.next_seq = max(self.next_seq, position.up_to + 1)
+
+    @property
+    def pending_messages(self) -> int:
+        """How many are stored and not applied, while the stream refuses when full."""
+        return len(self._pending_sizes)
 
     # ---- sessions -------------------------------------------------------------------------------------------------
 

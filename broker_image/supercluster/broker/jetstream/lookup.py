@@ -24,8 +24,9 @@ def seq_at(state: StoredMessages, time_ns: int) -> int:
     low, high = state.first_seq, state.last_seq + 1
     while low < high:
         middle = (low + high) // 2
-        decoded = state.reader.entry_of(middle)
-        if decoded is not None and decoded.time_ns >= time_ns:
+        seq = state.gaps.past(middle)
+        decoded = state.reader.entry_of(seq)
+        if decoded is not None and decoded.time_of(seq) >= time_ns:
             high = middle
         else:
             low = middle + 1
@@ -53,7 +54,10 @@ def next_from(state: StoredMessages, from_seq: int, subject: str = "") -> Messag
                 return None
             seq = max(seq, found)
         decoded = state.reader.entry_of(seq)
-        end = decoded.first_seq + decoded.count if decoded is not None else seq + 1
+        if decoded is None:
+            seq = state.gaps.past(seq + 1)
+            continue
+        end = decoded.first_seq + decoded.count
         for at in range(seq, end):
             message = state.message(at)
             if message is not None and (wanted is None or wanted(message.subject)):
@@ -91,7 +95,7 @@ def _lasts_before(state: StoredMessages, subjects: set[bytes], up_to_seq: int) -
     while subjects and seq >= state.first_seq:
         decoded = state.reader.entry_of(seq)
         if decoded is None:
-            seq -= 1
+            seq = state.gaps.before(seq - 1)
             continue
         for at in range(seq, max(decoded.first_seq, state.first_seq) - 1, -1):
             subject = decoded.message(at).subject

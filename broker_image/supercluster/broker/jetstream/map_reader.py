@@ -48,6 +48,7 @@ class MapReader:
         if groups or self.index == 0:
             core.life.follow_map(groups)
             core.ingest.set_map(list(core.meta.state.streams.values()), core.invalidate_captures)
+            core.origin_links.all_changed()
             present = {found.group for found in core.meta.state.streams.values()}
             gone = [group for group in groups if group not in present]
             if gone:

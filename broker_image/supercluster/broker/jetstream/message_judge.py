@@ -101,6 +101,26 @@ class MessageJudge:
             return refused(NO_RESOURCES)
         return self._judge_fullness(message, seq) if config.discard == "new" else None
 
+    def judge_taken(self, message: Candidate, seq: int, now_ns: int) -> Exceptional | None:
+        """A message of an origin that the stream takes messages from. A refusal other than STREAM_FULL or STREAM_SEALED is for
+        good: the message is passed over."""
+        config = self.end.config
+        message.subject = self._stored_subject(message.subject, seq)
+        if config.sealed:
+            return refused(STREAM_SEALED)
+        if 0 <= config.max_msg_size < len(message.payload) + len(message.header):
+            return refused(MESSAGE_TOO_LARGE)
+        if message.header and config.mirror is None and config.duplicate_window_ns:
+            message_id = header_value(message.header, MSG_ID)
+            known = self.end.seq_of_message_id(message_id, now_ns) if message_id else 0
+            if known:
+                return Exceptional(0, Verdict.DUPLICATE, 0, known)
+        if config.discard == "new":
+            # Whatever sequence a mirror's message has: so many are there before it.
+            before = self.end.state.last_seq + 1 + self.end.pending_messages
+            return self._judge_fullness(message, before if config.mirror is not None else seq)
+        return None
+
     def _stored_subject(self, subject: bytes, seq: int) -> bytes:
         """By the stream's subject_transform; the header's expectations are about that one, too."""
         transform = self.end.config.subject_transform

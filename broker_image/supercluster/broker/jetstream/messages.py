@@ -7,10 +7,17 @@ are kept for a while, as consumers read the same stretch one behind the other. N
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from supercluster.broker.jetstream.sections import Section, decode_block, decode_messages, sections
+from supercluster.broker.jetstream.sections import (
+    Section,
+    decode_block,
+    decode_messages,
+    decode_mirrored,
+    sections,
+)
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.entry import Entry, EntryKind
 
@@ -49,20 +56,29 @@ class DecodedEntry:
     parts: list[bytes]
     size_bytes: int
     """Bytes of all parts together."""
+    times_ns: Sequence[int] = ()
+    """Of a mirror's messages, which keep those that they have in its origin; otherwise all have `time_ns`."""
 
     def message(self, seq: int) -> Message:
         at = 3 * (seq - self.first_seq)
         subject, header, payload = self.parts[at : at + 3]
-        return Message(seq, subject, header, payload, self.time_ns)
+        return Message(seq, subject, header, payload, self.time_of(seq))
+
+    def time_of(self, seq: int) -> int:
+        return self.times_ns[seq - self.first_seq] if self.times_ns else self.time_ns
 
 
 def decode_stored(entry: Entry) -> DecodedEntry:
     """The messages that an entry added to its stream."""
     parts: list[bytes] = []
+    times_ns: Sequence[int] = ()
     if entry.kind == EntryKind.BATCH and entry.count:
         for kind, body in sections(entry.payload):
             if kind == Section.OWN_MESSAGES:
                 parts += decode_block(body).parts()
+            elif kind == Section.MIRRORED:
+                times_ns, mirrored = decode_mirrored(body)
+                parts += mirrored.parts()
             if kind != Section.MESSAGES:
                 continue
             found = decode_messages(body)
@@ -74,7 +90,9 @@ def decode_stored(entry: Entry) -> DecodedEntry:
                         parts += block[3 * offset : 3 * offset + 3]
             else:
                 parts += block
-    return DecodedEntry(entry.index, entry.first_seq, entry.count, entry.time_ns, parts, sum(map(len, parts)))
+    return DecodedEntry(
+        entry.index, entry.first_seq, entry.count, entry.time_ns, parts, sum(map(len, parts)), times_ns
+    )
 
 
 class MessageReader:

@@ -42,6 +42,8 @@ class Republisher:
         last_seqs: dict[bytes, int] = {}
         for seq in range(decoded.first_seq, decoded.first_seq + decoded.count):
             message = decoded.message(seq)
+            if not message.subject:
+                continue  # A mirror's origin has nothing there.
             subject = self._map.find(message.subject, seq)
             last_seq = last_seqs.get(message.subject, -1)
             if last_seq < 0:

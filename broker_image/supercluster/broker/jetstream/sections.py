@@ -43,6 +43,10 @@ class Section(IntEnum):
     """A stretch (first, last) that is too old, but for those that never expire, and single sequences."""
     SCHEDULES_DUE = 14
     """When schedules are due whose time zones only the leader may know; it goes with what is sent on, too."""
+    ORIGIN_TAKEN = 20
+    """Up to where an origin's messages are taken (`origin_position.py`): in the entry that has them."""
+    MIRRORED = 21
+    """Messages of a mirror's origin, under its sequences and with its times; a subject is empty where it has none."""
     META = 32
 
 
@@ -253,6 +257,25 @@ def decode_messages(body: memoryview) -> MessagesSection:
     confirmed = reader.u64()
     run = decode_run(reader)
     return MessagesSection(session, confirmed, run, reader.rest())
+
+
+def encode_mirrored(times_ns: Sequence[int], parts: Sequence[bytes]) -> list[bytes | memoryview]:
+    """Body of a section MIRRORED: a time for each message of the block."""
+    return [_U32.pack(len(times_ns)), array("Q", times_ns).tobytes(), encode_block(parts)]
+
+
+def decode_mirrored(body: bytes | memoryview) -> tuple[array[int], Block]:
+    """Times and messages.
+
+    Raises:
+        WireError: they are not as many of one as of the other.
+    """
+    reader, times = Reader(body), array("Q")
+    times.frombytes(reader.fields_bytes(8 * reader.u32()))
+    block = decode_block(reader.rest())
+    if len(times) != block.count:
+        raise WireError(f"{len(times)} times for {block.count} messages")
+    return times, block
 
 
 def section(kind: int, body: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:

@@ -36,7 +36,7 @@ class StreamSource:
         while seq <= state.last_seq and len(seqs) < count_max and size < bytes_max:
             decoded = state.reader.entry_of(seq)
             if decoded is None:
-                seq += 1
+                seq = state.gaps.past(seq + 1)
                 continue
             places = self._places(decoded, seq)
             found = places[: count_max - len(seqs)]
@@ -54,7 +54,11 @@ class StreamSource:
                     subjects += [decoded.parts[3 * at] for at in found]
                     headers += [decoded.parts[3 * at + 1] for at in found]
                     payloads += [decoded.parts[3 * at + 2] for at in found]
-                times += [decoded.time_ns] * len(found)
+                times += (
+                    [decoded.times_ns[at] for at in found]
+                    if decoded.times_ns
+                    else [decoded.time_ns] * len(found)
+                )
                 size += _bytes_of(decoded, found)
             if len(found) < len(places):
                 break
@@ -93,7 +97,8 @@ class StreamSource:
             return 0
         if not filters:
             behind = state.last_seq - after
-            return behind - state.deleted.count_behind(after) if state.deleted else behind
+            behind -= state.deleted.count_behind(after) if state.deleted else 0
+            return behind - state.gaps.count_behind(after)
         total, exact = state.subjects.pending_bounds(filters, after)
         if exact:
             return total
@@ -108,7 +113,7 @@ class StreamSource:
         while seq <= last:
             decoded = state.reader.entry_of(seq)
             if decoded is None:
-                seq += 1
+                seq = state.gaps.past(seq + 1)
                 continue
             for at in range(seq, min(last, decoded.first_seq + decoded.count - 1) + 1):
                 subject = decoded.parts[3 * (at - decoded.first_seq)]

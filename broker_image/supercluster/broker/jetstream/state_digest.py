@@ -62,6 +62,7 @@ def _parts(state: StreamState) -> Iterator[bytes]:
     else:
         deleted, stretches = [], state.deleted.stretches()
     ids, noted = list(state.message_ids), list(state.message_ids.values())
+    gaps = list(state.gaps.stretches())
     ttls = list(state.ttls.parts()) if len(state.ttls) <= SUBJECTS_MAX else [u64(len(state.ttls))]
     schedules = list(state.schedules.parts()) if len(state.schedules) <= SUBJECTS_MAX else []
     subjects, counts = state.subjects.counts() if len(state.subjects) <= SUBJECTS_MAX else ([], [])
@@ -73,6 +74,8 @@ def _parts(state: StreamState) -> Iterator[bytes]:
             yield b"c" + u64(stretch) + u64(count)
         for message_id, (seq, at_ns) in zip(ids, noted, strict=True):
             yield b"i" + u64(seq) + u64(at_ns) + message_id
+        for first, last in gaps:
+            yield b"g" + u64(first) + u64(last)
         for ttl in ttls:
             yield b"t" + ttl
         for schedule in schedules:

@@ -12,6 +12,7 @@ from typing import Any
 
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.deleted import DeletedSeqs
+from supercluster.broker.jetstream.gaps import Gaps
 from supercluster.broker.jetstream.message_ttl import MessageTtls
 from supercluster.broker.jetstream.messages import DecodedEntry, Message, MessageReader, logical_bytes
 from supercluster.broker.jetstream.schedules import Schedules
@@ -33,6 +34,8 @@ class StoredMessages(ABC):
         self.first_time_ns = 0
         self.last_time_ns = 0
         self.deleted = DeletedSeqs()
+        self.gaps = Gaps()
+        """Long stretches that never had a message; short ones are among the deleted."""
         self.subjects = SubjectIndex()
         self.ttls = MessageTtls()
         self.schedules = Schedules()
@@ -46,9 +49,19 @@ class StoredMessages(ABC):
         if self.messages == 0:
             self.first_seq = seq
             self.first_time_ns = time_ns
+        elif seq > self.last_seq + 1:
+            self.gaps.add(self.last_seq + 1, seq - 1)
         self.messages += count
         self.last_seq = seq + count - 1
         self.last_time_ns = time_ns
+
+    def _add_removed(self, seq: int) -> None:
+        """There is no message at `seq`, the next sequence."""
+        self.last_seq = seq
+        if self.messages:
+            self.deleted.add(seq)
+        else:
+            self.first_seq = seq + 1
 
     def _enforce_limits(self) -> None:
         config = self.config
@@ -99,16 +112,28 @@ class StoredMessages(ABC):
 
     def _advance_first(self) -> None:
         self.first_seq += 1
-        while self.first_seq in self.deleted:
-            self.deleted.discard(self.first_seq)
-            self.first_seq += 1
+        self._skip_removed()
         if self.messages == 0:
             self.first_seq = max(self.first_seq, self.last_seq + 1)
             self.deleted.clear()
+            self.gaps.clear()
             self.first_time_ns = 0
         else:
             decoded = self.reader.entry_of(self.first_seq)
-            self.first_time_ns = decoded.time_ns if decoded is not None else self.first_time_ns
+            if decoded is not None:
+                self.first_time_ns = decoded.time_of(self.first_seq)
+
+    def _skip_removed(self) -> None:
+        """The stream begins with a message."""
+        while True:
+            if self.first_seq in self.deleted:
+                self.deleted.discard(self.first_seq)
+                self.first_seq += 1
+            elif self.gaps and self.first_seq in self.gaps:
+                self.first_seq = self.gaps.past(self.first_seq)
+                self.gaps.drop_below(self.first_seq)
+            else:
+                return
 
     def _remove_up_to(self, last: int) -> int:
         """Remove every message up to `last`. Returns how many there were."""
@@ -126,6 +151,7 @@ class StoredMessages(ABC):
         self.first_seq = self.last_seq + 1
         self.first_time_ns = 0
         self.deleted.clear()
+        self.gaps.clear()
         self.subjects = SubjectIndex()
         self.ttls = MessageTtls()
         self.schedules = Schedules()
@@ -174,7 +200,7 @@ class StoredMessages(ABC):
         while removed < wanted and seq <= min(last, self.last_seq):
             decoded = self.reader.entry_of(seq)
             if decoded is None:
-                seq += 1
+                seq = self.gaps.past(seq + 1)
                 continue
             for message in _messages_of(decoded, seq):
                 if message.seq > last or removed >= wanted:
@@ -188,7 +214,16 @@ class StoredMessages(ABC):
 
     def has(self, seq: int) -> bool:
         """Is there a message at `seq`?"""
-        return self.first_seq <= seq <= self.last_seq and seq not in self.deleted
+        return (
+            self.first_seq <= seq <= self.last_seq
+            and seq not in self.deleted
+            and not (self.gaps and seq in self.gaps)
+        )
+
+    @property
+    def num_deleted(self) -> int:
+        """Sequences between the first and the last message that have none."""
+        return len(self.deleted) + self.gaps.count
 
     def message(self, seq: int) -> Message | None:
         """The message at `seq`, None when it was removed or never stored."""
@@ -206,7 +241,7 @@ class StoredMessages(ABC):
         while seq <= self.last_seq:
             decoded = self.reader.entry_of(seq)
             if decoded is None:
-                seq += 1
+                seq = self.gaps.past(seq + 1)
                 continue
             for message in _messages_of(decoded, seq):
                 if message.subject == subject and self.has(message.seq):
@@ -219,7 +254,7 @@ class StoredMessages(ABC):
         while seq >= self.first_seq:
             decoded = self.reader.entry_of(seq)
             if decoded is None:
-                seq -= 1
+                seq = self.gaps.before(seq - 1)
                 continue
             for at in range(seq, decoded.first_seq - 1, -1):
                 if self.has(at) and decoded.message(at).subject == subject:

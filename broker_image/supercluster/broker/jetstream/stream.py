@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any
@@ -20,12 +20,21 @@ from isal import isal_zlib
 from supercluster.broker.jetstream.config import ConsumerConfig, StreamConfig
 from supercluster.broker.jetstream.consumer_state import ConsumerState
 from supercluster.broker.jetstream.deleted import DeletedSeqs
+from supercluster.broker.jetstream.gaps import Gaps
 from supercluster.broker.jetstream.message_ttl import MessageTtls, ttl_seconds
 from supercluster.broker.jetstream.messages import (
     MESSAGE_OVERHEAD_BYTES,
     Message,
     logical_bytes,
 )
+from supercluster.broker.jetstream.origin_config import origins_of
+from supercluster.broker.jetstream.origin_position import (
+    OriginPosition,
+    decode_positions,
+    decode_taken,
+    encode_positions,
+)
+from supercluster.broker.jetstream.origin_position import keep as keep_position
 from supercluster.broker.jetstream.schedules import Schedules
 from supercluster.broker.jetstream.sections import (
     Block,
@@ -36,6 +45,7 @@ from supercluster.broker.jetstream.sections import (
     VerdictRun,
     decode_block,
     decode_messages,
+    decode_mirrored,
     decode_session,
     sections,
 )
@@ -85,6 +95,8 @@ class StreamState(StoredMessages):
         self.sessions = SessionTable()
         self.move_note = b""
         """What a moving stream's leaders leave for one another (`moves.note`)."""
+        self.origins: dict[str, OriginPosition] = {}
+        """Up to where messages of other streams are taken, by the origin's key (`origin_config.py`)."""
         self.consumers: dict[str, ConsumerState] = {}
         self.on_removed: Callable[[int, bytes], None] | None = None
         """For the leader's volatile side: one message was removed (sequence, subject)."""
@@ -105,6 +117,8 @@ class StreamState(StoredMessages):
             for kind, body in sections(entry.payload):
                 if kind == Section.MESSAGES:
                     next_seq = self._apply_messages(decode_messages(body), next_seq, entry.time_ns, done)
+                elif kind == Section.MIRRORED:
+                    next_seq = self._store_mirrored(*decode_mirrored(body), next_seq)
                 elif kind == Section.OWN_MESSAGES:
                     next_seq = self._store_own(decode_block(body), next_seq, entry.time_ns)
                 else:
@@ -155,6 +169,32 @@ class StreamState(StoredMessages):
         self._store_with_headers(block, (), next_seq, time_ns)
         return self._were_stored(next_seq, block.count)
 
+    def _store_mirrored(self, times_ns: Sequence[int], block: Block, first_seq: int) -> int:
+        """Messages under their origin's sequences; between them some that the origin does not have."""
+        subjects, is_first = block.subjects(), self.messages == 0
+        if not block.has_headers and all(subjects):
+            self.bytes += sum(block.lengths) + block.count * MESSAGE_OVERHEAD_BYTES
+            self._add_stored(first_seq, block.count, times_ns[-1])
+            self.subjects.add_many(subjects, first_seq)
+            if is_first:
+                self.first_time_ns = times_ns[0]
+            return self._were_stored(first_seq, block.count)
+        parts = block.parts()
+        for offset, time_ns in enumerate(times_ns):
+            if parts[3 * offset]:
+                self._store_one(first_seq + offset, time_ns, *parts[3 * offset : 3 * offset + 3])
+            else:
+                self._add_removed(first_seq + offset)
+        return self._were_stored(first_seq, block.count)
+
+    def _origin_taken(self, key: str, position: OriginPosition) -> None:
+        mirror = self.config.mirror
+        keep_position(self.origins, key, position, frozenset(origins_of(self.config)))
+        if mirror is not None and not mirror.filters and not self.messages and position.up_to > self.last_seq:
+            # The origin has nothing of all that either.
+            self.last_seq = position.up_to
+            self.first_seq = self.last_seq + 1
+
     def _were_stored(self, first_seq: int, count: int) -> int:
         if self.config.retention == "interest":
             self._remove_unwanted(first_seq, first_seq + count - 1)
@@ -164,26 +204,28 @@ class StreamState(StoredMessages):
     def _store_with_headers(self, block: Block, left_out: Container[int], seq: int, time_ns: int) -> None:
         parts = block.parts()
         for offset in range(block.count):
-            if offset in left_out:
-                continue
-            subject, header, payload = parts[3 * offset : 3 * offset + 3]
-            self.last_message_id = b""
-            if header:
-                message_id = header_value(header, MSG_ID)
-                if message_id:
-                    self.message_ids[message_id] = (seq, time_ns)
-                    self.last_message_id = message_id
-                rollup = header_value(header, ROLLUP)
-                if rollup:
-                    self._roll_up(rollup, subject, seq)
-                if self.config.allow_msg_ttl:
-                    self.ttls.add(seq, ttl_seconds(header) or 0, time_ns)
-            if self.config.allow_msg_schedules:
-                self.remove(self.schedules.stored(subject, header, seq, time_ns))
-            self.bytes += logical_bytes(subject, header, payload)
-            self.subjects.add(subject, seq)
-            self._add_stored(seq, 1, time_ns)
-            seq += 1
+            if offset not in left_out:
+                self._store_one(seq, time_ns, *parts[3 * offset : 3 * offset + 3])
+                seq += 1
+
+    def _store_one(self, seq: int, time_ns: int, subject: bytes, header: bytes, payload: bytes) -> None:
+        config = self.config
+        self.last_message_id = b""
+        if header:
+            message_id = header_value(header, MSG_ID)
+            if message_id and config.mirror is None and config.duplicate_window_ns:
+                self.message_ids[message_id] = (seq, time_ns)
+            self.last_message_id = message_id or b""
+            rollup = header_value(header, ROLLUP)
+            if rollup and config.allow_rollup_hdrs:
+                self._roll_up(rollup, subject, seq)
+            if config.allow_msg_ttl:
+                self.ttls.add(seq, ttl_seconds(header) or 0, time_ns)
+        if config.allow_msg_schedules:
+            self.remove(self.schedules.stored(subject, header, seq, time_ns))
+        self.bytes += logical_bytes(subject, header, payload)
+        self.subjects.add(subject, seq)
+        self._add_stored(seq, 1, time_ns)
 
     def _roll_up(self, how: bytes, subject: bytes, seq: int) -> None:
         """Remove what a roll-up message stands for: all of its subject, or all of the stream, before `seq`."""
@@ -220,6 +262,8 @@ class StreamState(StoredMessages):
         elif kind == Section.MOVE_NOTE:
             done.marked = bool(reader.u8())
             self.move_note = bytes(reader.rest())
+        elif kind == Section.ORIGIN_TAKEN:
+            self._origin_taken(*decode_taken(reader))
         elif kind == Section.CONSUMER_PUT:
             self._put_consumer(json.loads(bytes(reader.rest())), entry.time_ns)
             done.consumers_changed = True
@@ -380,13 +424,21 @@ class StreamState(StoredMessages):
 
     def _later_parts(self) -> Iterator[tuple[str, bytes]]:
         """What came to the snapshot later, each part under its name: old ones lack it, and an empty part is left out."""
+        if self.origins:
+            yield "origins", encode_positions(self.origins)
+        if self.gaps:
+            yield "gaps", self.gaps.encode()
         if self.ttls:
             yield "ttls", self.ttls.encode()
         if self.schedules:
             yield "schedules", self.schedules.encode()
 
     def _restore_later_part(self, name: str, reader: Reader) -> None:
-        if name == "ttls":
+        if name == "origins":
+            self.origins = decode_positions(reader)
+        elif name == "gaps":
+            self.gaps = Gaps.decode(reader)
+        elif name == "ttls":
             self.ttls = MessageTtls.decode(reader)
         elif name == "schedules":
             self.schedules = Schedules.decode(reader)

@@ -143,8 +143,8 @@ class _Handler:
                 whole["state"]["subjects"] = page
             if found:
                 paging = {"total": len(found), "offset": offset, "limit": api_answers.SUBJECTS_PAGE}
-        if call.deleted_details and self.state.deleted:
-            whole["state"]["deleted"] = sorted(self.state.deleted)[:DELETED_MAX]
+        if call.deleted_details and self.state.num_deleted:
+            whole["state"]["deleted"] = _deleted(self.state)
         self.respond(api_answers.stream_info_answer(whole, **paging))
 
     def _purge(self, call: api.StreamPurgeRequest) -> None:
@@ -304,6 +304,17 @@ class _Handler:
         )
 
 
+def _deleted(state: StreamState) -> list[int]:
+    """The first deleted sequences, as many as are shown."""
+    found = sorted(state.deleted)[:DELETED_MAX]
+    for first, last in state.gaps.stretches():
+        if len(found) >= DELETED_MAX and first > found[DELETED_MAX - 1]:
+            break
+        found += range(first, min(last, first + DELETED_MAX - 1) + 1)
+        found = sorted(found)[:DELETED_MAX]
+    return found
+
+
 def state_info(state: StreamState) -> StreamStateInfo:
     """A stream's state, as STREAM.INFO and /jsz show it."""
     return StreamStateInfo(
@@ -315,7 +326,7 @@ def state_info(state: StreamState) -> StreamStateInfo:
         last_time_ns=state.last_time_ns,
         consumer_count=len(state.consumers),
         num_subjects=len(state.subjects),
-        num_deleted=len(state.deleted),
+        num_deleted=state.num_deleted,
     )
 
 
@@ -352,6 +363,7 @@ def info(group: StreamGroup) -> dict[str, Any]:
     whole = api_answers.stream_info(
         state.config, state.created_ns, state_info(state), cluster_info(group), group.host.clock.now_ns()
     )
+    whole |= group.sourcing.info(state, group.host.clock.monotonic_ms())
     if group.mover is not None:
         whole["move"] = group.mover.info()
     return whole

@@ -25,6 +25,7 @@ from supercluster.broker.jetstream.meta import (
 )
 from supercluster.broker.jetstream.meta_requests import Asked, FactsNeededError, StreamRequest
 from supercluster.broker.jetstream.move_plan import MovePlan, copy_bytes, make_plan
+from supercluster.broker.jetstream.origin_rules import judge_origins, with_origin
 from supercluster.broker.jetstream.own_metadata import RESOURCE_KEY
 from supercluster.broker.jetstream.placement import Choice, NodeFacts, choose
 from supercluster.broker.jetstream.stream_facts import StreamFacts
@@ -108,18 +109,24 @@ class StreamDecisions:
     # ---- streams --------------------------------------------------------------------------------------------------
 
     def _create(self) -> bytes | None:
-        config = self._request.config
-        assert config is not None
+        assert self._request.config is not None
+        config = with_origin(self._request.config, self._config_of)
         if self._present is not None:
             if self._present.config == config:
                 return None
             raise errors.error(10058)
         check_create(config)
+        judge_origins(config, self._config_of)
         self._check_overlap(config)
         self._check_account(config)
         members = self._place(config)
         account, name = self._request.key
         return put_stream(account, name, f"S.{account}.{name}.{self._new_token()}", config, members)
+
+    def _config_of(self, name: str) -> StreamConfig | None:
+        """Of another stream of the account."""
+        found = self._state.streams.get((self._request.key[0], name))
+        return found.config if found is not None else None
 
     def _check_overlap(self, config: StreamConfig) -> None:
         for other in self._state.of_account(self._request.key[0]):
@@ -156,6 +163,8 @@ class StreamDecisions:
         config = self._request.config
         assert config is not None
         check_update(present.config, config)
+        if config.sources != present.config.sources or config.max_msg_size != present.config.max_msg_size:
+            judge_origins(config, self._config_of)
         self._check_overlap(config)
         if config == present.config:
             return None

@@ -22,6 +22,7 @@ from supercluster.broker.jetstream.intake import Intake
 from supercluster.broker.jetstream.judge import Judge
 from supercluster.broker.jetstream.meta import Assignment
 from supercluster.broker.jetstream.move_leftover import Leftovers
+from supercluster.broker.jetstream.origin_reads import OriginReads
 from supercluster.broker.jetstream.preferred import Preference
 from supercluster.broker.jetstream.proposal import Done, Proposal
 from supercluster.broker.jetstream.pull import GiveBack
@@ -29,6 +30,7 @@ from supercluster.broker.jetstream.republishing import Republisher
 from supercluster.broker.jetstream.scheduling import Scheduling
 from supercluster.broker.jetstream.sections import Section, sections
 from supercluster.broker.jetstream.source import StreamSource
+from supercluster.broker.jetstream.sourcing import Sourcing
 from supercluster.broker.jetstream.stream import Applied, StreamState
 from supercluster.broker.jetstream.stream_host import StreamHost
 from supercluster.broker.jetstream.stream_move import StreamMove
@@ -69,6 +71,8 @@ class StreamGroup(Group):
         self.consumers = ConsumerLeaders(assignment.group, assignment.account, assignment.name, host)
         self.source = StreamSource(self.state)
         self.intake = Intake(assignment.group, host)
+        self.sourcing = Sourcing(assignment.group, assignment.account, host)
+        self.origin_reads = OriginReads(host.tell_target)
         self.auditor = Auditor(log)
         self.mover: StreamMove | None = None
         """The stream's move, while this replica leads it."""
@@ -223,6 +227,8 @@ class StreamGroup(Group):
         self.state.on_removed = None
         self.consumers.give_back()
         self.intake.clear()
+        self.sourcing.close()
+        self.origin_reads.clear()
         self._waiting.give_back()
 
     def stop(self, *, is_deleted: bool = False) -> None:
@@ -274,6 +280,8 @@ class StreamGroup(Group):
         if self.state.config_version or self._config_sent:
             self.intake.put_sessions(judge, self.state, proposal)
             proposal = self._put_messages(judge, proposal)
+        self.sourcing.follow(self.state.config)
+        proposal = self.sourcing.put(judge, proposal, self._append, self.leader_time_ns(), now_ms)
         self._waiting.put_commands(proposal)
         judge.batches.sweep(self.leader_time_ns())
         if self.expiry.is_due(self.state, now_ms):
@@ -282,6 +290,8 @@ class StreamGroup(Group):
             self.scheduling.put(judge.end, self.leader_time_ns(), now_ms, proposal)
         self.consumers.put_ops(proposal)
         self._propose(proposal)
+        if self.judge is not None:
+            self.sourcing.look(self.judge, now_ms)
         self._look_for_leftovers(now_ms)
         if self.mover is not None:
             self.mover.look(now_ms)
@@ -322,6 +332,12 @@ class StreamGroup(Group):
         self._waiting.proposed(entry.index, proposal)
         for key, run in proposal.early:
             self.host.verdicts(self.id, key, [run], appended=True)
+
+    def _append(self, proposal: Proposal) -> bool:
+        """False: it was not appended, and what was judged with it is void."""
+        judge = self.judge
+        self._propose(proposal)
+        return self.judge is judge
 
     def _rejudge(self) -> None:
         """A proposal was judged and not appended: judge anew from what the log really ends with."""
@@ -368,6 +384,8 @@ class StreamGroup(Group):
             return
         grown = self.intake.send_verdicts() or self._has_grown
         self._has_grown = False
+        if self.origin_reads and self.origin_reads.serve(self.state, self.source, now_ms, grown=grown):
+            self.host.touch_next(self.id)
         self._waiting.version_applied(self.state.config_version)
         if not self.raft.is_handing_over:  # What would be handed out could not be noted.
             self._pump_consumers(all_waiting=grown)
@@ -399,6 +417,7 @@ class StreamGroup(Group):
         if leftover_ms is not None and now_ms >= leftover_ms:
             due = True
         due |= self._preference.look(now_ms)
+        due |= any(at <= now_ms for at in self._origin_deadlines_ms())
         found = self.consumers.tick(now_ms, self.host.clock.now_ns())
         for name in found.inactive:
             self.command(Section.CONSUMER_DELETE, [text(name)], lambda result: None)
@@ -406,6 +425,11 @@ class StreamGroup(Group):
             self.judge.batches.sweep(self.host.clock.now_ns())
         due |= self.scheduling.is_due(self.state, self.host.clock.now_ns(), now_ms)
         return due or found.any_due or self.expiry.is_due(self.state, now_ms)
+
+    def _origin_deadlines_ms(self) -> list[int]:
+        """When there is something to do about origins of this stream, or those who take messages from it."""
+        found = (self.sourcing.deadline_ms(), self.origin_reads.deadline_ms())
+        return [at for at in found if at is not None]
 
     @property
     def _head_may_move(self) -> bool:
@@ -425,6 +449,7 @@ class StreamGroup(Group):
         leftover_ms = self._leftovers.deadline_ms()
         if leftover_ms is not None:
             deadlines.append(leftover_ms)
+        deadlines += self._origin_deadlines_ms()
         preferred_ms = self._preference.deadline_ms()
         if preferred_ms is not None:
             deadlines.append(preferred_ms)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol
 
 from supercluster.broker.jetstream.accounts import AccountLimits
 from supercluster.broker.jetstream.group import GroupHost
 from supercluster.broker.jetstream.interests import Interests
 from supercluster.broker.jetstream.sections import SessionKey, VerdictRun
 from supercluster.broker.ports import Network
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.meta import Assignment
+    from supercluster.broker.jetstream.origin_frames import OriginAsk, OriginTold
 
 
 class StreamHost(GroupHost, Protocol):
@@ -54,6 +59,26 @@ class StreamHost(GroupHost, Protocol):
 
     def republish(self, account: str, message: tuple[bytes, bytes, bytes]) -> None:
         """Publish (subject, header, payload), as a client would: to subscribers, and to a stream that captures it."""
+        ...
+
+    def stream_of(self, account: str, name: str) -> Assignment | None:
+        """What the map has of a stream; None: there is none of that name."""
+        ...
+
+    def who_leads(self, group_id: str) -> None:
+        """Have the group's leader say so again, whoever it is."""
+        ...
+
+    def watch_origins(self, target: str, origins: Iterable[str]) -> None:
+        """Touch the group whenever somebody else leads one of these."""
+        ...
+
+    def ask_origin(self, node: str, ask: OriginAsk) -> bool:
+        """Ask an origin's leader for messages. False: that cannot be sent."""
+        ...
+
+    def tell_target(self, node: str, told: OriginTold) -> bool:
+        """Answer the leader of a stream that takes messages."""
         ...
 
     def leader_of(self, group_id: str) -> str | None: ...

@@ -84,6 +84,10 @@ class Reader:
     def fields(self, layout: struct.Struct) -> tuple[int, ...]:
         return layout.unpack(self._take(layout.size))
 
+    def fields_bytes(self, size: int) -> memoryview:
+        """So many bytes as they are."""
+        return self._take(size)
+
     @property
     def left(self) -> int:
         """Bytes that are not read yet."""

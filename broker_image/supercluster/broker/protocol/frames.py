@@ -17,7 +17,7 @@ Buffer: TypeAlias = bytes | memoryview
 
 VERSION = 4
 """Version of the frames this broker speaks; the smaller of a pair's is spoken. 2 added GATEWAYS and LOAD, 3 the core's ASIDE
-and TAGS, 4 the choice of a digest in MOVE_HASHES."""
+and TAGS, 4 the choice of a digest in MOVE_HASHES, and the core's ORIGIN_ASK and ORIGIN_TOLD."""
 
 VERSION_LEAST = 1
 """The oldest version that a broker may speak for this one to work with it."""

@@ -1,0 +1,211 @@
+"""The parts of a stream's configuration that say where its messages come from: `mirror` and `sources`.
+
+NATS's JSON, its rules and its words. What needs other streams to be judged (a loop, message sizes) is in `origin_rules.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from supercluster.broker.jetstream.errors import error, invalid_config, not_supported
+from supercluster.broker.jetstream.filters import is_valid_filter, overlaps
+from supercluster.broker.jetstream.json_fields import Fields
+from supercluster.broker.jetstream.times import format_time
+from supercluster.broker.jetstream.transform_config import TransformConfig
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.config import StreamConfig
+
+MIRROR_KEY = "mirror"
+_NAME_FORBIDDEN = frozenset(" .*>/\\")
+# Between the filters of one source, in its key and in the header of its messages.
+_BETWEEN = "\f"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A stream that messages are taken from."""
+
+    name: str
+    opt_start_seq: int = 0
+    opt_start_time_ns: int = 0
+    filter_subject: str = ""
+    subject_transforms: tuple[TransformConfig, ...] = ()
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], what: str) -> Origin:
+        """Read NATS's JSON; `check_origins` judges it.
+
+        Raises:
+            ApiError: 10025, a field has a wrong type or is unknown; 19002, it is one that these brokers do not have.
+        """
+        fields = Fields(data, what)
+        found = cls(
+            fields.text("name"),
+            fields.unsigned("opt_start_seq"),
+            fields.time_ns("opt_start_time"),
+            fields.text("filter_subject"),
+            tuple(
+                TransformConfig.from_json(item, f"{what} subject_transforms")
+                for item in fields.objects("subject_transforms")
+            ),
+        )
+        external = fields.nested("external")
+        if external:
+            _refuse_external(external, what)
+        fields.unsupported({"consumer": ()})
+        fields.done()
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        known = {
+            "name": self.name,
+            "opt_start_seq": self.opt_start_seq,
+            "opt_start_time": format_time(self.opt_start_time_ns) if self.opt_start_time_ns else "",
+            **self.filters_json(),
+        }
+        return {name: value for name, value in known.items() if value}
+
+    def filters_json(self) -> dict[str, Any]:
+        """What STREAM.INFO repeats of it."""
+        known = {
+            "filter_subject": self.filter_subject,
+            "subject_transforms": [found.to_json() for found in self.subject_transforms],
+        }
+        return {name: value for name, value in known.items() if value}
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """Subjects that are taken; empty: all."""
+        if self.subject_transforms:
+            found = tuple(transform.src or ">" for transform in self.subject_transforms)
+            return () if ">" in found else found
+        return (self.filter_subject,) if self.filter_subject not in ("", ">") else ()
+
+    @property
+    def key(self) -> str:
+        """Tells the sources of a stream apart, as NATS does: name, filters, destinations."""
+        return f"{self.name} {self.filters_text} {self.destinations_text}"
+
+    @property
+    def filters_text(self) -> str:
+        """In the header of the messages that are taken."""
+        if not self.subject_transforms:
+            return self.filter_subject or ">"
+        return _BETWEEN.join(found.src or ">" for found in self.subject_transforms)
+
+    @property
+    def destinations_text(self) -> str:
+        """The same of what becomes of the subjects."""
+        return _BETWEEN.join(found.dest or ">" for found in self.subject_transforms) or ">"
+
+
+def _refuse_external(external: Mapping[str, Any], what: str) -> None:
+    fields = Fields(external, f"{what} external")
+    api, _ = fields.text("api"), fields.text("deliver")
+    fields.done()
+    if api and (not is_valid_filter(api) or "*" in api or ">" in api):
+        raise invalid_config(f'stream external api prefix "{api}" must be a valid subject without wildcards')
+    if api == "$JS.API":
+        raise error(10021, api)
+    raise not_supported(f"{what} field 'external' (set to {dict(external)}) is")
+
+
+def origins_from_json(fields: Fields) -> tuple[Origin | None, tuple[Origin, ...]]:
+    """(`mirror`, `sources`).
+
+    Raises:
+        ApiError: 10025, a field has a wrong type or is unknown; 19002, it is one that these brokers do not have.
+    """
+    mirror = fields.nested("mirror")
+    sources = tuple(Origin.from_json(data, "stream source") for data in fields.objects("sources"))
+    return Origin.from_json(mirror, "stream mirror") if mirror is not None else None, sources
+
+
+def origins_of(config: StreamConfig) -> dict[str, Origin]:
+    """Every origin of a stream, by the key under which its position is kept."""
+    if config.mirror is not None:
+        return {MIRROR_KEY: config.mirror}
+    return {origin.key: origin for origin in config.sources}
+
+
+def check_origins(config: StreamConfig) -> None:
+    """
+    Raises:
+        ApiError: NATS's code and text for the first thing that is wrong.
+    """
+    mirror = config.mirror
+    if mirror is not None:
+        _check_mirror(config, mirror)
+    elif config.mirror_direct:
+        raise invalid_config("stream has no mirror but does have mirror direct")
+    if config.sources and config.allow_msg_schedules:
+        raise error(10187)
+    if config.sources and config.allow_msg_counter:
+        raise not_supported("stream config field 'allow_msg_counter' beside 'sources' is")
+    for source in config.sources:
+        if not _is_name(source.name):
+            raise error(10141)
+        if source.name == config.name:
+            raise invalid_config("detected cycle")
+        if source.filter_subject and source.subject_transforms:
+            raise error(10144)
+        if source.filter_subject and not is_valid_filter(source.filter_subject):
+            raise error(10049, f"subject filter '{source.filter_subject}' for the source: invalid subject")
+        for transform in source.subject_transforms:
+            transform.check(10145, 10146)
+        _check_overlap(source, 10147)
+    if len({source.key for source in config.sources}) < len(config.sources):
+        raise error(10140)
+
+
+def _check_mirror(config: StreamConfig, mirror: Origin) -> None:
+    if not _is_name(mirror.name):
+        raise error(10142)
+    if config.subjects:
+        raise error(10034)
+    if config.sources:
+        raise error(10031)
+    if config.first_seq > 0:
+        raise error(10143)
+    if mirror.name == config.name:
+        raise invalid_config("detected cycle")
+    if mirror.filter_subject and mirror.subject_transforms:
+        raise error(10150)
+    if mirror.filter_subject and not is_valid_filter(mirror.filter_subject):
+        raise error(10049, f"subject filter '{mirror.filter_subject}' for the mirror invalid subject")
+    for transform in mirror.subject_transforms:
+        if transform.src and not is_valid_filter(transform.src):
+            transform.check(10151, 10154)
+    if config.allow_msg_counter:
+        raise error(10173)
+    if config.allow_msg_schedules:
+        raise error(10186)
+    if config.allow_atomic:
+        raise error(10198)
+    _check_overlap(mirror, 10152)
+    for transform in mirror.subject_transforms:
+        transform.check(10151, 10154)
+
+
+def _is_name(name: str) -> bool:
+    return bool(name) and all(c.isprintable() and c not in _NAME_FORBIDDEN for c in name)
+
+
+def _check_overlap(origin: Origin, err_code: int) -> None:
+    subjects = [transform.src or ">" for transform in origin.subject_transforms]
+    for at, one in enumerate(subjects):
+        if any(overlaps(one, other) for other in subjects[at + 1 :]):
+            raise error(err_code)
+
+
+def check_origins_update(current: StreamConfig, wanted: StreamConfig) -> None:
+    """A mirror may become a stream of its own, and nothing else of it may change.
+
+    Raises:
+        ApiError: 10055.
+    """
+    if wanted.mirror is not None and wanted.mirror != current.mirror:
+        raise error(10055)

@@ -1,0 +1,173 @@
+"""Parts of mirrors and sources: gaps, positions, conversion, and what an origin answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supercluster.broker.jetstream.config import StreamConfig
+from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.gaps import Gaps
+from supercluster.broker.jetstream.origin_config import Origin, origins_of
+from supercluster.broker.jetstream.origin_frames import OriginAsk, OriginTold
+from supercluster.broker.jetstream.origin_position import (
+    OriginPosition,
+    decode_positions,
+    encode_positions,
+    keep,
+)
+from supercluster.broker.jetstream.origin_rules import judge_origins, with_origin
+from supercluster.broker.jetstream.sourced import Conversion, origin_token
+from supercluster.broker.jetstream.wire import Reader, WireError
+
+
+def origin(**fields: Any) -> Origin:
+    return Origin.from_json({"name": "O", **fields}, "stream source")
+
+
+def config(name: str, **fields: Any) -> StreamConfig:
+    return StreamConfig.from_json({"name": name, **fields})
+
+
+# ---- gaps ------------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), max_size=20), st.integers(0, 200))
+def test_gaps_know_what_a_set_of_their_sequences_knows(steps: list[tuple[int, int]], below: int) -> None:
+    gaps, plain, seq = Gaps(), set[int](), 1
+    for held, missing in steps:
+        seq += held
+        gaps.add(seq, seq + missing - 1)
+        plain |= set(range(seq, seq + missing))
+        seq += missing
+    while below in plain:
+        below += 1
+    gaps.drop_below(below)
+    plain = {found for found in plain if found >= below}
+    copy = Gaps.decode(Reader(gaps.encode()))
+    for tried in (gaps, copy):
+        assert tried.count == len(plain)
+        assert bool(tried) is bool(plain)
+        for at in range(below, seq + 3):
+            assert (at in tried) is (at in plain)
+            assert tried.count_behind(at) == sum(found > at for found in plain)
+            past = before = at
+            while past in plain:
+                past += 1
+            while before in plain:
+                before -= 1
+            assert (tried.past(at), tried.before(at)) == (past, before)
+
+
+def test_dropped_gaps_take_no_room() -> None:
+    gaps = Gaps()
+    for number in range(10_000):
+        gaps.add(10 * number + 2, 10 * number + 10)
+    gaps.drop_below(99_001)
+    assert len(gaps._starts) < 2_000
+    assert gaps.count == 100 * 9
+
+
+# ---- positions and frames --------------------------------------------------------------------------------------------
+
+
+def test_positions_are_what_was_written() -> None:
+    known = {"b": OriginPosition("S.$G.B.1", 7, 6), "a": OriginPosition("S.$G.A.2", 2**63, 0)}
+    assert decode_positions(Reader(encode_positions(known))) == known
+
+
+def test_of_too_many_positions_one_goes_that_nobody_needs() -> None:
+    positions: dict[str, OriginPosition] = {}
+    for number in range(1100):
+        keep(positions, f"{number:04}", OriginPosition("x", number), frozenset({"0000"}))
+    assert len(positions) == 1024
+    assert {"0000", "1099"} <= set(positions)
+    assert "0001" not in positions
+
+
+def test_frames_are_read_as_they_were_written() -> None:
+    ask = OriginAsk("S.o", "S.t", "O a >", 7, 3, 0, 5, ("a", "b.>"))
+    assert OriginAsk.decode(memoryview(b"".join(ask.encode()))) == ask
+    told = OriginTold("S.t", "O a >", 7, 9, 12, [4, 8], [1, 2], [b"a", b"", b"x", b"b", b"h", b"yy"])
+    read = OriginTold.decode(memoryview(b"".join(told.encode())))
+    assert (read.up_to, read.last_seq, list(read.seqs), list(read.times_ns)) == (9, 12, [4, 8], [1, 2])
+    assert read.parts == told.parts
+
+
+def test_an_answer_with_more_sequences_than_messages_is_none() -> None:
+    told = OriginTold("S.t", "k", 7, 9, 12, [4, 8], [1, 2], [b"a", b"", b"x"])
+    with pytest.raises(WireError, match="2 sequences and 2 times for 1 messages"):
+        OriginTold.decode(memoryview(b"".join(told.encode())))
+
+
+# ---- what becomes of a message ---------------------------------------------------------------------------------------
+
+
+def test_a_source_says_where_a_message_comes_from() -> None:
+    found = Conversion(origin(filter_subject="a.>"), "TOKEN123", is_mirror=False)
+    assert found.header(b"", b"a.b", 7) == b"NATS/1.0\r\nNats-Stream-Source: O 7 a.> > a.b TOKEN123\r\n\r\n"
+
+
+def test_a_chain_names_its_last_link_and_drops_what_was_expected() -> None:
+    header = b"NATS/1.0\r\nNats-Stream-Source: X 1 > > a T\r\nK: v\r\nNats-Expected-Stream: O\r\n\r\n"
+    source = Conversion(origin(), "TOKEN123", is_mirror=False)
+    assert (
+        source.header(header, b"a", 2)
+        == b"NATS/1.0\r\nK: v\r\nNats-Stream-Source: O 2 > > a TOKEN123\r\n\r\n"
+    )
+    mirror = Conversion(origin(), "TOKEN123", is_mirror=True)
+    assert mirror.header(header, b"a", 2) == b"NATS/1.0\r\nNats-Stream-Source: X 1 > > a T\r\nK: v\r\n\r\n"
+
+
+def test_the_first_transform_that_is_about_a_subject_counts() -> None:
+    transforms = [{"src": "a", "dest": ""}, {"src": "b.*", "dest": "c.{{wildcard(1)}}"}]
+    found = Conversion(origin(subject_transforms=transforms), "T", is_mirror=True)
+    assert [found.subject(subject, 1) for subject in (b"a", b"b.x")] == [b"a", b"c.x"]
+
+
+def test_a_stream_of_the_same_name_that_is_made_later_is_another_origin() -> None:
+    assert origin_token("S.$G.O.1a") != origin_token("S.$G.O.2b")
+    assert len(origin_token("S.$G.O.1a")) == 8
+
+
+def test_sources_are_told_apart_by_their_filters() -> None:
+    found = config("T", sources=[{"name": "O", "filter_subject": "a"}, {"name": "O", "filter_subject": "b"}])
+    assert list(origins_of(found)) == ["O a >", "O b >"]
+
+
+# ---- rules -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_loop_over_other_streams_is_refused() -> None:
+    streams = {
+        "A": config("A", sources=[{"name": "B"}]),
+        "B": config("B", mirror={"name": "C"}),
+        "D": config("D", sources=[{"name": "D2"}]),
+    }
+    with pytest.raises(ApiError, match="detected cycle"):
+        judge_origins(config("C", sources=[{"name": "X"}, {"name": "A"}]), streams.get)
+    judge_origins(config("E", sources=[{"name": "A"}, {"name": "D"}]), streams.get)
+
+
+def test_an_origin_that_has_to_keep_what_is_not_taken_is_refused_by_name() -> None:
+    streams = {"Q": config("Q", retention="workqueue")}
+    with pytest.raises(ApiError, match="stream Q has retention workqueue") as refused:
+        judge_origins(config("T", sources=[{"name": "Q"}]), streams.get)
+    assert refused.value.err_code == 19002
+
+
+def test_what_an_origin_allows_is_what_its_mirror_does() -> None:
+    streams = {"O": config("O", allow_direct=True)}
+    assert with_origin(config("M", mirror={"name": "O"}), streams.get).mirror_direct
+    assert not with_origin(config("M", mirror={"name": "P"}), streams.get).mirror_direct
+
+
+@pytest.mark.parametrize("field", ["external", "consumer"])
+def test_what_these_brokers_do_not_have_is_refused_by_name(field: str) -> None:
+    given_value = {"api": "$JS.hub.API", "deliver": "x"} if field == "external" else {"name": "c"}
+    with pytest.raises(ApiError, match=field) as refused:
+        config("M", mirror={"name": "O", field: given_value})
+    assert refused.value.err_code == 19002

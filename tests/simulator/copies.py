@@ -1,0 +1,117 @@
+"""A mirror of the main stream and a stream that has it as its source, through whatever the weather does to them.
+
+The promise: a mirror has its origin's messages under their sequences and nothing else; a source's messages are there once
+and in their order; nothing is left out that the origin still has when it is asked for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from supercluster.broker.jetstream.messages import decode_stored
+from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.raft.entry import Entry
+
+if TYPE_CHECKING:
+    from tests.simulator.ledger import History
+    from tests.simulator.plan import Plan
+    from tests.simulator.world import World
+
+MIRROR, GATHERED = "MIRROR", "GATHERED"
+SOURCE = b"Nats-Stream-Source: "
+
+
+class Copies:
+    """See the module."""
+
+    def __init__(
+        self, world: World, plan: Plan, origin: str, request: Callable[..., None], *, is_on: bool
+    ) -> None:
+        self._world = world
+        self._plan = plan
+        self._origin = origin
+        self._request = request
+        self.is_on = is_on
+        self._made: set[str] = set()
+        self._taken: dict[str, list[int]] = {MIRROR: [], GATHERED: []}
+        """Sequences of the origin, in the order in which each copy took them."""
+        if is_on:
+            world.ledger.copies = self
+
+    def start(self) -> None:
+        if self.is_on:
+            self._world.at(1500, self._create)
+
+    def _create(self) -> None:
+        """Until both are there."""
+        for name, origins in (
+            (MIRROR, {"mirror": {"name": self._origin}}),
+            (GATHERED, {"sources": [{"name": self._origin}]}),
+        ):
+            if name in self._made:
+                continue
+            config = {
+                "name": name,
+                "num_replicas": self._plan.replicas,
+                "storage": self._plan.storage,
+                "metadata": {"supercluster.dev/fsync": self._plan.fsync},
+                **origins,
+            }
+
+            def created(answer: dict[str, Any], name: str = name) -> None:
+                if answer and "error" not in answer:
+                    self._made.add(name)
+
+            self._request(f"CREATE.{name}", config, created)
+        if len(self._made) < 2:
+            self._world.at(700, self._create)
+
+    def is_copy(self, group: StreamGroup) -> bool:
+        return group.assignment.name in self._taken
+
+    # ---- what is committed ------------------------------------------------------------------------------------------
+
+    def new_entry(self, group: StreamGroup, entry: Entry, origin: History | None) -> str:
+        """What is wrong with an entry of a copy; empty: nothing."""
+        if not entry.count:
+            return ""
+        name, decoded = group.assignment.name, decode_stored(entry)
+        if origin is None:
+            return f"{name} has messages, and {self._origin} has none"
+        for seq in range(entry.first_seq, entry.first_seq + entry.count):
+            message = decoded.message(seq)
+            if not message.subject:
+                continue  # A mirror's origin has nothing there.
+            theirs = seq if name == MIRROR else _source_seq(message.header)
+            if origin.message_at.get(theirs) != message.payload:
+                return f"{name} has {message.payload!r} from {theirs}, where the origin has {origin.message_at.get(theirs)!r}"
+            taken = self._taken[name]
+            before = taken[-1] if taken else 0
+            if theirs <= before:
+                return f"{name} took {theirs} ({message.payload!r}) behind {before}: twice, or out of order"
+            if self._plan.keeps_all and theirs != before + 1:
+                return f"{name} took {theirs} behind {before}, and nothing was removed in between"
+            taken.append(theirs)
+        return ""
+
+    # ---- the end ----------------------------------------------------------------------------------------------------
+
+    def unsettled(self, origin: StreamGroup) -> str:
+        """What a copy still lacks; empty: nothing."""
+        if not self.is_on:
+            return ""
+        if len(self._made) < 2:
+            return f"of the copies only {sorted(self._made)} are there"
+        state = origin.state
+        held = [seq for seq in range(state.first_seq, state.last_seq + 1) if state.has(seq)]
+        for name, taken in self._taken.items():
+            missing = set(held) - set(taken)
+            if missing:
+                return f"{name} lacks {len(missing)} messages of {len(held)}, the first is {min(missing)}"
+        return ""
+
+
+def _source_seq(header: bytes) -> int:
+    at = header.find(SOURCE)
+    return int(header[at + len(SOURCE) :].split(b" ")[1]) if at >= 0 else 0

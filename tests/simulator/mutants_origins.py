@@ -1,0 +1,28 @@
+"""Mutants of mirrors and sources: where the position is, and when an answer counts."""
+
+from __future__ import annotations
+
+from tests.simulator.mutation import Mutant, mutant
+
+ORIGIN_MUTANTS: tuple[Mutant, ...] = (
+    mutant(
+        "positions-not-in-snapshots",
+        "SF-17",
+        "A checkpoint does not say up to where an origin's messages were taken.",
+        (
+            "jetstream/stream.py",
+            "        if self.origins:\n            yield",
+            "        if False:\n            yield",
+        ),
+    ),
+    mutant(
+        "position-beyond-its-messages",
+        "SF-1",
+        "A position is written down a little further than the messages that came with it.",
+        (
+            "jetstream/sourcing.py",
+            "        position = OriginPosition(self.origin, up_to, self.last_seq)\n",
+            "        position = OriginPosition(self.origin, up_to + (up_to % 50 == 0), self.last_seq)\n",
+        ),
+    ),
+)

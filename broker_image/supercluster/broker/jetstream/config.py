@@ -25,6 +25,7 @@ from supercluster.broker.jetstream.own_metadata import check_metadata
 from supercluster.broker.jetstream.publish_config import (
     check_publishing,
     check_publishing_update,
+    publishing_fields,
     publishing_to_json,
     with_what_it_needs,
 )
@@ -55,9 +56,7 @@ _SERVER_METADATA = ("_nats.level", "_nats.ver", "_nats.req.level")
 
 # Fields of NATS 2.11 and later that have no mechanism here, with values that change nothing.
 _UNSUPPORTED: dict[str, tuple[object, ...]] = {
-    "allow_batched": (),
     "compression": ("none",),
-    "persist_mode": ("default",),
     "template_owner": (),
 }
 
@@ -155,6 +154,8 @@ class StreamConfig:
     allow_msg_counter: bool = False
     allow_atomic: bool = False
     allow_msg_schedules: bool = False
+    persist_mode: str = "default"
+    allow_batched: bool = False
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -201,11 +202,7 @@ class StreamConfig:
             sources=sources,
             subject_transform=_subject_transform(fields),
             republish=_republish(fields),
-            allow_msg_ttl=fields.boolean("allow_msg_ttl"),
-            subject_delete_marker_ttl_ns=fields.integer("subject_delete_marker_ttl"),
-            allow_msg_counter=fields.boolean("allow_msg_counter"),
-            allow_atomic=fields.boolean("allow_atomic"),
-            allow_msg_schedules=fields.boolean("allow_msg_schedules"),
+            **publishing_fields(fields),
             metadata={k: v for k, v in fields.mapping("metadata").items() if k not in _SERVER_METADATA},
         )
         fields.done()

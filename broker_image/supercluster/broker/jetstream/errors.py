@@ -196,7 +196,13 @@ TABLE: dict[int, tuple[int, str]] = {
     10200: (400, "atomic publish batch commit is invalid"),
     10201: (400, "atomic publish batch contains duplicate message id"),
     10203: (400, "message schedules source is invalid"),
+    10205: (400, "batch publish is disabled"),
+    10206: (400, "batch publish pattern is invalid"),
+    10207: (400, "batch publish ID is invalid"),
+    10208: (400, "batch publish ID unknown"),
+    10209: (400, "stream mirrors can not also use batch publishing"),
     10210: (429, "atomic publish too many inflight"),
+    10211: (429, "batch publish too many inflight"),
     10212: (400, "message schedules invalid scheduler"),
     10223: (400, "message schedules time zone is invalid"),
     # Ours, far above NATS's range, so that no later release of it can take them.

@@ -7,10 +7,13 @@ the map again, every capture is held (SF-14): `capture` answers with a window th
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from supercluster.broker.jetstream import api_answers, batches, refusals
 from supercluster.broker.jetstream.capture_map import CaptureMap
+from supercluster.broker.jetstream.fast_batches import SUFFIX as FAST_SUFFIX
+from supercluster.broker.jetstream.fast_batches import FastBatches
 from supercluster.broker.jetstream.frames import (
     Frame,
     encode_forward,
@@ -115,6 +118,11 @@ class Ingest:
                     notify=self.dirty,
                 )
                 self.windows[found.group] = window
+                window.fast = FastBatches(found.name, partial(self._answer, found.account))
+            if window.fast is not None:
+                config = found.config
+                window.fast.allowed = config.allow_batched
+                window.fast.may_refuse = config.discard == "new" or config.max_msg_size >= 0
             window.ack_policy = "none" if found.config.no_ack else ack_policy_of(found.config.metadata)
             window.config_version = found.version
         forget_routes()
@@ -258,7 +266,12 @@ class Ingest:
 
     # ---- what clients hear ----------------------------------------------------------------------------------------
 
+    def _answer(self, account: str, reply: bytes, payload: bytes) -> None:
+        self._network.publish(account, reply, b"", b"", payload)
+
     def _tell(self, window: Window, outcome: Outcome) -> None:
+        if window.fast is not None and window.fast.is_busy:
+            window.fast.settle(outcome, refusals.of_publish)
         if outcome.acks:
             prefix = window.ack_prefix
             self._network.publish_many(
@@ -297,6 +310,8 @@ class Ingest:
         """503 for those that wait for an answer, -ERR for plain ones: never a silent drop (SF-15)."""
         self.given_up_total += len(messages)
         for reply, publisher in messages:
+            if window.fast is not None and reply.endswith(FAST_SUFFIX):
+                window.fast.lost(reply)
             if reply:
                 self._network.publish(window.account, reply, b"", NO_RESPONDERS, b"")
             else:

@@ -185,6 +185,8 @@ def _check_mirror(config: StreamConfig, mirror: Origin) -> None:
         raise error(10186)
     if config.allow_atomic:
         raise error(10198)
+    if config.allow_batched:
+        raise error(10209)
     _check_overlap(mirror, 10152)
     for transform in mirror.subject_transforms:
         transform.check(10151, 10154)

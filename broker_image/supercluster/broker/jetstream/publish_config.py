@@ -10,9 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.jetstream.durations import SECOND_NS
 from supercluster.broker.jetstream.errors import invalid_config
+from supercluster.broker.jetstream.json_fields import Fields
+
+PERSIST_MODES = ("default", "async")
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.config import StreamConfig
+
+
+def publishing_fields(fields: Fields) -> dict[str, Any]:
+    """What NATS's JSON says of publishing, by the names of `StreamConfig`."""
+    return {
+        "allow_msg_ttl": fields.boolean("allow_msg_ttl"),
+        "subject_delete_marker_ttl_ns": fields.integer("subject_delete_marker_ttl"),
+        "allow_msg_counter": fields.boolean("allow_msg_counter"),
+        "allow_atomic": fields.boolean("allow_atomic"),
+        "allow_msg_schedules": fields.boolean("allow_msg_schedules"),
+        "persist_mode": fields.choice("persist_mode", PERSIST_MODES, "default"),
+        "allow_batched": fields.boolean("allow_batched"),
+    }
 
 
 def check_publishing(config: StreamConfig) -> None:
@@ -24,8 +40,12 @@ def check_publishing(config: StreamConfig) -> None:
         raise invalid_config("subject delete marker TTL must not be negative")
     if 0 < config.subject_delete_marker_ttl_ns < SECOND_NS:
         raise invalid_config("subject delete marker TTL must be at least 1 second")
+    if config.subject_delete_marker_ttl_ns and config.mirror is not None:
+        raise invalid_config("subject delete markers forbidden on mirrors")
     if config.allow_msg_counter:
         _check_counters(config)
+    if config.persist_mode == "async":
+        _check_async(config)
 
 
 def _check_counters(config: StreamConfig) -> None:
@@ -38,6 +58,16 @@ def _check_counters(config: StreamConfig) -> None:
         raise invalid_config("counter stream cannot use message TTLs")
     if config.allow_msg_schedules:
         raise invalid_config("counter stream cannot use message schedules")
+
+
+def _check_async(config: StreamConfig) -> None:
+    """NATS acknowledges before it writes then; these brokers write as they always do, and the field is kept."""
+    if config.storage != "file":
+        raise invalid_config("async persist mode is only supported on file storage")
+    if config.num_replicas > 1:
+        raise invalid_config("async persist mode is not supported on replicated streams")
+    if config.allow_atomic:
+        raise invalid_config("async persist mode is not supported with atomic batch publish")
 
 
 def with_what_it_needs(config: StreamConfig) -> StreamConfig:
@@ -56,6 +86,8 @@ def check_publishing_update(current: StreamConfig, wanted: StreamConfig) -> None
     """
     if current.allow_msg_ttl and not wanted.allow_msg_ttl:
         raise invalid_config("message TTL status can not be disabled")
+    if current.persist_mode != wanted.persist_mode:
+        raise invalid_config("stream configuration update can not change persist mode")
     if current.allow_msg_schedules and not wanted.allow_msg_schedules:
         raise invalid_config("message schedules can not be disabled")
     if current.allow_msg_counter != wanted.allow_msg_counter:
@@ -69,5 +101,7 @@ def publishing_to_json(config: StreamConfig) -> dict[str, Any]:
         "allow_msg_counter": config.allow_msg_counter,
         "allow_atomic": config.allow_atomic,
         "allow_msg_schedules": config.allow_msg_schedules,
+        "persist_mode": "" if config.persist_mode == "default" else config.persist_mode,
+        "allow_batched": config.allow_batched,
     }
     return {name: value for name, value in known.items() if value}

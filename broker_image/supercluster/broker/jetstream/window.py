@@ -19,6 +19,8 @@ from collections.abc import Collection
 from enum import Enum, auto
 from typing import Protocol
 
+from supercluster.broker.jetstream.fast_batches import SUFFIX as FAST_SUFFIX
+from supercluster.broker.jetstream.fast_batches import FastBatches, Fate
 from supercluster.broker.jetstream.sections import SessionKey, VerdictRun, decode_block, encode_block
 from supercluster.broker.jetstream.settling import Outcome, WindowBlock, settle
 from supercluster.broker.ports import Publisher
@@ -78,6 +80,8 @@ class Window:
         self.config_version = 0
         self.ack_policy = ack_policy
         self.ack_prefix = b'{"stream":"%s","seq":' % stream.encode()
+        self.fast: FastBatches | None = None
+        """Batches of publishers that are acknowledged every so many messages."""
         self.phase = SessionPhase.CLOSED
         self.confirmed = 0
         self.dirty = False
@@ -95,6 +99,7 @@ class Window:
         self._blocks: deque[WindowBlock] = deque()
         self._paused: dict[int, Publisher] = {}
         self._early_acked = 0
+        self._now_ms = 0
         self._progress_ms = 0
         self._retry_at_ms: int | None = None
         self._retry_ms = RETRY_MS
@@ -107,14 +112,20 @@ class Window:
             self._paused[id(publisher)] = publisher
             publisher.pause(self.stream)
             return False
-        policy = self.ack_policy
-        if header and reply:
+        fast = self.fast if reply.endswith(FAST_SUFFIX) else None
+        if fast is not None:
+            fate = fast.judge(publisher, reply, now_ms=self._now_ms)
+            if fate is not Fate.TAKE:
+                return fate is Fate.DROP
+            fast.taken(reply, has_header=bool(header))
+        policy = self.ack_policy if fast is None else "commit"
+        if header and reply and fast is None:
             asked = header_value(header, ACK_POLICY_HEADER)
             if asked == b"none":
                 reply = b""
             elif asked:
                 policy = "append" if asked == b"append" else "commit"
-        if self.ack_policy == "none":
+        if self.ack_policy == "none" and fast is None:
             reply = b""
         elif reply and policy == "append":
             self._early.append(len(self._replies))
@@ -141,6 +152,9 @@ class Window:
 
     def seal(self, now_ms: int) -> list[WindowBlock]:
         """Number what was taken since the last turn: new blocks, in order."""
+        self._now_ms = now_ms
+        if self.fast is not None:
+            self.fast.sweep(now_ms)
         sealed: list[WindowBlock] = []
         start, total = 0, len(self._replies)
         while start < total:

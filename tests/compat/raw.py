@@ -64,9 +64,11 @@ class RawClient:
         self.send(f"CONNECT {json.dumps({'verbose': False, 'headers': True, **options})}\r\n")
 
     async def line(self) -> str:
-        """The next line without its end; empty when the server has closed the connection."""
+        """The next line without its end; empty when the server has closed the connection. A PING is answered and passed
+        over: when it comes is the server's affair."""
         async with asyncio.timeout(WAIT_S):
-            found = await self.reader.readline()
+            while (found := await self.reader.readline()) == b"PING\r\n":
+                self.send("PONG\r\n")
         return found.decode().rstrip("\r\n")
 
     async def expect(self, *lines: str) -> None:
@@ -104,6 +106,8 @@ class RawClient:
                     return lines
                 if not line:
                     return lines
+                if line == b"PING\r\n":
+                    continue
                 lines.append(line.decode().rstrip("\r\n"))
 
     async def close(self) -> None:

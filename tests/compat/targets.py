@@ -158,6 +158,8 @@ class Targets:
         self._folder = folder
         self._current: Target | None = None
         self._count = 0
+        self._failed: set[tuple[str, str]] = set()
+        """What did not start: its other rows fail at once."""
 
     async def get(self, name: str, settings: Settings) -> Target:
         """The running servers with these settings."""
@@ -165,12 +167,17 @@ class Targets:
         if current is not None and (current.name, current.settings.name) == (name, settings.name):
             return current
         await self.stop()
+        assert (name, settings.name) not in self._failed, f"{name} with settings {settings.name} did not start"
         self._count += 1
         folder = self._folder / f"{name}-{settings.name}-{self._count}"
         folder.mkdir(parents=True)
-        target = (Ours if name in (OURS_1, OURS_3) else Nats)(name, settings, folder)
-        self._current = target
-        await target.start()
+        self._current = target = (Ours if name in (OURS_1, OURS_3) else Nats)(name, settings, folder)
+        try:
+            await target.start()
+        except BaseException:
+            self._failed.add((name, settings.name))
+            await self.stop()
+            raise
         return target
 
     async def stop(self) -> None:

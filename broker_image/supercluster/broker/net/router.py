@@ -373,8 +373,7 @@ class Router:
     ) -> None:
         if match is _INVALID:
             self.counts.invalid_subjects += 1
-            if origin.pedantic:
-                origin.error("Invalid Publish Subject")
+            origin.error("Invalid Publish Subject")
         if reply and origin.no_responders:
             self.no_responders(origin, subject, reply)
 

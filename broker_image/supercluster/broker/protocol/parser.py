@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 UNKNOWN_OPERATION = "Unknown Protocol Operation"
-CONTROL_LINE_EXCEEDED = "Maximum Control Line Exceeded"
+CONTROL_LINE_EXCEEDED = "maximum control line exceeded"
 PAYLOAD_VIOLATION = "Maximum Payload Violation"
 PARSER_ERROR = "Parser Error"
 

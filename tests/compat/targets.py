@@ -93,9 +93,13 @@ class Ours(Target):
         self.fleet = Fleet(folder)
 
     async def start_servers(self) -> None:
-        brokers = await self.fleet.start(
-            self.size, credentials=self.settings.credentials, **self.settings.ours
-        )
+        try:
+            brokers = await self.fleet.start(
+                self.size, credentials=self.settings.credentials, **self.settings.ours
+            )
+        except AssertionError as error:
+            logs = "\n".join(broker.log()[-1000:] for broker in self.fleet.brokers.values())
+            raise AssertionError(f"{error}; the brokers' logs end with\n{logs}") from error
         self.hosts = [broker.host for broker in brokers]
 
     async def stop_servers(self) -> None:
@@ -167,7 +171,9 @@ class Targets:
         if current is not None and (current.name, current.settings.name) == (name, settings.name):
             return current
         await self.stop()
-        assert (name, settings.name) not in self._failed, f"{name} with settings {settings.name} did not start"
+        assert (name, settings.name) not in self._failed, (
+            f"{name} with settings {settings.name} did not start"
+        )
         self._count += 1
         folder = self._folder / f"{name}-{settings.name}-{self._count}"
         folder.mkdir(parents=True)

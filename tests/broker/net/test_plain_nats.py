@@ -101,7 +101,7 @@ async def test_verbose_answers_every_operation(brokers: Any) -> None:
     [
         (b"GET / HTTP/1.1\r\n", b"-ERR 'Unknown Protocol Operation'\r\n"),
         (b"PUB a 2000000\r\n", b"-ERR 'Maximum Payload Violation'\r\n"),
-        (b"PUB " + b"a" * 5000, b"-ERR 'Maximum Control Line Exceeded'\r\n"),
+        (b"PUB " + b"a" * 5000, b"-ERR 'maximum control line exceeded'\r\n"),
         (b"PUB a x\r\n", b"-ERR 'Parser Error'\r\n"),
         (b"CONNECT {\r\n", b"-ERR 'Parser Error'\r\n"),
         (b"CONNECT " + b"[" * 4000 + b"\r\n", b"-ERR 'Parser Error'\r\n"),

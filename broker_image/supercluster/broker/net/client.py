@@ -344,7 +344,7 @@ class ClientConnection(asyncio.Protocol):
             return
         self.authenticated = True
         self.verbose = options.get("verbose") is True
-        self.pedantic = options.get("pedantic") is True
+        self.pedantic = options.get("pedantic") is not False
         self.echo = options.get("echo") is not False
         self.headers = options.get("headers") is True
         self.no_responders = options.get("no_responders") is True

@@ -373,7 +373,8 @@ class Router:
     ) -> None:
         if match is _INVALID:
             self.counts.invalid_subjects += 1
-            origin.error("Invalid Publish Subject")
+            if origin.pedantic:
+                origin.error("Invalid Publish Subject")
         if reply and origin.no_responders:
             self.no_responders(origin, subject, reply)
 

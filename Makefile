@@ -34,6 +34,7 @@ check: $(STAMP) ## Format, lint, types, import contracts, generated files
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports --cache-dir .cache/import-linter
 	$(PY) -m supercluster.api.generate --check
+	$(PY) -m tests.compat.documents --check
 
 format: $(STAMP) ## Rewrite the code in the project's format
 	$(PY) -m ruff format --quiet .

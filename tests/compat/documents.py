@@ -1,0 +1,318 @@
+"""Writes docs/compatibility.md from the code's own tables and from the list of differences.
+
+`python -m tests.compat.documents` writes it, `--check` (part of `make check`) says that it would change. What a field is
+for is said here; whether it is supported is asked of the code that reads it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.compat.differences import DIFFERENCES
+from tests.compat.table import load
+
+from supercluster.broker.dropin import flags
+from supercluster.broker.jetstream import api, config, consumer_config
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENT = ROOT / "docs" / "compatibility.md"
+
+STREAM_FIELDS = {
+    "name": "no spaces, dots, wildcards or path separators; up to 255 bytes",
+    "description": "up to 4096 bytes",
+    "subjects": "the stream's name without any; overlaps are refused",
+    "retention": "limits, interest, workqueue",
+    "storage": "file, memory",
+    "discard": "old, new",
+    "discard_new_per_subject": "",
+    "num_replicas": "1 to 5; a change of it runs as a move does",
+    "max_consumers": "",
+    "max_msgs": "",
+    "max_bytes": "",
+    "max_age": "",
+    "max_msgs_per_subject": "",
+    "max_msg_size": "headers count",
+    "duplicate_window": "two minutes, or max_age where that is less",
+    "no_ack": "",
+    "placement": "cluster, tags; a change of it is a move. preferred: the broker that should lead",
+    "consumer_limits": "inactive_threshold, max_ack_pending",
+    "first_seq": "when the stream is created",
+    "sealed": "",
+    "deny_delete": "",
+    "deny_purge": "",
+    "allow_rollup_hdrs": "",
+    "allow_direct": "",
+    "mirror_direct": "",
+    "mirror": "",
+    "sources": "",
+    "subject_transform": "",
+    "republish": "",
+    "compression": "",
+    "allow_msg_ttl": "",
+    "subject_delete_marker_ttl": "",
+    "allow_msg_counter": "",
+    "allow_atomic": "atomic batches of messages",
+    "allow_batched": "fast batches",
+    "allow_msg_schedules": "",
+    "persist_mode": "",
+    "metadata": "up to 128 KiB; keys of supercluster.dev/ are for these brokers",
+    "template_owner": "NATS has it no more",
+}
+"""NATS's fields of a stream's configuration, with what is to be said of them."""
+
+CONSUMER_FIELDS = {
+    "name": "",
+    "durable_name": "",
+    "description": "up to 4096 bytes",
+    "deliver_policy": "all, last, new, by_start_sequence, by_start_time, last_per_subject",
+    "opt_start_seq": "",
+    "opt_start_time": "",
+    "ack_policy": "none, all, explicit",
+    "ack_wait": "",
+    "max_deliver": "",
+    "backoff": "",
+    "filter_subject": "",
+    "filter_subjects": "",
+    "replay_policy": "instant, original",
+    "rate_limit_bps": "push consumers",
+    "sample_freq": "",
+    "max_waiting": "pull consumers",
+    "max_ack_pending": "",
+    "flow_control": "push consumers",
+    "idle_heartbeat": "push consumers; of pull requests it is a field of the request",
+    "headers_only": "",
+    "max_batch": "",
+    "max_expires": "",
+    "max_bytes": "",
+    "inactive_threshold": "",
+    "deliver_subject": "",
+    "deliver_group": "",
+    "num_replicas": "a consumer's state is in its stream's log, on all its replicas",
+    "mem_storage": "taken; a consumer's state is in its stream's log",
+    "metadata": "up to 128 KiB",
+    "pause_until": "",
+    "priority_groups": "",
+    "priority_policy": "",
+    "priority_timeout": "",
+    "direct": "",
+}
+
+HEADERS = {
+    "Nats-Msg-Id": "duplicates within duplicate_window",
+    "Nats-Expected-Stream": "",
+    "Nats-Expected-Last-Sequence": "",
+    "Nats-Expected-Last-Subject-Sequence": "",
+    "Nats-Expected-Last-Subject-Sequence-Subject": "",
+    "Nats-Expected-Last-Msg-Id": "",
+    "Nats-Rollup": "sub, all",
+    "Nats-TTL": "with allow_msg_ttl",
+    "Nats-Marker-Reason": "on delete markers",
+    "Nats-Incr": "with allow_msg_counter",
+    "Nats-Batch-Id": "",
+    "Nats-Batch-Sequence": "",
+    "Nats-Batch-Commit": "",
+    "Nats-Schedule": "with allow_msg_schedules",
+    "Nats-Schedule-TTL": "",
+    "Nats-Schedule-Target": "",
+    "Nats-Schedule-Source": "",
+}
+
+CALLS = (
+    "INFO",
+    "STREAM.CREATE.S",
+    "STREAM.UPDATE.S",
+    "STREAM.DELETE.S",
+    "STREAM.INFO.S",
+    "STREAM.LIST",
+    "STREAM.NAMES",
+    "STREAM.PURGE.S",
+    "STREAM.MSG.GET.S",
+    "STREAM.MSG.DELETE.S",
+    "STREAM.SNAPSHOT.S",
+    "STREAM.RESTORE.S",
+    "STREAM.LEADER.STEPDOWN.S",
+    "STREAM.PEER.REMOVE.S",
+    "ACCOUNT.STREAM.MOVE.A.S",
+    "ACCOUNT.STREAM.CANCEL_MOVE.A.S",
+    "ACCOUNT.PURGE.A",
+    "DIRECT.GET.S",
+    "DIRECT.GET.S.a.subject",
+    "CONSUMER.CREATE.S",
+    "CONSUMER.CREATE.S.C",
+    "CONSUMER.CREATE.S.C.a.filter",
+    "CONSUMER.DURABLE.CREATE.S.C",
+    "CONSUMER.DELETE.S.C",
+    "CONSUMER.INFO.S.C",
+    "CONSUMER.LIST.S",
+    "CONSUMER.NAMES.S",
+    "CONSUMER.MSG.NEXT.S.C",
+    "CONSUMER.PAUSE.S.C",
+    "CONSUMER.RESET.S.C",
+    "CONSUMER.UNPIN.S.C",
+    "CONSUMER.LEADER.STEPDOWN.S.C",
+    "META.LEADER.STEPDOWN",
+    "SERVER.REMOVE",
+)
+"""Calls under `$JS.API.`, with S for a stream, C for a consumer and A for an account."""
+
+CORE = {
+    "PUB, HPUB, SUB, UNSUB, PING, PONG, MSG, HMSG": ("yes", "core"),
+    "CONNECT: verbose, pedantic, echo, headers, no_responders, name, lang, version, protocol": (
+        "yes",
+        "core",
+    ),
+    "CONNECT: user, pass, auth_token": ("yes", "credentials"),
+    "CONNECT: nkey, sig, jwt": ("no", ""),
+    "INFO: server_id, server_name, host, port, headers, max_payload, client_id, client_ip, connect_urls, cluster, ldm": (
+        "yes",
+        "core",
+    ),
+    "INFO: nonce, tls_required": ("no", ""),
+    "queue groups; own server first, then by the number of members": ("yes", "core"),
+    "no responders (503 with Nats-Subject)": ("yes", "core"),
+    "-ERR of the protocol": ("yes", "protocol-errors"),
+    "max_payload, max_connections, max_subscriptions, time limit of CONNECT": ("yes", "limits"),
+    "accounts, passwords, tokens": ("yes", "credentials"),
+    "TLS for clients, WebSocket, leaf nodes, MQTT, JWT": ("no", ""),
+    "$SYS requests of servers and accounts": ("no", ""),
+}
+"""What of the client protocol, whether it is there, and the group of rows that shows it."""
+
+
+class _Asked(dict[str, Any]):
+    """A configuration that remembers which of its fields were asked for."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        super().__init__(given)
+        self.names: set[str] = set()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.names.add(name)
+        return super().get(name, default)
+
+
+def _fields(
+    known: Mapping[str, str],
+    read: Callable[[dict[str, Any]], object],
+    given: Mapping[str, Any],
+    unsupported: Mapping[str, tuple[object, ...]],
+) -> list[tuple[str, str, str]]:
+    asked = _Asked(given)
+    read(asked)
+    unknown = asked.names - known.keys()
+    assert not unknown, f"say in tests/compat/documents.py what these fields are: {sorted(unknown)}"
+    rows = []
+    for name, note in known.items():
+        if name not in asked.names or (name in unsupported and not unsupported[name]):
+            rows.append((name, "no", note))
+        elif name in unsupported:
+            values = ", ".join(map(str, unsupported[name]))
+            rows.append((name, f"only {values}", note))
+        else:
+            rows.append((name, "yes", note))
+    return rows
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return [*lines, *("| " + " | ".join(row) + " |" for row in rows), ""]
+
+
+def _source() -> str:
+    folder = ROOT / "broker_image" / "supercluster" / "broker" / "jetstream"
+    return "".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py")))
+
+
+def _flag_rows() -> list[tuple[str, ...]]:
+    def shown(names: set[str]) -> str:
+        return ", ".join(f"`-{name}`" if len(name) < 4 else f"`--{name}`" for name in sorted(names))
+
+    taken = {*flags._SWITCHES, *flags._VALUES, *flags._LONG_SWITCHES, *flags._LONG_VALUES}
+    return [
+        ("taken", shown(taken)),
+        ("passed over with a warning", shown({*flags._USELESS_SWITCHES, *flags._USELESS_VALUES})),
+        ("refused with the reason", shown(set(flags._REFUSED))),
+    ]
+
+
+def text() -> str:
+    """The whole document."""
+    groups = {row.group for row in load()}
+    for what, (_, group) in CORE.items():
+        assert not group or group in groups, f"no row shows {what}: there is no group {group}"
+    stream = _fields(STREAM_FIELDS, config.StreamConfig.from_json, {"name": "S"}, config._UNSUPPORTED)
+    consumer = _fields(
+        CONSUMER_FIELDS,
+        consumer_config.ConsumerConfig.from_json,
+        {"durable_name": "C", "ack_policy": "explicit"},
+        getattr(consumer_config, "_UNSUPPORTED", {}),
+    )
+    source = _source()
+    headers = [(f"`{name}`", "yes" if name in source else "no", note) for name, note in HEADERS.items()]
+    calls = [
+        (f"`$JS.API.{call}`", "yes" if api.answer_kind(b"$JS.API." + call.encode()) else "no")
+        for call in CALLS
+    ]
+    core = [
+        (what, state, f"`make compat ONLY={group}`" if group else "") for what, (state, group) in CORE.items()
+    ]
+    differences = [
+        (found.title, found.nats, found.ours, found.reason)
+        for found in sorted(DIFFERENCES, key=lambda found: found.id)
+    ]
+    lines = [
+        "# What NATS clients can count on",
+        "",
+        "The reference is nats-server 2.15.1. `make compat` runs the rows of `tests/compat/rows/`, one per behaviour, on a",
+        "broker alone, on a cluster of three and on nats-server: what is said here with *yes* is what both do. This file is",
+        "written by `python -m tests.compat.documents` from the code's own tables; `make check` compares.",
+        "",
+        "What is not supported is refused with an error that names it (err_code 19002), never passed over.",
+        "",
+        "## A stream's configuration",
+        "",
+        *_table(("field", "supported", ""), [(f"`{name}`", state, note) for name, state, note in stream]),
+        "## A consumer's configuration",
+        "",
+        *_table(("field", "supported", ""), [(f"`{name}`", state, note) for name, state, note in consumer]),
+        "## Headers of a publish",
+        "",
+        *_table(("header", "supported", ""), headers),
+        "## Calls of the JetStream API",
+        "",
+        *_table(("call", "supported"), calls),
+        "## The client protocol",
+        "",
+        *_table(("what", "supported", "shown by"), core),
+        "## Flags of nats-server",
+        "",
+        *_table(("", "flags"), _flag_rows()),
+        "## What differs on purpose",
+        "",
+        "Both behaviours are asserted in `tests/compat/differences.py`.",
+        "",
+        *_table(("what", "nats-server", "these brokers", "why"), differences),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def main() -> int:
+    """Write the document, or compare it."""
+    wanted = text()
+    if "--check" not in sys.argv:
+        DOCUMENT.write_text(wanted, encoding="utf-8")
+        return 0
+    if not DOCUMENT.exists() or DOCUMENT.read_text(encoding="utf-8") != wanted:
+        print(
+            "docs/compatibility.md is not what the code says: run python -m tests.compat.documents",
+            file=sys.stderr,
+        )
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -5,6 +5,7 @@ Every difference is two functions and a reason.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 import nats.errors
@@ -362,3 +363,51 @@ async def _long_queue_refused(b: Bench) -> None:
     client.send(f"SUB a {'q' * 300} 1\r\n")
     await client.expect("-ERR 'Invalid Subject'")
     await client.ping()
+
+
+@Differs(
+    "origins.reader",
+    "who takes messages from a work queue",
+    nats="a source of a work queue makes a durable consumer there, which CONSUMER.NAMES shows",
+    ours="the queue notes by itself who takes from it, and shows no consumer",
+    reason="the position has to be in the log entry that has the messages, and a consumer would be a second one",
+)
+async def _reader(b: Bench) -> None:
+    names = await _takers(b)
+    assert len(names) == 1
+    assert names[0].startswith("JS_SRC_")
+
+
+@_reader.ours
+async def _no_reader(b: Bench) -> None:
+    assert await _takers(b) == []
+
+
+async def _takers(b: Bench) -> list[str]:
+    """The consumers of a work queue that a stream has as its source."""
+    origin = await b.stream(retention="workqueue")
+    stream = await b.stream(sources=[{"name": origin.name}])
+    await origin.fill("a")
+    while not (await stream.state())["messages"]:
+        await asyncio.sleep(0.01)
+    return (await b.ok(f"CONSUMER.NAMES.{origin.name}"))["consumers"] or []
+
+
+@Differs(
+    "origins.external",
+    "an origin behind a prefix",
+    nats="external is taken as it is; the origin is found or not, later",
+    ours="external is refused (19002)",
+    reason="there are no domains, and streams are not reached over imports: the mirror would never get a message",
+)
+async def _external(b: Bench) -> None:
+    await b.stream(mirror={"name": "O", "external": {"api": "$JS.hub.API"}})
+
+
+@_external.ours
+async def _no_external(b: Bench) -> None:
+    answer = await b.api(
+        "STREAM.CREATE.M", {"name": "M", "mirror": {"name": "O", "external": {"api": "$JS.hub.API"}}}
+    )
+    assert answer["error"]["err_code"] == 19002
+    assert "external" in answer["error"]["description"]

@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.broker.jetstream.stream_story import StreamStory, message
+from tests.broker.jetstream.stream_story import config as stream_config
 
+from supercluster.broker.jetstream.api import parse_api
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.gaps import Gaps
@@ -19,9 +22,11 @@ from supercluster.broker.jetstream.origin_position import (
     encode_positions,
     keep,
 )
+from supercluster.broker.jetstream.origin_readers import OriginReader, encode_reader
 from supercluster.broker.jetstream.origin_rules import judge_origins, with_origin
+from supercluster.broker.jetstream.sections import Section
 from supercluster.broker.jetstream.sourced import Conversion, origin_token
-from supercluster.broker.jetstream.wire import Reader, WireError
+from supercluster.broker.jetstream.wire import Reader, WireError, text
 
 
 def origin(**fields: Any) -> Origin:
@@ -89,7 +94,7 @@ def test_of_too_many_positions_one_goes_that_nobody_needs() -> None:
 
 
 def test_frames_are_read_as_they_were_written() -> None:
-    ask = OriginAsk("S.o", "S.t", "O a >", 7, 3, 0, 5, ("a", "b.>"))
+    ask = OriginAsk("S.o", "S.t", "O a >", 7, 3, 0, 5, ("a", "b.>"), "T", 11)
     assert OriginAsk.decode(memoryview(b"".join(ask.encode()))) == ask
     told = OriginTold("S.t", "O a >", 7, 9, 12, [4, 8], [1, 2], [b"a", b"", b"x", b"b", b"h", b"yy"])
     read = OriginTold.decode(memoryview(b"".join(told.encode())))
@@ -152,17 +157,17 @@ def test_a_loop_over_other_streams_is_refused() -> None:
     judge_origins(config("E", sources=[{"name": "A"}, {"name": "D"}]), streams.get)
 
 
-def test_an_origin_that_has_to_keep_what_is_not_taken_is_refused_by_name() -> None:
-    streams = {"Q": config("Q", retention="workqueue")}
-    with pytest.raises(ApiError, match="stream Q has retention workqueue") as refused:
-        judge_origins(config("T", sources=[{"name": "Q"}]), streams.get)
-    assert refused.value.err_code == 19002
-
-
 def test_what_an_origin_allows_is_what_its_mirror_does() -> None:
     streams = {"O": config("O", allow_direct=True)}
     assert with_origin(config("M", mirror={"name": "O"}), streams.get).mirror_direct
     assert not with_origin(config("M", mirror={"name": "P"}), streams.get).mirror_direct
+
+
+@pytest.mark.parametrize("call", ["SNAPSHOT", "RESTORE"])
+def test_a_backup_is_refused_by_name(call: str) -> None:
+    with pytest.raises(ApiError, match="snapshot") as refused:
+        parse_api(f"$JS.API.STREAM.{call}.S".encode(), b"{}")
+    assert refused.value.err_code == 19002
 
 
 @pytest.mark.parametrize("field", ["external", "consumer"])
@@ -171,3 +176,36 @@ def test_what_these_brokers_do_not_have_is_refused_by_name(field: str) -> None:
     with pytest.raises(ApiError, match=field) as refused:
         config("M", mirror={"name": "O", field: given_value})
     assert refused.value.err_code == 19002
+
+
+# ---- origins that keep only what is wanted -------------------------------------------------------------------------------
+
+
+def taken(story: StreamStory, name: str, up_to: int, *filters: str) -> None:
+    story.command(Section.ORIGIN_READER, encode_reader(name, OriginReader(filters, up_to)))
+
+
+def test_a_work_queue_lets_go_what_a_reader_has_taken_and_nothing_else() -> None:
+    story = StreamStory(stream_config(retention="workqueue", subjects=["q.>"]))
+    story.publish(*(message(b"q." + suffix) for suffix in (b"a", b"b", b"a", b"b", b"a")))
+    story.commit()
+    taken(story, "T q", 0, "q.a")
+    assert story.state.messages == 5
+    taken(story, "T q", 3, "q.a")
+    assert [seq for seq in range(1, 6) if story.state.has(seq)] == [2, 4, 5]
+    assert story.restored().readers == story.state.readers
+
+
+def test_interest_keeps_for_a_reader_what_no_consumer_wants_until_the_reader_ends() -> None:
+    story = StreamStory(stream_config(retention="interest", subjects=["i.>"]))
+    story.publish(message(b"i.0"))
+    story.commit()
+    assert story.state.messages == 0
+    taken(story, "T i", 0)
+    story.publish(message(b"i.1"), message(b"i.2"), message(b"i.3"))
+    story.commit()
+    assert story.state.messages == 3
+    taken(story, "T i", 3)
+    assert [seq for seq in range(1, 5) if story.state.has(seq)] == [4]
+    story.command(Section.ORIGIN_READER_END, text("T i"))
+    assert (story.state.messages, story.state.readers) == (0, {})

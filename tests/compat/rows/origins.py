@@ -849,3 +849,46 @@ async def source_counts(b: Bench) -> None:
     await _until(stream, 1)
     assert (await origin.state())["consumer_count"] == 0
     assert (await b.ok(f"CONSUMER.NAMES.{origin.name}"))["total"] == 0
+
+
+@rows("source.work-queue", "what a source takes of a work queue goes from there")
+async def source_work_queue(b: Bench) -> None:
+    origin = await b.stream(retention="workqueue")
+    await origin.fill("a", "b", "a")
+    stream = await b.stream(sources=[{"name": origin.name, "filter_subject": f"{origin.name}.a"}])
+    await _until(stream, 2)
+    await origin.fill("a")
+    await _until(stream, 3)
+
+    async def gone() -> bool:
+        return bool((await origin.state())["messages"] == 1)
+
+    await eventually(gone, "the queue to hold only what nobody took", 20)
+
+
+@rows("source.interest", "a stream with interest keeps what a source has not taken, and nothing else")
+async def source_interest(b: Bench) -> None:
+    origin = await b.stream(retention="interest")
+    await origin.fill("before")
+    stream = await b.stream(sources=[{"name": origin.name}])
+
+    async def arrives() -> bool:
+        await origin.fill("a")
+        return bool((await stream.state())["messages"])
+
+    await eventually(arrives, "a message that the source takes", 20)
+    assert (await _messages(stream))[0][2] == b"a"
+
+    async def gone() -> bool:
+        return bool((await origin.state())["messages"] == 0)
+
+    await eventually(gone, "the origin to hold nothing", 20)
+
+
+@rows("mirror.work-queue", "a work queue may have a mirror")
+async def mirror_work_queue(b: Bench) -> None:
+    origin = await b.stream(retention="workqueue")
+    await origin.fill("a", "b")
+    copy = await b.stream(mirror={"name": origin.name})
+    await _until(copy, 2, 2)
+    assert [payload for _, _, payload in await _messages(copy)] == [b"a", b"b"]

@@ -108,6 +108,14 @@ def _stream_names(_names: list[str], payload: bytes) -> ApiRequest:
     return request
 
 
+def _stream_snapshot(names: list[str], _payload: bytes) -> ApiRequest:
+    raise not_supported(f"a snapshot of stream {names[0]} is")
+
+
+def _stream_restore(names: list[str], _payload: bytes) -> ApiRequest:
+    raise not_supported(f"restoring stream {names[0]} from a snapshot is")
+
+
 def _stream_purge(names: list[str], payload: bytes) -> ApiRequest:
     fields = Fields(decode_object(payload), "request")
     request = StreamPurgeRequest(
@@ -282,6 +290,8 @@ _CALLS: tuple[tuple[tuple[str, ...], int, int, Parser, str], ...] = (
     (("STREAM", "LIST"), 0, 0, _stream_list, "stream_list"),
     (("STREAM", "NAMES"), 0, 0, _stream_names, "stream_names"),
     (("STREAM", "PURGE"), 1, 1, _stream_purge, "stream_purge"),
+    (("STREAM", "SNAPSHOT"), 1, 1, _stream_snapshot, "stream_snapshot"),
+    (("STREAM", "RESTORE"), 1, 1, _stream_restore, "stream_restore"),
     (("STREAM", "MSG", "GET"), 1, 1, _message_get, "stream_msg_get"),
     (("STREAM", "MSG", "DELETE"), 1, 1, _message_delete, "stream_msg_delete"),
     (("STREAM", "LEADER", "STEPDOWN"), 1, 1, _step_down, "stream_leader_stepdown"),

@@ -41,6 +41,8 @@ def state_hash(state: StreamState) -> bytes:
     )
     digest = blake2b(b"".join(map(u64, numbers)), digest_size=16)
     digest.update(state.sessions.encode())
+    if state.readers:
+        digest.update(state.readers.encode())
     if state.origins:
         digest.update(encode_positions(state.origins))
     for name in sorted(state.consumers):

@@ -25,19 +25,26 @@ class OriginAsk:
     start_seq: int
     start_time_ns: int
     filters: tuple[str, ...]
+    stream: str
+    """The name of the stream that takes."""
+    taken: int
+    """Everything up to here is taken and committed there."""
 
     def encode(self) -> list[bytes | memoryview]:
         return [
             text(self.group) + text(self.target) + text(self.key) + u64(self.number) + u64(self.from_seq),
             u64(self.start_seq) + u64(self.start_time_ns) + u32(len(self.filters)),
             *map(text, self.filters),
+            text(self.stream) + u64(self.taken),
         ]
 
     @classmethod
     def decode(cls, body: memoryview) -> OriginAsk:
         reader = Reader(body)
         head = (reader.text(), reader.text(), reader.text(), reader.u64(), reader.u64())
-        return cls(*head, reader.u64(), reader.u64(), tuple(reader.text() for _ in range(reader.u32())))
+        start_seq, start_time_ns = reader.u64(), reader.u64()
+        filters = tuple(reader.text() for _ in range(reader.u32()))
+        return cls(*head, start_seq, start_time_ns, filters, reader.text(), reader.u64())
 
 
 @dataclass(frozen=True, slots=True)

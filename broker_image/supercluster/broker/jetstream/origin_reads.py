@@ -1,7 +1,7 @@
 """An origin's leader: gives other streams' leaders the messages that they ask for, now or when there are some.
 
-Nothing here is replicated. Who asked and gets no answer asks again, the leader that there is then; what it has taken is in
-its own log. An ask that finds nothing waits, and is answered at the latest after a while, so that the asker knows that the
+Who asked and gets no answer asks again, the leader that there is then; what it has taken is in its own log. Only an origin
+that keeps no more than what is wanted notes who takes from it (`origin_readers.py`). An ask that finds nothing waits, and is answered at the latest after a while, so that the asker knows that the
 origin is there.
 """
 
@@ -13,8 +13,17 @@ from supercluster.broker.jetstream.filters import compile_filters
 from supercluster.broker.jetstream.lookup import seq_at
 from supercluster.broker.jetstream.message_source import MessageBatch
 from supercluster.broker.jetstream.origin_frames import OriginAsk, OriginTold
+from supercluster.broker.jetstream.origin_readers import (
+    OriginReader,
+    encode_reader,
+    reader_name,
+    stream_and_key,
+)
+from supercluster.broker.jetstream.proposal import Done
+from supercluster.broker.jetstream.sections import Section
 from supercluster.broker.jetstream.source import StreamSource
 from supercluster.broker.jetstream.stream import StreamState
+from supercluster.broker.jetstream.wire import text
 
 # An answer's messages, and how many an ask looks at: some milliseconds of each.
 ANSWER_BYTES = 1024 * 1024
@@ -24,15 +33,28 @@ SCAN_MAX = 8192
 HEARTBEAT_MS = 4000
 # Asks that wait at one origin. Beyond, the newest is dropped, and asked again.
 WAITING_MAX = 4096
+# How often it is looked whether those who take from here still do.
+READERS_CHECK_MS = 5000
 # Bytes that are sent in one turn to all who ask.
 TURN_BYTES = 8 * 1024 * 1024
 
 
 class OriginReads:
-    """See the module. `tell(node, told)` is False when the answer could not be sent."""
+    """See the module. `tell(node, told)` is False when the answer could not be sent; `command` appends a section and says
+    when it is applied; `is_taken_by(stream, key)` is what the map says of another stream."""
 
-    def __init__(self, tell: Callable[[str, OriginTold], bool]) -> None:
+    def __init__(
+        self,
+        tell: Callable[[str, OriginTold], bool],
+        command: Callable[[int, list[bytes | memoryview], Done], None],
+        is_taken_by: Callable[[str, str], bool],
+    ) -> None:
         self._tell = tell
+        self._command = command
+        self._is_taken_by = is_taken_by
+        self._noting: set[str] = set()
+        """Readers that are in the log and not applied."""
+        self._check_ms = 0
         self._fresh: dict[tuple[str, str, str], OriginAsk] = {}
         """Asks that were not looked at, by who asked and for what."""
         self._waiting: dict[tuple[str, str, str], tuple[OriginAsk, int]] = {}
@@ -47,6 +69,7 @@ class OriginReads:
         self._fresh.clear()
         self._waiting.clear()
         self._heartbeats.clear()
+        self._noting.clear()
 
     def asked(self, node: str, ask: OriginAsk, now_ms: int) -> None:
         """A newer ask takes the place of an older one."""
@@ -62,27 +85,77 @@ class OriginReads:
             for key, (ask, _) in self._waiting.items():
                 self._fresh.setdefault(key, ask)
             self._waiting.clear()
-        size = 0
+        self._look_for_ended(state, now_ms)
+        size, later = 0, dict[tuple[str, str, str], OriginAsk]()
         while self._fresh and size < TURN_BYTES:
             key = next(iter(self._fresh))
-            size += self._serve_one(key, self._fresh.pop(key), state, source)
+            ask = self._fresh.pop(key)
+            if state.config.retention != "limits" and not self._note_reader(key, ask, state):
+                later[key] = ask
+                continue
+            size += self._serve_one(key, ask, state, source)
+        has_more = bool(self._fresh)
+        self._fresh |= {key: ask for key, ask in later.items() if key in self._heartbeats}
         for key, (ask, next_seq) in list(self._waiting.items()):
             if now_ms >= self._heartbeats[key]:
                 self._answer(key, OriginTold(ask.target, ask.key, ask.number, next_seq - 1, state.last_seq))
-        return bool(self._fresh)
+        return has_more
 
-    def deadline_ms(self) -> int | None:
-        """When the next heartbeat is due."""
-        return min((self._heartbeats[key] for key in self._waiting), default=None)
+    def deadline_ms(self, state: StreamState) -> int | None:
+        """When the next heartbeat is due, or a look at who takes from here."""
+        found = [self._heartbeats[key] for key in self._waiting]
+        if state.readers:
+            found.append(self._check_ms)
+        return min(found, default=None)
+
+    def _note_reader(self, key: tuple[str, str, str], ask: OriginAsk, state: StreamState) -> bool:
+        """Where only what is wanted stays: is it in force that this reader wants what comes, and has what it took?"""
+        name = reader_name(ask.stream, ask.key)
+        known = state.readers.get(name)
+        if known is not None and known.filters == ask.filters and known.up_to >= ask.taken:
+            return True
+        if known is None and state.config.retention == "workqueue":
+            found = OriginReader(ask.filters, 0)
+            rivals = [
+                f"consumer {c.name}"
+                for c in state.consumers.values()
+                if found.overlaps(c.config.filter_subjects)
+            ]
+            rivals += [
+                f"stream {stream_and_key(other)[0]}"
+                for other, reader in state.readers.items()
+                if reader.overlaps(ask.filters)
+            ]
+            if rivals:
+                why = f"{rivals[0]} takes the same messages of work queue {state.config.name}"
+                self._answer(key, OriginTold(ask.target, ask.key, ask.number, 0, state.last_seq, refusal=why))
+                return False
+        if name not in self._noting:
+            self._noting.add(name)
+            up_to = max(ask.taken, known.up_to if known is not None else 0)
+            body = encode_reader(name, OriginReader(ask.filters, up_to))
+            self._command(Section.ORIGIN_READER, [body], lambda result: self._noting.discard(name))
+        # A reader that is known is served meanwhile: what it takes in addition is noted with its next ask.
+        return known is not None and known.filters == ask.filters
+
+    def _look_for_ended(self, state: StreamState, now_ms: int) -> None:
+        """Readers whose stream is gone, or takes from here no more, hold nothing back."""
+        if now_ms < self._check_ms:
+            return
+        self._check_ms = now_ms + READERS_CHECK_MS
+        for name in state.readers:
+            if name not in self._noting and not self._is_taken_by(*stream_and_key(name)):
+                self._noting.add(name)
+
+                def ended(result: int | None, name: str = name) -> None:
+                    self._noting.discard(name)
+
+                self._command(Section.ORIGIN_READER_END, [text(name)], ended)
 
     def _serve_one(
         self, key: tuple[str, str, str], ask: OriginAsk, state: StreamState, source: StreamSource
     ) -> int:
         """Bytes that were sent; 0: it waits."""
-        if state.config.retention != "limits":
-            why = f"origin {state.config.name} has retention {state.config.retention}"
-            self._answer(key, OriginTold(ask.target, ask.key, ask.number, 0, state.last_seq, refusal=why))
-            return 0
         from_seq = ask.from_seq or _start(ask, state)
         batch, up_to = _read(source, ask.filters, from_seq)
         if not batch.seqs and up_to < from_seq and ask.from_seq:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from supercluster.broker.jetstream.config import StreamConfig
-from supercluster.broker.jetstream.errors import error, invalid_config, not_supported
+from supercluster.broker.jetstream.errors import error, invalid_config
 from supercluster.broker.jetstream.origin_config import origins_of
 
 Find = Callable[[str], StreamConfig | None]
@@ -17,7 +17,7 @@ def judge_origins(config: StreamConfig, find: Find) -> None:
     """An origin may be made later. What is there has to fit.
 
     Raises:
-        ApiError: NATS's code and text; 19002 for an origin whose retention needs more than there is.
+        ApiError: NATS's code and text.
     """
     if _leads_to(config.name, config, find):
         raise invalid_config("detected cycle")
@@ -28,10 +28,6 @@ def judge_origins(config: StreamConfig, find: Find) -> None:
         is_too_large = 0 < config.max_msg_size < found.max_msg_size
         if is_too_large:
             raise error(10030 if config.mirror is not None else 10046)
-        if found.retention != "limits":
-            raise not_supported(
-                f"stream {origin.name} has retention {found.retention}, and taking messages from it is"
-            )
 
 
 def with_origin(config: StreamConfig, find: Find) -> StreamConfig:

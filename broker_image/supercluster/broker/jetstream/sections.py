@@ -47,6 +47,9 @@ class Section(IntEnum):
     """Up to where an origin's messages are taken (`origin_position.py`): in the entry that has them."""
     MIRRORED = 21
     """Messages of a mirror's origin, under its sequences and with its times; a subject is empty where it has none."""
+    ORIGIN_READER = 22
+    """Up to where another stream has taken this one's messages (`origin_readers.py`), which begins with the first one."""
+    ORIGIN_READER_END = 23
     META = 32
 
 

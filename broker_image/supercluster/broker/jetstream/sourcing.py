@@ -75,8 +75,9 @@ class _Reader:
 class Sourcing:
     """See the module. One per replica; does something while it leads."""
 
-    def __init__(self, group: str, account: str, host: StreamHost) -> None:
+    def __init__(self, group: str, account: str, stream: str, host: StreamHost) -> None:
         self._group = group
+        self._stream = stream
         self._account = account
         self._host = host
         self._config: StreamConfig | None = None
@@ -161,9 +162,16 @@ class Sourcing:
             origin.opt_start_seq,
             origin.opt_start_time_ns,
             origin.filters,
+            self._stream,
+            self._taken(reader, judge),
         )
         reader.is_asked = self._host.ask_origin(leader, ask)
         reader.again_ms = now_ms + (ASK_AGAIN_MS if reader.is_asked else MISSING_RETRY_MS)
+
+    def _taken(self, reader: _Reader, judge: Judge) -> int:
+        """What is committed here, and the origin need not keep any longer."""
+        position = judge.end.state.origins.get(reader.key)
+        return position.up_to if position is not None and position.origin == base_of(reader.group) else 0
 
     def told(self, told: OriginTold, now_ms: int) -> None:
         """An answer; one to an ask that another one followed is dropped."""
@@ -174,7 +182,7 @@ class Sourcing:
         reader.heard_ms = now_ms
         reader.lag = max(0, told.last_seq - told.up_to)
         if told.refusal:
-            reader.error = errors.not_supported(f"{told.refusal}, and taking messages from it is")
+            reader.error = errors.detailed(10100, told.refusal)
             reader.again_ms = now_ms + ASK_AGAIN_MS
             reader.is_asked = True  # In a while again, and not before.
             return

@@ -35,6 +35,7 @@ from supercluster.broker.jetstream.origin_position import (
     encode_positions,
 )
 from supercluster.broker.jetstream.origin_position import keep as keep_position
+from supercluster.broker.jetstream.origin_readers import OriginReader, OriginReaders, decode_reader
 from supercluster.broker.jetstream.schedules import Schedules
 from supercluster.broker.jetstream.sections import (
     Block,
@@ -97,6 +98,8 @@ class StreamState(StoredMessages):
         """What a moving stream's leaders leave for one another (`moves.note`)."""
         self.origins: dict[str, OriginPosition] = {}
         """Up to where messages of other streams are taken, by the origin's key (`origin_config.py`)."""
+        self.readers = OriginReaders()
+        """Other streams that take messages from this one, which keeps only what is wanted."""
         self.consumers: dict[str, ConsumerState] = {}
         self.on_removed: Callable[[int, bytes], None] | None = None
         """For the leader's volatile side: one message was removed (sequence, subject)."""
@@ -264,6 +267,14 @@ class StreamState(StoredMessages):
             self.move_note = bytes(reader.rest())
         elif kind == Section.ORIGIN_TAKEN:
             self._origin_taken(*decode_taken(reader))
+        elif kind == Section.ORIGIN_READER:
+            self._reader_took(*decode_reader(reader))
+            done.results.append(1)
+        elif kind == Section.ORIGIN_READER_END:
+            gone = self.readers.pop(reader.text(), None)
+            if gone is not None and self.config.retention == "interest":
+                self._remove_unwanted(self.first_seq, self.last_seq)
+            done.results.append(1)
         elif kind == Section.CONSUMER_PUT:
             self._put_consumer(json.loads(bytes(reader.rest())), entry.time_ns)
             done.consumers_changed = True
@@ -340,7 +351,21 @@ class StreamState(StoredMessages):
         message = self.message(seq)
         if message is None:
             return False
-        return any(consumer.wants(seq, message.subject) for consumer in self.consumers.values())
+        return any(
+            consumer.wants(seq, message.subject) for consumer in self.consumers.values()
+        ) or self.readers.wants(seq, message.subject)
+
+    def _reader_took(self, name: str, reader: OriginReader) -> None:
+        before = self.readers.get(name)
+        self.readers[name] = reader
+        if before is None or self.config.retention == "limits":
+            return
+        for seq in range(max(before.up_to + 1, self.first_seq), min(reader.up_to, self.last_seq) + 1):
+            message = self.message(seq)
+            if message is None or not reader.is_about(message.subject):
+                continue
+            if self.config.retention == "workqueue" or not self._wanted(seq):
+                self.remove(seq)
 
     def _remove_unwanted(self, first: int, last: int) -> None:
         """Interest retention: what no consumer waits for does not stay."""
@@ -426,6 +451,8 @@ class StreamState(StoredMessages):
         """What came to the snapshot later, each part under its name: old ones lack it, and an empty part is left out."""
         if self.origins:
             yield "origins", encode_positions(self.origins)
+        if self.readers:
+            yield "readers", self.readers.encode()
         if self.gaps:
             yield "gaps", self.gaps.encode()
         if self.ttls:
@@ -436,6 +463,8 @@ class StreamState(StoredMessages):
     def _restore_later_part(self, name: str, reader: Reader) -> None:
         if name == "origins":
             self.origins = decode_positions(reader)
+        elif name == "readers":
+            self.readers = OriginReaders.decode(reader)
         elif name == "gaps":
             self.gaps = Gaps.decode(reader)
         elif name == "ttls":

@@ -238,6 +238,8 @@ class _Handler:
             self._check_number(name)
         if present is None and state.config.retention == "workqueue":
             check_workqueue_filters(config, {other.name: other.config for other in state.consumers.values()})
+            if any(reader.overlaps(config.filter_subjects) for reader in state.readers.values()):
+                raise errors.error(10100)
         start_seq, last_seqs = self._start(config)
         self.group.coming.add(name)
         body = {"name": name, "config": config.to_json(), "start_seq": start_seq, "last_seqs": last_seqs}

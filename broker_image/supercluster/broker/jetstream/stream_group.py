@@ -22,6 +22,7 @@ from supercluster.broker.jetstream.intake import Intake
 from supercluster.broker.jetstream.judge import Judge
 from supercluster.broker.jetstream.meta import Assignment
 from supercluster.broker.jetstream.move_leftover import Leftovers
+from supercluster.broker.jetstream.origin_config import origins_of
 from supercluster.broker.jetstream.origin_reads import OriginReads
 from supercluster.broker.jetstream.preferred import Preference
 from supercluster.broker.jetstream.proposal import Done, Proposal
@@ -71,8 +72,8 @@ class StreamGroup(Group):
         self.consumers = ConsumerLeaders(assignment.group, assignment.account, assignment.name, host)
         self.source = StreamSource(self.state)
         self.intake = Intake(assignment.group, host)
-        self.sourcing = Sourcing(assignment.group, assignment.account, host)
-        self.origin_reads = OriginReads(host.tell_target)
+        self.sourcing = Sourcing(assignment.group, assignment.account, assignment.name, host)
+        self.origin_reads = OriginReads(host.tell_target, self._command_soon, self._takes_from_here)
         self.auditor = Auditor(log)
         self.mover: StreamMove | None = None
         """The stream's move, while this replica leads it."""
@@ -242,6 +243,11 @@ class StreamGroup(Group):
         """A change that an API request asks for."""
         self._waiting.command(kind, body, done)
 
+    def _command_soon(self, kind: int, body: list[bytes | memoryview], done: Done) -> None:
+        """A change that this leader makes by itself, behind what the turn has proposed."""
+        self._waiting.command(kind, body, done)
+        self.host.touch_next(self.id)
+
     def new_consumer_name(self) -> str:
         """For an ephemeral consumer that its client left unnamed."""
         return self.host.new_token()
@@ -384,7 +390,9 @@ class StreamGroup(Group):
             return
         grown = self.intake.send_verdicts() or self._has_grown
         self._has_grown = False
-        if self.origin_reads and self.origin_reads.serve(self.state, self.source, now_ms, grown=grown):
+        if (self.origin_reads or self.state.readers) and self.origin_reads.serve(
+            self.state, self.source, now_ms, grown=grown
+        ):
             self.host.touch_next(self.id)
         self._waiting.version_applied(self.state.config_version)
         if not self.raft.is_handing_over:  # What would be handed out could not be noted.
@@ -428,8 +436,16 @@ class StreamGroup(Group):
 
     def _origin_deadlines_ms(self) -> list[int]:
         """When there is something to do about origins of this stream, or those who take messages from it."""
-        found = (self.sourcing.deadline_ms(), self.origin_reads.deadline_ms())
+        found = (self.sourcing.deadline_ms(), self.origin_reads.deadline_ms(self.state))
         return [at for at in found if at is not None]
+
+    def _takes_from_here(self, stream: str, key: str) -> bool:
+        """By the map: does that stream take messages of this one under that key? Yes, while the map may be old."""
+        if not self.host.map_is_fresh:
+            return True
+        found = self.host.stream_of(self.assignment.account, stream)
+        origin = origins_of(found.config).get(key) if found is not None else None
+        return origin is not None and origin.name == self.assignment.name
 
     @property
     def _head_may_move(self) -> bool:

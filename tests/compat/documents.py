@@ -45,9 +45,9 @@ STREAM_FIELDS = {
     "deny_purge": "",
     "allow_rollup_hdrs": "",
     "allow_direct": "",
-    "mirror_direct": "",
-    "mirror": "",
-    "sources": "",
+    "mirror_direct": "shown as the origin allows; direct gets of the origin are answered by its own leader alone",
+    "mirror": "of a stream of the same account; filters, transforms, start by sequence and time; no `external`, no `consumer`",
+    "sources": "the same; not beside message counters",
     "subject_transform": "",
     "republish": "",
     "compression": "",
@@ -253,7 +253,7 @@ def text() -> str:
     source = _source()
     headers = [(f"`{name}`", "yes" if name in source else "no", note) for name, note in HEADERS.items()]
     calls = [
-        (f"`$JS.API.{call}`", "yes" if api.answer_kind(b"$JS.API." + call.encode()) else "no")
+        (f"`$JS.API.{call}`", "yes" if api.is_supported(b"$JS.API." + call.encode()) else "no")
         for call in CALLS
     ]
     core = [

@@ -328,6 +328,15 @@ def answer_kind(subject: bytes) -> str:
     return found[1] if found is not None else ""
 
 
+_NOT_SUPPORTED = frozenset({"stream_snapshot", "stream_restore"})
+"""Calls that are known, and refused whether there is such a stream or not."""
+
+
+def is_supported(subject: bytes) -> bool:
+    """Is it a call of the API that is carried out?"""
+    return answer_kind(subject) not in {"", *_NOT_SUPPORTED}
+
+
 def stream_of(subject: bytes) -> str:
     """The stream that a call names; `""` for none. For routing a call to its stream before it is read."""
     found = _find(subject)
@@ -379,6 +388,7 @@ __all__ = [
     "StreamUpdateRequest",
     "account_of",
     "answer_kind",
+    "is_supported",
     "parse_api",
     "stream_of",
 ]

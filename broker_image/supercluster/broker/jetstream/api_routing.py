@@ -46,8 +46,6 @@ _META_VERBS = {
     api.StreamPeerRemoveRequest: "remove_peer",
 }
 _META_KINDS = frozenset({"stream_create", "stream_update", "stream_delete", "stream_remove_peer"})
-_NOT_SUPPORTED = frozenset({"stream_snapshot", "stream_restore"})
-"""Refused whether there is such a stream or not."""
 _INFO_WAIT_MS = 1000
 
 
@@ -114,7 +112,7 @@ def route(
         else:
             stream = api.stream_of(subject)
             group = _group_of(core, info.account, stream)
-            if not stream or kind in _NOT_SUPPORTED:
+            if not stream or not api.is_supported(subject):
                 api.parse_api(subject, payload)
             if group is None:
                 raise _unknown(core)

@@ -88,6 +88,11 @@ class Plane(PlaneBrokers):
     def moves_of(self, stream: str) -> list[dict[str, Any]]:
         return [body for body in self.all_of("StreamMove") if body["spec"].get("streamRef") == stream]
 
+    def own_processes(self) -> list[int]:
+        """Control plane and operator."""
+        assert self._operator is not None
+        return [self._plane.pid, self._operator.pid]
+
     def kill_operator(self) -> None:
         """SIGKILL."""
         assert self._operator is not None

@@ -13,13 +13,13 @@ from supercluster.reconcilers.ports import BrokersUnreachableError, KubeError
 
 
 @pytest.mark.covers("MR-4", "MR-2")
-async def test_two_hundred_streams_are_repaired_four_at_once_and_little_is_idle() -> None:
-    world = Many(Setting(streams=200))
+async def test_many_streams_are_repaired_four_at_once_and_little_is_idle() -> None:
+    world = Many(Setting(streams=120))
     await world.settle()
     hit = world.hit()
     seen = await world.run(240_000)
     span = seen.ended_ms - seen.began_ms
-    assert hit > 100
+    assert hit > 60
     assert seen.most_open == 4
     # While some of them wait for their moments in the check interval, fewer are open.
     assert seen.open_ms / span > 3.5
@@ -29,7 +29,7 @@ async def test_two_hundred_streams_are_repaired_four_at_once_and_little_is_idle(
 
 
 @pytest.mark.covers("MR-4", "OP-4")
-@hypothesis_settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@hypothesis_settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     seed=st.integers(0, 10_000),
     repairs_max=st.integers(1, 6),
@@ -50,7 +50,7 @@ async def test_no_budget_is_passed_at_any_moment_whatever_fails_or_is_killed(
 ) -> None:
     """What is checked at every write and every start stands in `Many.check`."""
     budget = (repairs_max, per_node_max, moves_max, moves_per_node_max)
-    world = Many(Setting(16, 5, *budget, interval_s=2, check_s=2, seed=seed))
+    world = Many(Setting(12, 5, *budget, interval_s=2, check_s=2, seed=seed))
     await world.settle()
 
     def fail(call: str) -> Exception | None:

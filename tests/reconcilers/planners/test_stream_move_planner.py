@@ -137,6 +137,35 @@ def test_a_move_is_planned_queued_started_watched_and_proven() -> None:
     assert last == SetFinalizers((), "7")
 
 
+@pytest.mark.covers("MR-4", "MV-13")
+def test_a_repair_that_is_young_is_looked_at_often_and_does_not_tell_of_each_stage() -> None:
+    repair = {"replace": ["east-2"], "nodes": ["east-0", "east-1", "east-3"], "away": "60s", "reason": "lost"}
+    resource = StreamMove.model_validate(
+        {
+            **stream_move().to_object(),
+            "spec": {"superCluster": "demo", "streamRef": "flights", "repair": repair},
+        }
+    )
+    comparing = replace(RUNNING, progress=PROGRESS.model_copy(update={"stage": "comparing"}))
+    seen, later = replace(VIEW, running=RUNNING), replace(VIEW, running=comparing)
+    running = after(resource, brokers=seen)
+    assert (running.status.phase, running.status.progress) == ("Running", PROGRESS), "that it runs is told"
+    young = plan(running, brokers=later)
+    assert (young.status_patch, young.steps) == (None, ())
+    assert young.recheck_after_ms is not None
+    old = plan_stream_move(running, look(brokers=later), NOW + timedelta(seconds=3))
+    assert old.status_patch is not None
+    assert old.status_patch["progress"]["stage"] == "comparing"
+    assert young.recheck_after_ms < (old.recheck_after_ms or 0)
+    stuck = replace(RUNNING, progress=PROGRESS.model_copy(update={"trouble": "a copy does not open"}))
+    told = after(running, brokers=replace(VIEW, running=stuck)).to_object()["status"]
+    assert condition(told, "Progressing")["reason"] == "NoHeadway", "trouble is told at once"
+    called_off = StreamMove.model_validate(
+        {**running.to_object(), "spec": {**running.spec.to_object(), "cancel": True}}
+    )
+    assert [type(step) for step in plan(called_off, brokers=later).steps] == [CancelMove]
+
+
 @pytest.mark.covers("OP-2")
 @pytest.mark.parametrize(
     "phase", ["Queued", "Running", "Succeeded", "AwaitingApproval", "Planned", "Refused"]

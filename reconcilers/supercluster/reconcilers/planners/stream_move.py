@@ -145,6 +145,9 @@ def _running(
         step = CancelMove(observed.stream_name or "", desired.metadata.uid)
         return draft.plan((step,), recheck_after_ms=recheck_ms, wait_after_step=True)
     else:
+        if _goes_without_saying(desired, running, recheck_ms):
+            steps = _pace(desired, observed, running)
+            return Plan(steps, recheck_after_ms=recheck_ms, wait_after_step=True)
         if running.progress.trouble:
             draft.stall(running.progress.trouble)
         else:
@@ -153,6 +156,12 @@ def _running(
             _pace(desired, observed, running), recheck_after_ms=recheck_ms, wait_after_step=True
         )
     return draft.plan(recheck_after_ms=recheck_ms)
+
+
+def _goes_without_saying(desired: StreamMove, running: RunningMove, recheck_ms: int) -> bool:
+    """Most repairs are over while they are young. Thousands of them need not tell of each stage."""
+    is_young = recheck_ms == YOUNG_RECHECK_MS and desired.status.phase == "Running"
+    return is_young and desired.spec.repair is not None and not running.progress.trouble
 
 
 def _running_recheck_ms(desired: StreamMove, now: datetime) -> int:

@@ -340,6 +340,12 @@ class FakeBrokers:
             found.update({*held, *(target.partition("@")[0] for target in targets)})
         return found
 
+    async def cordon_broker(
+        self, target: BrokerTarget, broker: str, record: Mapping[str, Any] | None
+    ) -> None:
+        self._enter(f"cordon {broker}")
+        self.known[broker]["cordoned"] = dict(record) if record is not None else None
+
     async def broker_state(self, target: BrokerTarget, broker: str) -> Json | None:
         self._enter("broker state")
         return self.parting.get(broker)

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.simulator.mutants_accounts import ACCOUNT_MUTANTS
+from tests.simulator.mutants_copies import COPY_MUTANTS
 from tests.simulator.mutants_ingest import INGEST_MUTANTS
 from tests.simulator.mutants_map import MAP_MUTANTS
 from tests.simulator.mutants_moves import MOVE_MUTANTS
@@ -30,9 +31,11 @@ from tests.simulator.mutation import Mutant, check, write_mutated
 MUTANTS = (
     *(*RAFT_MUTANTS, *INGEST_MUTANTS, *STORAGE_MUTANTS),
     *(*MOVE_MUTANTS, *RECOVERY_MUTANTS, *MAP_MUTANTS, *ACCOUNT_MUTANTS),
-    *ORIGIN_MUTANTS,
+    *(*ORIGIN_MUTANTS, *COPY_MUTANTS),
 )
 ROOT = Path(__file__).parents[2]
+# By what of a mutant is looked for.
+_FLAGS = {"": [], "stream": ["--recover"], "map": ["--recover-map"], "copies": ["--exchange"]}
 SEEDS_MAX = 400
 # Seconds of the processor, so that a mutant's fate does not depend on what else the machine does.
 SECONDS_MAX = 400.0
@@ -70,7 +73,7 @@ def _first_failure(mutant: Mutant, folder: str, *, seeds: int, seconds_max: floa
         command = [sys.executable, "-m", "tests.simulator.run", "--until-failure", "--json"]
         command += ["--first", str(first), "--seeds", str(count), "--package", folder]
         command += ["--moves"] if mutant.moves else []
-        command += {"": [], "stream": ["--recover"], "map": ["--recover-map"]}[mutant.recovers]
+        command += _FLAGS[mutant.recovers]
         try:
             found = subprocess.run(
                 command,

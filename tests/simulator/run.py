@@ -5,6 +5,7 @@ python -m tests.simulator.run --seed 17 --verbose
 python -m tests.simulator.run --seed 17 --moves --verbose
 python -m tests.simulator.run --seeds 40 --recover
 python -m tests.simulator.run --seeds 40 --recover-map
+python -m tests.simulator.run --seeds 40 --exchange
 
 Every eighth seed stands for a super-cluster whose stream moves, the others for a cluster (`--moves`: all stand for the
 former).
@@ -20,6 +21,7 @@ import time
 import traceback
 from dataclasses import dataclass
 
+from tests.simulator.exchange_scenario import ExchangeScenario
 from tests.simulator.map_scenario import MapScenario
 from tests.simulator.recover_scenario import RecoverScenario
 from tests.simulator.scenario import Scenario
@@ -31,7 +33,16 @@ SECONDS = 30.0
 REPORT_LINES = 60
 # One in so many seeds stands for a run of a super-cluster.
 SUPER_EVERY = 8
-_RECOVERS: dict[str, type[Scenario]] = {"stream": RecoverScenario, "map": MapScenario}
+_RECOVERS: dict[str, type[Scenario]] = {
+    "stream": RecoverScenario,
+    "map": MapScenario,
+    "copies": ExchangeScenario,
+}
+_TITLES = {
+    "stream": "a stream that is recovered by force",
+    "map": "a map that is recovered by force",
+    "copies": "copies that are exchanged",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +74,8 @@ def run_seed(
     seconds: float = SECONDS,
     verbose: bool = False,
 ) -> Outcome:
-    """One run: of a cluster, of a super-cluster (moves), or of something that is recovered by force ("stream", "map").
-    `failure` is empty when every promise held."""
+    """One run: of a cluster, of a super-cluster (moves), of something that is recovered by force ("stream", "map"), or of "copies"
+    that are exchanged. `failure` is empty when every promise held."""
     kind = _RECOVERS[recovers] if recovers else SuperScenario if moves else Scenario
     scenario = kind(seed, seconds=seconds)
     scenario.world.verbose = verbose
@@ -169,6 +180,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--recover-map", action="store_true", help="let every seed stand for a map that is recovered by force"
     )
+    parser.add_argument(
+        "--exchange",
+        action="store_true",
+        help="let every seed stand for copies that are of no use and exchanged",
+    )
     parser.add_argument("--verbose", action="store_true", help="print what happens in the run")
     parser.add_argument("--until-failure", action="store_true", help="stop at the first seed that fails")
     parser.add_argument(
@@ -177,6 +193,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--package", default="", help="refuse to run code of the broker from anywhere else")
     options = parser.parse_args(argv)
     options.recovers = "map" if options.recover_map else "stream" if options.recover else ""
+    options.recovers = options.recovers or ("copies" if options.exchange else "")
     if options.until_failure and options.json:
         return _hunt(options)
     if options.recovers and options.seed is None:
@@ -185,7 +202,7 @@ def main(argv: list[str] | None = None) -> int:
         )
         failed = [found] if found is not None else []
         print(
-            f"{options.seeds} seeds of a forced recovery ({options.recovers}): {found.failure if found else 'every promise held'}"
+            f"{options.seeds} seeds of {_TITLES[options.recovers]}: {found.failure if found else 'every promise held'}"
         )
     elif options.seed is not None:
         outcome = run_seed(

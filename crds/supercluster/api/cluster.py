@@ -248,6 +248,13 @@ class ClusterSpec(ApiModel):
         description="Tags that a stream's placement can ask for.",
         json_schema_extra={"x-kubernetes-list-type": "set"},
     )
+    cordoned: tuple[LabelText, ...] = Field(
+        default=(),
+        max_length=BROKERS_MAX,
+        description="Names of brokers that get no new copies of streams, whoever places them; copies that they hold stay. So do "
+        "brokers whose Kubernetes node is cordoned.",
+        json_schema_extra={"x-kubernetes-list-type": "set"},
+    )
     pod: PodSettings = Field(default=PodSettings(), description="Where and how the pods run.")
     rollout: RolloutSpec = Field(default=RolloutSpec(), description="How brokers are restarted.")
     deletion_policy: DeletionPolicy = Field(
@@ -384,6 +391,10 @@ class Cluster(ApiModel):
         CelRule(
             rule="size(self.metadata.name) <= 40 && !self.metadata.name.contains('.')",
             message="metadata.name must be a DNS label of at most 40 characters: names of pods and Services are made from it",
+        ),
+        CelRule(
+            rule="!has(self.spec.cordoned) || self.spec.cordoned.all(name, name.startsWith(self.metadata.name + '-'))",
+            message="spec.cordoned names brokers of this Cluster: <metadata.name>-<number>",
         ),
         CelRule(
             rule="!self.metadata.name.endsWith('-brokers')",

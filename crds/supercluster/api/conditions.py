@@ -147,6 +147,8 @@ class EventReason(StrEnum):
     DRAIN_MOVE_CREATED = "DrainMoveCreated"
     DRAIN_MOVE_WITHDRAWN = "DrainMoveWithdrawn"
     EXTRA_REPLICAS = "ExtraReplicas"
+    BROKER_CORDONED = "BrokerCordoned"
+    BROKER_UNCORDONED = "BrokerUncordoned"
     CREDENTIALS_GENERATED = "CredentialsGenerated"
     STEP_FAILED = "StepFailed"
 
@@ -432,6 +434,10 @@ EVENTS: dict[EventReason, Entry] = {
         "Normal",
         "A stream has more replicas than its count, and autoRemove has a StreamMove made that takes them away.",
     ),
+    EventReason.BROKER_CORDONED: Entry(
+        "Normal", "A broker gets no new copies: its Kubernetes node is cordoned, or spec.cordoned names it."
+    ),
+    EventReason.BROKER_UNCORDONED: Entry("Normal", "It gets copies again."),
     EventReason.DRAIN_BEGUN: Entry(
         "Normal", "replicas was lowered; the brokers that go were told to, and their copies are moved off."
     ),

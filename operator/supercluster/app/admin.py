@@ -185,6 +185,12 @@ class BrokerAdmin:
         url = target.monitors[target.brokers.index(broker)]
         await self._call_one(target, url, "POST", "restart", {"avoid": list(avoid), "holdMs": hold_ms})
 
+    async def cordon_broker(
+        self, target: BrokerTarget, broker: str, record: Mapping[str, Any] | None
+    ) -> None:
+        method, path = "DELETE" if record is None else "PUT", f"{_broker_path(broker)}/cordon"
+        await self._call_any(target, method, path, f"the cordon of broker {broker}", record)
+
     async def leave_broker(self, target: BrokerTarget, broker: str) -> None:
         await self._call_any(target, "DELETE", _broker_path(broker), f"broker {broker}")
 

@@ -184,6 +184,10 @@ class Brokers(Protocol):
         """Say that a broker goes for good. It may be said again."""
         ...
 
+    async def cordon_broker(self, target: BrokerTarget, broker: str, record: Manifest | None) -> None:
+        """Have a broker get no new copies, with `reason` and `declaredBy`; None: take that back. It may be said again."""
+        ...
+
     async def stay_broker(self, target: BrokerTarget, broker: str) -> None:
         """Take that back. One that the map does not know is no error."""
         ...

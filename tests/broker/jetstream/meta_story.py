@@ -17,6 +17,7 @@ from supercluster.broker.jetstream.move_plan import MovePlan
 from supercluster.broker.jetstream.recovery import CopiesTold, CopyFacts
 from supercluster.broker.jetstream.stream_facts import MemberFacts, StreamFacts
 from supercluster.broker.ports import ClientInfo, Ticket
+from supercluster.broker.protocol.frames import VERSION
 from supercluster.broker.raft.confchange import membership_of
 from supercluster.broker.raft.config import RaftConfig
 from supercluster.broker.raft.messages import Message
@@ -45,6 +46,8 @@ class Host:
     events: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     tags: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
+    """Of frames, of brokers that speak no longer, or not yet, this broker's."""
     rooms: dict[str, Room | None] = field(default_factory=dict)
     facts: dict[str, StreamFacts | None] = field(default_factory=dict)
     """By stream: what its leader says; without an entry it says what the map does."""
@@ -89,6 +92,9 @@ class Host:
 
     def tags_of(self, node: str) -> tuple[str, ...]:
         return self.tags.get(node, ())
+
+    def version_of(self, node: str) -> int | None:
+        return self.versions.get(node, VERSION) if node in self.contact else None
 
     def room_of(self, node: str) -> Room | None:
         return self.rooms.get(node, Room(1 << 30, 1 << 30))

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from supercluster.broker.net.facts import Door
+from supercluster.broker.ports import Channel
 from supercluster.broker.protocol import frames
 from supercluster.broker.protocol.frames import FrameType, Hello
 
@@ -150,6 +154,18 @@ async def test_links_with_wrong_claims_are_refused_with_the_reason(
     assert (size, kind) == (len(said) - 4, FrameType.REFUSED)
     assert reason in said
     assert b"r0ute" not in said
+    assert broker.mesh.links == {}
+
+
+@pytest.mark.covers("OP-3", "SF-13")
+async def test_who_cannot_read_the_map_of_streams_is_refused(brokers: Any) -> None:
+    (broker,) = await brokers.start(credentials={"cluster.json": LINKS})
+    broker.mesh.handshakes.set_facts(replace(broker.mesh.facts, map_level=lambda: frames.VERSION))
+    said = await answer(broker, hello(broker, version=frames.VERSION - 1))
+    assert b"the map of streams has what came with version %d: no older image" % frames.VERSION in said
+    dialled: Any = SimpleNamespace(door=Door.CLUSTER, pair="x", introduces=False)
+    told = frames.decode_hello(memoryview(broker.mesh.handshakes.hello_body(dialled, Channel.CONTROL)))
+    assert told.version_least == frames.VERSION, "nor is it worked with by those who can say so themselves"
     assert broker.mesh.links == {}
 
 

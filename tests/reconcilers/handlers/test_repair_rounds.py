@@ -411,3 +411,37 @@ async def test_an_operator_that_is_killed_at_any_call_of_a_repair_makes_one() ->
             assert number > 10
             return
     raise AssertionError("a repair takes more calls than were tried")
+
+
+@pytest.mark.covers("MR-5", "OP-2", "OP-4")
+async def test_brokers_are_told_of_cordoned_nodes_and_of_the_spec_and_of_their_end(world: Repairing) -> None:
+    def cordoned() -> dict[str, str]:
+        found = {name: told.get("cordoned") for name, told in world.brokers.known.items()}
+        return {name: told["reason"] for name, told in found.items() if told}
+
+    await world.wait(5)
+    assert not [call for call in world.brokers.calls if call.startswith("cordon")], (
+        "they are of an older version"
+    )
+    for told in world.brokers.known.values():
+        told["cordoned"] = None
+    node = {"name": "node-3", "namespace": ""}
+    world.kube.put({"apiVersion": "v1", "kind": "Node", "metadata": node, "spec": {"unschedulable": True}})
+    await world.wait(35)
+    assert cordoned() == {"east-3": "Kubernetes node node-3 is cordoned"}
+    world.change("Cluster", "east", lambda body: body["spec"].update(cordoned=["east-4"]))
+    await world.wait(5)
+    assert cordoned()["east-4"] == "spec.cordoned of Cluster east"
+    world.brokers.known["east-0"]["cordoned"] = {"reason": "by hand", "declaredBy": ""}
+    world.change_node("node-3", unschedulable=False)
+    world.change("Cluster", "east", lambda body: body["spec"].pop("cordoned"))
+    await world.wait(35)
+    assert cordoned() == {"east-0": "by hand"}
+    assert {"BrokerCordoned", "BrokerUncordoned"} <= set(world.told())
+    calls = world.brokers.calls.count("cordon east-3")
+    await world.wait(35)
+    assert world.brokers.calls.count("cordon east-3") == calls
+    world.lose("east-2")
+    await world.wait(65)
+    (repair,) = world.repairs().values()
+    assert "east-0" in repair["spec"]["repair"]["nodes"], "it has a copy, and keeps it"

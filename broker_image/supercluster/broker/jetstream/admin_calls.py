@@ -34,6 +34,12 @@ def ask_meta_leader(core: BrokerCore, account: str, subject: bytes, payload: byt
             then(*not_available(core))
             return
         found = json.loads(answer)
+        if "status" not in found:  # In the words of JetStream's API: it took this for a call of a client.
+            then(
+                503,
+                {"error": "the leader of the map of streams is of an older version, which has no such call"},
+            )
+            return
         then(int(found["status"]), found["body"])
 
     core.requests.send(

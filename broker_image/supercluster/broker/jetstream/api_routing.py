@@ -11,6 +11,7 @@ from supercluster.broker.jetstream import (
     api,
     api_answers,
     broker_calls,
+    cordon_calls,
     errors,
     move_calls,
     recovery_calls,
@@ -259,6 +260,8 @@ def answer(core: BrokerCore, node: str, request: Request, now_ms: int) -> None:
             undecided()
     elif isinstance(group, MetaGroup) and broker_calls.is_internal(request.subject):
         broker_calls.answer(group, request, settle, undecided)
+    elif isinstance(group, MetaGroup) and cordon_calls.is_internal(request.subject):
+        cordon_calls.answer(group, request, settle, undecided)
     elif isinstance(group, MetaGroup) and account_calls.is_internal(request.subject):
         account_calls.answer(group, request, settle, undecided)
     elif isinstance(group, MetaGroup) and recovery_calls.is_internal(request.subject):

@@ -81,6 +81,7 @@ def _state(core: BrokerCore, meta: MetaGroup, node: str, copies: Mapping[str, in
         "inContact": node in core.brokers_in_contact(),
         "awaySinceNs": state.away.get(node),
         "unusable": _unusable(state, node),
+        "cordoned": cordon.to_json() if (cordon := state.cordoned.get(node)) is not None else None,
         "votes": any(node_of(voter) == node for voter in membership.all_voters),
         "holdsCopies": node in copies,
         "copies": copies.get(node, 0),

@@ -18,6 +18,7 @@ from supercluster.broker.jetstream import (
     account_calls,
     api_routing,
     broker_calls,
+    cordon_calls,
     frames,
     map_calls,
     move_calls,
@@ -70,6 +71,7 @@ from supercluster.broker.ports import (
     Publisher,
     Ticket,
 )
+from supercluster.broker.protocol.frames import VERSION
 from supercluster.broker.protocol.headers import no_responders
 from supercluster.broker.raft.confchange import Membership, node_of
 from supercluster.broker.raft.config import NEVER_MS, RaftConfig
@@ -270,6 +272,18 @@ class BrokerCore:
         if peer is not None:
             self.peers[node] = replace(peer, tags=tags)
             self.touch(self.meta_id)
+
+    def version_of(self, node: str) -> int | None:
+        """The frame version of a broker in contact."""
+        if node == self.node:
+            return VERSION
+        peer = self.peers.get(node)
+        return peer.version if peer is not None else None
+
+    @property
+    def map_level(self) -> int:
+        """What a broker has to speak to read this broker's map."""
+        return self.meta.state.level if self.meta is not None else 0
 
     def is_unusable(self, group_id: str, node: str) -> bool:
         """Does the map say that the broker's copy has been of no use for a while?"""
@@ -534,6 +548,10 @@ class BrokerCore:
     def broker_call(self, method: str, node: str, then: Callable[[int, Any], None]) -> None:
         """The operator's call about a broker that goes for good."""
         broker_calls.call(self, method, node, then)
+
+    def cordon_call(self, method: str, node: str, body: object, then: Callable[[int, Any], None]) -> None:
+        """The operator's call about a broker that is to get no new copies."""
+        cordon_calls.call(self, method, node, body, then)
 
     # ---- turns ----------------------------------------------------------------------------------------------------
 

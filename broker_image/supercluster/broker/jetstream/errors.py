@@ -213,6 +213,7 @@ TABLE: dict[int, tuple[int, str]] = {
     19005: (409, "the replica is not to be replaced{}"),
     19006: (409, "stream {}"),
     19007: (409, "the replica is not to be {}"),
+    19008: (503, "not all brokers can read it: {}"),
 }
 
 BAD_REQUEST = 10003
@@ -248,6 +249,7 @@ MAX_BYTES_REQUIRED = 10113
 CONSUMER_INVALID_POLICY = 10094
 STREAM_OFFLINE = 10118
 STREAM_BYTES_EXCEEDED = 10122
+PEER_NOT_MEMBER = 10040
 CONSUMER_EXISTS = 10148
 CONSUMER_DOES_NOT_EXIST = 10149
 DECLARED_STREAM = 19001
@@ -262,6 +264,8 @@ RECOVERY_REFUSED = 19006
 """A stream's recovery was to be forced that needs none, or cannot go on from the copy that was named."""
 MEMBERS_STAY = 19007
 """A replica was to be added or removed by name, and that can't be."""
+MAP_LEVEL = 19008
+"""The map is to have an operation that came with a version which not all brokers are known to speak."""
 NOT_SUPPORTED = 19002
 """A field or call of NATS that these brokers do not have yet: refused, never accepted in silence."""
 
@@ -347,6 +351,11 @@ def map_recovery_refused(why: str) -> ApiError:
     """The same of the map of streams."""
     code, _ = TABLE[RECOVERY_REFUSED]
     return ApiError(code, RECOVERY_REFUSED, f"the map of streams is not recovered by force: {why}")
+
+
+def map_level_too_low(why: str) -> ApiError:
+    """The same call may be repeated when all brokers are updated."""
+    return error(MAP_LEVEL, why)
 
 
 def map_recovery_not_now(why: str) -> ApiError:

@@ -13,6 +13,8 @@ from typing import Any
 
 from supercluster.broker.jetstream.accounts import Accounts
 from supercluster.broker.jetstream.config import StreamConfig
+from supercluster.broker.jetstream.cordons import Cordon
+from supercluster.broker.jetstream.map_level import FIRST
 from supercluster.broker.jetstream.map_recovery import MapRecovery, Standing
 from supercluster.broker.jetstream.move_record import Move, MoveEnd, MoveReport, Outcome
 from supercluster.broker.jetstream.own_metadata import RESOURCE_KEY
@@ -103,6 +105,10 @@ class MetaState:
     away: dict[str, int] = field(default_factory=dict)
     """Node → since when it has been out of contact, by the clock of the leader that missed it. Kept here and not by a
     leader, so that who repairs need not remember it (MR-2)."""
+    cordoned: dict[str, Cordon] = field(default_factory=dict)
+    """Brokers that get no new copies, and why."""
+    level: int = FIRST
+    """Operations that came up to this frame version may follow: all brokers can read them (`map_level.py`)."""
     unusable: dict[str, dict[str, int]] = field(default_factory=dict)
     """Node → group → since when its copy has been of no use although the node is there, as it said itself."""
 
@@ -122,6 +128,12 @@ class MetaState:
         what = op["op"]
         if what == "broker":
             self._put_broker(op, entry)
+            return []
+        if what == "level":
+            self.level = max(self.level, op["level"])
+            return []
+        if what == "cordon":
+            self._put_cordon(op)
             return []
         if "record" in op:
             self.accounts.told(op["account"], op["record"], has_streams=self._has_streams(op["account"]))
@@ -181,6 +193,7 @@ class MetaState:
             self.leaving.discard(node)
             self.away.pop(node, None)
             self.unusable.pop(node, None)
+            self.cordoned.pop(node, None)
             return
         before = self.brokers.get(node)
         is_same = before is not None and before.incarnation == incarnation
@@ -199,6 +212,13 @@ class MetaState:
         self.brokers[node] = BrokerRecord(
             node, op["cluster"], incarnation, entry.time_ns, tuple(op.get("tags", ()))
         )
+
+    def _put_cordon(self, op: dict[str, Any]) -> None:
+        node = op["node"]
+        if op["cordon"] is None:
+            self.cordoned.pop(node, None)
+        elif node in self.brokers:
+            self.cordoned[node] = Cordon.from_json(op["cordon"])
 
     def _put_unusable(self, node: str, told: dict[str, int]) -> None:
         copies = self.unusable.get(node, {}) | told
@@ -244,6 +264,10 @@ class MetaState:
         }
         if self.recovery is not None:
             whole["recovery"] = self.recovery.to_json()
+        if self.level:
+            whole["level"] = self.level
+        if self.cordoned:
+            whole["cordoned"] = {node: found.to_json() for node, found in self.cordoned.items()}
         return json.dumps(whole, sort_keys=True).encode()
 
     @classmethod
@@ -267,6 +291,8 @@ class MetaState:
         state.leaving.update(whole.get("leaving", ()))
         state.away.update(whole.get("away", {}))
         state.unusable.update(whole.get("unusable", {}))
+        state.level = whole.get("level", FIRST)
+        state.cordoned.update({n: Cordon.from_json(told) for n, told in whole.get("cordoned", {}).items()})
         if whole.get("recovery") is not None:
             state.recovery = MapRecovery.from_json(whole["recovery"])
         return state

@@ -12,7 +12,9 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream import errors
+from supercluster.broker.jetstream.cordons import Cordon, put_cordon
 from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.map_level import CORDONS, needs_raise, raise_level
 from supercluster.broker.jetstream.meta import MetaState, forget_broker, put_broker
 from supercluster.broker.jetstream.meta_requests import NotAppendedError
 from supercluster.broker.raft.confchange import Membership, MembershipChange, node_of
@@ -38,15 +40,22 @@ class BrokerRequests:
 
     def __init__(self, group: MetaGroup) -> None:
         self._group = group
-        self._queue: deque[tuple[str, bool, Answer, Callable[[], None]]] = deque()
+        self._queue: deque[tuple[Callable[[], int], Answer, Callable[[], None]]] = deque()
         self._waiting: deque[tuple[int, Answer, Callable[[], None]]] = deque()
 
     def ask(self, node: str, answer: Answer, undecided: Callable[[], None], *, leaves: bool) -> None:
         """`undecided` is called when this leader falls: the next one is to be asked."""
+        self._take(lambda: self._judge(node, leaves=leaves), answer, undecided)
+
+    def cordon(self, node: str, cordon: Cordon | None, answer: Answer, undecided: Callable[[], None]) -> None:
+        """The broker is to get no new copies; None: it gets some again."""
+        self._take(lambda: self._judge_cordon(node, cordon), answer, undecided)
+
+    def _take(self, judge: Callable[[], int], answer: Answer, undecided: Callable[[], None]) -> None:
         if len(self._queue) + len(self._waiting) >= WAITING_MAX:
             answer(errors.error(10023))
             return
-        self._queue.append((node, leaves, answer, undecided))
+        self._queue.append((judge, answer, undecided))
 
     def came_back(self, node: str) -> None:
         """Whoever took it away has brought it back, with its volume."""
@@ -55,9 +64,9 @@ class BrokerRequests:
     def turn(self) -> None:
         """Judge what was asked."""
         while self._queue:
-            node, leaves, answer, undecided = self._queue.popleft()
+            judge, answer, undecided = self._queue.popleft()
             try:
-                index = self._judge(node, leaves=leaves)
+                index = judge()
             except ApiError as refused:
                 answer(refused)
             except NotAppendedError:
@@ -84,6 +93,31 @@ class BrokerRequests:
         self._group.host.event(self._group.id, "BrokerLeaves" if leaves else "BrokerStays", f"{node} {text}")
         return index
 
+    def _judge_cordon(self, node: str, cordon: Cordon | None) -> int:
+        group = self._group
+        state = group.end
+        if node not in state.brokers:
+            if cordon is None:
+                return state.applied_index
+            raise errors.error(errors.PEER_NOT_MEMBER)
+        if state.cordoned.get(node) == cordon:
+            return state.applied_index
+        known = {
+            *state.brokers,
+            *map(node_of, group.raft.membership.members),
+            *group.host.brokers_in_contact(),
+        }
+        if needs_raise(state.level, CORDONS, known, group.host.version_of, "a cordon"):
+            group.propose(raise_level(CORDONS))
+        index = group.propose(put_cordon(node, cordon)).index
+        reason, text = (
+            ("BrokerCordoned", cordon.text)
+            if cordon is not None
+            else ("BrokerUncordoned", "gets copies again")
+        )
+        group.host.event(group.id, reason, f"{node} {text}")
+        return index
+
     def applied(self, index: int) -> None:
         """Everything up to there is committed and applied."""
         while self._waiting and self._waiting[0][0] <= index:
@@ -93,7 +127,7 @@ class BrokerRequests:
         """This replica does not lead any more."""
         queue, self._queue = self._queue, deque()
         waiting, self._waiting = self._waiting, deque()
-        for _, _, _, undecided in queue:
+        for _, _, undecided in queue:
             undecided()
         for _, _, undecided in waiting:
             undecided()

@@ -68,6 +68,10 @@ class MetaHost(GroupHost, Protocol):
         """What a broker in contact says of its place."""
         ...
 
+    def version_of(self, node: str) -> int | None:
+        """The frame version of a broker in contact, this one included; None: it is not in contact."""
+        ...
+
     def room_of(self, node: str) -> Room | None:
         """What may still be stored on a broker; None while it has not said."""
         ...
@@ -327,6 +331,7 @@ class MetaGroup(Group):
                 held[record.node],
                 record.node in self.end.leaving,
                 reserved.get(record.node, 0),
+                cordon.text if (cordon := self.end.cordoned.get(record.node)) is not None else "",
             )
             for record in self.end.brokers.values()
         }

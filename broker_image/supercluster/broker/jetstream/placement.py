@@ -30,6 +30,8 @@ class NodeFacts:
     """It goes for good."""
     reserved_bytes: int = 0
     """What copies under way will still take there: no part of its room."""
+    cordoned: str = ""
+    """Why it gets no new copies, as "is cordoned (…)"; empty: it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,8 @@ def _no_use(facts: NodeFacts, wanted: Wanted, *, is_member: bool) -> str:
         return "is not in contact"
     if is_member:
         return ""
+    if facts.cordoned:
+        return facts.cordoned
     if facts.room_bytes is None:
         return "has not said yet how much room it has" if wanted.bytes_needed > 1 else ""
     if facts.room_bytes < wanted.bytes_needed:

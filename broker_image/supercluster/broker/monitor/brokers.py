@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 ALL_PATH = "brokers"
 PATH = "brokers/{node}"
 METHODS = ("GET", "POST", "DELETE")
+CORDON_PATH = "brokers/{node}/cordon"
+CORDON_METHODS = ("PUT", "DELETE")
 
 
 def register(monitor: Monitor, process: BrokerProcess) -> None:
@@ -24,6 +26,8 @@ def register(monitor: Monitor, process: BrokerProcess) -> None:
     for method in METHODS:
         monitor.register_admin(method, PATH, partial(_call, process, method))
     monitor.register_admin("GET", ALL_PATH, partial(_call, process, "GET"))
+    for method in CORDON_METHODS:
+        monitor.register_admin(method, CORDON_PATH, partial(_cordon, process, method))
 
 
 async def _call(process: BrokerProcess, method: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
@@ -31,4 +35,11 @@ async def _call(process: BrokerProcess, method: str, query: dict[str, str], body
     status, document = await ask_core(process, lambda core, then: core.broker_call(method, node, then))
     if method != "GET":
         log.info("admin: %s of broker %s: %d", method, node, status)
+    return status, document
+
+
+async def _cordon(process: BrokerProcess, method: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
+    node = query.get("node", "")
+    status, document = await ask_core(process, lambda core, then: core.cordon_call(method, node, body, then))
+    log.info("admin: %s of the cordon of broker %s: %d", method, node, status)
     return status, document

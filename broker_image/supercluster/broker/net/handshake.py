@@ -98,7 +98,7 @@ class Handshakes:
         return frames.encode_hello(
             Hello(
                 version=frames.VERSION,
-                version_least=frames.VERSION_LEAST,
+                version_least=max(frames.VERSION_LEAST, facts.map_level()),
                 super_cluster=facts.super_cluster,
                 identity=facts.identity,
                 cluster=facts.cluster,
@@ -178,6 +178,11 @@ def identity_refusal(
         return (
             f"its frame version is {hello.version}, and this broker works with {frames.VERSION_LEAST} or newer: update it by way "
             "of a version between the two"
+        )
+    if hello.version < facts.map_level():
+        return (
+            f"its frame version is {hello.version}, and the map of streams has what came with version {facts.map_level()}: no older "
+            "image can read it"
         )
     if hello.version_least > frames.VERSION:
         return (

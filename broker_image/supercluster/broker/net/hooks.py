@@ -162,6 +162,15 @@ class Core(CoreHooks, Protocol):
         """The operator's call about a broker that goes for good; `then` takes status and JSON."""
         ...
 
+    @property
+    def map_level(self) -> int:
+        """What a broker has to speak to read this broker's map of streams."""
+        ...
+
+    def cordon_call(self, method: str, node: str, body: object, then: Callable[[int, Any], None]) -> None:
+        """The operator's call about a broker that is to get no new copies; `then` takes status and JSON."""
+        ...
+
     def move_call(
         self, method: str, account: str, name: str, body: object, then: Callable[[int, Any], None]
     ) -> None:

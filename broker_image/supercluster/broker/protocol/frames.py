@@ -15,9 +15,10 @@ from typing import TypeAlias
 
 Buffer: TypeAlias = bytes | memoryview
 
-VERSION = 4
+VERSION = 5
 """Version of the frames this broker speaks; the smaller of a pair's is spoken. 2 added GATEWAYS and LOAD, 3 the core's ASIDE
-and TAGS, 4 the choice of a digest in MOVE_HASHES, and the core's ORIGIN_ASK and ORIGIN_TOLD."""
+and TAGS, 4 the choice of a digest in MOVE_HASHES, and the core's ORIGIN_ASK and ORIGIN_TOLD, 5 operations of the map
+(`jetstream/map_level.py`)."""
 
 VERSION_LEAST = 1
 """The oldest version that a broker may speak for this one to work with it."""

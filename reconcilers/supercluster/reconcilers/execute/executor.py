@@ -14,6 +14,7 @@ from supercluster.reconcilers.planners.plan import (
     MANAGED_BY,
     Apply,
     CancelMove,
+    CordonBroker,
     CreateObject,
     CreateStream,
     DeleteObject,
@@ -118,6 +119,11 @@ class Executor:
                     raise BrokersUnreachableError(target)
                 for broker in step.brokers:
                     await self.brokers.leave_broker(target, broker)
+            case CordonBroker():
+                if isinstance(target, str):
+                    raise BrokersUnreachableError(target)
+                record = {"reason": step.reason, "declaredBy": step.declared_by} if step.reason else None
+                await self.brokers.cordon_broker(target, step.broker, record)
             case StayBrokers():
                 if isinstance(target, str):
                     raise BrokersUnreachableError(target)

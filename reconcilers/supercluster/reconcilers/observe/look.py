@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from supercluster.api import Cluster, ReplicaPolicy, Stream, StreamMove, SuperCluster
 from supercluster.reconcilers.observe.cache import ObjectCache
+from supercluster.reconcilers.observe.cordons import look_at_cordons
 from supercluster.reconcilers.observe.lists import StreamLists
 from supercluster.reconcilers.observe.map_recoveries import look_at_map_recovery
 from supercluster.reconcilers.observe.repairs import Hosts, brokers_answer, look_at_repairs
@@ -77,6 +78,7 @@ async def look_at_super_cluster(
         credentials=credentials_view(cache.get("Secret", namespace, naming.credentials_secret(name))),
         client_secret=cache.get("Secret", namespace, naming.client_secret(name)),
         traces=_traces(cache, namespace, name),
+        cordons=await look_at_cordons(cache, hosts, namespace, name, told),
         map_recovery=await look_at_map_recovery(cache, brokers, desired),
     )
 

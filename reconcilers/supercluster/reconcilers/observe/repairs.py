@@ -42,11 +42,13 @@ class Host:
 
     zone: str = ""
     is_cordoned: bool = False
+    is_known: bool = False
+    """False: the operator may not look at nodes, or there is none of that name."""
 
 
 @dataclass(slots=True)
 class Hosts:
-    """Kubernetes nodes, asked for while a broker is away and not at every look."""
+    """Kubernetes nodes, asked for now and then and not at every look."""
 
     kube: Kube
     clock: Clock
@@ -67,7 +69,7 @@ class Hosts:
         if body:
             labels = mapping(mapping(body.get("metadata")).get("labels"))
             is_cordoned = bool(mapping(body.get("spec")).get("unschedulable", False))
-            host = Host(str(labels.get(ZONE_LABEL, "")), is_cordoned)
+            host = Host(str(labels.get(ZONE_LABEL, "")), is_cordoned, is_known=True)
         if node in self._known or len(self._known) < HOSTS_MAX:
             self._known[node] = (now, host)
         return host
@@ -188,7 +190,7 @@ def _expected(clusters: Iterable[Cluster]) -> dict[str, datetime]:
 
 def _node(entry: Mapping[str, Any], host_of: Mapping[str, Host], expected: Mapping[str, datetime]) -> Node:
     name, away, room = str(entry["node"]), entry.get("awaySinceNs"), entry.get("roomBytes")
-    host = host_of.get(name, Host())
+    host, cordon = host_of.get(name, Host()), entry.get("cordoned")
     return Node(
         name=name,
         cluster=str(entry.get("cluster", "")),
@@ -199,6 +201,7 @@ def _node(entry: Mapping[str, Any], host_of: Mapping[str, Host], expected: Mappi
         in_contact=bool(entry.get("inContact", True)),
         away_since=_time(away) if away else None,
         leaves=bool(entry.get("leaves", False)),
-        cordoned=host.is_cordoned,
+        cordoned=host.is_cordoned or cordon is not None,
+        cordon=str(mapping(cordon).get("reason", "")) if not host.is_cordoned else "",
         expected_until=expected.get(name),
     )

@@ -185,6 +185,19 @@ class StayBrokers:
 
 
 @dataclass(frozen=True, slots=True)
+class CordonBroker:
+    """Tell the brokers that one of them gets no new copies, or with no reason that it does again."""
+
+    broker: str
+    reason: str
+    declared_by: str
+    note: Note | None = None
+
+    def __str__(self) -> str:
+        return f"{'cordon' if self.reason else 'uncordon'} broker {self.broker}"
+
+
+@dataclass(frozen=True, slots=True)
 class SetAccount:
     """Have the brokers judge an account by these limits. It may be said again."""
 
@@ -255,6 +268,7 @@ Step = (
     | CancelMove
     | LeaveBrokers
     | StayBrokers
+    | CordonBroker
     | SetAccount
     | HandOverLeaderships
     | ForceRecovery

@@ -300,7 +300,7 @@ def why_no_place(node: Node, stream: StreamState, home: set[str]) -> str:
     if node.leaves:
         return "goes for good"
     if node.cordoned:
-        return "runs on a Kubernetes node that is cordoned"
+        return f"is cordoned ({node.cordon})" if node.cordon else "runs on a Kubernetes node that is cordoned"
     if node.away_since is not None or not node.in_contact:
         return "is out of contact"
     if node.room_bytes is not None and node.room_bytes < stream.bytes:

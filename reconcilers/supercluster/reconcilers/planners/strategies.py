@@ -36,6 +36,8 @@ class Node:
     leaves: bool = False
     """It goes for good."""
     cordoned: bool = False
+    cordon: str = ""
+    """Why, where the brokers' map says so and not its Kubernetes node."""
     """Its Kubernetes node takes no new pods: it is about to be drained, as far as anybody can tell."""
     expected_until: datetime | None = None
     """A roll-out restarts it, and it counts as lost only after that."""

@@ -13,6 +13,7 @@ from supercluster.api.recovery import RecoveryStatus
 from supercluster.api.super_cluster import OTHER_MOVES_MAX, LeavingStatus, MemberStatus, RepairStatus
 from supercluster.reconcilers.planners import drain_moves, manifests, naming, recovery_of_map, repair_moves
 from supercluster.reconcilers.planners.accounts import AccountsPlan, AccountView, plan_accounts
+from supercluster.reconcilers.planners.cordons import CordonView, plan_cordons
 from supercluster.reconcilers.planners.drift import differences
 from supercluster.reconcilers.planners.founding import Traces, first_of, founder
 from supercluster.reconcilers.planners.move_views import BrokersMove, grants, of_others
@@ -87,6 +88,8 @@ class SuperClusterObserved:
     credentials: CredentialsView | None = None
     client_secret: Mapping[str, Any] | None = field(default=None, repr=False)
     traces: Traces = field(default_factory=Traces)
+    cordons: CordonView | None = None
+    """None: the brokers do not say."""
     map_recovery: MapRecoveryView = field(default_factory=MapRecoveryView)
     """Asked for only while a forced recovery of the map is asked for."""
 
@@ -118,6 +121,7 @@ def plan_super_cluster(
     accounts = plan_accounts(desired, observed.accounts, hold=any(map(_is_rolling, observed.clusters)))
     # What is refused of accounts keeps no replica from being replaced.
     steps = own or recovering.steps or moves or accounts.steps
+    steps = steps or plan_cordons(desired, observed.clusters, observed.cordons)
     _describe(desired, observed, conditions, steps)
     _describe_accounts(observed, conditions, accounts)
     if observed.repair is not None:

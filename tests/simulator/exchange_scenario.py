@@ -11,10 +11,11 @@ import random
 from functools import partial
 from typing import Any
 
+from tests.simulator.ledger import MAIN
 from tests.simulator.plan import Plan
 from tests.simulator.publishers import ACCOUNT
 from tests.simulator.recover_scenario import RecoverScenario
-from tests.simulator.scenario import MAIN, SIDE
+from tests.simulator.scenario import SIDE
 from tests.simulator.world import Faults
 
 from supercluster.broker.jetstream.stream_group import StreamGroup

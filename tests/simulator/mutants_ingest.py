@@ -25,8 +25,8 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             "jetstream/stream_group.py",
-            "import Section, sections",
-            "import Section, decode_messages, sections",
+            "import Section, packed, sections",
+            "import Section, decode_messages, packed, sections",
         ),
     ),
     mutant(

@@ -81,6 +81,7 @@ class Plan:
             "subjects": [subject],
             "num_replicas": self.replicas,
             "storage": self.storage,
+            "compression": "s2" if self.side_stream else "none",
             "max_msgs": self.max_msgs,
             "max_bytes": self.max_bytes,
             "discard": "new" if self.refuses_when_full else "old",

@@ -118,7 +118,7 @@ def test_the_duplicate_window_is_capped_by_the_age_when_it_is_not_set() -> None:
         ({"deny_purge": True, "allow_rollup_hdrs": True}, 10052, "roll-ups"),
         ({"description": "x" * 5000}, 10052, "description is too long"),
         ({"mirror": {"name": "S"}}, 10034, "can not contain subjects"),
-        ({"compression": "s2"}, 19002, "'compression'"),
+        ({"compression": "zstd"}, 10025, "unknown compression algorithm"),
         ({"persist_mode": "bogus"}, 10025, "default, async"),
         ({"persist_mode": "async", "storage": "memory"}, 10052, "only supported on file storage"),
         ({"persist_mode": "async", "num_replicas": 3}, 10052, "not supported on replicated streams"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,7 @@ from supercluster.broker.jetstream.sections import (
     encode_block,
     encode_messages,
     encode_run,
+    packed,
     section,
     sections,
 )
@@ -44,7 +46,13 @@ def runs(draw: Callable[..., Any]) -> VerdictRun:
     count = draw(st.integers(1, 12))
     offsets = draw(st.sets(st.integers(0, count - 1)))
     items = tuple(
-        Exceptional(offset, draw(st.integers(1, 4)), draw(st.integers(0, 65535)), draw(U64))
+        Exceptional(
+            offset,
+            draw(st.integers(1, 6)),
+            draw(st.integers(0, 65535)),
+            draw(U64),
+            draw(st.binary(max_size=9)),
+        )
         for offset in sorted(offsets)
     )
     return VerdictRun(draw(st.integers(1, 2**40)), count, draw(SMALL), items)
@@ -278,3 +286,34 @@ def test_a_number_keeps_its_verdict_until_its_sender_knows_it(
     table = SessionTable()
     table._by_node["n"] = state
     assert SessionTable.decode(Reader(table.encode())).encode() == table.encode()
+
+
+def test_packed_sections_are_read_as_what_they_hold_and_only_where_that_saves_something() -> None:
+    plain = b"".join(
+        bytes(part) for body in (b"x" * 400, b"", b"y" * 99) for part in section(Section.PURGE, [body])
+    )
+    small = packed(plain)
+    assert len(small) < len(plain) // 4
+    assert list(sections(small)) == list(sections(plain))
+    after = small + b"".join(bytes(part) for part in section(Section.EXPIRE, [b"12345678"]))
+    assert [kind for kind, _ in sections(after)] == [Section.PURGE] * 3 + [Section.EXPIRE]
+    noise = b"".join(bytes(part) for part in section(Section.PURGE, [random.Random(1).randbytes(500)]))
+    assert packed(noise) == noise
+    assert packed(plain[:20]) == plain[:20]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda raw: raw[:-9],
+        lambda raw: raw[:12] + b"zzzz" + raw[16:],
+        lambda raw: raw[:5] + b"\xff\xff\xff\xff" + raw[9:],
+        lambda raw: raw[:5] + b"\x01\x00\x00\x00" + raw[9:],
+    ],
+)
+def test_a_damaged_packed_section_is_refused(damage: Callable[[bytes], bytes]) -> None:
+    raw = packed(b"".join(bytes(part) for part in section(Section.PURGE, [b"x" * 400])))
+    with pytest.raises(WireError):
+        list(sections(damage(raw)))
+    with pytest.raises(WireError):
+        list(sections(b"".join(bytes(part) for part in section(Section.PACKED, [b"ab"]))))

@@ -56,7 +56,6 @@ _SERVER_METADATA = ("_nats.level", "_nats.ver", "_nats.req.level")
 
 # Fields of NATS 2.11 and later that have no mechanism here, with values that change nothing.
 _UNSUPPORTED: dict[str, tuple[object, ...]] = {
-    "compression": ("none",),
     "template_owner": (),
 }
 
@@ -155,6 +154,8 @@ class StreamConfig:
     allow_atomic: bool = False
     allow_msg_schedules: bool = False
     persist_mode: str = "default"
+    compression: str = "none"
+    """`s2` asks for the log's entries to be packed."""
     allow_batched: bool = False
     metadata: Mapping[str, str] = field(default_factory=dict)
 
@@ -244,7 +245,7 @@ class StreamConfig:
         }
         data |= {name: value for name, value in optional.items() if value}
         data |= {
-            "compression": "none",
+            "compression": self.compression,
             "allow_direct": self.allow_direct,
             "mirror_direct": self.mirror_direct,
             "sealed": self.sealed,

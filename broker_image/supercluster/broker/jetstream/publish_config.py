@@ -9,9 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.jetstream.durations import SECOND_NS
-from supercluster.broker.jetstream.errors import invalid_config
+from supercluster.broker.jetstream.errors import error, invalid_config
 from supercluster.broker.jetstream.json_fields import Fields
 
+COMPRESSIONS = ("none", "s2")
 PERSIST_MODES = ("default", "async")
 
 if TYPE_CHECKING:
@@ -19,8 +20,16 @@ if TYPE_CHECKING:
 
 
 def publishing_fields(fields: Fields) -> dict[str, Any]:
-    """What NATS's JSON says of publishing, by the names of `StreamConfig`."""
+    """What NATS's JSON says of publishing, by the names of `StreamConfig`.
+
+    Raises:
+        ApiError: naming the field that is wrong.
+    """
+    compression = "none" if fields.raw("compression") is None else fields.text("compression")
+    if compression not in COMPRESSIONS:
+        raise error(10025, "unknown compression algorithm")
     return {
+        "compression": compression,
         "allow_msg_ttl": fields.boolean("allow_msg_ttl"),
         "subject_delete_marker_ttl_ns": fields.integer("subject_delete_marker_ttl"),
         "allow_msg_counter": fields.boolean("allow_msg_counter"),

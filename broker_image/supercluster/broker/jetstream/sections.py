@@ -18,10 +18,16 @@ from enum import IntEnum
 from itertools import chain
 from struct import iter_unpack
 
+from isal import igzip_lib, isal_zlib
+
 from supercluster.broker.jetstream.wire import Reader, WireError, blob, text, u64
 
 _SECTION = struct.Struct("<BI")
 _U32 = struct.Struct("<I")
+# Less than this is not worth the work.
+PACKED_BYTES_MIN = 256
+# As much as an entry's record may have.
+UNPACKED_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Section(IntEnum):
@@ -43,6 +49,8 @@ class Section(IntEnum):
     """A stretch (first, last) that is too old, but for those that never expire, and single sequences."""
     SCHEDULES_DUE = 14
     """When schedules are due whose time zones only the leader may know; it goes with what is sent on, too."""
+    PACKED = 15
+    """Sections, deflated: their size, and the stream of bytes (`packed`). Who reads sections sees what is inside."""
     ORIGIN_TAKEN = 20
     """Up to where an origin's messages are taken (`origin_position.py`): in the entry that has them."""
     MIRRORED = 21
@@ -297,5 +305,34 @@ def sections(payload: bytes | memoryview) -> Iterator[tuple[int, memoryview]]:
         at += _SECTION.size
         if at + size > end:
             raise WireError(f"a section of {size} bytes is cut off")
-        yield kind, view[at : at + size]
+        if kind == Section.PACKED:
+            yield from sections(_unpacked(view[at : at + size]))
+        else:
+            yield kind, view[at : at + size]
         at += size
+
+
+def packed(payload: bytes) -> bytes:
+    """The payload of an entry as one deflated section; as it is where that saves nothing."""
+    if len(payload) < PACKED_BYTES_MIN:
+        return payload
+    deflated = isal_zlib.compress(payload, 1)
+    size = _U32.size + len(deflated)
+    if _SECTION.size + size >= len(payload):
+        return payload
+    return b"".join((_SECTION.pack(Section.PACKED, size), _U32.pack(len(payload)), deflated))
+
+
+def _unpacked(body: memoryview) -> bytes:
+    if len(body) < _U32.size:
+        raise WireError("a packed section is cut off")
+    size: int = _U32.unpack_from(body)[0]
+    if size > UNPACKED_BYTES_MAX:
+        raise WireError(f"a packed section says that it holds {size} bytes")
+    try:
+        found = isal_zlib.decompressobj().decompress(body[_U32.size :], size + 1)
+    except igzip_lib.IsalError as error:  # type: ignore[misc]  # Its stub calls the class an instance.
+        raise WireError(f"a packed section cannot be inflated: {error}") from None
+    if len(found) != size:
+        raise WireError(f"a packed section says that it holds {size} bytes, it has {len(found)}")
+    return found

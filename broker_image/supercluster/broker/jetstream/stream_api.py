@@ -366,6 +366,9 @@ def info(group: StreamGroup) -> dict[str, Any]:
         state.config, state.created_ns, state_info(state), cluster_info(group), group.host.clock.now_ns()
     )
     whole |= group.sourcing.info(state, group.host.clock.monotonic_ms())
+    if state.config.compression != "none":
+        # NATS's S2 is asked for, and clients compare what they asked for: what is done is said beside it.
+        whole["compressed_by"] = "deflate"
     if group.mover is not None:
         whole["move"] = group.mover.info()
     return whole

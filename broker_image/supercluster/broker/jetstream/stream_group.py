@@ -29,7 +29,7 @@ from supercluster.broker.jetstream.proposal import Done, Proposal
 from supercluster.broker.jetstream.pull import GiveBack
 from supercluster.broker.jetstream.republishing import Republisher
 from supercluster.broker.jetstream.scheduling import Scheduling
-from supercluster.broker.jetstream.sections import Section, sections
+from supercluster.broker.jetstream.sections import Section, packed, sections
 from supercluster.broker.jetstream.source import StreamSource
 from supercluster.broker.jetstream.sourcing import Sourcing
 from supercluster.broker.jetstream.stream import Applied, StreamState
@@ -319,8 +319,9 @@ class StreamGroup(Group):
                 self._waiting.proposed(self.log.last_index, proposal)
                 self._waiting.applied(self.applied_index, [])
             return
+        payload = b"".join(proposal.payload)
         entry = self.raft.propose(
-            b"".join(proposal.payload),
+            packed(payload) if proposal.count and self.state.config.compression != "none" else payload,
             time_ns=self.leader_time_ns(),
             first_seq=proposal.first_seq if proposal.count else 0,
             count=proposal.count,

@@ -95,6 +95,26 @@ def decode_stored(entry: Entry) -> DecodedEntry:
     )
 
 
+def decode_one(entry: Entry, seq: int) -> Message | None:
+    """One message of an entry, without cutting the others out; None when the entry is not so simple (then it is to be decoded
+    as a whole), or does not have it."""
+    if entry.kind != EntryKind.BATCH or not entry.first_seq <= seq <= entry.last_seq:
+        return None
+    offset = seq - entry.first_seq
+    for kind, body in sections(entry.payload):
+        if kind in (Section.OWN_MESSAGES, Section.MIRRORED):
+            return None
+        if kind != Section.MESSAGES:
+            continue
+        found = decode_messages(body)
+        if found.run.exceptions:
+            return None
+        if offset < found.run.count:
+            return Message(seq, *decode_block(found.block).message(offset), entry.time_ns)
+        offset -= found.run.count
+    return None
+
+
 class MessageReader:
     """Messages by sequence, through a small cache of decoded entries."""
 
@@ -102,6 +122,8 @@ class MessageReader:
         self._log = log
         self._decoded: OrderedDict[int, DecodedEntry] = OrderedDict()
         self._last: DecodedEntry | None = None
+        self._single: Entry | None = None
+        """The entry that a single message was asked of last: who asks for another one goes through it, and it is decoded."""
 
     def entry_of(self, seq: int) -> DecodedEntry | None:
         """The decoded entry that holds `seq`, None when the log does not have it."""
@@ -126,6 +148,19 @@ class MessageReader:
         return decoded
 
     def get(self, seq: int) -> Message | None:
+        """One message. Of an entry that was not decoded lately, only it: those who ask for the last of a subject, or at random,
+        want no other one of the thousands that an entry may have."""
+        last = self._last
+        if last is None or not last.first_seq <= seq < last.first_seq + last.count:
+            index = self._log.index_of_seq(seq)
+            if index is None:
+                return None
+            single = self._single
+            if index not in self._decoded and (single is None or single.index != index):
+                single = self._single = self._log.entry(index)
+                found = decode_one(single, seq) if single is not None else None
+                if found is not None:
+                    return found
         decoded = self.entry_of(seq)
         if decoded is None or not decoded.first_seq <= seq < decoded.first_seq + decoded.count:
             return None
@@ -133,6 +168,6 @@ class MessageReader:
 
     def forget(self, after_index: int = -1) -> None:
         """Drop what was decoded above an index (the log was cut there); all of it by default."""
-        self._last = None
+        self._last = self._single = None
         for index in [index for index in self._decoded if index > after_index]:
             del self._decoded[index]

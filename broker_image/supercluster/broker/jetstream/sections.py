@@ -185,6 +185,13 @@ class Block:
             at = end
         return out
 
+    def message(self, position: int) -> tuple[bytes, bytes, bytes]:
+        """Subject, header and payload of one message, counted from 0."""
+        at = sum(self.lengths[: 3 * position])
+        subject, header, payload = self.lengths[3 * position : 3 * position + 3]
+        found = bytes(self.data[at : at + subject + header + payload])
+        return found[:subject], found[subject : subject + header], found[subject + header :]
+
     def subjects(self) -> list[bytes]:
         if self._is_uniform:
             subject, header, payload = self.lengths[:3]

@@ -194,7 +194,6 @@ def test_calls_are_read(call: str, body: Any, expected: ApiRequest, kind: str) -
         ("CONSUMER.DURABLE.CREATE.A.c", {"stream_name": "A", "config": {"durable_name": "d"}}, 10017),
         ("CONSUMER.INFO.A.c", b'{"a": 1}', 10038),
         ("CONSUMER.INFO.A.c", b"[]", 10038),
-        ("CONSUMER.LEADER.STEPDOWN.A.C", None, 19002),
         ("META.LEADER.STEPDOWN", None, 19002),
         ("STREAM.SNAPSHOT.A", {}, 19002),
         ("STREAM.INFO.A.B", None, 19002),

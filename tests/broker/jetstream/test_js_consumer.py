@@ -107,7 +107,7 @@ def test_idle_heartbeats_come_while_nothing_does() -> None:
         (b'{"batch":"x"}', "400 Bad Request - invalid JSON: request: field 'batch'"),
         (b'{"expires":800,"idle_heartbeat":500}', "400 Bad Request - heartbeat value too large"),
         (b'{"idle_heartbeat":500}', "400 Bad Request - heartbeat value too large"),
-        (b'{"group":"g"}', "400 Bad Request - request field 'group'"),
+        (b'{"min_pending":5}', "400 Bad Request - Not a Overflow Priority consumer"),
         (b'{"batch":10}', "409 Exceeded MaxRequestBatch of 5"),
         (b'{"expires":5000000000}', "409 Exceeded MaxRequestExpires of 1s"),
         (b'{"max_bytes":1000}', "409 Exceeded MaxRequestMaxBytes of 100"),

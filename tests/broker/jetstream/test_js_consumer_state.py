@@ -67,6 +67,7 @@ class Model:
             self.open.clear()
             self.times.clear()
             self.sseq = min(op.seqs[0] - 1, STREAM_LAST)
+            self.cseq = 0
         self.open -= settled
         for seq in settled:
             self.times.pop(seq, None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from supercluster.broker.jetstream import api_consumers as calls
 from supercluster.broker.jetstream import direct_get
 from supercluster.broker.jetstream.api_requests import (
     AccountInfoRequest,
@@ -18,6 +19,11 @@ from supercluster.broker.jetstream.api_requests import (
     ConsumerListRequest,
     ConsumerNamesRequest,
     ConsumerNextRequest,
+    ConsumerPauseRequest,
+    ConsumerRequest,
+    ConsumerResetRequest,
+    ConsumerStepDownRequest,
+    ConsumerUnpinRequest,
     MessageDeleteRequest,
     MessageGetRequest,
     StreamCreateRequest,
@@ -32,11 +38,8 @@ from supercluster.broker.jetstream.api_requests import (
     StreamUpdateRequest,
 )
 from supercluster.broker.jetstream.config import StreamConfig
-from supercluster.broker.jetstream.consumer_checks import check_consumer_name
-from supercluster.broker.jetstream.consumer_config import ConsumerConfig
 from supercluster.broker.jetstream.errors import (
     BAD_REQUEST,
-    NOT_EMPTY_REQUEST,
     STREAM_MISMATCH,
     error,
     not_supported,
@@ -48,12 +51,6 @@ API_PREFIX = b"$JS.API."
 
 
 Parser = Callable[[list[str], bytes], ApiRequest]
-
-
-def _empty(payload: bytes) -> None:
-    """Some clients send an empty object where others send nothing; NATS takes either."""
-    if b"".join(payload.split()) not in (b"", b"{}"):
-        raise error(NOT_EMPTY_REQUEST)
 
 
 def _account_info(_names: list[str], _payload: bytes) -> ApiRequest:
@@ -78,7 +75,7 @@ def _stream_update(names: list[str], payload: bytes) -> ApiRequest:
 
 
 def _stream_delete(names: list[str], payload: bytes) -> ApiRequest:
-    _empty(payload)
+    calls.empty(payload)
     return StreamDeleteRequest(names[0])
 
 
@@ -88,7 +85,7 @@ def _stream_info(names: list[str], payload: bytes) -> ApiRequest:
         names[0],
         subjects_filter=_filter(fields.text("subjects_filter")),
         deleted_details=fields.boolean("deleted_details"),
-        offset=_offset(fields),
+        offset=calls.offset(fields),
     )
     fields.done()
     return request
@@ -96,14 +93,14 @@ def _stream_info(names: list[str], payload: bytes) -> ApiRequest:
 
 def _stream_list(_names: list[str], payload: bytes) -> ApiRequest:
     fields = Fields(decode_object(payload), "request")
-    request = StreamListRequest("", offset=_offset(fields), subject=_filter(fields.text("subject")))
+    request = StreamListRequest("", offset=calls.offset(fields), subject=_filter(fields.text("subject")))
     fields.done()
     return request
 
 
 def _stream_names(_names: list[str], payload: bytes) -> ApiRequest:
     fields = Fields(decode_object(payload), "request")
-    request = StreamNamesRequest("", offset=_offset(fields), subject=_filter(fields.text("subject")))
+    request = StreamNamesRequest("", offset=calls.offset(fields), subject=_filter(fields.text("subject")))
     fields.done()
     return request
 
@@ -166,20 +163,11 @@ def _message_delete(names: list[str], payload: bytes) -> ApiRequest:
 
 
 def _step_down(names: list[str], payload: bytes) -> ApiRequest:
-    data = decode_object(payload)
-    preferred = ""
-    if data:
-        fields = Fields(data, "request")
-        placement = Fields(fields.nested("placement") or {}, "placement")
-        preferred = placement.text("preferred")
-        placement.unsupported({"cluster": (), "tags": ()})
-        placement.done()
-        fields.done()
-    return StreamStepDownRequest(names[0], preferred)
+    return StreamStepDownRequest(names[0], calls.preferred(payload))
 
 
 def _move_cancel(names: list[str], payload: bytes) -> ApiRequest:
-    _empty(payload)
+    calls.empty(payload)
     account, stream = names
     return StreamMoveCancelRequest(stream, account)
 
@@ -191,85 +179,6 @@ def _peer_remove(names: list[str], payload: bytes) -> ApiRequest:
     if not peer:
         raise error(BAD_REQUEST)
     return StreamPeerRemoveRequest(names[0], peer)
-
-
-def _consumer_create(names: list[str], payload: bytes) -> ApiRequest:
-    """`CONSUMER.CREATE.<stream>` (ephemeral), `….<stream>.<name>`, `….<stream>.<name>.<filter>`."""
-    stream, name, subject_filter = names[0], names[1] if len(names) > 1 else "", ".".join(names[2:])
-    config, action = _consumer_config(stream, payload)
-    if not name and config.durable_name:
-        raise error(10020)
-    if name and config.durable_name and config.durable_name != name:
-        raise error(10017)
-    if subject_filter:
-        if len(config.filter_subjects) > 1 or not config.single_filter:
-            raise error(10137)
-        if config.filter_subjects != (subject_filter,):
-            raise error(10131)
-    return ConsumerCreateRequest(stream, name or config.name, _named(config, name), action)
-
-
-def _durable_create(names: list[str], payload: bytes) -> ApiRequest:
-    stream, name = names
-    config, action = _consumer_config(stream, payload)
-    if not config.durable_name:
-        raise error(10018)
-    if config.durable_name != name:
-        raise error(10017)
-    return ConsumerCreateRequest(stream, name, config, action)
-
-
-def _consumer_config(stream: str, payload: bytes) -> tuple[ConsumerConfig, str]:
-    fields = Fields(decode_object(payload), "request")
-    if fields.text("stream_name") != stream:
-        raise error(STREAM_MISMATCH)
-    data = fields.nested("config")
-    if data is None:
-        raise error(10078)
-    action = fields.choice("action", ("create", "update"), "")
-    fields.boolean("pedantic")
-    fields.done()
-    return ConsumerConfig.from_json(data), action
-
-
-def _named(config: ConsumerConfig, name: str) -> ConsumerConfig:
-    if not name or config.name == name:
-        return config
-    check_consumer_name(name)
-    return ConsumerConfig.from_json(config.to_json() | {"name": name})
-
-
-def _consumer_delete(names: list[str], payload: bytes) -> ApiRequest:
-    _empty(payload)
-    return ConsumerDeleteRequest(names[0], names[1])
-
-
-def _consumer_info(names: list[str], payload: bytes) -> ApiRequest:
-    _empty(payload)
-    return ConsumerInfoRequest(names[0], names[1])
-
-
-def _consumer_next(names: list[str], payload: bytes) -> ApiRequest:
-    return ConsumerNextRequest(names[0], names[1], payload)
-
-
-def _consumer_list(names: list[str], payload: bytes) -> ApiRequest:
-    return ConsumerListRequest(names[0], _only_offset(payload))
-
-
-def _consumer_names(names: list[str], payload: bytes) -> ApiRequest:
-    return ConsumerNamesRequest(names[0], _only_offset(payload))
-
-
-def _only_offset(payload: bytes) -> int:
-    fields = Fields(decode_object(payload), "request")
-    offset = _offset(fields)
-    fields.done()
-    return offset
-
-
-def _offset(fields: Fields) -> int:
-    return max(fields.integer("offset"), 0)
 
 
 def _filter(subject: str) -> str:
@@ -298,13 +207,17 @@ _CALLS: tuple[tuple[tuple[str, ...], int, int, Parser, str], ...] = (
     (("STREAM", "PEER", "REMOVE"), 1, 1, _peer_remove, "stream_remove_peer"),
     (("ACCOUNT", "STREAM", "CANCEL_MOVE"), 2, 2, _move_cancel, "stream_update"),
     (("DIRECT", "GET"), 1, 64, _direct_get, "stream_msg_get"),
-    (("CONSUMER", "DURABLE", "CREATE"), 2, 2, _durable_create, "consumer_create"),
-    (("CONSUMER", "MSG", "NEXT"), 2, 2, _consumer_next, "consumer_getnext"),
-    (("CONSUMER", "CREATE"), 1, 64, _consumer_create, "consumer_create"),
-    (("CONSUMER", "DELETE"), 2, 2, _consumer_delete, "consumer_delete"),
-    (("CONSUMER", "INFO"), 2, 2, _consumer_info, "consumer_info"),
-    (("CONSUMER", "LIST"), 1, 1, _consumer_list, "consumer_list"),
-    (("CONSUMER", "NAMES"), 1, 1, _consumer_names, "consumer_names"),
+    (("CONSUMER", "DURABLE", "CREATE"), 2, 2, calls.durable_create, "consumer_create"),
+    (("CONSUMER", "MSG", "NEXT"), 2, 2, calls.consumer_next, "consumer_getnext"),
+    (("CONSUMER", "CREATE"), 1, 64, calls.consumer_create, "consumer_create"),
+    (("CONSUMER", "LEADER", "STEPDOWN"), 2, 2, calls.consumer_step_down, "consumer_leader_stepdown"),
+    (("CONSUMER", "PAUSE"), 2, 2, calls.consumer_pause, "consumer_pause"),
+    (("CONSUMER", "RESET"), 2, 2, calls.consumer_reset, "consumer_reset"),
+    (("CONSUMER", "UNPIN"), 2, 2, calls.consumer_unpin, "consumer_unpin"),
+    (("CONSUMER", "DELETE"), 2, 2, calls.consumer_delete, "consumer_delete"),
+    (("CONSUMER", "INFO"), 2, 2, calls.consumer_info, "consumer_info"),
+    (("CONSUMER", "LIST"), 1, 1, calls.consumer_list, "consumer_list"),
+    (("CONSUMER", "NAMES"), 1, 1, calls.consumer_names, "consumer_names"),
 )
 
 
@@ -374,6 +287,11 @@ __all__ = [
     "ConsumerListRequest",
     "ConsumerNamesRequest",
     "ConsumerNextRequest",
+    "ConsumerPauseRequest",
+    "ConsumerRequest",
+    "ConsumerResetRequest",
+    "ConsumerStepDownRequest",
+    "ConsumerUnpinRequest",
     "MessageDeleteRequest",
     "MessageGetRequest",
     "StreamCreateRequest",

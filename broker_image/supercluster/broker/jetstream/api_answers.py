@@ -138,6 +138,10 @@ def error_answer(kind: str, refused: ApiError) -> bytes:
         more = {"total": 0, "offset": 0, "limit": 0}
     elif kind == "stream_purge":
         more = {"purged": 0}
+    elif kind == "consumer_pause":
+        more = {"paused": False, "pause_until": ZERO_TIME}
+    elif kind == "consumer_reset":
+        more = {"reset_seq": 0}
     return _dump(kind, {"error": refused.to_json(), **more})
 
 
@@ -255,10 +259,11 @@ def consumer_info(
     num_waiting: int,
     num_pending: int,
     is_bound: bool = False,
+    pins: Sequence[tuple[str, str, int]] = (),
     cluster: ClusterInfo | None,
     now_ns: int,
 ) -> dict[str, Any]:
-    """A consumer as one object: the body of several answers."""
+    """A consumer as one object: the body of several answers. `pins`: priority group, pinned client, since when."""
     delivered: dict[str, Any] = {"consumer_seq": state.delivered_cseq, "stream_seq": state.delivered_sseq}
     if state.last_delivered_ns:
         delivered["last_active"] = format_time(state.last_delivered_ns)
@@ -281,6 +286,18 @@ def consumer_info(
         data["cluster"] = cluster.to_json()
     if is_bound:
         data["push_bound"] = True
+    left_ns = state.config.pause_until_ns - now_ns
+    if left_ns > 0:
+        data |= {"paused": True, "pause_remaining": left_ns}
+    if pins:
+        data["priority_groups"] = [
+            {
+                "group": group,
+                **({"pinned_client_id": pin_id} if pin_id else {}),
+                "pinned_ts": format_time(since_ns if pin_id else 0),
+            }
+            for group, pin_id, since_ns in pins
+        ]
     data["ts"] = format_time(now_ns)
     return data
 
@@ -291,6 +308,22 @@ def consumer_create_answer(info: Mapping[str, Any]) -> bytes:
 
 def consumer_info_answer(info: Mapping[str, Any]) -> bytes:
     return _dump("consumer_info", info)
+
+
+def consumer_reset_answer(info: Mapping[str, Any], seq: int) -> bytes:
+    return _dump("consumer_reset", {**info, "reset_seq": seq})
+
+
+def pause_answer(until_ns: int, now_ns: int) -> bytes:
+    left_ns = until_ns - now_ns
+    data: dict[str, Any] = {"paused": left_ns > 0, "pause_until": format_time(until_ns)}
+    if left_ns > 0:
+        data["pause_remaining"] = left_ns
+    return _dump("consumer_pause", data)
+
+
+def unpin_answer() -> bytes:
+    return _dump("consumer_unpin", {})
 
 
 def consumer_list_answer(infos: Sequence[Mapping[str, Any]], offset: int) -> bytes:

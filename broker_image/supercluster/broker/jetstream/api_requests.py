@@ -96,17 +96,38 @@ class StreamPeerRemoveRequest(ApiRequest):
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerCreateRequest(ApiRequest):
+class ConsumerRequest(ApiRequest):
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerCreateRequest(ConsumerRequest):
     """`name` is empty for an ephemeral consumer that the broker names. `action`: create, update or empty for both."""
 
-    name: str
     config: ConsumerConfig
     action: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerRequest(ApiRequest):
-    name: str
+class ConsumerPauseRequest(ConsumerRequest):
+    until_ns: int
+    """0, or a time that is over: the consumer goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerResetRequest(ConsumerRequest):
+    seq: int
+    """The next sequence to deliver; 0: the first that is not acknowledged."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerUnpinRequest(ConsumerRequest):
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerStepDownRequest(ConsumerRequest):
+    preferred: str = ""
 
 
 @dataclass(frozen=True, slots=True)

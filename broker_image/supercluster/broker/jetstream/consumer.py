@@ -10,6 +10,7 @@ will be acknowledged leaves this broker behind its operation's commit, and is ta
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from supercluster.broker.jetstream.acks import AckKind, parse_ack_payload
 from supercluster.broker.jetstream.consumer_ops import Op, OpKind
@@ -23,6 +24,8 @@ from supercluster.broker.jetstream.consumer_work import (
 )
 from supercluster.broker.jetstream.handout import joined
 from supercluster.broker.jetstream.message_source import MessageBatch, MessageSource
+from supercluster.broker.jetstream.priority import Priority, check_priority
+from supercluster.broker.jetstream.proposal import Done
 from supercluster.broker.jetstream.pull import (
     Asker,
     Delivery,
@@ -54,6 +57,8 @@ class ConsumerLeader:
         self._line = PullLine(committed.config.max_waiting)
         self.target = _target(stream, committed)
         """Where a push consumer delivers to."""
+        self.priority = Priority(committed.name, committed.config)
+        self._was_paused = False
 
     @property
     def state(self) -> ConsumerState:
@@ -112,6 +117,8 @@ class ConsumerLeader:
                 raise PullRefusedError(409, "Consumer is push based")
             spec = parse_pull(payload)
             check_pull(spec, self.state.config)
+            check_priority(spec, self.state.config)
+            self.priority.admit(spec, now_ns)
             return self._line.add(Waiting(inbox, spec, now_ns, give_back), now_ns, has_interest)
         except PullRefusedError as refused:
             return [Delivery(inbox, [status(inbox, refused.code, refused.text)])]
@@ -121,6 +128,7 @@ class ConsumerLeader:
         before = self.state.config
         self._work.update_config(committed)
         now = committed.config
+        self.priority.adapt(now)
         if (before.deliver_subject, before.deliver_group) != (now.deliver_subject, now.deliver_group):
             self.target = _target(self.stream, committed)
 
@@ -141,10 +149,12 @@ class ConsumerLeader:
 
     def give_back(self, now_ns: int) -> list[Delivery]:
         """This leader is deposed: waiting requests go on with the next one."""
+        self._work.give_back()
         return self._line.give_back(now_ns, 409, "Leadership Change")
 
     def close(self, code: int, text: str) -> list[Delivery]:
         """End every waiting request: 409 "Consumer Deleted", 409 "Server Shutdown"."""
+        self._work.give_back()
         return self._line.clear(code, text)
 
     # ---- delivering -----------------------------------------------------------------------------------------------
@@ -160,7 +170,8 @@ class ConsumerLeader:
     ) -> list[Delivery]:
         """Hand out what can be handed out now: redeliveries first, then new messages; then the statuses due. Not
         `serves`: nothing but the statuses."""
-        self._serves = serves
+        serves = self._serves = serves and not self.is_paused(now_ns)
+        self.priority.expire(now_ns)
         work = self._work
         work.flush_acks()
         work.purged(source.first_seq)
@@ -183,8 +194,10 @@ class ConsumerLeader:
         """Give each request in the line what it may have, until nothing is left or the pump's bound is reached."""
         count_left, bytes_left = PUMP_MESSAGES_MAX, PUMP_BYTES_MAX
         delivered: list[Sequence[int]] = []
-        while self._line and count_left > 0 and bytes_left > 0:
-            request = self._line.front()
+        while count_left > 0 and bytes_left > 0:
+            request = self._next_request(source, deliveries)
+            if request is None:
+                break
             request_bytes = request.bytes_left
             count_max = min(request.left, count_left)
             items, size, ended = self._find(source, request, count_max, bytes_left, delivered, now_ns)
@@ -195,6 +208,8 @@ class ConsumerLeader:
             is_over = ended is not None or request.left <= len(items)
             served = Served(request, len(items), request_bytes, is_over)
             self._account(request, len(items), now_ns)
+            if items:
+                items = self.priority.served(request, items, self.state.delivered_cseq, now_ns)
             if ended is not None:
                 items.append(ended)
                 self._line.pop()
@@ -211,6 +226,13 @@ class ConsumerLeader:
             self.has_more = bool(self._line)
         if delivered:
             self._work.delivered(joined(delivered), now_ns)
+
+    def _next_request(self, source: MessageSource, said: list[Delivery]) -> Waiting | None:
+        """Whose turn it is."""
+        if self.priority.is_plain:
+            return self._line.front() if self._line else None
+        pending = partial(self._work.feed.pending, source)
+        return self.priority.next(self._line, pending, self.state.num_ack_pending, said)
 
     def _find(
         self,
@@ -283,6 +305,7 @@ class ConsumerLeader:
         reply: bytes,
         now_ns: int,
         has_interest: HasInterest,
+        consumer_seq: int = 0,
     ) -> list[Delivery]:
         """Take an acknowledgement. A reply that was asked for waits in the outbox; what `+NXT` is answered at once
         (a refused request) is returned."""
@@ -293,9 +316,9 @@ class ConsumerLeader:
         kind, argument = parsed
         self.active_ns = now_ns
         if kind in (AckKind.ACK, AckKind.NEXT):
-            self._work.acknowledge(stream_seq, now_ns)
+            self._work.acknowledge(stream_seq, consumer_seq, now_ns)
         elif stream_seq in state.pending:
-            self._work.other_ack(kind, stream_seq, argument, now_ns)
+            self._work.other_ack(kind, stream_seq, consumer_seq, argument, now_ns)
         if kind == AckKind.NEXT:
             return self.on_pull(argument, reply, now_ns, has_interest)
         if reply:
@@ -315,11 +338,33 @@ class ConsumerLeader:
             self._work.note(Op(OpKind.TERM, (seq,)), self.state.delivered_sseq)
         self._work.feed.removed(seq, subject)
 
+    def pins(self) -> list[tuple[str, str, int]]:
+        """The priority group, its pinned client and since when: NATS has one pin per consumer and shows the first group."""
+        groups = self.state.config.priority_groups
+        return [(groups[0], self.priority.pin_id, self.priority.pinned_ns)] if groups else []
+
+    def reset(self, seq: int, now_ns: int, last_seq: int, done: Done) -> None:
+        """Begin again at a sequence; `done` hears when that is committed."""
+        self._work.reset(seq, now_ns, last_seq, done)
+
     # ---- time -----------------------------------------------------------------------------------------------------
+
+    def is_paused(self, now_ns: int) -> bool:
+        return now_ns < self.state.config.pause_until_ns
+
+    def pause_news(self, now_ns: int) -> bool | None:
+        """Was the consumer paused since the last call (True), or does it go on since (False)?"""
+        is_paused = self.is_paused(now_ns)
+        if is_paused == self._was_paused:
+            return None
+        self._was_paused = is_paused
+        return is_paused
 
     def next_deadline_ns(self) -> int | None:
         """When `pump` or `is_inactive` has to be asked again, even if nothing happens until then."""
-        deadlines = [self._line.deadline_ns(), self._inactive_at_ns()]
+        deadlines = [self._line.deadline_ns(), self._inactive_at_ns(), self.priority.until_ns]
+        if self._was_paused:
+            deadlines.append(self.state.config.pause_until_ns)
         target = self.target
         if target is not None and target.is_bound:
             deadlines.append(target.heartbeat_ns or None)

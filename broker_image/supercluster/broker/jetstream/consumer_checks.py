@@ -5,6 +5,7 @@ The order of the checks is NATS's: of several things that are wrong, the same on
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ METADATA_BYTES_MAX = 128 * 1024
 BACKOFF_STEPS_MAX = 64
 _SHORTEST_EXPIRES_NS = 1_000_000
 _SHORTEST_HEARTBEAT_NS = 100_000_000
+_GROUP_NAME = re.compile(r"[A-Za-z0-9\-_/=)+]{1,16}", re.ASCII)
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,9}", re.ASCII)
 
 _SPOKEN_POLICY = {
     "all": "deliver all",
@@ -71,11 +74,41 @@ def check_values(config: ConsumerConfig) -> None:
         raise error(10115)
     if config.num_replicas < 0:
         raise error(10133)
+    _check_sampling(config.sample_freq)
+    _check_groups(config)
     if config.is_push:
         _check_push(config)
     else:
         _check_pull(config)
     _check_start(config)
+
+
+def _check_sampling(sample_freq: str) -> None:
+    number = sample_freq.removesuffix("%")
+    if not sample_freq:
+        return
+    if not _WHOLE_NUMBER.fullmatch(number):
+        raise error(10095, f'strconv.Atoi: parsing "{number}": invalid syntax')
+    if int(number) < 0:
+        raise error(10095, "<nil>")
+
+
+def _check_groups(config: ConsumerConfig) -> None:
+    if config.priority_policy == "none":
+        if config.priority_groups:
+            raise error(10196)
+        if config.priority_timeout_ns:
+            raise error(10197)
+        return
+    if config.is_push:
+        raise error(10178)
+    if not config.priority_groups:
+        raise error(10159)
+    for group in config.priority_groups:
+        if not group:
+            raise error(10161)
+        if not _GROUP_NAME.fullmatch(group):
+            raise error(10162)
 
 
 def _check_push(config: ConsumerConfig) -> None:

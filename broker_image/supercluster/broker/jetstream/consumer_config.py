@@ -27,6 +27,7 @@ ACK_WAIT_DEFAULT_NS = 30_000_000_000
 MAX_WAITING_DEFAULT = 512
 MAX_ACK_PENDING_DEFAULT = 1000
 INACTIVE_THRESHOLD_DEFAULT_NS = 5_000_000_000
+PINNED_TIMEOUT_DEFAULT_NS = 120_000_000_000
 # Filters are matched one by one; more than this belongs into several consumers.
 FILTERS_MAX = 256
 
@@ -34,13 +35,7 @@ DELIVER_POLICIES = ("all", "last", "new", "by_start_sequence", "by_start_time", 
 ACK_POLICIES = ("none", "all", "explicit")
 
 _SERVER_METADATA = ("_nats.level", "_nats.ver", "_nats.req.level")
-_UNSUPPORTED: dict[str, tuple[object, ...]] = {
-    "pause_until": (),
-    "priority_groups": (),
-    "priority_policy": ("none",),
-    "priority_timeout": (),
-    "sample_freq": ("0", "0%"),
-}
+PRIORITY_POLICIES = ("none", "overflow", "pinned_client", "prioritized")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +74,14 @@ class ConsumerConfig:
     idle_heartbeat_ns: int = 0
     rate_limit_bps: int = 0
     """Bits per second of a push consumer; 0 without limit."""
+    pause_until_ns: int = 0
+    """Until then nothing is delivered."""
+    sample_freq: str = ""
+    """Of how many of a hundred acknowledgements a metric tells, as it was asked for ("30", "30%")."""
+    priority_groups: tuple[str, ...] = ()
+    priority_policy: str = "none"
+    priority_timeout_ns: int = 0
+    """For so long a pinned client may say nothing."""
     direct: bool = False
     """Said by servers of their own consumers; it changes nothing."""
     replay_policy: str = "instant"
@@ -89,6 +92,10 @@ class ConsumerConfig:
     @property
     def is_push(self) -> bool:
         return bool(self.deliver_subject)
+
+    @property
+    def sampled_percent(self) -> int:
+        return int(self.sample_freq.removesuffix("%") or 0)
 
     @property
     def needs_ack(self) -> bool:
@@ -108,10 +115,10 @@ class ConsumerConfig:
             ApiError: naming the field, its value and what would be right.
         """
         fields = Fields(data, "consumer config")
-        fields.unsupported(_UNSUPPORTED)
         ack_policy = fields.choice("ack_policy", ACK_POLICIES, "none")
         backoff_ns = fields.integers("backoff")
         filters, single = _filters(fields)
+        priority_policy = fields.choice("priority_policy", PRIORITY_POLICIES, "none")
         durable_name, deliver_subject = fields.text("durable_name"), fields.text("deliver_subject")
         config = cls(
             name=fields.text("name") or durable_name,
@@ -141,6 +148,11 @@ class ConsumerConfig:
             idle_heartbeat_ns=max(fields.integer("idle_heartbeat"), 0),
             rate_limit_bps=fields.unsigned("rate_limit_bps"),
             direct=fields.boolean("direct"),
+            pause_until_ns=fields.time_ns("pause_until"),
+            sample_freq=fields.text("sample_freq"),
+            priority_groups=fields.texts("priority_groups"),
+            priority_policy=priority_policy,
+            priority_timeout_ns=_priority_timeout(fields, priority_policy),
             replay_policy=fields.choice("replay_policy", ("instant", "original"), "instant"),
             num_replicas=fields.integer("num_replicas"),
             mem_storage=fields.boolean("mem_storage"),
@@ -169,6 +181,7 @@ class ConsumerConfig:
             "filter_subjects": [] if one else filters,
             "replay_policy": self.replay_policy,
             "rate_limit_bps": self.rate_limit_bps,
+            "sample_freq": self.sample_freq,
             "max_waiting": self.max_waiting,
             "max_ack_pending": self.max_ack_pending,
             "flow_control": self.flow_control,
@@ -189,6 +202,13 @@ class ConsumerConfig:
             data["direct"] = True
         if self.metadata:
             data["metadata"] = dict(self.metadata)
+        if self.pause_until_ns:
+            data["pause_until"] = format_time(self.pause_until_ns)
+        if self.priority_policy != "none":
+            data["priority_groups"] = list(self.priority_groups)
+            data["priority_policy"] = self.priority_policy
+            if self.priority_timeout_ns:
+                data["priority_timeout"] = self.priority_timeout_ns
         return data
 
     def for_stream(self, stream: StreamConfig) -> ConsumerConfig:
@@ -259,6 +279,11 @@ def _inactive_threshold(fields: Fields, durable_name: str) -> int:
     if value < 0:
         raise invalid_json(f"consumer config: field 'inactive_threshold' is {value}, it has to be at least 0")
     return value if value or durable_name else INACTIVE_THRESHOLD_DEFAULT_NS
+
+
+def _priority_timeout(fields: Fields, policy: str) -> int:
+    value = fields.integer("priority_timeout")
+    return PINNED_TIMEOUT_DEFAULT_NS if value <= 0 and policy == "pinned_client" else max(value, 0)
 
 
 def _or_unlimited(value: int) -> int:

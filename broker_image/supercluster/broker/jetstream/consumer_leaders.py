@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from supercluster.broker.jetstream import advisories
 from supercluster.broker.jetstream.acks import parse_ack_subject
+from supercluster.broker.jetstream.advisories import Advisories
 from supercluster.broker.jetstream.consumer import ConsumerLeader, Delivery
 from supercluster.broker.jetstream.consumer_state import ConsumerState
 from supercluster.broker.jetstream.frames import Request
 from supercluster.broker.jetstream.handing_out import HandingOut
-from supercluster.broker.jetstream.proposal import Proposal
+from supercluster.broker.jetstream.proposal import Done, Proposal
 from supercluster.broker.jetstream.pull import GiveBack
 from supercluster.broker.jetstream.push import PushTarget, parse_flow_subject
 from supercluster.broker.jetstream.sections import Section
@@ -54,6 +57,7 @@ class ConsumerLeaders:
         self._held_back: dict[str, None] = {}
         self._held_back_until_ms = 0
         self._handing_out = HandingOut(self._deliver)
+        self.advisories = Advisories(account, stream, host)
 
     def get(self, name: str) -> ConsumerLeader | None:
         """The named consumer's leader, while this broker leads the stream."""
@@ -66,6 +70,7 @@ class ConsumerLeaders:
         self._leaders = {}
         for name, consumer in state.consumers.items():
             self._begin(name, consumer, now_ns)
+            self._leaders[name].pause_news(now_ns)  # It was told when it was new.
 
     def _begin(self, name: str, consumer: ConsumerState, now_ns: int) -> None:
         leader = self._leaders[name] = ConsumerLeader(self._stream, consumer, now_ns)
@@ -73,10 +78,11 @@ class ConsumerLeaders:
         self._pump[name] = None
 
     def close(self, reason: str) -> None:
-        """End every waiting request with a 409."""
+        """The stream is deleted: end every waiting request with a 409."""
         self._handing_out.take_back()
-        for leader in self._leaders.values():
+        for name, leader in self._leaders.items():
             self._deliver(leader.close(409, reason))
+            self.advisories.tell(name, advisories.action("delete"))
         self._forget()
 
     def give_back(self) -> None:
@@ -100,6 +106,7 @@ class ConsumerLeaders:
             leader = self._leaders.get(name)
             if leader is None:
                 self._begin(name, consumer, now_ns)
+                self.advisories.tell(name, advisories.action("create"))
             elif leader.state.config != consumer.config:
                 before = leader.target
                 leader.update_config(consumer)
@@ -107,11 +114,13 @@ class ConsumerLeaders:
                     self._listen_no_more(name, before)
                     self._listen(name, leader)
             self._pump[name] = None
+            self._tell_pause(name, now_ns)
         for name in [name for name in self._leaders if name not in state.consumers]:
             gone = self._leaders.pop(name)
             self._listen_no_more(name, gone.target)
             self._handing_out.take_back(gone)
             self._deliver(gone.close(409, "Consumer Deleted"))
+            self.advisories.tell(name, advisories.action("delete"))
 
     def _listen(self, name: str, leader: ConsumerLeader) -> None:
         """A push consumer delivers while somebody listens."""
@@ -134,6 +143,43 @@ class ConsumerLeaders:
         if leader.bind(self._host.clock.now_ns(), is_bound=is_bound):
             self._pump[name] = None
             self._host.touch(self._group)
+
+    def _tell_pause(self, name: str, now_ns: int) -> None:
+        leader = self._leaders[name]
+        news = leader.pause_news(now_ns)
+        if news is not None:
+            told = advisories.paused(leader.state.config.pause_until_ns, is_paused=news)
+            self.advisories.tell(name, told)
+
+    def _tell_pins(self, name: str, leader: ConsumerLeader) -> None:
+        for pin_id, why in leader.priority.take_news():
+            group = leader.state.config.priority_groups[0]
+            told = advisories.pinned(group, pin_id) if pin_id else advisories.unpinned(group, why)
+            self.advisories.tell(name, told)
+
+    def unpin(self, name: str) -> None:
+        """The next client that asks is pinned."""
+        leader = self._leaders.get(name)
+        if leader is not None:
+            leader.priority.unpin("admin")
+            self._tell_pins(name, leader)
+            self._pump[name] = None
+
+    def reset(self, name: str, seq: int, last_seq: int, done: Done) -> bool:
+        """Begin again at a sequence, 0: at the first that is not acknowledged. `last_seq`: the stream's. `done` gets it when that is committed. False:
+        there is no such consumer."""
+        leader = self._leaders.get(name)
+        if leader is None:
+            return False
+        found = seq or leader.state.ack_floor_sseq + 1
+        leader.reset(
+            found,
+            self._host.clock.now_ns(),
+            last_seq,
+            lambda result: done(found if result is not None else None),
+        )
+        self._pump[name] = None
+        return True
 
     def rewind(self, state: StreamState, uncommitted: Mapping[str, Sequence[bytes]]) -> None:
         """A proposal was not appended: back to what the log holds."""
@@ -163,7 +209,10 @@ class ConsumerLeaders:
                 if reply:  # As if nobody listened, as NATS has it.
                     self._host.network.publish(self._account, reply, b"", no_responders(subject), b"")
                 continue
-            self._deliver(leader.on_ack(found.stream_seq, payload, reply, now_ns, self._has_interest))
+            said = leader.on_ack(
+                found.stream_seq, payload, reply, now_ns, self._has_interest, found.consumer_seq
+            )
+            self._deliver(said)
             self._pump[found.consumer] = None
 
     def _flow(self, name: str, subject: bytes) -> None:
@@ -192,8 +241,14 @@ class ConsumerLeaders:
             if outbox is None:
                 continue
             proposal.replies += outbox.replies
+            proposal.noted += outbox.dones
+            proposal.noted += [partial(self._told, name, told) for told in outbox.told]
             if outbox.ops:
                 proposal.add(Section.CONSUMER_OPS, [text(name), outbox.ops])
+
+    def _told(self, name: str, told: advisories.Told, result: int | None) -> None:
+        if result is not None:
+            self.advisories.tell(name, told)
 
     def pump(self, source: StreamSource, *, all_waiting: bool, is_scarce: bool = False) -> bool:
         """Serve those that something happened to, or all that wait; `pumped` or `rewind` follows. False when there are
@@ -213,6 +268,7 @@ class ConsumerLeaders:
             elif waiting is not None:
                 deliveries = waiting.pump(source, now_ns, self._has_interest, serves=not is_scarce)
                 self._handing_out.add(waiting, deliveries)
+                self._tell_pins(name, waiting)
                 if is_scarce and waiting.is_ready:
                     self._held_back[name] = None
                     self._held_back_until_ms = self._host.clock.monotonic_ms() + SCARCE_CHECK_MS
@@ -259,6 +315,7 @@ class ConsumerLeaders:
             if deadline_ns is not None and deadline_ns <= now_ns:
                 any_due = True
                 self._pump[name] = None
+                self._tell_pause(name, now_ns)
                 if leader.is_inactive(now_ns, self._has_interest):
                     inactive.append(name)
         return DueConsumers(any_due, tuple(inactive))

@@ -215,13 +215,15 @@ class ConsumerState:
         return self._settle(Op(op.kind, settled, op.time_ns))
 
     def _reset(self, seq: int, last_seq: int) -> None:
-        """Start again at `seq`: consumer sequences go on, stream positions go where they are told."""
+        """Start again at `seq`: consumer sequences begin anew, stream positions go where they are told."""
         self.pending.clear()
         self.deliveries.clear()
         self.last_seqs = ()
         self.start_seq = max(seq, 1)
         self.delivered_sseq = min(self.start_seq - 1, last_seq)
-        self.ack_floor_cseq, self.ack_floor_sseq = self.delivered_cseq, self.delivered_sseq
+        self.delivered_cseq = self.ack_floor_cseq = 0
+        self.ack_floor_sseq = self.delivered_sseq
+        self.last_delivered_ns = self.last_ack_ns = 0
 
     def _raise_floor(self) -> None:
         if self.pending:

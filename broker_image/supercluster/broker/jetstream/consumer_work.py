@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from zlib import crc32
 
 from supercluster.broker.jetstream.acks import AckKind, ack_prefix, parse_nak_delay
+from supercluster.broker.jetstream.advisories import Told, acknowledged, max_deliver, naked, terminated
 from supercluster.broker.jetstream.consumer_ops import Op, OpKind, encode_ops
 from supercluster.broker.jetstream.consumer_state import ConsumerState
 from supercluster.broker.jetstream.feed import Feed
 from supercluster.broker.jetstream.handout import cut_to_bytes, new_replies, shown_items
 from supercluster.broker.jetstream.message_source import MessageBatch, MessageSource
 from supercluster.broker.jetstream.pace import Pace
+from supercluster.broker.jetstream.proposal import Done
 from supercluster.broker.jetstream.pull import Asker, Item
 from supercluster.broker.jetstream.redelivery import RedeliveryQueue
 
@@ -35,6 +38,10 @@ class Outbox:
 
     ops: bytes
     replies: list[bytes] = field(default_factory=list)
+    told: list[Told] = field(default_factory=list)
+    """What is to be told of the operations, once they are committed."""
+    dones: list[Done] = field(default_factory=list)
+    """Who waits for the operations: called with 1 then, with None when this leader is deposed before."""
 
 
 class ConsumerWork:
@@ -46,6 +53,8 @@ class ConsumerWork:
         self.again = RedeliveryQueue(self.state)
         self.pace = Pace(committed.config, now_ns)
         self.replies: list[bytes] = []
+        self._told: list[Told] = []
+        self._dones: list[Done] = []
         self._prefix = ack_prefix(stream, committed.name)
         self._ops: list[Op] = []
         self._acks: list[int] = []
@@ -56,9 +65,19 @@ class ConsumerWork:
         self.state = committed.copy()
         for ops in uncommitted_ops:
             self.state.apply(ops, last_seq=last_seq)
+        self._look_anew()
+        self._ops, self._acks, self.replies, self._told = [], [], [], []
+        self.give_back()
+
+    def _look_anew(self) -> None:
         self.feed = Feed(self.state)
         self.again = RedeliveryQueue(self.state)
-        self._ops, self._acks, self.replies = [], [], []
+
+    def give_back(self) -> None:
+        """Who waits for an operation that was not proposed is to ask again."""
+        dones, self._dones = self._dones, []
+        for done in dones:
+            done(None)
 
     def update_config(self, committed: ConsumerState) -> None:
         """The configuration was changed by a committed entry."""
@@ -78,6 +97,12 @@ class ConsumerWork:
         self.state.apply_op(op, last_seq=last_seq)
         self._ops.append(op)
 
+    def reset(self, seq: int, now_ns: int, last_seq: int, done: Done) -> None:
+        """Start again at a sequence; what was noted before goes before it."""
+        self.note(Op(OpKind.RESET, (seq,), now_ns), last_seq)
+        self._dones.append(done)
+        self._look_anew()
+
     def delivered(self, seqs: Sequence[int], now_ns: int) -> None:
         """These were handed out for the first time, and are worked in already."""
         self._ops.append(Op(OpKind.DELIVERED, seqs, now_ns))
@@ -95,15 +120,20 @@ class ConsumerWork:
         self.flush_acks()
         if not self._ops and not self.replies:
             return None
-        outbox = Outbox(encode_ops(self._ops), self.replies)
-        self._ops, self.replies = [], []
+        outbox = Outbox(encode_ops(self._ops), self.replies, self._told, self._dones)
+        self._ops, self.replies, self._told, self._dones = [], [], [], []
         return outbox
 
     # ---- acknowledgements -----------------------------------------------------------------------------------------
 
-    def acknowledge(self, seq: int, now_ns: int) -> None:
-        """A message is done with, by `ack_policy: all` with all before it."""
+    def acknowledge(self, seq: int, cseq: int, now_ns: int) -> None:
+        """A message is done with, by `ack_policy: all` with all before it. `cseq`: as the acknowledgement's subject has it."""
         state = self.state
+        percent = state.config.sampled_percent
+        if percent and seq in state.pending and _is_sampled(state.name, cseq, percent):
+            times = state.deliveries.get(seq, 1)
+            given_ns = state.pending[seq][1] - state.config.wait_ns(times)
+            self._told.append(acknowledged(cseq, seq, max(0, now_ns - given_ns), times))
         if state.config.ack_policy == "all":
             if seq > state.ack_floor_sseq:
                 if self._ops and self._ops[-1].kind == OpKind.ACK_ALL:
@@ -116,13 +146,15 @@ class ConsumerWork:
             self._acks.append(seq)
             self._acks_ns = now_ns
 
-    def other_ack(self, kind: AckKind, seq: int, argument: bytes, now_ns: int) -> None:
+    def other_ack(self, kind: AckKind, seq: int, cseq: int, argument: bytes, now_ns: int) -> None:
         """-NAK, +WPI or +TERM of a pending message."""
-        last = self.state.delivered_sseq
+        last, times = self.state.delivered_sseq, self.state.deliveries.get(seq, 1)
         if kind == AckKind.TERM:
+            self._told.append(terminated(cseq, seq, times, argument.decode("utf-8", "replace")))
             self.note(Op(OpKind.TERM, (seq,), now_ns), last)
             return
         if kind == AckKind.NAK:
+            self._told.append(naked(cseq, seq, times))
             self.note(Op(OpKind.NAK, (seq,), now_ns, parse_nak_delay(argument)), last)
         else:
             self.note(Op(OpKind.PROGRESS, (seq,), now_ns), last)
@@ -199,6 +231,7 @@ class ConsumerWork:
             times = state.deliveries.get(seq, 1)
             if 0 < state.config.max_deliver <= times:
                 self.note(Op(OpKind.EXHAUSTED, (seq,), now_ns), source.last_seq)
+                self._told.append(max_deliver(seq, times))
                 due.pop()
                 continue
             batch = source.read(seq, 1, 1)
@@ -222,3 +255,8 @@ class ConsumerWork:
             for seq in given:
                 due.add(state.pending[seq][1], (seq,))
         return items, size, ended
+
+
+def _is_sampled(name: str, cseq: int, percent: int) -> bool:
+    """Of a hundred deliveries about `percent`, the same ones wherever it is asked."""
+    return percent >= 100 or crc32(f"{name}.{cseq}".encode()) % 100 < percent

@@ -32,6 +32,8 @@ class Proposal:
     count: int = 0
     commands: list[Done] = field(default_factory=list)
     replies: list[bytes] = field(default_factory=list)
+    noted: list[Done] = field(default_factory=list)
+    """Called with 1 when the entry is applied, with None as commands are."""
     early: list[tuple[SessionKey, VerdictRun]] = field(default_factory=list)
 
     @property

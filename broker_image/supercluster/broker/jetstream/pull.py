@@ -76,6 +76,11 @@ class PullSpec:
     max_bytes: int = 0
     no_wait: bool = False
     heartbeat_ns: int = 0
+    group: str = ""
+    pin_id: str = ""
+    priority: int = 0
+    min_pending: int = 0
+    min_ack_pending: int = 0
 
 
 class PullRefusedError(Exception):
@@ -106,8 +111,12 @@ def parse_pull(payload: bytes | memoryview) -> PullSpec:
             max_bytes=max(fields.integer("max_bytes"), 0),
             no_wait=fields.boolean("no_wait"),
             heartbeat_ns=max(fields.integer("idle_heartbeat"), 0),
+            group=fields.text("group"),
+            pin_id=fields.text("id"),
+            priority=fields.integer("priority"),
+            min_pending=max(fields.integer("min_pending"), 0),
+            min_ack_pending=max(fields.integer("min_ack_pending"), 0),
         )
-        fields.unsupported({"group": (), "id": (), "min_pending": (), "min_ack_pending": (), "priority": ()})
     except ApiError as problem:
         raise PullRefusedError(400, f"Bad Request - {problem.description}") from None
     if spec.heartbeat_ns and (not spec.expires_ns or spec.heartbeat_ns * 2 > spec.expires_ns):
@@ -140,6 +149,7 @@ class Waiting:
         "heartbeat_ns",
         "inbox",
         "left",
+        "pin_id",
         "served",
         "spec",
     )
@@ -148,6 +158,7 @@ class Waiting:
         self.inbox = inbox
         self.spec = spec
         self.give_back = give_back
+        self.pin_id = spec.pin_id
         self.left = spec.batch
         self.bytes_left = spec.max_bytes
         self.served = 0
@@ -169,6 +180,10 @@ class Waiting:
             fields["idle_heartbeat"] = min(self.heartbeat_every_ns, left_ns // 2)
         if self.spec.max_bytes:
             fields["max_bytes"] = self.bytes_left
+        # Without the pin: the next leader has none, and pins whoever comes first.
+        spec = self.spec
+        fields |= {"group": spec.group, "priority": spec.priority}
+        fields |= {"min_pending": spec.min_pending, "min_ack_pending": spec.min_ack_pending}
         return json.dumps(fields).encode()
 
     def one_shot_is_over(self) -> bool:
@@ -221,6 +236,23 @@ class PullLine:
                 return True
             self._line.rotate(-1)
         return False
+
+    def bring(self, fits: Callable[[Waiting], bool]) -> Waiting | None:
+        """Bring the first request that fits to the front; the others keep their order."""
+        for at, request in enumerate(self._line):
+            if fits(request):
+                if at:
+                    del self._line[at]
+                    self._line.appendleft(request)
+                return request
+        return None
+
+    def end_where(self, over: Callable[[Waiting], bool], code: int, text: str) -> list[Delivery]:
+        """End the requests that are `over` with a status; returns what they are told."""
+        ended = [request for request in self._line if over(request)]
+        if ended:
+            self._line = deque(request for request in self._line if not over(request))
+        return [Delivery(request.inbox, [request.ended(code, text)]) for request in ended]
 
     def pop(self) -> Waiting:
         return self._line.popleft()

@@ -338,8 +338,11 @@ class StreamState(StoredMessages):
         consumer = self.consumers.get(name)
         if consumer is None:
             return  # It was deleted by an earlier section; what its leader still had to say is void.
+        start_seq = consumer.start_seq
         acknowledged = consumer.apply(ops, last_seq=self.last_seq)
         self._keep_up(consumer)
+        if consumer.start_seq != start_seq and self.config.retention == "interest":
+            self._remove_unwanted(self.first_seq, self.last_seq)  # A reset may have left messages to nobody.
         if self.config.retention == "limits":
             return
         for seq in acknowledged:

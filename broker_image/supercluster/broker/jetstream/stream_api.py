@@ -10,11 +10,16 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from supercluster.broker.jetstream import api, api_answers, direct_get, errors, lookup, stream_facts
-from supercluster.broker.jetstream.accounts import consumers_max
+from supercluster.broker.jetstream import (
+    api,
+    api_answers,
+    consumer_api,
+    direct_get,
+    errors,
+    lookup,
+    stream_facts,
+)
 from supercluster.broker.jetstream.api_answers import ClusterInfo, ReplicaInfo, StreamStateInfo
-from supercluster.broker.jetstream.consumer_checks import check_consumer_update, check_workqueue_filters
-from supercluster.broker.jetstream.consumer_config import ConsumerConfig
 from supercluster.broker.jetstream.direct_get import DirectGetRequest
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.frames import Request
@@ -22,7 +27,7 @@ from supercluster.broker.jetstream.messages import Message
 from supercluster.broker.jetstream.pull import GiveBack
 from supercluster.broker.jetstream.sections import Section
 from supercluster.broker.jetstream.stream import StreamState
-from supercluster.broker.jetstream.wire import text, u64
+from supercluster.broker.jetstream.wire import u64
 from supercluster.broker.raft.confchange import node_of
 
 if TYPE_CHECKING:
@@ -49,12 +54,12 @@ def handle(
     kind = api.answer_kind(request.subject)
     try:
         call = api.parse_api(request.subject, request.payload)
-        _Handler(group, request, respond, retry, kind, give_back).handle(call)
+        Handler(group, request, respond, retry, kind, give_back).handle(call)
     except ApiError as refused:
         respond(api_answers.error_answer(kind, refused))
 
 
-class _Handler:
+class Handler:
     """One request under way."""
 
     def __init__(
@@ -92,25 +97,14 @@ class _Handler:
                 self._delete(call)
             case api.StreamStepDownRequest():
                 self._step_down(call)
-            case api.ConsumerCreateRequest():
-                self._put_consumer(call)
-            case api.ConsumerDeleteRequest():
-                self._delete_consumer(call)
-            case api.ConsumerInfoRequest():
-                self.respond(api_answers.consumer_info_answer(self._consumer_info(call.name)))
-            case api.ConsumerNextRequest():
-                if not self.group.consumers.pull(call.name, self.request, call.payload, self.give_back):
-                    raise errors.error(10014)
-                self.respond(None)
-            case api.ConsumerListRequest():
-                infos = [self._consumer_info(name) for name in sorted(self.state.consumers)]
-                self.respond(api_answers.consumer_list_answer(infos, call.offset))
-            case api.ConsumerNamesRequest():
-                self.respond(api_answers.consumer_names_answer(sorted(self.state.consumers), call.offset))
+            case api.ConsumerStepDownRequest():
+                self._consumer_step_down(call)
+            case api.ConsumerListRequest() | api.ConsumerNamesRequest() | api.ConsumerRequest():
+                consumer_api.handle(self, call)
             case _:
                 raise errors.not_supported(f"API call {self.request.subject.decode()!r} is")
 
-    def _command(
+    def command(
         self,
         kind: int,
         body: list[bytes | memoryview],
@@ -153,7 +147,7 @@ class _Handler:
         if self.state.config.deny_purge:
             raise errors.error(10110, "stream purge not permitted")
         body = json.dumps({"filter": call.filter, "seq": call.seq, "keep": call.keep}).encode()
-        self._command(Section.PURGE, [body], api_answers.purge_answer)
+        self.command(Section.PURGE, [body], api_answers.purge_answer)
 
     def _get(self, call: api.MessageGetRequest) -> None:
         message = self._find(call)
@@ -192,7 +186,15 @@ class _Handler:
                 raise errors.error(10043, call.seq)
             return api_answers.success_answer(self.kind)
 
-        self._command(Section.DELETE_MESSAGE, [u64(call.seq)], answer)
+        self.command(Section.DELETE_MESSAGE, [u64(call.seq)], answer)
+
+    def _consumer_step_down(self, call: api.ConsumerStepDownRequest) -> None:
+        """A consumer's leader is its stream's: that one steps down."""
+        if len(self.group.host.brokers_in_contact()) == 1:
+            raise errors.error(10010)
+        if call.name not in self.state.consumers:
+            raise errors.error(10014)
+        self._step_down(api.StreamStepDownRequest(call.stream, call.preferred))
 
     def _step_down(self, call: api.StreamStepDownRequest) -> None:
         raft = self.group.raft
@@ -215,95 +217,6 @@ class _Handler:
             "cannot now: leadership is on its way, or its log is in doubt" if well else "is not in contact"
         )
         raise errors.no_suitable_peers(f"nobody can take the leadership over: {names} {state}")
-
-    # ---- consumers ------------------------------------------------------------------------------------------------
-
-    def _put_consumer(self, call: api.ConsumerCreateRequest) -> None:
-        state = self.state
-        name = call.name or self.group.new_consumer_name()
-        config = call.config.for_stream(state.config)
-        present = state.consumers.get(name)
-        if present is not None:
-            if call.action == "create" and present.config != config:
-                raise errors.error(10148)
-            if present.config == config:
-                self.respond(api_answers.consumer_create_answer(self._consumer_info(name)))
-                return
-            leader = self.group.consumers.get(name)
-            is_bound = leader is not None and leader.is_bound
-            check_consumer_update(present.config, config, is_bound=is_bound)
-        elif call.action == "update":
-            raise errors.error(10149)
-        else:
-            self._check_number(name)
-        if present is None and state.config.retention == "workqueue":
-            check_workqueue_filters(config, {other.name: other.config for other in state.consumers.values()})
-            if any(reader.overlaps(config.filter_subjects) for reader in state.readers.values()):
-                raise errors.error(10100)
-        start_seq, last_seqs = self._start(config)
-        self.group.coming.add(name)
-        body = {"name": name, "config": config.to_json(), "start_seq": start_seq, "last_seqs": last_seqs}
-        self._command(
-            Section.CONSUMER_PUT,
-            [json.dumps(body).encode()],
-            lambda result: api_answers.consumer_create_answer(self._consumer_info(name)),
-            lambda: self.group.coming.discard(name),
-        )
-
-    def _check_number(self, name: str) -> None:
-        """By the stream's limit and its account's; those that are asked for and not applied count."""
-        state, group = self.state, self.group
-        account = group.assignment.account
-        most = consumers_max(state.config, group.host.account_limits(account))
-        count = len(state.consumers.keys() | (group.coming - {name}))
-        if 0 < most <= count:
-            raise errors.detailed(
-                errors.MAXIMUM_CONSUMERS,
-                f"stream {state.config.name} of account {account} has {count} of at most {most}",
-            )
-
-    def _start(self, config: ConsumerConfig) -> tuple[int, list[int]]:
-        """The first sequence of a new consumer by its deliver policy, and the chosen ones of last_per_subject."""
-        state, policy = self.state, config.deliver_policy
-        filters = config.filter_subjects
-        if policy == "new":
-            return state.last_seq + 1, []
-        if policy == "by_start_sequence":
-            return max(config.opt_start_seq, 1), []
-        if policy == "by_start_time":
-            return lookup.seq_at(state, config.opt_start_time_ns), []
-        if policy == "last":
-            last = state.subjects.last_for_filters(*filters) if filters else state.last_seq
-            return max(last, 1) if state.messages else state.last_seq + 1, []
-        if policy == "last_per_subject":
-            chosen = state.subjects.last_seqs(filters or (">",))
-            return (chosen[0] if chosen else state.last_seq + 1), chosen
-        return max(state.first_seq, 1), []
-
-    def _delete_consumer(self, call: api.ConsumerDeleteRequest) -> None:
-        if call.name not in self.state.consumers:
-            raise errors.error(10014)
-
-        def answer(deleted: int) -> bytes:
-            if not deleted:
-                raise errors.error(10014)
-            return api_answers.success_answer(self.kind)
-
-        self._command(Section.CONSUMER_DELETE, [text(call.name)], answer)
-
-    def _consumer_info(self, name: str) -> dict[str, Any]:
-        state, leader = self.state.consumers.get(name), self.group.consumers.get(name)
-        if state is None or leader is None:
-            raise errors.error(10014)
-        return api_answers.consumer_info(
-            self.state.config.name,
-            leader.state,
-            num_waiting=leader.num_waiting,
-            num_pending=leader.num_pending(self.group.source),
-            is_bound=leader.is_bound,
-            cluster=cluster_info(self.group),
-            now_ns=self.group.host.clock.now_ns(),
-        )
 
 
 def _deleted(state: StreamState) -> list[int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from supercluster.broker.jetstream import stream_api
 from supercluster.broker.jetstream.auditor import Auditor
@@ -217,6 +218,9 @@ class StreamGroup(Group):
         self.expiry, self.scheduling = Expiry(), Scheduling()
         self.consumers.open(self.state, self.host.clock.now_ns())
         self.state.on_removed = self.consumers.removed
+        if len(self.raft.membership.voters) > 1:
+            consumers = list(self.state.consumers)
+            self.consumers.advisories.leader_elected(self.host.node, self._replicas(), consumers)
         self._follow_move(now_ms)
 
     def stop_serving(self) -> None:
@@ -224,6 +228,8 @@ class StreamGroup(Group):
             self.mover.close()
             self.mover = None
         self._leftovers = Leftovers()
+        if self.judge is not None and not self._hears_majority():
+            self.consumers.advisories.quorum_lost(self._replicas())
         self.judge = None
         self.state.on_removed = None
         self.consumers.give_back()
@@ -231,6 +237,14 @@ class StreamGroup(Group):
         self.sourcing.close()
         self.origin_reads.clear()
         self._waiting.give_back()
+
+    def _replicas(self) -> list[dict[str, Any]]:
+        return [replica.to_json() for replica in stream_api.cluster_info(self).replicas]
+
+    def _hears_majority(self) -> bool:
+        """Is a majority of the voters in contact?"""
+        voters, contact = self.raft.membership.voters, self.host.brokers_in_contact()
+        return 2 * sum(node_of(voter) in contact for voter in voters) > len(voters)
 
     def stop(self, *, is_deleted: bool = False) -> None:
         if is_deleted:
@@ -328,7 +342,7 @@ class StreamGroup(Group):
         )
         if entry is None:
             # Not the leader any more, or handing over, or the disk is full: nothing was taken, everybody asks again.
-            for done in proposal.commands:
+            for done in (*proposal.commands, *proposal.noted):
                 done(None)
             if self.judge is not None:
                 self._rejudge()

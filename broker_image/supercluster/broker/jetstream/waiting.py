@@ -21,6 +21,7 @@ class _Answers:
     index: int
     dones: list[Done]
     replies: list[bytes]
+    noted: list[Done]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Waiting:
 
     def proposed(self, index: int, proposal: Proposal) -> None:
         """The proposal's answers are due when the entry is applied."""
-        self._answers.append(_Answers(index, proposal.commands, proposal.replies))
+        self._answers.append(_Answers(index, proposal.commands, proposal.replies, proposal.noted))
 
     def applied(self, index: int, results: Sequence[int]) -> None:
         """Entries up to `index` are applied, the last of them with these results of its commands."""
@@ -66,6 +67,8 @@ class Waiting:
                 done(result)
             for subject in answers.replies:
                 self._reply(subject)
+            for done in answers.noted:
+                done(1)
 
     def for_version(self, version: int, run: Callable[[], None], retry: Callable[[], None]) -> None:
         """A request for a stream whose configuration is to be at least so new."""
@@ -92,5 +95,5 @@ class Waiting:
         for command in commands:
             command.done(None)
         for owed in answers:
-            for done in owed.dones:
+            for done in (*owed.dones, *owed.noted):
                 done(None)

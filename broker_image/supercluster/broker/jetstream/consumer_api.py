@@ -1,0 +1,211 @@
+"""API requests about a stream's consumers, answered by the stream's leader, which leads them as well."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from supercluster.broker.jetstream import api, api_answers, errors, lookup, stream_api
+from supercluster.broker.jetstream.accounts import consumers_max
+from supercluster.broker.jetstream.consumer_checks import check_consumer_update, check_workqueue_filters
+from supercluster.broker.jetstream.consumer_config import ConsumerConfig
+from supercluster.broker.jetstream.consumer_state import ConsumerState
+from supercluster.broker.jetstream.sections import Section
+from supercluster.broker.jetstream.wire import text
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.stream_api import Handler
+
+
+def handle(handler: Handler, call: api.ApiRequest) -> None:
+    """Answer one request, now or when what it changes is applied.
+
+    Raises:
+        ApiError: it is refused.
+    """
+    _Calls(handler).handle(call)
+
+
+class _Calls:
+    """One request under way."""
+
+    def __init__(self, handler: Handler) -> None:
+        self.handler = handler
+        self.group = handler.group
+        self.state = handler.state
+
+    def handle(self, call: api.ApiRequest) -> None:
+        respond = self.handler.respond
+        match call:
+            case api.ConsumerCreateRequest():
+                self._put(call)
+            case api.ConsumerDeleteRequest():
+                self._delete(call)
+            case api.ConsumerInfoRequest():
+                respond(api_answers.consumer_info_answer(self._info(call.name)))
+            case api.ConsumerNextRequest():
+                if not self.group.consumers.pull(
+                    call.name, self.handler.request, call.payload, self.handler.give_back
+                ):
+                    raise errors.error(10014)
+                respond(None)
+            case api.ConsumerListRequest():
+                infos = [self._info(name) for name in sorted(self.state.consumers)]
+                respond(api_answers.consumer_list_answer(infos, call.offset))
+            case api.ConsumerNamesRequest():
+                respond(api_answers.consumer_names_answer(sorted(self.state.consumers), call.offset))
+            case api.ConsumerPauseRequest():
+                self._pause(call)
+            case api.ConsumerResetRequest():
+                self._reset(call)
+            case api.ConsumerUnpinRequest():
+                self._unpin(call)
+            case _:
+                raise errors.not_supported(f"API call {self.handler.request.subject.decode()!r} is")
+
+    def _present(self, name: str) -> ConsumerState:
+        found = self.state.consumers.get(name)
+        if found is None:
+            raise errors.error(10014)
+        return found
+
+    # ---- creating, changing, deleting -----------------------------------------------------------------------------
+
+    def _put(self, call: api.ConsumerCreateRequest) -> None:
+        state = self.state
+        name = call.name or self.group.new_consumer_name()
+        config = call.config.for_stream(state.config)
+        present = state.consumers.get(name)
+        if present is not None:
+            # Only PAUSE says for how long a consumer that is there is paused.
+            config = replace(config, pause_until_ns=present.config.pause_until_ns)
+            if call.action == "create" and present.config != config:
+                raise errors.error(10148)
+            if present.config == config:
+                self.handler.respond(api_answers.consumer_create_answer(self._info(name)))
+                return
+            leader = self.group.consumers.get(name)
+            is_bound = leader is not None and leader.is_bound
+            check_consumer_update(present.config, config, is_bound=is_bound)
+        elif call.action == "update":
+            raise errors.error(10149)
+        else:
+            self._check_number(name)
+        if present is None and state.config.retention == "workqueue":
+            check_workqueue_filters(config, {other.name: other.config for other in state.consumers.values()})
+            if any(reader.overlaps(config.filter_subjects) for reader in state.readers.values()):
+                raise errors.error(10100)
+        start_seq, last_seqs = self._start(config)
+        self.group.coming.add(name)
+        body = {"name": name, "config": config.to_json(), "start_seq": start_seq, "last_seqs": last_seqs}
+        self.handler.command(
+            Section.CONSUMER_PUT,
+            [json.dumps(body).encode()],
+            lambda result: api_answers.consumer_create_answer(self._info(name)),
+            lambda: self.group.coming.discard(name),
+        )
+
+    def _check_number(self, name: str) -> None:
+        """By the stream's limit and its account's; those that are asked for and not applied count."""
+        state, group = self.state, self.group
+        account = group.assignment.account
+        most = consumers_max(state.config, group.host.account_limits(account))
+        count = len(state.consumers.keys() | (group.coming - {name}))
+        if 0 < most <= count:
+            raise errors.detailed(
+                errors.MAXIMUM_CONSUMERS,
+                f"stream {state.config.name} of account {account} has {count} of at most {most}",
+            )
+
+    def _start(self, config: ConsumerConfig) -> tuple[int, list[int]]:
+        """The first sequence of a new consumer by its deliver policy, and the chosen ones of last_per_subject."""
+        state, policy = self.state, config.deliver_policy
+        filters = config.filter_subjects
+        if policy == "new":
+            return state.last_seq + 1, []
+        if policy == "by_start_sequence":
+            return max(config.opt_start_seq, 1), []
+        if policy == "by_start_time":
+            return lookup.seq_at(self.state, config.opt_start_time_ns), []
+        if policy == "last":
+            last = state.subjects.last_for_filters(*filters) if filters else state.last_seq
+            return max(last, 1) if state.messages else state.last_seq + 1, []
+        if policy == "last_per_subject":
+            chosen = state.subjects.last_seqs(filters or (">",))
+            return (chosen[0] if chosen else state.last_seq + 1), chosen
+        return max(state.first_seq, 1), []
+
+    def _delete(self, call: api.ConsumerDeleteRequest) -> None:
+        if call.name not in self.state.consumers:
+            raise errors.error(10014)
+
+        def answer(deleted: int) -> bytes:
+            if not deleted:
+                raise errors.error(10014)
+            return api_answers.success_answer(self.handler.kind)
+
+        self.handler.command(Section.CONSUMER_DELETE, [text(call.name)], answer)
+
+    def _info(self, name: str) -> dict[str, Any]:
+        state, leader = self.state.consumers.get(name), self.group.consumers.get(name)
+        if state is None or leader is None:
+            raise errors.error(10014)
+        return api_answers.consumer_info(
+            self.state.config.name,
+            leader.state,
+            num_waiting=leader.num_waiting,
+            num_pending=leader.num_pending(self.group.source),
+            is_bound=leader.is_bound,
+            cluster=stream_api.cluster_info(self.group),
+            pins=leader.pins(),
+            now_ns=self.group.host.clock.now_ns(),
+        )
+
+    # ---- pause, reset, unpin --------------------------------------------------------------------------------------
+
+    def _pause(self, call: api.ConsumerPauseRequest) -> None:
+        config = self._present(call.name).config
+
+        def answer(result: int) -> bytes:
+            return api_answers.pause_answer(call.until_ns, self.group.host.clock.now_ns())
+
+        if config.pause_until_ns == call.until_ns:
+            self.handler.respond(answer(1))
+            return
+        body = {
+            "name": call.name,
+            "config": replace(config, pause_until_ns=call.until_ns).to_json(),
+            "start_seq": 0,
+        }
+        self.handler.command(Section.CONSUMER_PUT, [json.dumps(body).encode()], answer)
+
+    def _reset(self, call: api.ConsumerResetRequest) -> None:
+        """Without a sequence: to the first message that is not acknowledged."""
+        config = self._present(call.name).config
+        if call.seq:
+            self._check_reset(config, call.seq)
+
+        def done(seq: int | None) -> None:
+            if seq is None:
+                self.handler.retry()
+            else:
+                self.handler.respond(api_answers.consumer_reset_answer(self._info(call.name), seq))
+
+        if not self.group.consumers.reset(call.name, call.seq, self.state.last_seq, done):
+            raise errors.error(10014)
+
+    def _check_reset(self, config: ConsumerConfig, seq: int) -> None:
+        policy = config.deliver_policy
+        if policy == "by_start_sequence" and seq < config.opt_start_seq:
+            raise errors.error(10204, "below start seq")
+        if policy == "by_start_time" and seq < lookup.seq_at(self.state, config.opt_start_time_ns):
+            raise errors.error(10204, "below start time")
+        if policy not in ("all", "by_start_sequence", "by_start_time"):
+            raise errors.error(10204, "not allowed")
+
+    def _unpin(self, call: api.ConsumerUnpinRequest) -> None:
+        if call.group not in self._present(call.name).config.priority_groups:
+            raise errors.error(10160)
+        self.group.consumers.unpin(call.name)
+        self.handler.respond(api_answers.unpin_answer())

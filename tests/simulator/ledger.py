@@ -263,6 +263,9 @@ class Ledger:
                 state.bytes,
                 len(state.message_ids),
                 len(state.ttls),
+                state.num_deleted,
+                tuple(sorted(state.origins.items())),
+                tuple(sorted(state.readers.items())),
             ),
             tuple(
                 (c.name, c.delivered_sseq, c.ack_floor_sseq, len(c.pending)) for c in state.consumers.values()

@@ -51,8 +51,10 @@ class Scenario:
         world.note(f"plan: {plan}")
 
     def _has_copies(self, seed: int) -> bool:
-        """Are there streams that take their messages from the main one? Drawn apart: what a seed stands for stays else."""
-        return not self.plan.fills and random.Random(f"copies {seed}").random() < 0.4
+        """Are there streams that take their messages from the main one? Drawn apart: what a seed stands for stays else. Not
+        beside a stream that comes and goes, which an account's limit would keep out for them."""
+        has_room = not self.plan.fills and not self.plan.side_stream
+        return has_room and random.Random(f"copies {seed}").random() < 0.6
 
     def _draw(self, rng: random.Random) -> Plan:
         return draw(rng)

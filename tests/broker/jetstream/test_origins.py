@@ -11,22 +11,32 @@ from tests.broker.jetstream.stream_story import StreamStory, message
 from tests.broker.jetstream.stream_story import config as stream_config
 
 from supercluster.broker.jetstream.api import parse_api
+from supercluster.broker.jetstream.auditor import state_hash
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.expiry import Expiry
 from supercluster.broker.jetstream.gaps import Gaps
+from supercluster.broker.jetstream.log_end import LogEnd
+from supercluster.broker.jetstream.lookup import seq_at
 from supercluster.broker.jetstream.origin_config import Origin, origins_of
 from supercluster.broker.jetstream.origin_frames import OriginAsk, OriginTold
 from supercluster.broker.jetstream.origin_position import (
     OriginPosition,
     decode_positions,
     encode_positions,
+    encode_taken,
     keep,
 )
 from supercluster.broker.jetstream.origin_readers import OriginReader, encode_reader
 from supercluster.broker.jetstream.origin_rules import judge_origins, with_origin
-from supercluster.broker.jetstream.sections import Section
+from supercluster.broker.jetstream.proposal import Proposal
+from supercluster.broker.jetstream.sections import Section, encode_mirrored, section, sections
+from supercluster.broker.jetstream.source import StreamSource
 from supercluster.broker.jetstream.sourced import Conversion, origin_token
+from supercluster.broker.jetstream.stream import StreamState
 from supercluster.broker.jetstream.wire import Reader, WireError, text
+from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
+from supercluster.broker.storage.memory_log import MemoryLog
 
 
 def origin(**fields: Any) -> Origin:
@@ -40,7 +50,7 @@ def config(name: str, **fields: Any) -> StreamConfig:
 # ---- gaps ------------------------------------------------------------------------------------------------------------
 
 
-@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), max_size=20), st.integers(0, 200))
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), max_size=20), st.integers(0, 200))
 def test_gaps_know_what_a_set_of_their_sequences_knows(steps: list[tuple[int, int]], below: int) -> None:
     gaps, plain, seq = Gaps(), set[int](), 1
     for held, missing in steps:
@@ -209,3 +219,96 @@ def test_interest_keeps_for_a_reader_what_no_consumer_wants_until_the_reader_end
     assert [seq for seq in range(1, 5) if story.state.has(seq)] == [4]
     story.command(Section.ORIGIN_READER_END, text("T i"))
     assert (story.state.messages, story.state.readers) == (0, {})
+
+
+# ---- a mirror's state ----------------------------------------------------------------------------------------------------
+
+
+def mirrored(state: StreamState, index: int, first_seq: int, *subjects: bytes, up_to: int) -> Entry:
+    """Apply an entry with messages of the origin, one second apart, and the position."""
+    parts = [part for subject in subjects for part in (subject, b"", b"x" if subject else b"")]
+    times = [(first_seq + at) * 10**9 for at in range(len(subjects))]
+    found = section(Section.MIRRORED, encode_mirrored(times, parts)) if subjects else []
+    position = OriginPosition("S.$G.O.1", up_to, first_seq + len(subjects) - 1)
+    found += section(Section.ORIGIN_TAKEN, [encode_taken("mirror", position)])
+    entry = make_entry(
+        index=index,
+        term=1,
+        kind=EntryKind.BATCH,
+        time_ns=10**12,
+        first_seq=first_seq if subjects else 0,
+        count=len(subjects),
+        payload=b"".join(found),
+    )
+    state.reader._log.append([entry])
+    state.apply(entry)
+    return entry
+
+
+def a_mirror(log: MemoryLog | None = None, **fields: Any) -> StreamState:
+    return StreamState(config("M", mirror={"name": "O"}, **fields), 0, log or MemoryLog())
+
+
+def test_a_mirror_keeps_sequences_times_and_gaps() -> None:
+    state = a_mirror()
+    mirrored(state, 1, 100, b"a", b"", b"b", up_to=102)
+    mirrored(state, 2, 500, b"a", up_to=500)
+    assert [seq for seq in range(90, 510) if state.has(seq)] == [100, 102, 500]
+    assert (state.num_deleted, state.messages, state.first_seq, state.last_seq) == (398, 3, 100, 500)
+    assert [message.time_ns // 10**9 for seq in (100, 102, 500) if (message := state.message(seq))] == [
+        100,
+        102,
+        500,
+    ]
+    found = [state.gaps.past(seq_at(state, at * 10**9)) for at in (1, 101, 103, 500, 501)]
+    assert found == [100, 101, 500, 500, 501]
+    batch = StreamSource(state).read(100, 10, 1 << 20)
+    assert (list(batch.seqs), [at // 10**9 for at in batch.times]) == ([100, 102, 500], [100, 102, 500])
+    state.remove(100)
+    state.remove(102)
+    assert (state.first_seq, state.num_deleted, state.first_time_ns) == (500, 0, 500 * 10**9)
+
+
+def test_a_position_behind_the_last_message_moves_the_end_whatever_messages_there_are() -> None:
+    whole, short = a_mirror(), a_mirror()
+    for state in (whole, short):
+        mirrored(state, 1, 1, b"a", up_to=1)
+    short.empty()  # As from a base whose messages are dead by now.
+    for state in (whole, short):
+        mirrored(state, 2, 2, up_to=20_000)
+        mirrored(state, 3, 20_005, b"b", up_to=20_005)
+        mirrored(state, 4, 20_006, up_to=40_000)
+    assert whole.gaps.past(2) == 20_005
+    assert whole.gaps.past(seq_at(whole, 10**18)) == 40_001
+    assert whole.gaps.past(seq_at(whole, 20_005 * 10**9)) == 20_005
+    whole.remove(1)
+    assert state_hash(whole) == state_hash(short)
+    assert (whole.first_seq, whole.last_seq) == (20_005, 40_000)
+    for state in (whole, short):
+        state.remove(20_005)
+    assert state_hash(whole) == state_hash(short)
+    assert (whole.first_seq, whole.num_deleted) == (40_001, 0)
+
+
+def test_a_snapshot_of_a_mirror_has_its_gaps_and_position() -> None:
+    log = MemoryLog()
+    state = a_mirror(log)
+    mirrored(state, 1, 1, b"a", up_to=1)
+    mirrored(state, 2, 1000, b"b", up_to=1000)
+    again = StreamState.restore(state.snapshot(), log)
+    assert state_hash(again) == state_hash(state)
+    assert again.origins == state.origins
+    assert [seq for seq in range(1, 1001) if again.has(seq)] == [1, 1000]
+
+
+def test_a_mirror_expires_by_the_times_of_its_origin() -> None:
+    state = a_mirror(max_age=5 * 10**9)
+    mirrored(state, 1, 1, *([b"a"] * 10), up_to=10)
+    proposal, end = Proposal(), LogEnd(state, [])
+    Expiry().put(end, 10 * 10**9, 0, proposal)
+    (body,) = [
+        bytes(body)
+        for kind, body in sections(b"".join(map(bytes, proposal.payload)))
+        if kind == Section.EXPIRE
+    ]
+    assert int.from_bytes(body, "little") == 5

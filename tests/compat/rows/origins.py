@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from nats.errors import NoRespondersError
+from nats.errors import TimeoutError as NatsTimeoutError
 from tests.compat.bench import Bench, StreamOfRow, eventually
-from tests.compat.table import Group
+from tests.compat.table import CLUSTERS, Group
 
 rows = Group("origins")
 
@@ -247,8 +249,6 @@ async def mirror_late(b: Bench) -> None:
 async def mirror_no_publish(b: Bench) -> None:
     origin = await b.stream()
     copy = await b.stream(mirror={"name": origin.name})
-    from nats.errors import NoRespondersError
-
     try:
         await b.publish(copy.name)
     except NoRespondersError:
@@ -892,3 +892,32 @@ async def mirror_work_queue(b: Bench) -> None:
     copy = await b.stream(mirror={"name": origin.name})
     await _until(copy, 2, 2)
     assert [payload for _, _, payload in await _messages(copy)] == [b"a", b"b"]
+
+
+@rows("mirror.leaders", "a mirror and a source go on while leaders step down", on=CLUSTERS)
+async def mirror_leaders(b: Bench) -> None:
+    origin = await b.stream()
+    copy = await b.stream(mirror={"name": origin.name})
+    stream = await b.stream(sources=[{"name": origin.name}])
+    wanted: list[str] = []
+    for round_number, stepping in enumerate((origin, copy, stream, origin)):
+        for number in range(10):
+            wanted.append(f"{round_number}-{number}")
+            await _publish_until_stored(origin, wanted[-1])
+        await b.ok(f"STREAM.LEADER.STEPDOWN.{stepping.name}")
+    for taking in (copy, stream):
+        await _until(taking, len(wanted), len(wanted))
+        assert [payload.decode() for _, _, payload in await _messages(taking)] == wanted
+
+
+async def _publish_until_stored(stream: StreamOfRow, payload: str) -> None:
+    """Again and again, as publishers do while there is no leader; stored once by its id."""
+
+    async def stored() -> bool:
+        try:
+            answer = await stream.publish("a", payload.encode(), headers={"Nats-Msg-Id": payload})
+        except (NoRespondersError, NatsTimeoutError):
+            return False
+        return "error" not in answer
+
+    await eventually(stored, f"an acknowledgement of {payload}", 20)

@@ -43,7 +43,11 @@ class Gaps:
         return self._total - self._before[self._head] if self else 0
 
     def add(self, first: int, last: int) -> None:
-        """A stretch behind all others."""
+        """A stretch behind all others; one that follows the last without a message in between goes on with it."""
+        if self and self._ends[-1] + 1 == first:
+            self._ends[-1] = last
+            self._total += last - first + 1
+            return
         self._starts.append(first)
         self._ends.append(last)
         self._before.append(self._total)

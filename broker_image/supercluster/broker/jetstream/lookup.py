@@ -26,7 +26,7 @@ def seq_at(state: StoredMessages, time_ns: int) -> int:
         middle = (low + high) // 2
         seq = state.gaps.past(middle)
         decoded = state.reader.entry_of(seq)
-        if decoded is not None and decoded.time_of(seq) >= time_ns:
+        if seq > state.last_seq or (decoded is not None and decoded.time_of(seq) >= time_ns):
             high = middle
         else:
             low = middle + 1

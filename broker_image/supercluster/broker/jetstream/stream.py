@@ -193,10 +193,14 @@ class StreamState(StoredMessages):
     def _origin_taken(self, key: str, position: OriginPosition) -> None:
         mirror = self.config.mirror
         keep_position(self.origins, key, position, frozenset(origins_of(self.config)))
-        if mirror is not None and not mirror.filters and not self.messages and position.up_to > self.last_seq:
-            # The origin has nothing of all that either.
+        if mirror is not None and not mirror.filters and position.up_to > self.last_seq:
+            # The origin has nothing of all that either. Whatever messages there are: a replay from a base without the
+            # old ones has to end in the same place (Group.emptied_state).
+            if self.messages:
+                self.gaps.add(self.last_seq + 1, position.up_to)
+            else:
+                self.first_seq = position.up_to + 1
             self.last_seq = position.up_to
-            self.first_seq = self.last_seq + 1
 
     def _were_stored(self, first_seq: int, count: int) -> int:
         if self.config.retention == "interest":

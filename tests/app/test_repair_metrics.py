@@ -32,6 +32,24 @@ def test_what_there_is_now_is_counted_from_the_cache() -> None:
     assert counted == ['waiting"} 2', 'running"} 1', 'waiting"} 0', 'running"} 0']
 
 
+def test_what_waits_for_a_person_is_counted() -> None:
+    cache = ObjectCache()
+    held = {
+        "type": "HeldUp",
+        "status": "True",
+        "reason": "AwaitingApproval",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    over = {**held, "status": "False", "reason": "NothingToSay"}
+    cache.put(body("SuperCluster", "demo", {}, {"conditions": [held]}))
+    cache.put(body("SuperCluster", "other", {}, {}))
+    for name, condition in (("east", held), ("west", over)):
+        cache.put(body("Cluster", name, {"superCluster": "demo"}, {"conditions": [condition]}))
+    lines = repair_lines(cache, RepairCounts())
+    assert 'supercluster_held_up{super_cluster="ns/demo"} 2' in lines
+    assert 'supercluster_held_up{super_cluster="ns/other"} 0' in lines
+
+
 def test_copies_that_are_moved_off_brokers_that_go_are_no_repairs() -> None:
     cache, counts = ObjectCache(), RepairCounts()
     cache.put(body("SuperCluster", "demo", {}, {"leaving": {"streams": 9}}))
@@ -76,5 +94,5 @@ def test_every_figure_is_in_the_docs() -> None:
     cache.put(body("SuperCluster", "demo", {}, {}))
     told = (DOCS / "metrics.md").read_text(encoding="utf-8")
     names = [line.split()[2] for line in repair_lines(cache, RepairCounts()) if line.startswith("# TYPE")]
-    assert len(names) == 6
+    assert len(names) == 7
     assert [name for name in names if f"`{name}`" not in told] == []

@@ -210,6 +210,10 @@ class MoveReference(ApiModel):
 class ReplicationStatus(ApiModel):
     """How many usable replicas are kept up, by whose word, and how it stands."""
 
+    desired: int = Field(
+        default=0,
+        description="Replicas that the stream has been given on the brokers; spec.replicas, when that is in force.",
+    )
     minimum: int = Field(default=0, description="Usable replicas that repair restores.")
     usable: int = Field(default=0, description="Replicas that are in contact and of use.")
     decided_by: str = Field(default="", description="Stream, ReplicaPolicy <name>, or SuperCluster <name>.")

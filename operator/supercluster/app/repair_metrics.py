@@ -4,8 +4,10 @@ ended since the process began."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
-from supercluster.api import StreamMove, SuperCluster
+from supercluster.api import Cluster, Condition, StreamMove, SuperCluster
+from supercluster.api.conditions import ConditionType
 from supercluster.reconcilers.handlers.repair_counts import DONE, FAILED, RepairCounts
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.planners.move_views import IN_FLIGHT, is_ended, is_repair
@@ -71,7 +73,26 @@ def repair_lines(cache: ObjectCache, counts: RepairCounts) -> list[str]:
         for each in below
         for state in (WAITING, RUNNING)
     ]
+    return [*lines, *_held_up(cache, sorted(names))]
+
+
+def _held_up(cache: ObjectCache, names: Sequence[tuple[str, str]]) -> list[str]:
+    """What does not go on without a person: drains and roll-outs."""
+    lines = _head(
+        "supercluster_held_up", "gauge", "SuperClusters and Clusters with something that waits for a person."
+    )
+    for namespace, name in names:
+        whole = cache.model(SuperCluster, namespace, name)
+        told = [each.status.conditions for each in cache.of_super_cluster(Cluster, namespace, name)]
+        if whole is not None:
+            told.append(whole.status.conditions)
+        count = sum(any(map(_is_held_up, conditions)) for conditions in told)
+        lines.append(f'supercluster_held_up{{super_cluster="{namespace}/{name}"}} {count}')
     return lines
+
+
+def _is_held_up(condition: Condition) -> bool:
+    return (condition.type, condition.status) == (ConditionType.HELD_UP, "True")
 
 
 def _head(name: str, kind: str, text: str) -> list[str]:

@@ -91,6 +91,7 @@ async def test_the_status_says_which_word_counts_and_why(world: Repairing) -> No
     world.change("Stream", "flights", lambda body: body["spec"].update(minReplicas=1))
     await world.converge()
     assert (world.replication["minimum"], world.replication["decidedBy"]) == (1, "Stream")
+    assert (world.replication["desired"], world.replication["usable"]) == (3, 3)
     assert "Deferred" not in {c["type"] for c in world.status(STREAM)["conditions"] if c["status"] == "True"}
 
 

@@ -40,6 +40,7 @@ def replication_status(
         default=None,
     )
     return ReplicationStatus(
+        desired=configured,
         minimum=rule.minimum,
         usable=usable,
         decided_by=rule.decided_by,

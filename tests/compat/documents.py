@@ -181,7 +181,8 @@ CORE = {
     "-ERR of the protocol": ("yes", "protocol-errors"),
     "max_payload, max_connections, max_subscriptions, time limit of CONNECT": ("yes", "limits"),
     "accounts, passwords, tokens": ("yes", "credentials"),
-    "TLS for clients, WebSocket, leaf nodes, MQTT, JWT": ("no", ""),
+    "WebSocket without TLS (`ports.websocket`)": ("yes", "websocket"),
+    "TLS for clients, leaf nodes, MQTT, JWT": ("no", ""),
     "$SYS requests of servers and accounts": ("no", ""),
 }
 """What of the client protocol, whether it is there, and the group of rows that shows it."""

@@ -124,7 +124,7 @@ class Nats(Target):
             }
             if self.size > 1:
                 config["cluster"] = {"name": "east", "listen": f"{host}:6222", "routes": routes}
-            _merge(config, self.settings.nats)
+            _merge(config, json.loads(json.dumps(self.settings.nats).replace("{host}", host)))
             path = self.folder / f"nats-{number}.conf"
             path.write_text(json.dumps(config, indent=1))
             with (self.folder / f"nats-{number}.log").open("ab") as log:

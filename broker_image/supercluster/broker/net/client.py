@@ -68,6 +68,8 @@ class ClientConnection(asyncio.Protocol):
         self.peer = ("", 0)
         self.account = server.router.account(server.default_account)
         self.info = ClientInfo(self.account.name, "", False)
+        self.is_websocket = False
+        """It came by WebSocket: addresses of other ports are of no use to it."""
         self.name = ""
         self.language = ""
         self.library_version = ""

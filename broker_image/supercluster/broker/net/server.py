@@ -12,6 +12,7 @@ from supercluster.broker.net.client import ClientConnection
 from supercluster.broker.net.info import ServerFacts, info_line
 from supercluster.broker.net.router import DEFAULT_ACCOUNT, Router
 from supercluster.broker.net.turn import Turn
+from supercluster.broker.net.websocket import WebSocketProtocol
 from supercluster.broker.ports import ClientInfo, Clock
 from supercluster.broker.protocol.permissions import Gate
 from supercluster.broker.runtime.credentials import Credentials, User
@@ -70,6 +71,7 @@ class ClientServer:
         self._lingering: set[ClientConnection] = set()
         """Gone clients with messages that still wait for their streams."""
         self._listener: asyncio.Server | None = None
+        self._websocket_listener: asyncio.Server | None = None
         self._peer_urls: list[str] = []
         self._loads: dict[str, int] = {}
         self._last_id = 0
@@ -92,11 +94,24 @@ class ClientServer:
         bound: int = self._listener.sockets[0].getsockname()[1]
         return bound
 
+    async def listen_websocket(self, host: str, port: int) -> int:
+        """The same for clients that come by WebSocket.
+
+        Raises:
+            OSError: the address is in use or not ours.
+        """
+        self._websocket_listener = await self.loop.create_server(
+            lambda: WebSocketProtocol(self), host, port, backlog=BACKLOG, start_serving=False
+        )
+        bound: int = self._websocket_listener.sockets[0].getsockname()[1]
+        return bound
+
     async def start(self, facts: ServerFacts) -> None:
         """Accept clients from now on (SF-14: once the broker knows the streams)."""
         self.facts = facts
-        if self._listener is not None:
-            await self._listener.start_serving()
+        for listener in (self._listener, self._websocket_listener):
+            if listener is not None:
+                await listener.start_serving()
 
     def change_limits(self, limits: Limits) -> None:
         """Hold clients to other limits from now on: those that are here too, except that none is sent away because there
@@ -110,9 +125,10 @@ class ClientServer:
 
     def stop_accepting(self) -> None:
         """Close the listener; the clients stay."""
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
+        for listener in (self._listener, self._websocket_listener):
+            if listener is not None:
+                listener.close()
+        self._listener = self._websocket_listener = None
 
     # Connections
 
@@ -175,6 +191,8 @@ class ClientServer:
         assert self.facts is not None
         everywhere = [url for url in (self.facts.client_url, *self._peer_urls) if url]
         urls = self._urls_to_leave_for() if self.lame_duck else everywhere
+        if client.is_websocket:
+            urls = []
         return info_line(self.facts, client.id, client.peer[0], urls, self.auth_required, self.lame_duck)
 
     def set_load(self, url: str, clients: int) -> None:
@@ -238,7 +256,7 @@ class ClientServer:
     def ask_to_leave(self, client: ClientConnection) -> None:
         """Ask one client to go to another broker (CL-7), as a lame duck asks all; what it still sends is taken (SF-16)."""
         assert self.facts is not None
-        urls = self._urls_to_leave_for()
+        urls = [] if client.is_websocket else self._urls_to_leave_for()
         client.push(
             info_line(self.facts, client.id, client.peer[0], urls, self.auth_required, lame_duck=True)
         )

@@ -93,6 +93,7 @@ class BrokerProcess:
         self.mesh: Mesh | None = None
         self.failure: asyncio.Future[BaseException] = self.loop.create_future()
         self.client_port = 0
+        self.websocket_port = 0
         self.cluster_port = 0
         self.gateway_port = 0
         """0: none is open."""
@@ -125,6 +126,8 @@ class BrokerProcess:
         host = self.place.host
         self.credentials.load()
         self.client_port = await self.server.listen(host, ports.client)
+        if ports.websocket >= 0:
+            self.websocket_port = await self.server.listen_websocket(host, ports.websocket)
         if self.place.is_monitored:
             self.monitor_port = await self.monitor.start(self.place.monitor_host or host, ports.monitor)
         clients.register(self.monitor, self)

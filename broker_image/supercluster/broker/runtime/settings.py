@@ -40,6 +40,8 @@ class Ports:
     monitor: int = _bounded(8222, 0, 65535)
     gateway: int = _bounded(7222, 0, 65535)
     """For brokers of other clusters; open only when the settings have `gateways`."""
+    websocket: int = _bounded(-1, -1, 65535)
+    """For clients that come by WebSocket, without TLS: that is a proxy's affair. -1: not open."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,6 +110,8 @@ class SimConsumer:
             self.world.on_reply(confirm, lambda header, body: self._confirmed(seq, header))
         elif fate < 0.35:
             verdict = b"-NAK"
+        if verdict == b"+ACK":
+            self.world.ledger.retention.said.add(seq)
         core.on_api(INFO, reply, confirm, b"", verdict)
         self.world.want_turn(node)
 

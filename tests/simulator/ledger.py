@@ -17,6 +17,7 @@ from tests.simulator.map_judge import MapJudge
 from tests.simulator.map_recoveries import MapRecoveries
 from tests.simulator.oracle import Oracle
 from tests.simulator.recoveries import Recoveries
+from tests.simulator.retention import Retention
 
 from supercluster.broker.jetstream.core import BrokerCore
 from supercluster.broker.jetstream.group import Group
@@ -88,6 +89,7 @@ class Ledger:
         self._floors: dict[tuple[str, str, str], tuple[int, int]] = {}
         self.recoveries = Recoveries(self, world)
         self.lifetimes = Lifetimes()
+        self.retention = Retention()
         self._map = MapJudge()
         self.maps = MapRecoveries(self, world)
         self.copies: Copies | None = None
@@ -179,6 +181,8 @@ class Ledger:
                 self.oracle.membership(group, Membership.decode(entry.payload))
             if isinstance(group, StreamGroup):
                 self._new_entry(group, entry, history)
+                if early := self.retention.applied(group.id, group.state, entry):
+                    raise self.broken(early)
             elif isinstance(group, MetaGroup) and (beyond := self._map.beyond(group.replica)):
                 raise self.broken(f"SF-12: by entry {entry.index} of the map {beyond}")
             self.maps.applied(group, entry)

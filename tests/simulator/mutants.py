@@ -25,13 +25,14 @@ from tests.simulator.mutants_moves import MOVE_MUTANTS
 from tests.simulator.mutants_origins import ORIGIN_MUTANTS
 from tests.simulator.mutants_raft import RAFT_MUTANTS
 from tests.simulator.mutants_recovery import RECOVERY_MUTANTS
+from tests.simulator.mutants_retention import RETENTION_MUTANTS
 from tests.simulator.mutants_storage import STORAGE_MUTANTS
 from tests.simulator.mutation import Mutant, check, write_mutated
 
 MUTANTS = (
     *(*RAFT_MUTANTS, *INGEST_MUTANTS, *STORAGE_MUTANTS),
     *(*MOVE_MUTANTS, *RECOVERY_MUTANTS, *MAP_MUTANTS, *ACCOUNT_MUTANTS),
-    *(*ORIGIN_MUTANTS, *COPY_MUTANTS),
+    *(*ORIGIN_MUTANTS, *COPY_MUTANTS, *RETENTION_MUTANTS),
 )
 ROOT = Path(__file__).parents[2]
 # By what of a mutant is looked for.

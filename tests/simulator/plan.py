@@ -65,6 +65,13 @@ class Plan:
         return not (limited or self.removes or self.fills)
 
     @property
+    def retention(self) -> str:
+        """In some of the runs in which nothing else removes messages, they go when they were acknowledged."""
+        if not self.keeps_all or self.creators:
+            return "limits"
+        return ("limits", "workqueue", "interest")[len(self.faults) % 3]
+
+    @property
     def has_ttls(self) -> bool:
         """Do messages have a time to live of their own, and subjects that are empty since a marker?"""
         return self.max_age_ms > 0
@@ -81,6 +88,7 @@ class Plan:
             "subjects": [subject],
             "num_replicas": self.replicas,
             "storage": self.storage,
+            "retention": self.retention,
             "compression": "s2" if self.side_stream else "none",
             "max_msgs": self.max_msgs,
             "max_bytes": self.max_bytes,

@@ -34,7 +34,9 @@ class Scenario:
         rng = random.Random(seed)
         self.plan = plan = self._draw(rng)
         self.world = world = self._new_world(seed, rng)
-        world.ledger.keeps_all = plan.keeps_all
+        world.ledger.keeps_all = plan.keeps_all and plan.retention == "limits"
+        world.ledger.retention.kind = plan.retention
+        world.ledger.retention.group = self._group_of_main
         world.ledger.nobody_deletes = not plan.removes
         world.ledger.duplicate_window_ns = plan.max_age_ms * 1_000_000
         self.rng = rng
@@ -52,7 +54,9 @@ class Scenario:
 
     def _has_copies(self, seed: int) -> bool:
         """Are there streams that take their messages from the main one? Drawn apart: what a seed stands for stays else. Not
-        beside a stream that comes and goes, which an account's limit would keep out for them."""
+        beside a stream that comes and goes, which an account's limit would keep out for them, nor where they would take messages as consumers do."""
+        if self.plan.retention != "limits":
+            return False
         has_room = not self.plan.fills and not self.plan.side_stream
         return has_room and random.Random(f"copies {seed}").random() < 0.6
 
@@ -242,7 +246,14 @@ class Scenario:
         disagreeing = self._disagreeing()
         if disagreeing:
             return disagreeing
-        if self.plan.keeps_all and len(self.consumer.delivered) < len(history.message_at):
+        undelivered = self.world.ledger.retention.undelivered(history.last_seq, set(self.consumer.delivered))
+        if undelivered:
+            return f"the consumer lacks {undelivered} messages ({self.plan.retention})"
+        if (
+            self.plan.keeps_all
+            and self.plan.retention == "limits"
+            and len(self.consumer.delivered) < len(history.message_at)
+        ):
             return f"the consumer has {len(self.consumer.delivered)} of {len(history.message_at)} messages"
         leaders = (
             node.core.groups[self.group]
@@ -282,6 +293,9 @@ class Scenario:
             if isinstance(group, StreamGroup):
                 views[name] = _view(group.state)
                 missing = world.ledger.lifetimes.missing(group.id, group.state)
+                kept = world.ledger.retention.kept(group.state, self.consumer.confirmed)
+                if kept:
+                    raise world.ledger.broken(f"on {name}: {kept}")
                 if missing and not self.plan.removes:
                     raise world.ledger.broken(f"on {name}: {missing}")
         first, *others = views

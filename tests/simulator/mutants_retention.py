@@ -1,0 +1,54 @@
+"""Mutants of what lets messages go: work queues, interest, and times to live."""
+
+from __future__ import annotations
+
+from tests.simulator.mutation import Mutant, mutant
+
+RETENTION_MUTANTS: tuple[Mutant, ...] = (
+    mutant(
+        "interest-not-asked",
+        "SF-13",
+        "Interest retention keeps nothing for consumers that have not acknowledged.",
+        (
+            "jetstream/stream.py",
+            "        return any(\n            consumer.wants(seq, message.subject)",
+            "        return False and any(\n            consumer.wants(seq, message.subject)",
+        ),
+    ),
+    mutant(
+        "work-queue-keeps-what-was-done",
+        "SF-13",
+        "A work queue keeps every fourth message although it was acknowledged.",
+        (
+            "jetstream/stream.py",
+            "        for seq in acknowledged:\n",
+            "        for seq in [each for each in acknowledged if each % 4]:\n",
+        ),
+    ),
+    mutant(
+        "never-expires-and-goes",
+        "SF-13",
+        "A message that never expires goes with the stretch that is too old.",
+        ("jetstream/stored.py", "for seq in stretch if seq not in never)", "for seq in stretch)"),
+    ),
+    mutant(
+        "ttls-not-in-snapshots",
+        "SF-13",
+        "A snapshot does not carry when messages with a TTL are due.",
+        (
+            "jetstream/stream.py",
+            '            yield "ttls", self.ttls.encode()\n',
+            "            pass\n",
+        ),
+    ),
+    mutant(
+        "ttls-a-second-early",
+        "SF-13",
+        "A leader lets messages with a TTL go a second before their time is over.",
+        (
+            "jetstream/expiry.py",
+            "state.ttls.due(leader_time_ns, most)",
+            "state.ttls.due(leader_time_ns + 1_000_000_000, most)",
+        ),
+    ),
+)

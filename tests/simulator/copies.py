@@ -1,7 +1,9 @@
-"""A mirror of the main stream and a stream that has it as its source, through whatever the weather does to them.
+"""A mirror of the main stream, a stream that has it as its source, and a work queue between it and another stream, through
+whatever the weather does to them.
 
 The promise: a mirror has its origin's messages under their sequences and nothing else; a source's messages are there once
-and in their order; nothing is left out that the origin still has when it is asked for it.
+and in their order; nothing is left out that the origin still has when it is asked for it. What was taken of a work queue is
+in the next stream before it goes, and goes.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from supercluster.broker.jetstream.messages import decode_stored
+from supercluster.broker.jetstream.messages import Message, decode_stored
 from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.raft.entry import Entry
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from tests.simulator.plan import Plan
     from tests.simulator.world import World
 
-MIRROR, GATHERED = "MIRROR", "GATHERED"
+MIRROR, GATHERED, QUEUE, DRAINED = "MIRROR", "GATHERED", "QUEUE", "DRAINED"
 SOURCE = b"Nats-Stream-Source: "
 
 
@@ -34,7 +36,7 @@ class Copies:
         self._request = request
         self.is_on = is_on
         self._made: set[str] = set()
-        self._taken: dict[str, list[int]] = {MIRROR: [], GATHERED: []}
+        self._taken: dict[str, list[int]] = {MIRROR: [], GATHERED: [], QUEUE: [], DRAINED: []}
         """Sequences of the origin, in the order in which each copy took them."""
         if is_on:
             world.ledger.copies = self
@@ -44,10 +46,12 @@ class Copies:
             self._world.at(1500, self._create)
 
     def _create(self) -> None:
-        """Until both are there."""
+        """Until all are there."""
         for name, origins in (
             (MIRROR, {"mirror": {"name": self._origin}}),
             (GATHERED, {"sources": [{"name": self._origin}]}),
+            (QUEUE, {"sources": [{"name": self._origin}], "retention": "workqueue"}),
+            (DRAINED, {"sources": [{"name": QUEUE}]}),
         ):
             if name in self._made:
                 continue
@@ -64,7 +68,7 @@ class Copies:
                     self._made.add(name)
 
             self._request(f"CREATE.{name}", config, created)
-        if len(self._made) < 2:
+        if len(self._made) < len(self._taken):
             self._world.at(700, self._create)
 
     def is_copy(self, group: StreamGroup) -> bool:
@@ -83,7 +87,9 @@ class Copies:
             message = decoded.message(seq)
             if not message.subject:
                 continue  # A mirror's origin has nothing there.
-            theirs = seq if name == MIRROR else _source_seq(message.header)
+            if name == DRAINED and not message.payload:
+                continue  # A marker: which one cannot be told.
+            theirs = _of_origin(name, message, origin)
             if origin.message_at.get(theirs) != message.payload:
                 return f"{name} has {message.payload!r} from {theirs}, where the origin has {origin.message_at.get(theirs)!r}"
             taken = self._taken[name]
@@ -101,15 +107,32 @@ class Copies:
         """What a copy still lacks; empty: nothing."""
         if not self.is_on:
             return ""
-        if len(self._made) < 2:
+        if len(self._made) < len(self._taken):
             return f"of the copies only {sorted(self._made)} are there"
         state = origin.state
         held = [seq for seq in range(state.first_seq, state.last_seq + 1) if state.has(seq)]
         for name, taken in self._taken.items():
             missing = set(held) - set(taken)
+            if name == DRAINED:
+                missing = {seq for seq in missing if (found := state.message(seq)) and found.payload}
             if missing:
                 return f"{name} lacks {len(missing)} messages of {len(held)}, the first is {min(missing)}"
-        return ""
+        return self._left_in_the_queue()
+
+    def _left_in_the_queue(self) -> str:
+        for node in self._world.nodes.values():
+            for group in list(node.core.groups.values()) if node.core is not None else ():
+                if isinstance(group, StreamGroup) and group.serves and group.assignment.name == QUEUE:
+                    left = group.state.messages
+                    return f"{QUEUE} holds {left} messages that were taken" if left else ""
+        return f"nobody leads {QUEUE}"
+
+
+def _of_origin(name: str, message: Message, origin: History) -> int:
+    """The main stream's sequence of a copy's message; 0: it has no such message."""
+    if name == MIRROR:
+        return message.seq
+    return origin.seq_of.get(message.payload, 0) if name == DRAINED else _source_seq(message.header)
 
 
 def _source_seq(header: bytes) -> int:

@@ -59,6 +59,14 @@ def test_a_delivery_leaves_behind_its_entry(source: Source, clients: Clients) ->
     assert clients.news() == ["in<s.0 1.1.1.5", "in<s.1 1.2.2.4"]
 
 
+def test_a_request_for_too_few_bytes_is_told_so_at_once(source: Source, clients: Clients) -> None:
+    story, handing_out = Story(source, ack_policy="explicit"), HandingOut(clients.deliver)
+    ask(story, handing_out, batch=1, max_bytes=1)
+    handing_out.proposed(7)
+    (said,) = clients.news()
+    assert "409" in said
+
+
 def test_without_acknowledgements_nothing_waits(source: Source, clients: Clients) -> None:
     story, handing_out = Story(source, ack_policy="none"), HandingOut(clients.deliver)
     ask(story, handing_out, batch=1)

@@ -660,6 +660,14 @@ async def max_bytes(b: Bench) -> None:
     assert headers["Nats-Pending-Messages"] == "3"
 
 
+@pulls("max-bytes.none", "a request for too few bytes is told so at once")
+async def max_bytes_none(b: Bench) -> None:
+    consumer = await (await six(b)).consumer()
+    answers = await consumer.ask({"batch": 1, "max_bytes": 5, "expires": 5 * SECOND})
+    assert await answers.status(2) == ("409", "Message Size Exceeds MaxBytes")
+    assert (await consumer.next()).data == b"0"
+
+
 @pulls("heartbeat", "a waiting request is told that the consumer lives")
 async def heartbeat(b: Bench) -> None:
     consumer = await (await b.stream()).consumer()

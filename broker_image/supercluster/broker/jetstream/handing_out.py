@@ -57,7 +57,10 @@ class HandingOut:
         """The operations of everything fresh are in the log, up to `index`; or there were none to propose."""
         fresh, self._fresh = self._fresh, []
         for leader, deliveries in fresh:
-            waits = leader.state.config.needs_ack and any(delivery.served for delivery in deliveries)
+            # What was served no message has no entry to wait for: it is told so at once.
+            waits = leader.state.config.needs_ack and any(
+                served.count for delivery in deliveries for served in delivery.served
+            )
             if waits or self._holds[leader]:
                 size_bytes = sum(len(item[3]) for delivery in deliveries for item in delivery.items)
                 self._held.append(_Held(index, leader, deliveries, size_bytes))

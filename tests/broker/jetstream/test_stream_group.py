@@ -11,6 +11,7 @@ from tests.broker.jetstream.stream_story import block, message
 
 from supercluster.broker.jetstream.accounts import NO_LIMITS, AccountLimits
 from supercluster.broker.jetstream.config import StreamConfig
+from supercluster.broker.jetstream.consumer import ConsumerLeader
 from supercluster.broker.jetstream.frames import Frame, Request, decode_numbered
 from supercluster.broker.jetstream.group import Group
 from supercluster.broker.jetstream.interests import Interests
@@ -336,6 +337,39 @@ def test_a_leader_that_is_cut_off_hands_nothing_out(replicas: Replicas) -> None:
     replicas.settle(1000)
     assert old.delivered == [1], "the old leader knew of no commit"
     assert [json.loads(request)["batch"] for request in old.given_back] == [1]
+
+
+@pytest.mark.covers("RP-3")
+def test_a_message_stirs_only_the_consumers_that_it_is_for(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = with_consumer(replicas)
+    leader.ask(NEXT, {"batch": 9, "expires": 60_000_000_000}, b"in")
+    for number in range(50):
+        name = f"n{number}"
+        config = {"durable_name": name, "ack_policy": "explicit", "filter_subject": f"nobody.{number}"}
+        leader.ask(f"$JS.API.CONSUMER.DURABLE.CREATE.S.{name}", {"stream_name": "S", "config": config})
+    replicas.settle(500)
+    for number in range(50):
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.S.n{number}"
+        leader.ask(subject, {"batch": 1, "expires": 60_000_000_000}, b"in")
+    replicas.settle(500)
+    assert leader.delivered == [1, 2]
+    calls: list[str] = []
+    for method in ("pump", "next_deadline_ns", "is_inactive"):
+        original = getattr(ConsumerLeader, method)
+
+        def counted(
+            self: ConsumerLeader, *given: Any, original: Any = original, method: str = method, **named: Any
+        ) -> Any:
+            calls.append(f"{method} {self.state.name}")
+            return original(self, *given, **named)
+
+        monkeypatch.setattr(ConsumerLeader, method, counted)
+    leader.group.intake.offer(forward(3, b"z"), early=False)
+    replicas.settle(200)
+    assert leader.delivered == [1, 2, 3]
+    assert set(calls) == {"pump c", "next_deadline_ns c"}
 
 
 @pytest.mark.covers("SF-18")

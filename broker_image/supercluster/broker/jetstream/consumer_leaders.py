@@ -7,7 +7,7 @@ when something happened to it; one whose clients take too little is held back fo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,6 +21,7 @@ from supercluster.broker.jetstream.handing_out import HandingOut
 from supercluster.broker.jetstream.proposal import Done, Proposal
 from supercluster.broker.jetstream.pull import GiveBack
 from supercluster.broker.jetstream.push import PushTarget, parse_flow_subject
+from supercluster.broker.jetstream.ready import ReadyConsumers
 from supercluster.broker.jetstream.sections import Section
 from supercluster.broker.jetstream.source import StreamSource
 from supercluster.broker.jetstream.stream import StreamState
@@ -53,6 +54,7 @@ class ConsumerLeaders:
         self._stream = stream
         self._host = host
         self._leaders: dict[str, ConsumerLeader] = {}
+        self._ready = ReadyConsumers()
         self._pump: dict[str, None] = {}
         self._held_back: dict[str, None] = {}
         self._held_back_until_ms = 0
@@ -67,15 +69,21 @@ class ConsumerLeaders:
 
     def open(self, state: StreamState, now_ns: int) -> None:
         """This replica serves."""
-        self._leaders = {}
+        self._forget()
         for name, consumer in state.consumers.items():
             self._begin(name, consumer, now_ns)
             self._leaders[name].pause_news(now_ns)  # It was told when it was new.
 
     def _begin(self, name: str, consumer: ConsumerState, now_ns: int) -> None:
         leader = self._leaders[name] = ConsumerLeader(self._stream, consumer, now_ns)
+        self._ready.put(name, consumer.config.filter_subjects)
         self._listen(name, leader)
         self._pump[name] = None
+        self._note(name, leader)
+
+    def _note(self, name: str, leader: ConsumerLeader) -> None:
+        """Something happened to the consumer: does it wait, and until when has it nothing to do?"""
+        self._ready.note(name, waits=leader.is_ready, deadline_ns=leader.next_deadline_ns())
 
     def close(self, reason: str) -> None:
         """The stream is deleted: end every waiting request with a 409."""
@@ -97,6 +105,7 @@ class ConsumerLeaders:
         for name, leader in self._leaders.items():
             self._listen_no_more(name, leader.target)
         self._leaders = {}
+        self._ready = ReadyConsumers()
         self._pump.clear()
         self._held_back.clear()
 
@@ -110,6 +119,7 @@ class ConsumerLeaders:
             elif leader.state.config != consumer.config:
                 before = leader.target
                 leader.update_config(consumer)
+                self._ready.put(name, consumer.config.filter_subjects)
                 if leader.target is not before:
                     self._listen_no_more(name, before)
                     self._listen(name, leader)
@@ -117,6 +127,7 @@ class ConsumerLeaders:
             self._tell_pause(name, now_ns)
         for name in [name for name in self._leaders if name not in state.consumers]:
             gone = self._leaders.pop(name)
+            self._ready.drop(name)
             self._listen_no_more(name, gone.target)
             self._handing_out.take_back(gone)
             self._deliver(gone.close(409, "Consumer Deleted"))
@@ -142,6 +153,7 @@ class ConsumerLeaders:
         is_bound = self._host.network.has_interest(self._account, target.inbox, target.queue)
         if leader.bind(self._host.clock.now_ns(), is_bound=is_bound):
             self._pump[name] = None
+            self._note(name, leader)
             self._host.touch(self._group)
 
     def _tell_pause(self, name: str, now_ns: int) -> None:
@@ -186,6 +198,7 @@ class ConsumerLeaders:
         self._handing_out.not_proposed()
         for name, leader in self._leaders.items():
             leader.rewind(state.consumers[name], uncommitted.get(name, ()), last_seq=state.last_seq)
+            self._note(name, leader)
 
     def removed(self, seq: int, subject: bytes) -> None:
         """The stream lost one message."""
@@ -229,6 +242,7 @@ class ConsumerLeaders:
         now_ns = self._host.clock.now_ns()
         self._deliver(leader.on_pull(payload, request.reply, now_ns, self._has_interest, give_back))
         self._pump[name] = None
+        self._note(name, leader)
         return True
 
     # ---- what goes out --------------------------------------------------------------------------------------------
@@ -250,13 +264,14 @@ class ConsumerLeaders:
         if result is not None:
             self.advisories.tell(name, told)
 
-    def pump(self, source: StreamSource, *, all_waiting: bool, is_scarce: bool = False) -> bool:
-        """Serve those that something happened to, or all that wait; `pumped` or `rewind` follows. False when there are
-        none. `is_scarce`: there is no room to note what is handed out, so that requests wait, or end in their time."""
-        if all_waiting:
-            for name, leader in self._leaders.items():
-                if leader.is_ready:
-                    self._pump[name] = None
+    def stored(self, subjects: Collection[bytes] | None) -> None:
+        """Messages of these subjects were stored; None: of any. Who waits for them is served in the next pump."""
+        found = self._ready.all_waiting() if subjects is None else self._ready.waiting_for(subjects)
+        self._pump.update(dict.fromkeys(found))
+
+    def pump(self, source: StreamSource, *, is_scarce: bool = False) -> bool:
+        """Serve those that something happened to; `pumped` or `rewind` follows. False when there are none. `is_scarce`: there
+        is no room to note what is handed out, so that requests wait, or end in their time."""
         if not self._pump or self._handing_out.is_full:
             return False
         now_ns = self._host.clock.now_ns()
@@ -272,6 +287,7 @@ class ConsumerLeaders:
                 if is_scarce and waiting.is_ready:
                     self._held_back[name] = None
                     self._held_back_until_ms = self._host.clock.monotonic_ms() + SCARCE_CHECK_MS
+                self._note(name, waiting)
         return True
 
     def committed(self, index: int) -> None:
@@ -310,14 +326,12 @@ class ConsumerLeaders:
             any_due = True
             self._pump.update(self._held_back)
             self._held_back.clear()
-        for name, leader in self._leaders.items():
-            deadline_ns = leader.next_deadline_ns()
-            if deadline_ns is not None and deadline_ns <= now_ns:
-                any_due = True
-                self._pump[name] = None
-                self._tell_pause(name, now_ns)
-                if leader.is_inactive(now_ns, self._has_interest):
-                    inactive.append(name)
+        for name in self._ready.due(now_ns):
+            any_due = True
+            self._pump[name] = None
+            self._tell_pause(name, now_ns)
+            if self._leaders[name].is_inactive(now_ns, self._has_interest):
+                inactive.append(name)
         return DueConsumers(any_due, tuple(inactive))
 
     def deadlines_ms(self, now_ms: int, now_ns: int) -> list[int]:
@@ -325,8 +339,7 @@ class ConsumerLeaders:
         if self._handing_out.is_full:
             return []
         deadlines = [self._held_back_until_ms] if self._held_back else []
-        for leader in self._leaders.values():
-            at_ns = leader.next_deadline_ns()
-            if at_ns is not None:
-                deadlines.append(now_ms + max(0, -(-(at_ns - now_ns) // 1_000_000)))
+        at_ns = self._ready.next_ns()
+        if at_ns is not None:
+            deadlines.append(now_ms + max(0, -(-(at_ns - now_ns) // 1_000_000)))
         return deadlines

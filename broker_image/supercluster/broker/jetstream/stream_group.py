@@ -46,6 +46,8 @@ from supercluster.broker.raft.node import Raft
 
 # Retention moves the stream's first message all the time; whole segments become free far less often.
 HEAD_CHECK_MS = 2000
+# Of more subjects in one turn nobody asks which consumers they are for: all that wait are served.
+GROWN_SUBJECTS_MAX = 4096
 
 # What takes messages away, and what may make retention do so.
 _FREEING = (
@@ -88,6 +90,8 @@ class StreamGroup(Group):
         self.scheduling = Scheduling()
         self._config_sent = 0
         self._has_grown = False
+        self._grown_subjects: set[bytes] = set()
+        self._all_subjects = False
         """Were messages stored since the last turn, perhaps such as nobody has a verdict for?"""
         self._head_seq = 0
         self._head_check_ms = 0
@@ -113,7 +117,9 @@ class StreamGroup(Group):
             self.mover.stir()
             self.host.touch(self.id)
         if self.serves:
-            self._has_grown |= entry.count > 0
+            if entry.count:
+                self._has_grown = True
+                self._note_subjects(entry)
             self._applied_as_leader(done)
 
     def state_bytes(self) -> bytes:
@@ -400,10 +406,22 @@ class StreamGroup(Group):
     def _reply(self, subject: bytes) -> None:
         self.host.network.publish(self.assignment.account, subject, b"", b"", b"")
 
+    def _note_subjects(self, entry: Entry) -> None:
+        """Consumers that wait for what was stored are found by its subjects."""
+        stored = self.state.reader.entry_of(entry.first_seq)
+        if stored is not None and len(self._grown_subjects) < GROWN_SUBJECTS_MAX:
+            self._grown_subjects.update(stored.parts[::3])
+        else:
+            self._all_subjects = True
+
     def after_turn(self, now_ms: int) -> None:
         if not self.serves:
             return
         grown = self.intake.send_verdicts() or self._has_grown
+        if self._has_grown:
+            is_known = self._grown_subjects and not self._all_subjects
+            self.consumers.stored(self._grown_subjects if is_known else None)
+            self._grown_subjects, self._all_subjects = set(), False
         self._has_grown = False
         if (self.origin_reads or self.state.readers) and self.origin_reads.serve(
             self.state, self.source, now_ms, grown=grown
@@ -411,11 +429,11 @@ class StreamGroup(Group):
             self.host.touch_next(self.id)
         self._waiting.version_applied(self.state.config_version)
         if not self.raft.is_handing_over:  # What would be handed out could not be noted.
-            self._pump_consumers(all_waiting=grown)
+            self._pump_consumers()
 
-    def _pump_consumers(self, *, all_waiting: bool) -> None:
+    def _pump_consumers(self) -> None:
         """Serve those that wait; what that changes is proposed in the same turn, and they get it when it is committed."""
-        if not self.consumers.pump(self.source, all_waiting=all_waiting, is_scarce=self.log.is_scarce):
+        if not self.consumers.pump(self.source, is_scarce=self.log.is_scarce):
             return
         proposal = Proposal()
         self.consumers.put_ops(proposal)

@@ -43,6 +43,7 @@ class Shelves:
 
     incarnation = "inc"
     lineage = ""
+    map_level = 0
     meta_state = 0
     accepts_clients = True
     is_drained = True

@@ -291,8 +291,8 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "A message leaves before the entry that says so is committed: a leader that was cut off hands it out too.",
         (
             "jetstream/handing_out.py",
-            "waits = leader.state.config.needs_ack and any(delivery.served for delivery in deliveries)",
-            "waits = False",
+            "if waits or self._holds[leader]:",
+            "if self._holds[leader]:",
         ),
     ),
     mutant(

@@ -111,7 +111,8 @@ class _Calls:
         state, group = self.state, self.group
         account = group.assignment.account
         most = consumers_max(state.config, group.host.account_limits(account))
-        count = len(state.consumers.keys() | (group.coming - {name}))
+        coming = sum(1 for other in group.coming if other != name and other not in state.consumers)
+        count = len(state.consumers) + coming
         if 0 < most <= count:
             raise errors.detailed(
                 errors.MAXIMUM_CONSUMERS,

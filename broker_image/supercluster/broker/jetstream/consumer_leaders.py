@@ -7,7 +7,7 @@ when something happened to it; one whose clients take too little is held back fo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -109,10 +109,13 @@ class ConsumerLeaders:
         self._pump.clear()
         self._held_back.clear()
 
-    def follow(self, state: StreamState, now_ns: int) -> None:
-        """Consumers came, changed or went by the entry that was just applied."""
-        for name, consumer in state.consumers.items():
-            leader = self._leaders.get(name)
+    def follow(self, state: StreamState, changed: Iterable[str], now_ns: int) -> None:
+        """These consumers came, changed or went by the entry that was just applied."""
+        for name in changed:
+            consumer, leader = state.consumers.get(name), self._leaders.get(name)
+            if consumer is None:
+                self._end(name)
+                continue
             if leader is None:
                 self._begin(name, consumer, now_ns)
                 self.advisories.tell(name, advisories.action("create"))
@@ -125,13 +128,16 @@ class ConsumerLeaders:
                     self._listen(name, leader)
             self._pump[name] = None
             self._tell_pause(name, now_ns)
-        for name in [name for name in self._leaders if name not in state.consumers]:
-            gone = self._leaders.pop(name)
-            self._ready.drop(name)
-            self._listen_no_more(name, gone.target)
-            self._handing_out.take_back(gone)
-            self._deliver(gone.close(409, "Consumer Deleted"))
-            self.advisories.tell(name, advisories.action("delete"))
+
+    def _end(self, name: str) -> None:
+        gone = self._leaders.pop(name, None)
+        if gone is None:
+            return
+        self._ready.drop(name)
+        self._listen_no_more(name, gone.target)
+        self._handing_out.take_back(gone)
+        self._deliver(gone.close(409, "Consumer Deleted"))
+        self.advisories.tell(name, advisories.action("delete"))
 
     def _listen(self, name: str, leader: ConsumerLeader) -> None:
         """A push consumer delivers while somebody listens."""

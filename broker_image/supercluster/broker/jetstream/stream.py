@@ -75,7 +75,8 @@ class Applied:
     opened: list[SessionKey] = field(default_factory=list)
     results: list[int] = field(default_factory=list)
     """One number per command section, in order: messages purged, 1 or 0 for deleted."""
-    consumers_changed: bool = False
+    consumers: dict[str, None] = field(default_factory=dict)
+    """Consumers that came, changed or went."""
     marked: bool = False
     """The entry sets a mark: the state as of it is to be compared (`moves`)."""
 
@@ -280,12 +281,14 @@ class StreamState(StoredMessages):
                 self._remove_unwanted(self.first_seq, self.last_seq)
             done.results.append(1)
         elif kind == Section.CONSUMER_PUT:
-            self._put_consumer(json.loads(bytes(reader.rest())), entry.time_ns)
-            done.consumers_changed = True
+            request = json.loads(bytes(reader.rest()))
+            self._put_consumer(request, entry.time_ns)
+            done.consumers[str(request["name"])] = None
             done.results.append(1)
         elif kind == Section.CONSUMER_DELETE:
-            done.results.append(1 if self._delete_consumer(reader.text()) else 0)
-            done.consumers_changed = True
+            name = reader.text()
+            done.results.append(1 if self._delete_consumer(name) else 0)
+            done.consumers[name] = None
         elif kind == Section.PURGE:
             done.results.append(self._purge(json.loads(bytes(reader.rest()))))
         elif kind == Section.DELETE_MESSAGE:

@@ -398,8 +398,8 @@ class StreamGroup(Group):
         if self.judge is not None:
             self.judge.end.applied(done.index)
         self.intake.applied(done)
-        if done.consumers_changed:
-            self.consumers.follow(self.state, self.host.clock.now_ns())
+        if done.consumers:
+            self.consumers.follow(self.state, done.consumers, self.host.clock.now_ns())
         self._waiting.applied(done.index, done.results)
         self.consumers.committed(done.index)
 

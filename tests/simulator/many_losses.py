@@ -78,19 +78,33 @@ class Found:
 class ManyLosses:
     """See the module."""
 
-    def __init__(self, streams: int, rate: float, seed: int = 1, *, big: bool = False) -> None:
+    def __init__(
+        self,
+        streams: int,
+        rate: float,
+        seed: int = 1,
+        *,
+        big: bool = False,
+        interval_s: int = INTERVAL_S,
+        check_s: int = CHECK_S,
+    ) -> None:
+        self.interval_s = interval_s
+        self.lost = LOST
+        self.zones: dict[str, str] = {}
+        self.by_person: set[str] = set()
+        """Streams to which a person has replicas added or removed."""
         self.world = (BigWorld if big else World)(seed, nodes=5)
         self.streams, self.gap_ms, self.found = streams, 1000.0 / rate, Found()
         self._asked = self._sent = 0
         self._publishers = [
             SimPublisher(f"p{number}", "acked", f"M{number}", "", 1 << 30, 1.0) for number in range(streams)
         ]
-        rules = {"failureRecoveryInterval": f"{INTERVAL_S}s", "checkInterval": f"{CHECK_S}s"}
+        rules = {"failureRecoveryInterval": f"{interval_s}s", "checkInterval": f"{check_s}s"}
         budget = {"concurrentMax": REPAIRS_MAX, "concurrentPerNodeMax": PER_NODE_MAX}
         parsed = RepairRules.model_validate({**rules, "budget": budget})
         self._rule = Rule(3, parsed, "ReplicaPolicy p", "it says so", POLICY)
         self._joining: dict[str, frozenset[str]] = {}
-        self._tries = 0
+        self.tries = 0
         for name in self.world.names:
             self.world.start(name)
         assert self.until(lambda: all(core.accepts_clients for core in self.cores), 10_000)
@@ -143,7 +157,8 @@ class ManyLosses:
     def publish(self) -> None:
         """One message to one stream after the other, at a pace that no answer changes."""
         publisher = self._publishers[self._sent % self.streams]
-        node = f"n{self._sent // self.streams % 4}"
+        staying = [name for name in self.world.names if name != self.lost and self.world.nodes[name].core]
+        node = staying[self._sent // self.streams % len(staying)]
         self._sent += 1
         core = self.world.nodes[node].core
         assert core is not None
@@ -167,12 +182,12 @@ class ManyLosses:
     def lose(self) -> None:
         self.found.hit = len(self.held())
         self.found.lost_ms = self.now_ms
-        self.world.stop(LOST, power=True)
-        self.world.lose_volume(LOST)
+        self.world.stop(self.lost, power=True)
+        self.world.lose_volume(self.lost)
 
     def held(self) -> list[str]:
         """Streams that have a replica on the lost broker."""
-        return [name for name, each in self.assignments.items() if LOST in map(node_of, each.members)]
+        return [name for name, each in self.assignments.items() if self.lost in map(node_of, each.members)]
 
     def look(self) -> None:
         """What runs is within the budget; who comes next is begun."""
@@ -184,7 +199,7 @@ class ManyLosses:
         self._joining = {
             name: nodes
             for name, nodes in self._joining.items()
-            if name in moving or LOST in map(node_of, self.assignments[name].members)
+            if name in moving or self.lost in map(node_of, self.assignments[name].members)
         }
         self._check(moving)
         self.found.running_ms += LOOK_MS * len(moving)
@@ -193,8 +208,10 @@ class ManyLosses:
                 name,
                 "sim",
                 copies=sum(name in map(node_of, each.members) for each in self.assignments.values()),
-                in_contact=name != LOST,
+                zone=self.zones.get(name, ""),
+                in_contact=name == leader.node or name in leader.brokers_in_contact(),
                 away_since=_time(state.away[name]) if name in state.away else None,
+                leaves=name in state.leaving,
             )
             for name in state.brokers
         }
@@ -217,12 +234,12 @@ class ManyLosses:
         ]
         running = [RunningRepair(name, POLICY, joining) for name, joining in self._joining.items()]
         for repair in plan_repairs(nodes, streams, running, BUILT_IN, _time(now_ns)).repairs:
-            self._tries += 1
+            self.tries += 1
             self.found.began_ms = self.found.began_ms or self.now_ms
             held = frozenset(map(node_of, self.assignments[repair.stream].members))
             self._joining[repair.stream] = repair.joining - held
             body: dict[str, Any] = {"replace": list(repair.replaced), "nodes": list(repair.nodes)}
-            body |= {"awayMs": INTERVAL_S * 1000, "id": f"repair-{self._tries}"}
+            body |= {"awayMs": self.interval_s * 1000, "id": f"repair-{self.tries}"}
             leader.move_call("POST", ACCOUNT, repair.stream, body, partial(self._started, repair.stream))
             self.world.want_turn(leader.node)
 
@@ -234,7 +251,7 @@ class ManyLosses:
     def _check(self, moving: set[str]) -> None:
         found = self.found
         joining = Counter(node for name in moving for node in self._joining.get(name, ()))
-        assert moving <= self._joining.keys(), "nobody else moves streams"
+        assert moving <= self._joining.keys() | self.by_person, "nobody else moves streams"
         assert len(moving) <= REPAIRS_MAX, moving
         assert max(joining.values(), default=0) <= PER_NODE_MAX, joining
         found.most = max(found.most, len(moving))

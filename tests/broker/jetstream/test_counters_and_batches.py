@@ -242,6 +242,15 @@ def test_a_batch_that_has_no_room_is_refused_as_a_whole() -> None:
 
 
 @pytest.mark.covers("SF-11", "SF-12")
+def test_a_refused_batch_leaves_nothing_behind_in_what_a_full_stream_counts() -> None:
+    story = atomic(discard="new", max_msgs=3, max_msgs_per_subject=1)
+    story.store(message(b"s.a"), message(b"s.b"), message(b"s.c"))
+    refused = story.publish(part(1, subject=b"s.a"), part(2, commit="1", subject=b"s.d"))
+    assert refused[1] == (REFUSED, 10077, 0)
+    assert story.judge.end.messages_before(story.judge.end.next_seq) == 3
+    assert story.publish(message(b"s.d")) == [(REFUSED, 10077, 0)], "no room was made by what was refused"
+
+
 def test_a_half_received_batch_goes_with_its_leader() -> None:
     story = atomic()
     story.publish(part(1), part(2))

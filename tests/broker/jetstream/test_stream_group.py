@@ -496,4 +496,59 @@ def test_consumers_that_are_asked_for_at_once_do_not_exceed_what_the_account_all
     assert create_consumer(leader, "d") == []
     replicas.settle()
     assert sorted(leader.group.state.consumers) == ["a", "b", "d"]
-    assert leader.group.coming == set()
+    assert leader.group.coming == {}
+
+
+def ask_consumer(leader: Broker, call: str, name: str, answers: list[int], **config: Any) -> None:
+    """Ask without waiting; the err_code of its answer (0: none) is added to `answers`."""
+
+    def respond(answer: bytes | None) -> None:
+        answers.append(json.loads(answer or b"{}").get("error", {}).get("err_code", 0))
+
+    body: dict[str, Any] = {}
+    if call == "CREATE":
+        wanted = {"durable_name": name, "ack_policy": "explicit", **config}
+        body = {"stream_name": "S", "config": wanted, "action": "create"}
+    elif call == "PAUSE":
+        body = {"pause_until": "2100-01-01T00:00:00Z"}
+    leader.ask(f"$JS.API.CONSUMER.{call}.S.{name}", body, respond=respond)
+
+
+@pytest.mark.covers("SF-12")
+def test_of_two_different_creates_of_one_name_at_once_the_second_is_refused(replicas: Replicas) -> None:
+    leader = replicas.leader()
+    answers: list[int] = []
+    ask_consumer(leader, "CREATE", "c", answers, max_deliver=3)
+    ask_consumer(leader, "CREATE", "c", answers, max_deliver=4)
+    ask_consumer(leader, "CREATE", "c", answers, max_deliver=3)
+    replicas.settle()
+    assert sorted(answers) == [0, 0, 10148]
+    assert leader.group.state.consumers["c"].config.max_deliver == 3
+    assert leader.group.coming == {}
+
+
+@pytest.mark.covers("SF-12")
+def test_what_is_asked_of_a_consumer_behind_its_deletion_does_not_bring_it_back(replicas: Replicas) -> None:
+    leader = with_consumer(replicas)
+    answers: list[int] = []
+    ask_consumer(leader, "DELETE", "c", answers)
+    ask_consumer(leader, "PAUSE", "c", answers)
+    replicas.settle()
+    assert sorted(answers) == [0, 10014]
+    assert "c" not in leader.group.state.consumers
+
+
+@pytest.mark.covers("SF-12")
+def test_a_consumer_that_is_deleted_and_made_in_one_entry_begins_anew(replicas: Replicas) -> None:
+    leader = with_consumer(replicas)
+    leader.ask(NEXT, {"batch": 2}, b"in")
+    replicas.settle(100)
+    assert leader.delivered == [1, 2]
+    answers: list[int] = []
+    ask_consumer(leader, "DELETE", "c", answers)
+    ask_consumer(leader, "CREATE", "c", answers)
+    replicas.settle(100)
+    assert answers == [0, 0]
+    leader.ask(NEXT, {"batch": 2}, b"in")
+    replicas.settle(100)
+    assert leader.delivered == [1, 2, 1, 2]

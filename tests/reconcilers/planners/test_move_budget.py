@@ -12,6 +12,7 @@ from tests.reconcilers.builders import NOW, cluster, credentials, stream_move, s
 
 from supercluster.api import StreamMove, SuperCluster
 from supercluster.api.moves import MoveBudget
+from supercluster.api.stream_move import Repair
 from supercluster.api.super_cluster import MoveGrant
 from supercluster.reconcilers.planners.move_views import BrokersMove, grants, has_grant
 from supercluster.reconcilers.planners.plan import Plan
@@ -134,6 +135,22 @@ def test_nobody_new_comes_while_brokers_are_restarted() -> None:
     )
     told = with_status(super_cluster(), plan_super_cluster(super_cluster(), observed, NOW))
     assert names(told.status.moves) == ["busy"]
+
+
+@pytest.mark.covers("OP-3", "MR-2")
+def test_a_repair_does_not_wait_for_the_roll_out_that_waits_for_it() -> None:
+    repair = move("repair", "c")
+    repair = repair.model_copy(
+        update={
+            "spec": repair.spec.model_copy(
+                update={"repair": Repair.model_validate({"replace": ["a"], "nodes": ["c"], "away": "60s"})}
+            )
+        }
+    )
+    waiting = [move("waits", "a", age=9), repair]
+    assert names(give(waiting, hold=True, concurrentMax=4)) == ["repair"]
+    assert names(give(waiting, concurrentMax=4)) == ["repair", "waits"]
+    assert grants((), tuple(waiting), MoveBudget(), hold=False, hold_repairs=True) == ()
 
 
 @pytest.mark.covers("MV-13")

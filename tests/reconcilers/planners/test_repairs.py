@@ -167,12 +167,37 @@ def test_a_stream_without_a_majority_is_left_alone_and_it_is_said() -> None:
 
 @pytest.mark.covers("MR-3")
 def test_only_the_minimum_is_restored() -> None:
-    known = nodes(8, away_s={"d": 70, "e": 90})
-    assert plan(known, stream(members="abcde", rule=rule(3))) == RepairPlan(), (
-        "three are left, and three are asked for"
+    assert plan(nodes(8, away_s={"d": 70}), stream(members="abcde", rule=rule(3))) == RepairPlan(), (
+        "four are left, and three are asked for"
     )
+    known = nodes(8, away_s={"d": 70, "e": 90})
     (made,) = plan(known, stream(members="abcde", rule=rule(4))).repairs
     assert made.replaced == ("e",), "the one that has been away the longest"
+
+
+@pytest.mark.covers("MR-1", "MR-7")
+@pytest.mark.parametrize(
+    ("members", "minimum", "away", "replaced"),
+    [("abcde", 3, "de", "e"), ("abc", 2, "c", "c"), ("abc", 1, "c", "c"), ("abcd", 2, "d", "d")],
+)
+def test_however_low_the_minimum_is_a_majority_has_one_to_spare(
+    members: str, minimum: int, away: str, replaced: str
+) -> None:
+    """With no more than a majority left the next loss would leave nobody who may repair."""
+    known = nodes(8, away_s={name: 70.0 + 20 * (name == "e") for name in away})
+    (made,) = plan(known, stream(members=members, rule=rule(minimum))).repairs
+    assert made.replaced == tuple(replaced)
+    assert len(made.nodes) == len(members)
+
+
+@pytest.mark.covers("MR-4")
+def test_a_stream_whose_repair_failed_a_moment_ago_takes_nobodys_place() -> None:
+    one = rule(budget={"concurrentMax": 1})
+    known = nodes(8, away_s={"c": 70})
+    streams = [stream("first", rule=one), stream("second", rule=one)]
+    (made,) = plan_repairs(known, streams, (), BUILT_IN, NOW).repairs
+    (other,) = plan_repairs(known, streams, (), BUILT_IN, NOW, paused={made.stream}).repairs
+    assert {made.stream, other.stream} == {"first", "second"}
 
 
 def test_without_a_spare_broker_every_one_is_named_with_the_reason() -> None:
@@ -374,7 +399,7 @@ def test_whatever_the_world_repairs_keep_to_the_rules(
         assert len(there) > len(before.members) // 2, "both majorities are there for the change"
         assert not before.is_moving
         assert all(known[name].away_since is None and not known[name].leaves for name in joining)
-        assert len(there) + len(joining) <= max(before.rule.minimum, len(there)), "the minimum, and no more"
+        assert len(there) + len(joining) <= max(before.required, len(there)), "what is required, and no more"
         assert joining
         on_node.update(joining)
     assert all(count <= 1 for count in on_node.values())
@@ -390,7 +415,7 @@ def test_whatever_the_world_repairs_keep_to_the_rules(
 
 def _is_short(before: StreamState, now: StreamState, known: dict[str, Node]) -> bool:
     there = [name for name in now.members if name in known and known[name].away_since is None]
-    return len(there) < before.rule.minimum
+    return len(there) < before.required
 
 
 @pytest.mark.covers("MR-4")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,6 @@ from supercluster.broker.jetstream import api, api_answers, errors, lookup, stre
 from supercluster.broker.jetstream.accounts import consumers_max
 from supercluster.broker.jetstream.consumer_checks import check_consumer_update, check_workqueue_filters
 from supercluster.broker.jetstream.consumer_config import ConsumerConfig
-from supercluster.broker.jetstream.consumer_state import ConsumerState
 from supercluster.broker.jetstream.sections import Section
 from supercluster.broker.jetstream.wire import text
 
@@ -64,11 +64,36 @@ class _Calls:
             case _:
                 raise errors.not_supported(f"API call {self.handler.request.subject.decode()!r} is")
 
-    def _present(self, name: str) -> ConsumerState:
-        found = self.state.consumers.get(name)
-        if found is None:
+    def _present(self, name: str) -> ConsumerConfig:
+        found = self._config(name)
+        if found is None or name not in self.state.consumers:
             raise errors.error(10014)
         return found
+
+    def _config(self, name: str) -> ConsumerConfig | None:
+        """As it is when all that was asked for is applied (SF-12)."""
+        if name in self.group.coming:
+            return self.group.coming[name]
+        found = self.state.consumers.get(name)
+        return found.config if found is not None else None
+
+    def _command(
+        self,
+        kind: Section,
+        name: str,
+        config: ConsumerConfig | None,
+        body: list[bytes | memoryview],
+        answer: Callable[[int], bytes],
+    ) -> None:
+        """A change of a consumer; `config` is what it has then, None: it is gone."""
+        coming = self.group.coming
+        coming[name] = config
+
+        def over() -> None:
+            if name in coming and coming[name] is config:
+                del coming[name]
+
+        self.handler.command(kind, body, answer, over)
 
     # ---- creating, changing, deleting -----------------------------------------------------------------------------
 
@@ -76,34 +101,43 @@ class _Calls:
         state = self.state
         name = call.name or self.group.new_consumer_name()
         config = call.config.for_stream(state.config)
-        present = state.consumers.get(name)
+        present = self._config(name)
         if present is not None:
             # Only PAUSE says for how long a consumer that is there is paused.
-            config = replace(config, pause_until_ns=present.config.pause_until_ns)
-            if call.action == "create" and present.config != config:
+            config = replace(config, pause_until_ns=present.pause_until_ns)
+            if call.action == "create" and present != config:
                 raise errors.error(10148)
-            if present.config == config:
+            if present == config and name not in self.group.coming:
                 self.handler.respond(api_answers.consumer_create_answer(self._info(name)))
                 return
             leader = self.group.consumers.get(name)
             is_bound = leader is not None and leader.is_bound
-            check_consumer_update(present.config, config, is_bound=is_bound)
+            check_consumer_update(present, config, is_bound=is_bound)
         elif call.action == "update":
             raise errors.error(10149)
         else:
             self._check_number(name)
         if present is None and state.config.retention == "workqueue":
-            check_workqueue_filters(config, {other.name: other.config for other in state.consumers.values()})
+            others = {other.name: other.config for other in state.consumers.values()}
+            others |= {other: asked for other, asked in self.group.coming.items() if asked is not None}
+            check_workqueue_filters(config, others)
             if any(reader.overlaps(config.filter_subjects) for reader in state.readers.values()):
                 raise errors.error(10100)
         start_seq, last_seqs = self._start(config)
-        self.group.coming.add(name)
-        body = {"name": name, "config": config.to_json(), "start_seq": start_seq, "last_seqs": last_seqs}
-        self.handler.command(
+        body: dict[str, Any] = {
+            "name": name,
+            "config": config.to_json(),
+            "start_seq": start_seq,
+            "last_seqs": last_seqs,
+        }
+        if present is not None:
+            body["update"] = True
+        self._command(
             Section.CONSUMER_PUT,
+            name,
+            config,
             [json.dumps(body).encode()],
             lambda result: api_answers.consumer_create_answer(self._info(name)),
-            lambda: self.group.coming.discard(name),
         )
 
     def _check_number(self, name: str) -> None:
@@ -111,7 +145,11 @@ class _Calls:
         state, group = self.state, self.group
         account = group.assignment.account
         most = consumers_max(state.config, group.host.account_limits(account))
-        coming = sum(1 for other in group.coming if other != name and other not in state.consumers)
+        coming = sum(
+            1
+            for other, config in group.coming.items()
+            if config is not None and other != name and other not in state.consumers
+        )
         count = len(state.consumers) + coming
         if 0 < most <= count:
             raise errors.detailed(
@@ -138,15 +176,14 @@ class _Calls:
         return max(state.first_seq, 1), []
 
     def _delete(self, call: api.ConsumerDeleteRequest) -> None:
-        if call.name not in self.state.consumers:
-            raise errors.error(10014)
+        self._present(call.name)
 
         def answer(deleted: int) -> bytes:
             if not deleted:
                 raise errors.error(10014)
             return api_answers.success_answer(self.handler.kind)
 
-        self.handler.command(Section.CONSUMER_DELETE, [text(call.name)], answer)
+        self._command(Section.CONSUMER_DELETE, call.name, None, [text(call.name)], answer)
 
     def _info(self, name: str) -> dict[str, Any]:
         state, leader = self.state.consumers.get(name), self.group.consumers.get(name)
@@ -166,24 +203,21 @@ class _Calls:
     # ---- pause, reset, unpin --------------------------------------------------------------------------------------
 
     def _pause(self, call: api.ConsumerPauseRequest) -> None:
-        config = self._present(call.name).config
+        config = self._present(call.name)
 
         def answer(result: int) -> bytes:
             return api_answers.pause_answer(call.until_ns, self.group.host.clock.now_ns())
 
-        if config.pause_until_ns == call.until_ns:
+        if config.pause_until_ns == call.until_ns and call.name not in self.group.coming:
             self.handler.respond(answer(1))
             return
-        body = {
-            "name": call.name,
-            "config": replace(config, pause_until_ns=call.until_ns).to_json(),
-            "start_seq": 0,
-        }
-        self.handler.command(Section.CONSUMER_PUT, [json.dumps(body).encode()], answer)
+        paused = replace(config, pause_until_ns=call.until_ns)
+        body = {"name": call.name, "config": paused.to_json(), "start_seq": 0, "update": True}
+        self._command(Section.CONSUMER_PUT, call.name, paused, [json.dumps(body).encode()], answer)
 
     def _reset(self, call: api.ConsumerResetRequest) -> None:
         """Without a sequence: to the first message that is not acknowledged."""
-        config = self._present(call.name).config
+        config = self._present(call.name)
         if call.seq:
             self._check_reset(config, call.seq)
 
@@ -206,7 +240,7 @@ class _Calls:
             raise errors.error(10204, "not allowed")
 
     def _unpin(self, call: api.ConsumerUnpinRequest) -> None:
-        if call.group not in self._present(call.name).config.priority_groups:
+        if call.group not in self._present(call.name).priority_groups:
             raise errors.error(10160)
         self.group.consumers.unpin(call.name)
         self.handler.respond(api_answers.unpin_answer())

@@ -116,6 +116,9 @@ class ConsumerLeaders:
             if consumer is None:
                 self._end(name)
                 continue
+            if leader is not None and leader.state.created_ns != consumer.created_ns:
+                self._end(name)  # It went and came again in one entry.
+                leader = None
             if leader is None:
                 self._begin(name, consumer, now_ns)
                 self.advisories.tell(name, advisories.action("create"))

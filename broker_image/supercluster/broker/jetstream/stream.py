@@ -325,6 +325,8 @@ class StreamState(StoredMessages):
         if present is not None:
             present.update_config(config)
             return
+        if request.get("update"):
+            return  # It went before the change of it was applied.
         self.consumers[name] = ConsumerState(
             name=name,
             config=config,

@@ -15,6 +15,7 @@ from typing import Any
 from supercluster.broker.jetstream import stream_api
 from supercluster.broker.jetstream.auditor import Auditor
 from supercluster.broker.jetstream.config import StreamConfig
+from supercluster.broker.jetstream.consumer_config import ConsumerConfig
 from supercluster.broker.jetstream.consumer_leaders import ConsumerLeaders
 from supercluster.broker.jetstream.expiry import Expiry
 from supercluster.broker.jetstream.frames import Request
@@ -83,8 +84,8 @@ class StreamGroup(Group):
         self._leftovers = Leftovers()
         self.grown_bytes = 0
         """What this replica has appended as the leader."""
-        self.coming: set[str] = set()
-        """Names of consumers that were asked for and are not applied yet."""
+        self.coming: dict[str, ConsumerConfig | None] = {}
+        """Consumers that were asked for (None: to go) and are not applied yet, as the newest request has them."""
         self._waiting = Waiting(self._reply)
         self.expiry = Expiry()
         self.scheduling = Scheduling()

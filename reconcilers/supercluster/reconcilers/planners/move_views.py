@@ -187,12 +187,14 @@ def grants(
     running: tuple[BrokersMove, ...] = (),
     *,
     hold: bool,
+    hold_repairs: bool = False,
 ) -> tuple[MoveGrant, ...]:
     """Who has a place in the budget. Those that have one keep it until they end or leave the queue; then the longest
     waiting come, repairs first. Nobody has to wait for one that waits for a busy broker, until a move that is to come later
     runs on one of its brokers: from then on these are kept free for it, or it would starve behind others that take turns
     there. `running`: what the brokers carry out, which takes places too when nobody gave it one; which brokers have a part
-    in a move that runs, they know better than its plan. `hold`: nobody new comes."""
+    in a move that runs, they know better than its plan. `hold`: nobody new comes but repairs, which a roll-out waits for;
+    `hold_repairs`: nor they."""
     placed = {grant.uid: grant for grant in given}
     really = {move.id: move.nodes for move in running}
     kept: list[tuple[MoveGrant, frozenset[str]]] = []
@@ -210,7 +212,9 @@ def grants(
     taken = [nodes for _, nodes in kept]
     taken += [move.nodes for move in of_others(running, tuple(grant for grant, _ in kept))]
     reserved: list[frozenset[str]] = []
-    for move in () if hold else waiting:
+    for move in waiting:
+        if hold_repairs or (hold and not is_repair(move)):
+            continue
         nodes = nodes_of(move)
         busy = any(
             sum(node in others for others in (*taken, *reserved)) >= budget.concurrent_per_node_max

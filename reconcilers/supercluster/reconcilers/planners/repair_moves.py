@@ -7,7 +7,7 @@ watched and proven in the same way. Its name comes from what was lost and since 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -43,6 +43,8 @@ from supercluster.reconcilers.planners.strategies import Node, Strategy
 HISTORY_MAX = 20
 # A repair that the brokers refuse is planned anew after this, perhaps with another broker.
 REFUSED_KEPT = timedelta(seconds=30)
+# So often the plan is made again without streams whose pause lasts.
+PAUSED_LOOKS_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +116,24 @@ def consider(
         for move in open_ones
         if (why := _why_withdrawn(super_cluster, move, stream_of(move, by_ref), observed, streams, now))
     }
-    plan, trims = _plan(super_cluster, observed, streams, moves, open_ones, strategies)
+    by_name = {stream.stream_name: stream for stream in streams}
+    paused: set[str] = set()
+    for _ in range(PAUSED_LOOKS_MAX):
+        plan, trims = _plan(super_cluster, observed, streams, moves, open_ones, strategies, paused)
+        made = [
+            (repair.stream, _create(super_cluster, repair, by_name.get(repair.stream), mine, now))
+            for repair in plan.repairs
+        ]
+        late = {stream for stream, step in made if step is None}
+        if not late:
+            break
+        paused |= late  # What they would have taken of the budget is for others.
     steps: list[Step] = [
         delete(move, Note.done(EventReason.REPAIR_WITHDRAWN, withdrawn[move.metadata.uid]))
         for move in open_ones
         if move.metadata.uid in withdrawn
     ]
-    by_name = {stream.stream_name: stream for stream in streams}
-    for repair in plan.repairs:
-        step = _create(super_cluster, repair, by_name.get(repair.stream), mine, now)
-        if step is not None:
-            steps.append(step)
+    steps += [step for _, step in made if step is not None]
     for trim in trims:
         step = _create_trim(super_cluster, trim, by_name.get(trim.stream), mine, now)
         if step is not None:
@@ -154,6 +163,7 @@ def _plan(
     moves: Sequence[StreamMove],
     open_ones: Sequence[StreamMove],
     strategies: Mapping[str, Strategy],
+    paused: Collection[str],
 ) -> tuple[RepairPlan, tuple[Trim, ...]]:
     by_mark = {f"{each.metadata.namespace}/{each.metadata.name}": each for each in streams}
     by_ref = {each.metadata.name: each for each in streams}
@@ -187,9 +197,14 @@ def _plan(
             )
         )
     held = {living.name: frozenset(living.members) for living in observed.streams}
-    running = tuple(_running(move, by_ref, observed.policies, held) for move in open_ones)
+    # One that the brokers refuse copies nothing; it is planned anew after a while, and nobody waits for it.
+    running = tuple(
+        _running(move, by_ref, observed.policies, held)
+        for move in open_ones
+        if move.status.phase != "Refused"
+    )
     budget = Budget(running)
-    plan = plan_repairs(observed.nodes, states, running, strategies, observed.now, budget)
+    plan = plan_repairs(observed.nodes, states, running, strategies, observed.now, budget, paused)
     repaired = {repair.stream for repair in plan.repairs}
     trims = plan_trims(observed.nodes, states, repaired, strategies, budget, observed.now)
     return plan, trims

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -51,8 +51,12 @@ class StreamState:
     @property
     def required(self) -> int:
         """Usable replicas that repair restores. Who added some beyond the count wants so many more: a lost one among all of
-        them leaves for another one, or the group would be worse off than without the addition (SF-8, MR-7)."""
-        return self.rule.minimum + (self.extra if self.rule.rules.auto_remove == "Never" else 0)
+        them leaves for another one, or the group would be worse off than without the addition (SF-8, MR-7). However low the
+        minimum is, one more than a majority is kept up where there are as many: once only a majority is left, the next loss
+        leaves nobody who could repair."""
+        stay = self.rule.rules.auto_remove == "Never"
+        size = len(self.members) if stay else len(self.members) - self.extra
+        return max(self.rule.minimum + (self.extra if stay else 0), min(size, size // 2 + 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +134,10 @@ def plan_repairs(
     strategies: Mapping[str, Strategy],
     now: datetime,
     budget: Budget | None = None,
+    paused: Collection[str] = (),
 ) -> RepairPlan:
-    """What the repairs take is taken from the budget, which is that of the running ones unless one is given."""
+    """What the repairs take is taken from the budget, which is that of the running ones unless one is given. `paused`: streams
+    whose last repair failed a moment ago; the others do not wait for them."""
     waiting: list[tuple[str, str]] = []
     below: list[str] = []
     cases: list[_Case] = []
@@ -148,6 +154,10 @@ def plan_repairs(
         elif isinstance(found, _Early):
             waiting.append((stream.name, found.why))
             early.append((found.until, stream.rule))
+        elif found is not None and stream.name in paused:
+            waiting.append(
+                (stream.name, "its last repair ended without success a moment ago; it is tried again")
+            )
         elif found is not None:
             cases.append(found)
     repairs: list[Repair] = []

@@ -249,8 +249,16 @@ def _patch(
     map_recovery: RecoveryStatus | None = None,
 ) -> Mapping[str, Any] | None:
     running = observed.running
-    hold = running is None or any(map(_is_rolling, observed.clusters))
-    places = grants(desired.status.moves, observed.moves, desired.spec.moves, running or (), hold=hold)
+    # A roll-out waits until all streams are whole. One that lost a replica is made whole by a repair, so that never waits
+    # for the roll-out; of a broker that is being restarted none is made before its time is over (`Node.expected_until`).
+    places = grants(
+        desired.status.moves,
+        observed.moves,
+        desired.spec.moves,
+        running or (),
+        hold=any(map(_is_rolling, observed.clusters)),
+        hold_repairs=running is None,
+    )
     others = sorted(move.stream for move in of_others(running or (), places))
     status = SuperClusterStatus(
         observed_generation=desired.metadata.generation,

@@ -12,6 +12,11 @@ from tests.compat.targets import Targets
 ROW_S = 30.0
 """Only ends a row that hangs."""
 
+NATS_TRIES = 2
+"""nats-server 2.15.1 now and then does not deliver to a subscription that it has just confirmed (about one row in thousands, of
+messages that a stream stores or republishes). It is here to show that a row says what NATS does, so it may be asked twice; our
+brokers never are."""
+
 CASES = sorted(
     ((target, row) for row in load() for target in row.on),
     key=lambda case: (TARGETS.index(case[0]), case[1].settings.name != "plain", case[1].settings.name),
@@ -22,9 +27,16 @@ CASES = sorted(
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(("name", "row"), CASES, ids=[f"{name}-{row.id}" for name, row in CASES])
 async def test_row(name: str, row: Row, targets: Targets) -> None:
-    bench = Bench(await targets.get(name, row.settings), row)
-    try:
-        async with asyncio.timeout(ROW_S):
-            await row.run(bench)
-    finally:
-        await bench.clean()
+    target = await targets.get(name, row.settings)
+    for left in reversed(range(1 if target.is_ours else NATS_TRIES)):
+        bench = Bench(target, row)
+        try:
+            async with asyncio.timeout(ROW_S):
+                await row.run(bench)
+        except Exception:
+            if not left:
+                raise
+        else:
+            return
+        finally:
+            await bench.clean()

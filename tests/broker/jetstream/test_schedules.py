@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from datetime import UTC, datetime
 from typing import Any
+from zoneinfo import ZoneInfoNotFoundError
 
 import pytest
 from tests.broker.jetstream.stream_story import SECOND, StreamStory, config, message
 
-from supercluster.broker.jetstream.cron import PatternError, ZoneError, parse_schedule
+from supercluster.broker.jetstream import cron
+from supercluster.broker.jetstream.cron import PatternError, ZoneError, check_zone, parse_schedule
 from supercluster.broker.jetstream.proposal import Proposal
 from supercluster.broker.jetstream.schedules import Schedules
 from supercluster.broker.jetstream.sections import Section, Verdict
@@ -110,7 +112,10 @@ def test_cron_expressions_may_have_a_time_zone_and_nothing_else() -> None:
     assert next_of("0 0 9 * * *", "UTC", "2026-07-01T00:00:00Z") == "2026-07-01T09:00:00Z"
     # Half past two does not come in the night in which clocks go forward.
     assert next_of("0 30 2 * * *", "Europe/Amsterdam", "2026-03-29T00:00:00Z") == "2026-03-30T00:30:00Z"
-    for zone in ("bad", "+02:00", "", "../etc/passwd", "x" * 99):
+    for zone in ("bad", "+02:00", "../etc/passwd"):
+        with pytest.raises(ZoneError):
+            check_zone(parse_schedule("@daily", zone))
+    for zone in ("", "x" * 99):
         with pytest.raises(ZoneError):
             parse_schedule("@daily", zone)
     for pattern in ("@every 1h", "@at 2030-01-01T00:00:00Z"):
@@ -317,6 +322,33 @@ def test_time_zones_are_the_leaders_and_the_log_says_when_a_schedule_is_due() ->
     sent = story.state.message(2)
     assert sent is not None
     assert b"Nats-Schedule-Next: 2026-02-01T13:00:00Z" in sent.header
+
+
+@pytest.mark.covers("SF-13")
+def test_a_replica_without_a_time_zone_has_the_same_state_and_as_the_leader_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    story = story_of()
+    story.store(
+        schedule("0 0 14 * * *", Nats_Schedule_Time_Zone="Europe/Amsterdam"), schedule("@every 5s", b"s.y")
+    )
+
+    def unknown(name: str) -> None:
+        raise ZoneInfoNotFoundError(name)
+
+    monkeypatch.setattr(cron, "ZoneInfo", unknown)
+    other = StreamState(story.config, 0, story.log)
+    for entry in story.log.entries(1, story.log.last_index, 1 << 30):
+        other.apply(entry)
+    assert other.snapshot() == story.state.snapshot()
+    assert digest(other) == digest(story.state)
+    # It leads: what it can't judge stays, what it can goes on, and it looks again only after a while.
+    assert later(story, 6) == [b"s.t"]
+    assert len(story.state.schedules) == 2
+    assert not story.scheduling.is_due(story.state, story.now_ns, story.now_ns // 1_000_000 + 500)
+    monkeypatch.undo()
+    assert later(story, 2) == []
+    assert story.state.schedules.get(b"s.x") == (1, parse_time("2026-01-31T13:00:00Z"))
 
 
 @pytest.mark.covers("SF-13")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from supercluster.broker.dropin.conf import Value, size_of
+from supercluster.broker.jetstream.durations import parse_duration_ns
 
 T = TypeVar("T")
-
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
-_MS = {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1000.0, "m": 60_000.0, "h": 3_600_000.0}
 
 
 class Fields:
@@ -162,17 +159,12 @@ def _whole(value: Value, low: int, high: int) -> int | None:
 
 def _duration_ms(value: Value, low: int, high: int) -> int | None:
     data = value.data
-    if isinstance(data, bool):
-        return None
-    if isinstance(data, int | float):
-        found = data * 1000.0
-    elif isinstance(data, str) and (parts := _PART.findall(data)):
-        if "".join(number + unit for number, unit in parts) != data:
-            return None
-        found = sum(float(number) * _MS[unit] for number, unit in parts)
+    if isinstance(data, str):
+        found_ns = parse_duration_ns(data.encode())
+        found = found_ns // 1_000_000 if found_ns is not None else None
     else:
-        return None
-    return int(found) if low <= found <= high else None
+        found = int(data * 1000) if isinstance(data, int | float) and not isinstance(data, bool) else None
+    return found if found is not None and low <= found <= high else None
 
 
 def _texts(value: Value) -> tuple[str, ...] | None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from zlib import crc32
+
+from isal.isal_zlib import crc32
 
 from supercluster.broker.jetstream.acks import AckKind, ack_prefix, parse_nak_delay
 from supercluster.broker.jetstream.advisories import Told, acknowledged, max_deliver, naked, terminated

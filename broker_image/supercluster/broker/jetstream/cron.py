@@ -1,6 +1,8 @@
 """When a schedule is due: a moment (`@at`), an interval (`@every`), or a cron expression of six fields, seconds first.
 
-Pure: the same pattern after the same moment gives the same time. Only time zones depend on the machine's tables.
+Pure: the same pattern after the same moment gives the same time. Only time zones depend on the machine's tables: they are
+looked up by `check_zone` and `Schedule.after` alone, which a leader calls, and never to understand a pattern, which every
+replica has to do alike (SF-13).
 """
 
 from __future__ import annotations
@@ -67,7 +69,11 @@ class Schedule:
         return not self.at_ns
 
     def after(self, time_ns: int) -> int:
-        """When it is due first after that moment, as Unix nanoseconds; 0: never."""
+        """When it is due first after that moment, as Unix nanoseconds; 0: never.
+
+        Raises:
+            ZoneError: this machine has no such time zone.
+        """
         if self.at_ns:
             return self.at_ns
         if self.every_ns:
@@ -116,7 +122,7 @@ def parse_schedule(pattern: str, zone: str | None = None) -> Schedule:
     """
     Raises:
         PatternError: the pattern is none, or the zone means nothing for it.
-        ZoneError: there is no such time zone.
+        ZoneError: the zone's name can't be one.
     """
     if len(pattern) > _PATTERN_CHARS_MAX:
         raise PatternError(f"a pattern has {_PATTERN_CHARS_MAX} characters at most")
@@ -133,8 +139,8 @@ def parse_schedule(pattern: str, zone: str | None = None) -> Schedule:
         if every_ns is None or every_ns < SECOND_NS:
             raise PatternError(f"{rest!r} is no interval of a second or more")
         return Schedule(every_ns=every_ns)
-    if zone is not None:
-        _zone_of(zone)
+    if zone is not None and not 0 < len(zone) <= _ZONE_CHARS_MAX:
+        raise ZoneError(f"{zone[:_ZONE_CHARS_MAX]!r} is no time zone")
     fields = _NAMED.get(pattern, pattern).split()
     if len(fields) != len(_FIELDS):
         raise PatternError(f"{len(fields)} fields, cron has {len(_FIELDS)}")
@@ -177,13 +183,19 @@ def _number(text: str, least: int, most: int, names: tuple[str, ...]) -> int:
     return int(text)
 
 
+def check_zone(schedule: Schedule) -> None:
+    """
+    Raises:
+        ZoneError: this machine has no such time zone.
+    """
+    _zone(schedule.zone)
+
+
 def _zone_of(name: str) -> tzinfo:
     if name in ("UTC", "Local"):
         # A cluster has no place of its own: its local time is UTC, as in nats-server's containers.
         return UTC
     try:
-        if not name or len(name) > _ZONE_CHARS_MAX:
-            raise ValueError
         return ZoneInfo(name)
     except (ValueError, KeyError, OSError):
         raise ZoneError(f"{name!r} is no time zone") from None

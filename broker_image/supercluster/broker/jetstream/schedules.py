@@ -21,7 +21,7 @@ def schedule_of(header: bytes) -> Schedule | None:
 
     Raises:
         PatternError: it could never be due.
-        ZoneError: there is no such time zone.
+        ZoneError: its time zone has a name that can't be one.
     """
     pattern = header_value(header, SCHEDULE)
     if not pattern:
@@ -154,4 +154,6 @@ def _read(header: bytes) -> Schedule | None:
     try:
         return schedule_of(header)
     except (PatternError, ZoneError):
-        return None  # It was judged by a leader with other tables of time zones.
+        return (
+            None  # It was stored while the stream had no schedules, or by a leader that knew more patterns.
+        )

@@ -8,7 +8,7 @@ leader sends nothing twice (SF-13).
 from __future__ import annotations
 
 from supercluster.broker.jetstream.config import StreamConfig
-from supercluster.broker.jetstream.cron import PatternError, ZoneError
+from supercluster.broker.jetstream.cron import PatternError, ZoneError, check_zone
 from supercluster.broker.jetstream.durations import SECOND_NS
 from supercluster.broker.jetstream.log_end import LogEnd
 from supercluster.broker.jetstream.message_ttl import TTL, read_ttl
@@ -65,7 +65,9 @@ def check_schedule(config: StreamConfig, subject: bytes, header: bytes) -> bytes
     if not config.allow_msg_schedules:
         raise ScheduleError(DISABLED)
     try:
-        schedule_of(header)
+        schedule = schedule_of(header)
+        if schedule is not None:
+            check_zone(schedule)
     except PatternError:
         raise ScheduleError(INVALID_PATTERN) from None
     except ZoneError:
@@ -136,10 +138,14 @@ class Scheduling:
             message = end.state.message(found[0]) if found is not None else None
             if message is None or end.last_of_subject(subject) > message.seq:
                 continue  # Another message of the subject is on its way: it is the schedule then, or its end.
-            if due_ns == 0:
-                found_out.append(_due_by_zone(message))
-            else:
-                own += _sent_on(end.state, message, due_ns, now_ns)
+            try:
+                if due_ns == 0:
+                    found_out.append(_due_by_zone(message))
+                else:
+                    own += _sent_on(end.state, message, due_ns, now_ns)
+            except ZoneError:
+                # Judged by a leader with more time zones: it waits for another one that has them.
+                self._check_ms = now_ms + BACK_OFF_MS
         if own or found_out:
             self._is_under_way = True
             proposal.add(Section.SCHEDULES_DUE, list(found_out))

@@ -64,7 +64,9 @@ def _parts(state: StreamState) -> Iterator[bytes]:
     ids, noted = list(state.message_ids), list(state.message_ids.values())
     gaps = list(state.gaps.stretches())
     ttls = list(state.ttls.parts()) if len(state.ttls) <= SUBJECTS_MAX else [u64(len(state.ttls))]
-    schedules = list(state.schedules.parts()) if len(state.schedules) <= SUBJECTS_MAX else []
+    schedules = (
+        list(state.schedules.parts()) if len(state.schedules) <= SUBJECTS_MAX else [u64(len(state.schedules))]
+    )
     subjects, counts = state.subjects.counts() if len(state.subjects) <= SUBJECTS_MAX else ([], [])
 
     def parts() -> Iterator[bytes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
@@ -419,9 +418,7 @@ def _is_short(before: StreamState, now: StreamState, known: dict[str, Node]) -> 
 
 
 @pytest.mark.covers("MR-4")
-def test_ten_thousand_streams_on_thirty_nodes_are_planned_within_a_second_and_a_well_world_needs_nothing() -> (
-    None
-):
+def test_ten_thousand_streams_on_thirty_nodes_take_their_budget_and_a_well_world_needs_nothing() -> None:
     names = [f"n{number:02d}" for number in range(30)]
     known = {name: Node(name, "east", zone=f"z{number % 3}") for number, name in enumerate(names)}
     wide = rule(budget={"concurrentMax": 64, "concurrentPerNodeMax": 8})
@@ -433,9 +430,6 @@ def test_ten_thousand_streams_on_thirty_nodes_are_planned_within_a_second_and_a_
     ]
     assert plan(known, *streams) == RepairPlan()
     known["n07"] = replace(known["n07"], away_since=NOW - timedelta(seconds=90), in_contact=False)
-    started = time.process_time()
     found = plan(known, *streams)
-    spent_s = time.process_time() - started
     assert len(found.repairs) == 64
     assert len(found.below) == sum("n07" in each.members for each in streams)
-    print(f"plan for 10,000 streams on 30 nodes: {spent_s:.3f} s")

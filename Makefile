@@ -15,7 +15,7 @@ JOBS ?= 2
 IN_PARALLEL := --numprocesses $(JOBS) --dist loadfile
 STAMP := $(VENV)/.supercluster-stamp
 
-.PHONY: help setup check format test test-unit compat sim sim-mutants demo e2e e2e-kind e2e-moves bench bench-moves bench-repairs image crds clean
+.PHONY: help setup check format test test-unit compat compat-restless sim sim-mutants demo e2e e2e-kind e2e-moves bench bench-moves bench-repairs image crds clean
 
 help: ## Say what each target does
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -55,6 +55,9 @@ sim-mutants: $(STAMP) ## Take each safety rule out of a copy of the code and sho
 
 compat: $(STAMP) ## What NATS clients see, row by row, on our brokers and on nats-server (one: ONLY='core.ping')
 	$(PY) -m pytest tests/compat -q $(if $(ONLY),-k '$(ONLY)')
+
+compat-restless: $(STAMP) ## All rows while leaders step down and streams move between clusters (about 15 minutes; COMPAT_SEED=7)
+	COMPAT_RESTLESS=all $(PY) -m pytest tests/compat/test_restless.py -q $(if $(ONLY),-k '$(ONLY)')
 
 demo: $(STAMP) ## The main job on the embedded control plane (KEEP=1 leaves it running)
 	$(PY) -m e2e.demo $(if $(KEEP),--keep)

@@ -40,7 +40,6 @@ WHOLE_SECONDS = 120.0
 """Only ends what hangs."""
 POLL_SECONDS = 0.05
 MIB = 1 << 20
-FAIL_OVER_MS_MAX = 1_500.0
 STALL_MS_MAX = 50.0
 SURPLUS_SECONDS_MAX = 5.0
 
@@ -175,16 +174,11 @@ def rows_of(who: str, found: Mapping[str, Sequence[Lost]]) -> list[Row]:
         Target(SURPLUS_SECONDS_MAX, at_least=False),
     )
     copying = Row(f"{name}: copying a broker's files over loopback, same run", "s")
-    bound = FAIL_OVER_MS_MAX if who == LEADER else None
     at_loss = Row(
-        f"{name}: longest time in which one publisher had no answer, up to the interval's end",
-        "ms",
-        Target(bound, at_least=False) if bound else None,
+        f"{name}: longest time in which one publisher had no answer, up to the interval's end", "ms"
     )
     more_at_loss = Row(
-        f"{name}: that, more than in the quiet time",
-        "ms",
-        Target(STALL_MS_MAX, at_least=False) if who == FOLLOWER else None,
+        f"{name}: that, more than in the quiet time", "ms", Target(STALL_MS_MAX, at_least=False)
     )
     at_repair = Row(f"{name}: the same, while the replica is replaced, and after", "ms")
     more_at_repair = Row(

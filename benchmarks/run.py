@@ -16,7 +16,7 @@ from benchmarks.course import Course
 from benchmarks.servers import FLEETS
 from benchmarks.table import Row, exit_code, markdown
 
-from benchmarks import failover, footprint, idle_streams, machine, platform, throughput, wide_streams
+from benchmarks import backups, failover, footprint, idle_streams, machine, platform, throughput, wide_streams
 
 RUNS = 5
 RESULTS = Path(__file__).parent / "results"
@@ -31,6 +31,7 @@ SCENARIOS: dict[str, Callable[[Course], list[Row]]] = {
     "ready-1m": footprint.ready_full,
     "many-subjects": wide_streams.many_subjects,
     "many-consumers": wide_streams.many_consumers,
+    "backups": backups.backups,
     "localplane": platform.localplane,
     "stream-ready": platform.stream_ready,
     "simulator": platform.simulator,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 import time
 
@@ -24,8 +25,10 @@ SUBJECTS = 100_000
 LOOKUPS = 2_000
 CONSUMERS = 10_000
 PUBLISHED = 100_000
+TAKEN = 50_000
 PAYLOAD = b"x" * 128
 STREAM = "W"
+_REPLY = re.compile(rb"\$JS\.ACK\.\S+")
 
 
 def _messages(subjects: int, count: int) -> list[bytes]:
@@ -89,11 +92,17 @@ def _last_by_subject_ms(url: str) -> float:
 
 
 def many_consumers(course: Course) -> list[Row]:
-    """Publishing to a stream with 10,000 consumers of a subject each, beside the same without any."""
+    """Publishing to a stream with 10,000 consumers of a subject each, beside the same without any; and with interest
+    retention, while one of them takes what it is for."""
     alone = Row("publish, no consumer on the stream", "msg/s")
     beside = Row("publish, 10,000 consumers with a filter each on the stream", "msg/s")
     share = Row("the same, as a part of publishing without them", "of 1", Target(0.8, at_least=True))
     beside.note = "nats-server 2.15.1 refuses a stream's 1,001st consumer at its defaults, so it is not asked"
+    few, many = (
+        Row(f"interest retention, {count}: publish, pull, acknowledge, remove", "msg/s")
+        for count in ("1 consumer", "10,000 consumers with a filter each")
+    )
+    kept = Row("the same, as a part of what it is with 1 consumer", "of 1", Target(0.8, at_least=True))
     for kind, fleet_type in course.fleets.items():
         for run in range(course.runs if kind == "supercluster" else 0):
             with fleet_type(course.directory / f"{kind}-{run}", 1) as fleet:
@@ -103,15 +112,65 @@ def many_consumers(course: Course) -> list[Row]:
                 before = _publish(url, CONSUMERS, PUBLISHED)
                 _make_consumers(url)
                 after = _publish(url, CONSUMERS, PUBLISHED)
+            with fleet_type(course.directory / f"{kind}-interest-{run}", 1) as fleet:
+                url = fleet.urls[0]
+                wait_for_jetstream(url)
+                with RawClient(url) as client:
+                    config = {**stream_config(STREAM, ["w.>"], 1), "retention": "interest"}
+                    client.request(f"$JS.API.STREAM.CREATE.{STREAM}", config)
+                _make_consumers(url, 1)
+                by_one = _take_all(url)
+                _make_consumers(url)
+                by_many = _take_all(url)
             alone.add(kind, before)
             beside.add(kind, after)
             share.add(kind, after / before)
-    return [alone, beside, share]
+            few.add(kind, by_one)
+            many.add(kind, by_many)
+            kept.add(kind, by_many / by_one)
+    return [alone, beside, share, few, many, kept]
 
 
-def _make_consumers(url: str) -> None:
+def _take_all(url: str) -> float:
+    """Messages a second that are published for one consumer, pulled, acknowledged and so removed."""
+    block = block_of([b"PUB w.0 _INBOX.acks.all %d\r\n%b\r\n" % (len(PAYLOAD), PAYLOAD)] * BLOCK_MESSAGES)
+    began = time.perf_counter()
+    publish_block(url, block, TAKEN)
+    _take(url, "c0", TAKEN)
+    took_s = time.perf_counter() - began
     with RawClient(url) as client:
-        for number in range(CONSUMERS):
+        deadline = time.monotonic() + 30
+        while left := client.request(f"$JS.API.STREAM.INFO.{STREAM}")["state"]["messages"]:
+            if time.monotonic() > deadline:
+                raise BenchError(f"{left} of {TAKEN} messages are still there after all were acknowledged")
+    return TAKEN / took_s
+
+
+def _take(url: str, consumer: str, count: int) -> None:
+    """Pull and acknowledge so many messages."""
+    ask = b'{"batch":1000,"expires":30000000000}'
+    ask = b"PUB $JS.API.CONSUMER.MSG.NEXT.%b.%b _INBOX.pull %d\r\n%b\r\n" % (
+        *(STREAM.encode(), consumer.encode()),
+        *(len(ask), ask),
+    )
+    with RawClient(url) as client:
+        client.socket.sendall(b"SUB _INBOX.pull 1\r\n")
+        taken, asked, data = 0, 0, b""
+        while taken < count:
+            if asked == taken:
+                client.socket.sendall(ask)
+                asked += 1000
+            data += client.socket.recv(1 << 20)
+            whole = data.rfind(b"\n") + 1
+            replies = _REPLY.findall(data, 0, whole)
+            data = data[whole:]
+            taken += len(replies)
+            client.socket.sendall(b"".join(b"PUB %b 0\r\n\r\n" % reply for reply in replies))
+
+
+def _make_consumers(url: str, count: int = CONSUMERS) -> None:
+    with RawClient(url) as client:
+        for number in range(count):
             name = f"c{number}"
             config = {
                 "durable_name": name,

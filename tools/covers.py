@@ -37,9 +37,9 @@ def held_rules(safety: str) -> frozenset[str]:
 
 
 def claimed() -> dict[str, bool]:
-    """Row or rule → does this version claim it (wholly)?"""
+    """Row or rule → does this version claim it? A row does whose cell begins with a bold yes, whatever is said behind it."""
     rows = {
-        match[0]: match[1].strip() == "**yes**"
+        match[0]: match[1].startswith("**yes**")
         for match in _ROW.findall((ROOT / "docs/requirements.md").read_text())
     }
     safety = (ROOT / "docs/safety.md").read_text()

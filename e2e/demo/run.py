@@ -131,7 +131,7 @@ async def publish(brokers: Brokers, rows: list[dict[str, str]], say: Say, prefix
     progress.cancel()
     seconds = time.monotonic() - started
     victim, led_again_seconds, move, loss = trouble.result()
-    await _wait_for_arrival(watch, total, say)
+    await wait_for_arrival(watch, total, say)
     if loss is None:
         loss = await Loss(brokers, say).run(await watch.leader())
     await watch.close()
@@ -217,7 +217,7 @@ async def _show_progress(
         before, before_at = done, now
 
 
-async def _wait_for_arrival(watch: StreamWatch, total: int, say: Say) -> None:
+async def wait_for_arrival(watch: StreamWatch, total: int, say: Callable[[str], object]) -> None:
     """Plain messages may still be on their way through the brokers: wait until all are there, or no more come."""
     deadline = time.monotonic() + ARRIVAL_SECONDS
     held = await watch.messages()
@@ -270,4 +270,11 @@ async def count_with_spark(
     return read_figures(out)
 
 
-__all__ = ["PublishReport", "count_with_spark", "expected_figures", "publish", "read_ledger"]
+__all__ = [
+    "PublishReport",
+    "count_with_spark",
+    "expected_figures",
+    "publish",
+    "read_ledger",
+    "wait_for_arrival",
+]

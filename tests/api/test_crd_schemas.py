@@ -300,6 +300,19 @@ def test_a_broker_can_not_have_a_part_in_more_moves_than_there_are() -> None:
     assert "must not be more than moves.concurrentMax" in admit("SuperCluster", {"moves": moves})[0]
 
 
+@pytest.mark.covers("MR-4")
+@pytest.mark.parametrize(
+    "budget", [{"concurrentMax": 1, "concurrentPerNodeMax": 2}, {"concurrentPerNodeMax": 3}]
+)
+def test_a_broker_can_not_take_more_new_replicas_than_there_are_repairs(budget: dict[str, Any]) -> None:
+    policy = {"superCluster": "demo", "selector": {"namePattern": "*"}, "budget": budget}
+    told = "budget.concurrentPerNodeMax must not be more than budget.concurrentMax"
+    assert told in admit("ReplicaPolicy", policy)[0]
+    assert told in admit("SuperCluster", {"repair": {"budget": budget}})[0]
+    most = {"concurrentMax": 3, "concurrentPerNodeMax": 3}
+    assert admit("ReplicaPolicy", policy | {"budget": most}) == []
+
+
 def test_a_cluster_is_not_named_like_another_ones_service() -> None:
     assert "must not end in -brokers" in admit("Cluster", CLUSTER, name="east-brokers")[0]
 
@@ -322,3 +335,30 @@ def test_accounts_are_named_once_each_and_their_limits_are_numbers() -> None:
     assert admit("SuperCluster", {"accounts": [{"name": f"a{n}"} for n in range(257)]}) != []
     accounts = schema_of(KIND["SuperCluster"])["properties"]["spec"]["properties"]["accounts"]
     assert (accounts["x-kubernetes-list-type"], accounts["x-kubernetes-list-map-keys"]) == ("map", ["name"])
+
+
+@pytest.mark.parametrize(
+    ("rules", "told"),
+    [
+        ({"failureRecoveryInterval": "4s"}, "failureRecoveryInterval must be at least 5s"),
+        ({"failureRecoveryInterval": "25h"}, "failureRecoveryInterval must be at most 24h"),
+        ({"checkInterval": "999ms"}, "checkInterval must be between 1s and 24h"),
+        ({"checkInterval": "25h"}, "checkInterval must be between 1s and 24h"),
+        ({"failureRecoveryInterval": "24h", "checkInterval": "24h"}, ""),
+    ],
+)
+def test_intervals_of_repair_are_such_as_brokers_can_tell(rules: dict[str, str], told: str) -> None:
+    policy = {"superCluster": "demo", "selector": {"namePattern": "*"}, **rules}
+    assert told in "; ".join(admit("ReplicaPolicy", policy))
+    assert bool(admit("ReplicaPolicy", policy)) == bool(told)
+    assert bool(admit("SuperCluster", {"repair": rules})) == bool(told)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_taken"),
+    [("A+B", True), ("ü", True), ("x" * 255, True), ("x" * 256, False)]
+    + [(name, False) for name in ("a b", "a.b", "x*", "x>", "a/b", "a\\b", "")],
+)
+def test_a_move_takes_the_names_of_streams_that_brokers_take(name: str, is_taken: bool) -> None:
+    spec = {"superCluster": "demo", "stream": name, "destination": {"cluster": "west"}}
+    assert (admit("StreamMove", spec) == []) == is_taken

@@ -12,7 +12,7 @@ import yaml
 from tests.conftest import Kubectl, RunningPlane, eventually
 from tests.helm_command import run_helm_in
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).resolve().parents[2]
 Helm = Callable[..., str]

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from supercluster.app import applying, cli, explaining, processes, settings, showing
+from supercluster.app import applying, explaining, processes, settings, showing
 from supercluster.app.applying import ManifestError
+from supercluster.app.arguments import EXIT_FAILED, EXIT_OK
 
 STREAM = "apiVersion: supercluster.dev/v1alpha1\nkind: Stream\nmetadata: {name: flights}\nspec: {}\n"
 
@@ -54,7 +55,7 @@ def test_wrong_arguments_end_with_two_and_are_named(arguments: tuple[str, ...], 
 
 @pytest.mark.parametrize(
     ("argument", "codes"),
-    [("version", {cli.EXIT_FAILED}), ("--help", {cli.EXIT_OK, cli.EXIT_FAILED})],
+    [("version", {EXIT_FAILED}), ("--help", {EXIT_OK, EXIT_FAILED})],
 )
 def test_a_reader_that_wants_no_more_is_no_error_to_tell_of(argument: str, codes: set[int]) -> None:
     """As in `supercluster status | head`. Whether argparse itself meets the closed pipe depends on Python's buffers."""
@@ -229,12 +230,6 @@ def test_the_table_shows_what_is_wanting() -> None:
     assert "2/3 replicas" in stream
     assert "Unwise: EvenReplicas: odd is better" in stream
     assert "Ready: R: m" in cluster
-
-
-def test_exit_codes_are_in_the_help() -> None:
-    text = cli.parser().format_help()
-    for code in (cli.EXIT_OK, cli.EXIT_FAILED, cli.EXIT_USAGE, cli.EXIT_NOT_READY):
-        assert f"\n  {code}  " in text
 
 
 @pytest.mark.parametrize(

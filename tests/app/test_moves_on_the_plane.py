@@ -25,7 +25,7 @@ from nats.aio.client import Client
 from tests.app.test_operator_on_the_plane import MANIFESTS, Site, cli
 from tests.conftest import eventually, kubectl_runner
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 WEST = {
     "apiVersion": "supercluster.dev/v1alpha1",

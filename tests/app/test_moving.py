@@ -8,7 +8,7 @@ import pytest
 from tests.app.test_adapters import Server, kube, server
 
 from supercluster.api import StreamMove
-from supercluster.app import cli, moving
+from supercluster.app import moving
 from supercluster.app.kube import KubeClient
 
 __all__ = ["kube", "server"]
@@ -119,14 +119,6 @@ async def test_a_move_without_an_end_in_sight_says_so_instead_of_a_time(
     assert "raise the bandwidth of the move well above 9000" in row
 
 
-@pytest.mark.parametrize("text", ["fast", "0", "-1", "1.5Mi"])
-def test_a_rate_that_is_none_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        cli.parser().parse_args(["move", "flights", "--to", "west", f"--bytes-per-s={text}"])
-    assert caught.value.code == 2
-    assert "number of bytes such as" in capsys.readouterr().err
-
-
 @pytest.mark.covers("MR-3")
 @pytest.mark.parametrize(("is_added", "verb"), [(True, "add"), (False, "remove")])
 async def test_a_replica_is_added_or_removed_by_name_with_a_move_of_its_own(
@@ -144,11 +136,3 @@ async def test_a_replica_is_added_or_removed_by_name_with_a_move_of_its_own(
         "streamRef": "flights",
         "bandwidth": {"bytesPerS": "1Mi"},
     }
-
-
-def test_the_command_line_names_stream_and_broker(capsys: pytest.CaptureFixture[str]) -> None:
-    given = cli.parser().parse_args(["replica", "add", "flights", "east-4", "--wait"])
-    assert (given.action, given.stream, given.broker, given.wait) == ("add", "flights", "east-4", True)
-    with pytest.raises(SystemExit):
-        cli.parser().parse_args(["replica", "grow", "flights", "east-4"])
-    assert "invalid choice: 'grow'" in capsys.readouterr().err

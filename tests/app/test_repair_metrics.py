@@ -28,8 +28,20 @@ def test_what_there_is_now_is_counted_from_the_cache() -> None:
     cache.put(body("StreamMove", "other", other, {"phase": "Running"}))
     lines = repair_lines(cache, RepairCounts())
     assert 'supercluster_streams_below_minimum{super_cluster="ns/demo"} 7' in lines
+    assert 'supercluster_repairs{super_cluster="ns/demo",state="waiting"} 2' in lines
     counted = [line.partition('state="')[2] for line in lines if "state=" in line]
     assert counted == ['waiting"} 2', 'running"} 1', 'waiting"} 0', 'running"} 0']
+
+
+def test_repairs_that_wait_for_the_budget_have_no_move_yet_and_are_counted() -> None:
+    cache = ObjectCache()
+    cache.put(body("SuperCluster", "demo", {}, {"repair": {"belowMinimum": 40, "waitingForBudget": 38}}))
+    for number, phase in enumerate(("Queued", "Running", "Running")):
+        spec = {"superCluster": "demo", "streamRef": "s", "repair": {"replace": ["east-2"]}}
+        cache.put(body("StreamMove", f"m{number}", spec, {"phase": phase}))
+    lines = repair_lines(cache, RepairCounts())
+    assert 'supercluster_repairs{super_cluster="ns/demo",state="waiting"} 39' in lines
+    assert 'supercluster_repairs{super_cluster="ns/demo",state="running"} 2' in lines
 
 
 def test_what_waits_for_a_person_is_counted() -> None:
@@ -43,10 +55,14 @@ def test_what_waits_for_a_person_is_counted() -> None:
     over = {**held, "status": "False", "reason": "NothingToSay"}
     cache.put(body("SuperCluster", "demo", {}, {"conditions": [held]}))
     cache.put(body("SuperCluster", "other", {}, {}))
-    for name, condition in (("east", held), ("west", over)):
+    stopped = {**over, "type": "Synced", "reason": "RollOutStopped"}
+    supervised = {**stopped, "reason": "AwaitingRestartApproval"}
+    rolling = {**stopped, "reason": "RollingOut"}
+    told = {"east": held, "west": over, "north": stopped, "south": supervised, "central": rolling}
+    for name, condition in told.items():
         cache.put(body("Cluster", name, {"superCluster": "demo"}, {"conditions": [condition]}))
     lines = repair_lines(cache, RepairCounts())
-    assert 'supercluster_held_up{super_cluster="ns/demo"} 2' in lines
+    assert 'supercluster_held_up{super_cluster="ns/demo"} 4' in lines
     assert 'supercluster_held_up{super_cluster="ns/other"} 0' in lines
 
 

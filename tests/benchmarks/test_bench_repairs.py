@@ -163,9 +163,10 @@ def test_each_target_of_a_lost_follower_can_be_missed(found: Lost, code: int) ->
     assert exit_code(rows, []) == code
 
 
-def test_the_loss_of_the_leaders_node_has_the_stall_of_an_election() -> None:
-    assert exit_code(rows_of("leader", {"supercluster": [lost(INTERVAL_S, at_loss=1.4)]}), []) == 0
-    assert exit_code(rows_of("leader", {"supercluster": [lost(INTERVAL_S, at_loss=1.6)]}), []) == 1
+@pytest.mark.parametrize("who", ["leader", "follower"])
+def test_whoever_is_lost_stalls_nobody_for_long(who: str) -> None:
+    assert exit_code(rows_of(who, {"supercluster": [lost(INTERVAL_S, at_loss=0.059)]}), []) == 0
+    assert exit_code(rows_of(who, {"supercluster": [lost(INTERVAL_S, at_loss=0.061)]}), []) == 1
 
 
 def test_a_server_that_replaces_nothing_is_told_with_how_long_it_was_waited_for() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import ssl
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +16,7 @@ from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
 from tests.compat.raw import RawClient
 from tests.compat.table import Row
-from tests.compat.targets import Target
+from tests.compat.targets import CLUSTERS, Target
 
 WAIT_S = 5.0
 """Only ends what hangs."""
@@ -47,9 +48,20 @@ class Bench:
         return self.target.hosts[self.node]
 
     @property
+    def cluster(self) -> str:
+        """The name of the cluster that this row's server is in."""
+        return CLUSTERS[self.node // self.target.replicas]
+
+    @property
+    def neighbours(self) -> list[str]:
+        """The hosts of that cluster."""
+        first = self.node - self.node % self.target.replicas
+        return self.target.hosts[first : first + self.target.replicas]
+
+    @property
     def replicas(self) -> int:
-        """How many replicas streams get: as many as there are servers."""
-        return self.target.size
+        """How many replicas streams get: as many as a cluster has servers."""
+        return self.target.replicas
 
     @property
     def nc(self) -> Client:
@@ -67,14 +79,23 @@ class Bench:
     async def connect(self, node: int | None = None, **options: Any) -> Client:
         """A client of the row's own; closed when the row ends."""
         host = self.target.hosts[self.node if node is None else node % self.target.size]
-        client = await self.target.connect(host, **{**self.target.settings.login, **options})
+        client = await self.target.connect(host, **{**self.target.login, **options})
         self._clients.append(client)
         return client
 
-    async def raw(self, *, connect: bool = True, node: int | None = None, **options: Any) -> RawClient:
-        """A connection of bytes; CONNECT was sent with `options`, unless `connect` is false."""
+    async def raw(
+        self,
+        *,
+        connect: bool = True,
+        node: int | None = None,
+        tls: ssl.SSLContext | None = None,
+        first: bool = False,
+        **options: Any,
+    ) -> RawClient:
+        """A connection of bytes, over TLS if a context is given (`first`: from the first byte); CONNECT was sent with
+        `options`, unless `connect` is false."""
         host = self.target.hosts[self.node if node is None else node % self.target.size]
-        client = await RawClient.open(host)
+        client = await RawClient.open(host, tls=tls, first=first)
         self._raw.append(client)
         if connect:
             await client.connect(**options)
@@ -92,10 +113,18 @@ class Bench:
 
     # The JetStream API
 
-    async def api(self, call: str, body: Any = None, *, nc: Client | None = None) -> dict[str, Any]:
+    async def api(
+        self,
+        call: str,
+        body: Any = None,
+        *,
+        nc: Client | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
         """The answer of `$JS.API.<call>`; `body` is a document, or bytes that are sent as they are."""
         payload = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
-        answer = await (nc or self.nc).request(f"$JS.API.{call}", payload, timeout=WAIT_S)
+        told = dict(headers) if headers else None
+        answer = await (nc or self.nc).request(f"$JS.API.{call}", payload, timeout=WAIT_S, headers=told)
         found: dict[str, Any] = json.loads(answer.data)
         return found
 

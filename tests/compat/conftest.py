@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from tests.compat.table import TARGETS
+from tests.compat.table import RESTLESS, TARGETS
 from tests.compat.targets import Targets
 
 
@@ -21,6 +21,36 @@ async def targets(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Tar
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What passed, and what disturbed it."""
+    _say_rows(terminalreporter)
+    _say_unrest(terminalreporter)
+
+
+def _say_unrest(terminalreporter: pytest.TerminalReporter) -> None:
+    """Rows passed among step-downs and moves, per target."""
+    rows: Counter[tuple[str, str]] = Counter()
+    done: dict[str, Counter[str]] = {target: Counter() for target in RESTLESS}
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.getreports(outcome):
+            found = str(report.nodeid).partition("test_restless.py::test_row_meanwhile[")[2]
+            target = next((name for name in RESTLESS if found.startswith(f"{name}-")), None)
+            if target is None or report.when != "call":
+                continue
+            rows[target, outcome] += 1
+            for name, value in report.user_properties:
+                if name == "unrest" and isinstance(value, dict):
+                    done[target].update(value)
+    if not rows:
+        return
+    terminalreporter.section("rows while leaders step down and streams move")
+    for target, counts in done.items():
+        passed, failed = rows[target, "passed"], rows[target, "failed"]
+        terminalreporter.write_line(f"{target}: {passed} of {passed + failed} rows passed")
+        for kind, number in sorted(counts.items()):
+            terminalreporter.write_line(f"    {number:>7}  {kind}")
+
+
+def _say_rows(terminalreporter: pytest.TerminalReporter) -> None:
     """Rows passed of rows run, per group and target."""
     passed: Counter[tuple[str, str]] = Counter()
     total: Counter[tuple[str, str]] = Counter()

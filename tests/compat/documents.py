@@ -16,6 +16,7 @@ from tests.compat.table import load
 
 from supercluster.broker.dropin import flags
 from supercluster.broker.jetstream import api, config, consumer_config
+from supercluster.broker.monitor import shares, system
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "compatibility.md"
@@ -25,11 +26,11 @@ STREAM_FIELDS = {
     "description": "up to 4096 bytes",
     "subjects": "the stream's name without any; overlaps are refused",
     "retention": "limits, interest, workqueue",
-    "storage": "file, memory",
+    "storage": "file, memory. A stream in memory whose copies are all gone (that of a broker alone which starts again, or of the only replica in a cluster) begins anew under its name, empty and without its consumers, durable ones among them: these stood in its own log. So publishes to one of interest retention are acknowledged and kept for nobody until its consumers are created again. nats-server keeps neither stream nor consumers when it is alone, and both, empty, in a cluster",
     "discard": "old, new",
     "discard_new_per_subject": "",
     "num_replicas": "1 to 5; a change of it runs as a move does",
-    "max_consumers": "",
+    "max_consumers": "without it any number (nats-server: 1,000, unless it is configured)",
     "max_msgs": "",
     "max_bytes": "",
     "max_age": "",
@@ -45,9 +46,9 @@ STREAM_FIELDS = {
     "deny_purge": "",
     "allow_rollup_hdrs": "",
     "allow_direct": "",
-    "mirror_direct": "shown as the origin allows; direct gets of the origin are answered by its own leader alone",
-    "mirror": "of a stream of the same account; filters, transforms, start by sequence and time; no `external`, no `consumer`",
-    "sources": "the same; not beside message counters",
+    "mirror_direct": "as the origin allows; the nearest of the origin's leader and its mirrors' answers direct gets of it, mirrors at most 10 s behind",
+    "mirror": "filters, transforms, start by sequence and time; `external`: a stream of another account by an imported API, read without a consumer; no `consumer`",
+    "sources": "the same; counters are added up over all of them",
     "subject_transform": "",
     "republish": "",
     "compression": "s2: the log's entries are deflated; STREAM.INFO says so in compressed_by",
@@ -71,11 +72,11 @@ CONSUMER_FIELDS = {
     "opt_start_seq": "",
     "opt_start_time": "",
     "ack_policy": "none, all, explicit",
-    "ack_wait": "",
-    "max_deliver": "",
-    "backoff": "",
+    "ack_wait": "a change of it, or of backoff, holds for what waits already",
+    "max_deliver": "an acknowledgement that comes after that counts",
+    "backoff": "1,024 steps at most",
     "filter_subject": "",
-    "filter_subjects": "",
+    "filter_subjects": "1,024 at most; none may take in another one as a whole",
     "replay_policy": "instant, original",
     "rate_limit_bps": "push consumers",
     "sample_freq": "",
@@ -123,6 +124,8 @@ HEADERS = {
     "Nats-Scheduler": "on what is sent on; with Nats-Schedule-Next: purge it ends a schedule",
     "Nats-Schedule-Next": "",
     "Nats-Counter-Sources": "kept from one sum to the next",
+    "Nats-Trace-Dest": "the publisher's broker tells which ways the message takes from there, a thousand at most; other brokers tell nothing",
+    "Nats-Trace-Only": "the message goes nowhere",
 }
 
 CALLS = (
@@ -170,22 +173,75 @@ CORE = {
         "core",
     ),
     "CONNECT: user, pass, auth_token": ("yes", "credentials"),
-    "CONNECT: nkey, sig, jwt": ("no", ""),
+    "CONNECT: nkey, sig": ("yes", "nkeys"),
+    "CONNECT: jwt (passed over beside a password or nkey, refused alone)": ("no", "nkeys"),
     "INFO: server_id, server_name, host, port, headers, max_payload, client_id, client_ip, connect_urls, cluster, ldm": (
         "yes",
         "core",
     ),
-    "INFO: nonce, tls_required": ("no", ""),
+    "INFO: nonce, auth_required": ("yes", "nkeys"),
+    "INFO: tls_required, tls_available, tls_verify": ("yes", "tls"),
+    "INFO: version 2.15.1, api_lvl 5; Nats-Required-Api-Level; levels in metadata": ("yes", "levels"),
+    "JetStream's pedantic creates and updates: what would be filled in is refused (10157)": (
+        "yes",
+        "pedantic",
+    ),
     "queue groups; own server first, then by the number of members": ("yes", "core"),
     "no responders (503 with Nats-Subject)": ("yes", "core"),
     "-ERR of the protocol": ("yes", "protocol-errors"),
     "max_payload, max_connections, max_subscriptions, time limit of CONNECT": ("yes", "limits"),
     "accounts, passwords, tokens": ("yes", "credentials"),
-    "WebSocket without TLS (`ports.websocket`)": ("yes", "websocket"),
-    "TLS for clients, leaf nodes, MQTT, JWT": ("no", ""),
-    "$SYS requests of servers and accounts": ("no", ""),
+    "imports and exports of streams and services, subject mappings": ("yes", "accounts"),
+    "JetStream domains (`$JS.<domain>.API`)": ("yes", "domains"),
+    "passwords and tokens hashed by bcrypt, of a cost of 16 at most": ("yes", "passwords"),
+    "users by nkey": ("yes", "nkeys"),
+    "TLS behind INFO or before it, certificates of clients, users by certificate (`clientTls`)": (
+        "yes",
+        "tls",
+    ),
+    "WebSocket, with TLS or without (`ports.websocket`, `websocketTls`)": ("yes", "websocket"),
+    "leaf nodes, MQTT, JWT": ("no", ""),
+    **{
+        f"$SYS.REQ.SERVER.PING.{kind} and $SYS.REQ.SERVER.<id>.{kind}": (
+            *(("no", "") if kind in system.NOT_HERE else ("yes", "system")),
+        )
+        for kind in (*system.OF_SERVER, *system.NOT_HERE)
+    },
+    **{f"$SYS.REQ.ACCOUNT.<account>.{kind}": ("yes", "system") for kind in system.OF_ACCOUNT},
+    f"$SYS.REQ.ACCOUNT.PING.STATZ and .CONNZ (of the own account), $SYS.REQ.USER.INFO; "
+    f"{shares.ACCOUNT_PER_S_MAX} a second and account": ("yes", "system"),
+    "$SYS.ACCOUNT.<account>.CONNECT, .DISCONNECT, .SERVER.CONNS; $SYS.SERVER.<id>.STATSZ, .CLIENT.AUTH.ERR, .LAMEDUCK": (
+        "yes",
+        "system",
+    ),
 }
 """What of the client protocol, whether it is there, and the group of rows that shows it."""
+
+
+BLOCKS = {
+    "`authorization`, `accounts`": "users by password, bcrypt hash, token or nkey, permissions, `allowed_connection_types`, limits of streams; by a "
+    "reload too: clients stay while what they have shown holds, under the permissions of now (a changed `no_auth_user`, which nats-server does "
+    "not reload, ends the clients that came as it); `auth_callout` is refused",
+    "`jetstream`": "yes, but for encryption at rest and `sync_interval: always` (streams say that themselves, by metadata); of its `limits`, `max_ha_assets` is passed over with a warning",
+    "`max_connections`, `max_payload`, `max_pending`, `max_subscriptions`, `max_sub_tokens`, `no_header_support`, `write_deadline`": "yes, with nats-server's "
+    "defaults; `max_payload` up to 32 MiB, and at most 1048576 connections where there is no limit",
+    "`server_name`": "at most 63 bytes, and none of `. * > @ / \\`: a host's short name, not its full one",
+    "`limits` of an account": "`max_connections`, which each server counts for itself, `max_subscriptions`, `max_payload`; all by a reload "
+    "too; `max_leafnodes` is taken, as there are none",
+    "`http`, `https`": "yes, one of them; `https` shows the certificate of `tls`, and looks at none. `/jsz`, `/connz`, `/subsz`, `/accountz`, `/accstatz`, `/leafz` and "
+    "`/healthz` are as nats-server has them, with what `$SYS.REQ.SERVER.<id>` tells; `/varz`, `/routez` and `/gatewayz` are the brokers' own, "
+    "with NATS's names where there are any (a link is one route; `/gatewayz` lists all links of a cluster)",
+    "`tls`, `allow_non_tls`": "yes, but for certificates of a system's store, pinned ones and OCSP of clients; `cipher_suites` of TLS 1.3 alone "
+    "leave no TLS 1.2",
+    "`websocket`": "yes, with browsers' origins, credentials in cookies but for `jwt_cookie`, and a `no_auth_user` of its own; changed origins "
+    "and cookies by a reload, too (nats-server: at its next start)",
+    "`cluster`": "yes, but for permissions of routes; the first start needs all servers (`docs/adr/drop-in-clusters.md`)",
+    "`gateway`": "yes, where all files name the same clusters, and the first start has all of them; the first by name begins the map of "
+    "streams (`docs/adr/drop-in-clusters.md`)",
+    "`leafnodes`, `mqtt`": "refused: not there",
+    "`operator`, `resolver` and what belongs to them": "refused: there are no accounts by JWT",
+}
+"""Blocks of nats-server's configuration, and what of them is there."""
 
 
 class _Asked(dict[str, Any]):
@@ -228,8 +284,9 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def _source() -> str:
-    folder = ROOT / "broker_image" / "supercluster" / "broker" / "jetstream"
-    return "".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py")))
+    broker = ROOT / "broker_image" / "supercluster" / "broker"
+    files = [*sorted((broker / "jetstream").glob("*.py")), broker / "monitor" / "tracing.py"]
+    return "".join(path.read_text(encoding="utf-8") for path in files)
 
 
 def _flag_rows() -> list[tuple[str, ...]]:
@@ -240,7 +297,6 @@ def _flag_rows() -> list[tuple[str, ...]]:
     return [
         ("taken", shown(taken)),
         ("passed over with a warning", shown({*flags._USELESS_SWITCHES, *flags._USELESS_VALUES})),
-        ("refused with the reason", shown(set(flags._REFUSED))),
     ]
 
 
@@ -296,9 +352,12 @@ def text() -> str:
         "## Flags of nats-server",
         "",
         *_table(("", "flags"), _flag_rows()),
+        "## Blocks of nats-server's configuration",
+        "",
+        *_table(("block", ""), tuple(BLOCKS.items())),
         "## What differs on purpose",
         "",
-        "Both behaviours are asserted in `tests/compat/differences.py`.",
+        "Both behaviours are asserted in `tests/compat/differs/`.",
         "",
         *_table(("what", "nats-server", "these brokers", "why"), differences),
     ]

@@ -32,13 +32,20 @@ class RawClient:
         self.info: dict[str, Any] = {}
 
     @classmethod
-    async def open(cls, host: str, port: int = 4222, *, tls: ssl.SSLContext | None = None) -> RawClient:
-        """Connect and read INFO; nothing is sent."""
-        reader, writer = await asyncio.open_connection(host, port, limit=8 << 20)
+    async def open(
+        cls, host: str, port: int = 4222, *, tls: ssl.SSLContext | None = None, first: bool = False
+    ) -> RawClient:
+        """Connect and read INFO, then begin TLS if a context is given (`first`: before INFO); nothing is sent."""
+        outer: dict[str, Any] = {"ssl": tls, "server_hostname": host} if tls is not None and first else {}
+        reader, writer = await asyncio.open_connection(host, port, limit=8 << 20, **outer)
         client = cls(reader, writer)
-        client.info = await client.read_info()
-        if tls is not None:
-            await writer.start_tls(tls, server_hostname=host)
+        try:
+            client.info = await client.read_info()
+            if tls is not None and not first:
+                await writer.start_tls(tls, server_hostname=host)
+        except BaseException:
+            await client.close()
+            raise
         return client
 
     async def read_info(self) -> dict[str, Any]:

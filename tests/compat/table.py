@@ -9,8 +9,8 @@ nats-server, so that the suite is known to say what NATS does::
     @rows("ping", "a PING is answered with PONG")
     async def ping(b: Bench) -> None: ...
 
-Rows live in `rows/`, a module per subject; a module that is put there is found by itself. What differs on purpose is in
-`differences.py`.
+Rows live in `rows/`, a module per subject, and what differs on purpose in `differs/` (`differences.py`); a module that is put
+there is found by itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,12 @@ Run = Callable[["Bench"], Awaitable[None]]
 OURS_1, OURS_3, NATS_1, NATS_3 = "ours-1", "ours-3", "nats-1", "nats-3"
 """A single broker of ours, a cluster of three; nats-server alone, and three of it."""
 
+OURS_3_RESTLESS, OURS_3X2_RESTLESS = "ours-3-restless", "ours-3x2-restless"
+"""Three brokers of ours whose leaders step down all the time; two such clusters, whose streams move between them as well.
+No row names them: what runs on `OURS_3` runs there (`restless.py`)."""
+
 TARGETS = (OURS_1, OURS_3, NATS_1, NATS_3)
+RESTLESS = (OURS_3_RESTLESS, OURS_3X2_RESTLESS)
 EVERYWHERE = (OURS_1, OURS_3, NATS_1)
 """Where rows run unless they say otherwise: nats-server alone is enough to show what NATS does."""
 CLUSTERS = (OURS_3, NATS_3)
@@ -53,6 +58,8 @@ class Settings:
     nats: Mapping[str, Any] = field(default_factory=dict)
     login: Mapping[str, Any] = field(default_factory=dict)
     """What nats-py's `connect` needs there (user, password); rows may connect otherwise by themselves."""
+    files: Callable[[Path], Mapping[str, Any]] | None = None
+    """Puts files into the servers' folder, which is {folder} in their settings; returns what `connect` needs besides."""
 
 
 PLAIN = Settings("plain")
@@ -104,8 +111,8 @@ class Group:
 
 
 def load() -> list[Row]:
-    """Every row of every module in `rows/` and of the list of differences."""
-    for path in sorted((Path(__file__).parent / "rows").glob("*.py")):
-        importlib.import_module(f"tests.compat.rows.{path.stem}")
-    importlib.import_module("tests.compat.differences")
+    """Every row of every module in `rows/`, and every difference."""
+    for folder in ("rows", "differs"):
+        for path in sorted((Path(__file__).parent / folder).glob("*.py")):
+            importlib.import_module(f"tests.compat.{folder}.{path.stem}")
     return list(ROWS.values())

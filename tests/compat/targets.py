@@ -18,8 +18,11 @@ from typing import Any
 import nats
 from benchmarks.servers import nats_server_binary
 from nats.aio.client import Client
-from tests.compat.table import OURS_1, OURS_3, Settings
+from tests.compat.table import OURS_1, OURS_3, OURS_3_RESTLESS, OURS_3X2_RESTLESS, Settings
 from tests.support.local_clusters import Fleet, fetch, fresh_address, until
+
+CLUSTERS = ("east", "west")
+OURS = (OURS_1, OURS_3, OURS_3_RESTLESS, OURS_3X2_RESTLESS)
 
 
 async def _quiet(error: Exception) -> None:
@@ -36,14 +39,27 @@ class Target:
         self.hosts: list[str] = []
         self.clients: list[Client] = []
         self.monitor_port = 8222
+        self.login: dict[str, Any] = dict(settings.login)
+        """What nats-py's `connect` needs."""
 
     @property
     def is_ours(self) -> bool:
-        return self.name in (OURS_1, OURS_3)
+        return self.name in OURS
+
+    @property
+    def replicas(self) -> int:
+        """How many replicas streams get: as many as a cluster has servers."""
+        return int(self.name.split("-")[1][0])
+
+    @property
+    def clusters(self) -> int:
+        """How many clusters there are, of that many servers each."""
+        return int(self.name.split("-")[1].partition("x")[2] or 1)
 
     @property
     def size(self) -> int:
-        return int(self.name[-1])
+        """How many servers there are."""
+        return self.replicas * self.clusters
 
     async def start(self) -> None:
         """Start the servers and connect to each.
@@ -51,9 +67,18 @@ class Target:
         Raises:
             AssertionError: they were not ready in time.
         """
+        if self.settings.files is not None:
+            self.login |= self.settings.files(self.folder)
         await self.start_servers()
         for host in self.hosts:
-            self.clients.append(await self.connect(host, **self.settings.login))
+            self.clients.append(await self.connect(host, **self.login))
+
+    def filled(self, settings: Mapping[str, Any], **blanks: str) -> Any:
+        """The settings with {folder} and other blanks filled in."""
+        text = json.dumps(dict(settings))
+        for name, value in {"folder": str(self.folder), **blanks}.items():
+            text = text.replace(f"{{{name}}}", value)
+        return json.loads(text)
 
     async def start_servers(self) -> None:
         raise NotImplementedError
@@ -94,13 +119,19 @@ class Ours(Target):
 
     async def start_servers(self) -> None:
         try:
-            brokers = await self.fleet.start(
-                self.size, credentials=self.settings.credentials, **self.settings.ours
+            credentials = dict(self.settings.credentials)
+            if self.clusters > 1 and credentials:
+                login = {"user": "gate", "password": "gate"}
+                credentials["gateway.json"] = {"accept": [login], "send": login}
+            clusters = await self.fleet.start_clusters(
+                dict.fromkeys(CLUSTERS[: self.clusters], self.replicas),
+                credentials=credentials,
+                **self.filled(self.settings.ours),
             )
         except AssertionError as error:
             logs = "\n".join(broker.log()[-1000:] for broker in self.fleet.brokers.values())
             raise AssertionError(f"{error}; the brokers' logs end with\n{logs}") from error
-        self.hosts = [broker.host for broker in brokers]
+        self.hosts = [broker.host for brokers in clusters.values() for broker in brokers]
 
     async def stop_servers(self) -> None:
         await self.fleet.stop()
@@ -124,7 +155,7 @@ class Nats(Target):
             }
             if self.size > 1:
                 config["cluster"] = {"name": "east", "listen": f"{host}:6222", "routes": routes}
-            _merge(config, json.loads(json.dumps(self.settings.nats).replace("{host}", host)))
+            _merge(config, self.filled(self.settings.nats, host=host))
             path = self.folder / f"nats-{number}.conf"
             path.write_text(json.dumps(config, indent=1))
             with (self.folder / f"nats-{number}.log").open("ab") as log:
@@ -177,7 +208,7 @@ class Targets:
         self._count += 1
         folder = self._folder / f"{name}-{settings.name}-{self._count}"
         folder.mkdir(parents=True)
-        self._current = target = (Ours if name in (OURS_1, OURS_3) else Nats)(name, settings, folder)
+        self._current = target = (Ours if name in OURS else Nats)(name, settings, folder)
         try:
             await target.start()
         except BaseException:

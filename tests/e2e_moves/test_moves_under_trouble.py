@@ -21,7 +21,7 @@ from e2e.moves import stories
 from e2e.moves.matrix import DESTINATION, LEADER, Case, Matrix
 from tests.conftest import eventually
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 RATE = 1_500.0
 """A busy machine has other tests to run, too."""

@@ -1,18 +1,27 @@
 // What the JavaScript clients see. The server's URL is in NATS_URL; with NATS_REPLICAS=3 streams have three copies.
+// NATS_CA: over TLS, by this authority. NATS_SEED: as the user of this nkey.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { AckPolicy, DeliverPolicy, jetstream, jetstreamManager } from "@nats-io/jetstream";
 import { Kvm } from "@nats-io/kv";
 import { Objm } from "@nats-io/obj";
 import { Svcm } from "@nats-io/services";
-import { connect, headers, nuid } from "@nats-io/transport-node";
+import { connect, headers, nkeyAuthenticator, nuid } from "@nats-io/transport-node";
 
 const replicas = Number(process.env.NATS_REPLICAS ?? "1");
 const text = new TextDecoder();
 let nc, js, jsm;
 
 before(async () => {
-  nc = await connect({ servers: process.env.NATS_URL.split(","), timeout: 20_000, reconnectTimeWait: 100 });
+  nc = await connect({
+    servers: process.env.NATS_URL.split(","),
+    timeout: 20_000,
+    reconnectTimeWait: 100,
+    ...(process.env.NATS_CA ? { tls: { caFile: process.env.NATS_CA } } : {}),
+    ...(process.env.NATS_SEED
+      ? { authenticator: nkeyAuthenticator(new TextEncoder().encode(process.env.NATS_SEED)) }
+      : {}),
+  });
   js = jetstream(nc, { timeout: 20_000 });
   jsm = await jetstreamManager(nc, { timeout: 20_000 });
 });

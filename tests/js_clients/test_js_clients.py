@@ -17,7 +17,9 @@ from pathlib import Path
 
 import pytest
 from benchmarks.servers import nats_server_binary
+from tests.support.certificates import Authority
 from tests.support.local_clusters import Fleet, fresh_address, until
+from tests.support.nkeys import Nkey
 from tools.fetch_kube_tools import npm_command
 
 pytestmark = pytest.mark.e2e
@@ -62,7 +64,9 @@ async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
         await started.stop()
 
 
-async def run(clients: Clients, urls: list[str], replicas: int, fleet: Fleet | None = None) -> None:
+async def run(
+    clients: Clients, urls: list[str], replicas: int, fleet: Fleet | None = None, **environment: str
+) -> None:
     """Run the test; a broker that it names is killed.
 
     Raises:
@@ -71,7 +75,7 @@ async def run(clients: Clients, urls: list[str], replicas: int, fleet: Fleet | N
     process = await asyncio.create_subprocess_exec(
         *(clients.node, "clients.test.mjs"),
         cwd=clients.folder,
-        env={**os.environ, "NATS_URL": ",".join(urls), "NATS_REPLICAS": str(replicas)},
+        env={**os.environ, "NATS_URL": ",".join(urls), "NATS_REPLICAS": str(replicas), **environment},
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
@@ -100,19 +104,37 @@ async def run(clients: Clients, urls: list[str], replicas: int, fleet: Fleet | N
     assert killed == (replicas > 1)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(800)
 async def test_one_broker(clients: Clients, fleet: Fleet) -> None:
     (broker,) = await fleet.start(1)
     await run(clients, [broker.url], 1)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(800)
 async def test_a_cluster_whose_leader_dies(clients: Clients, fleet: Fleet) -> None:
     brokers = await fleet.start(3)
     await run(clients, [broker.url for broker in brokers], 3, fleet)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(800)
+async def test_over_tls_by_nkey(clients: Clients, tmp_path: Path) -> None:
+    fleet, key = Fleet(tmp_path / "fleet"), Nkey()
+    fleet.folder.mkdir()
+    authority = Authority(tmp_path, "ours")
+    # Node.js knows an address as localhost when it looks at a certificate's names.
+    certificate = authority.sign("server", dns=["localhost"])
+    try:
+        (broker,) = await fleet.start(
+            1,
+            credentials={"users.json": {"users": [{"nkey": key.public}]}},
+            clientTls={"certFile": str(certificate.cert), "keyFile": str(certificate.key)},
+        )
+        await run(clients, [broker.url], 1, NATS_CA=str(authority.file), NATS_SEED=key.seed)
+    finally:
+        await fleet.stop()
+
+
+@pytest.mark.timeout(800)
 async def test_nats_server(clients: Clients, tmp_path: Path) -> None:
     host = fresh_address()
     command = [nats_server_binary(), "-a", host, "-p", "4222", "-m", "8222", "-js", "-sd", str(tmp_path)]

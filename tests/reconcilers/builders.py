@@ -11,13 +11,13 @@ from supercluster.api import Cluster, Stream, StreamMove, SuperCluster
 from supercluster.api.stream import ReplicaStatus
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.cluster import ClusterObserved
+from supercluster.reconcilers.planners.credentials import CredentialsView
 from supercluster.reconcilers.planners.founding import choose_meta_voters
 from supercluster.reconcilers.planners.manifests import OperatorDefaults
 from supercluster.reconcilers.planners.plan import FINALIZER, Plan
 from supercluster.reconcilers.planners.rollout import BrokerReport, PodView, Reports
 from supercluster.reconcilers.planners.stream import BrokersView, StreamInfo, StreamObserved
 from supercluster.reconcilers.planners.stream_config import create_config
-from supercluster.reconcilers.planners.super_cluster import CredentialsView
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 DEFAULTS = OperatorDefaults(broker_image="supercluster/broker:test")

@@ -13,7 +13,7 @@ import copy
 import random
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,7 @@ from supercluster.reconcilers.execute.executor import Executor
 from supercluster.reconcilers.handlers.registration import Intake
 from supercluster.reconcilers.handlers.rounds import Rounds
 from supercluster.reconcilers.observe.cache import ObjectCache, is_ours
-from supercluster.reconcilers.ports import BrokerTarget, Json
+from supercluster.reconcilers.ports import BrokersUnreachableError, BrokerTarget, Json
 from supercluster.reconcilers.worker import Pace, Workers
 
 NS = "demo-ns"
@@ -67,6 +67,7 @@ class Seen:
     most_running: int = 0
     most_open: int = 0
     most_on_node: int = 0
+    most_leaderless: int = 0
     lists: int = 0
     marks: list[tuple[int, int, int]] = field(default_factory=list)
 
@@ -144,7 +145,7 @@ class BusyBrokers(FakeBrokers):
         # As they are when the answer leaves.
         await self._wait(self._world.setting.list_ms_per_stream * len(self.streams))
         found = [await FakeBrokers.stream_info(self, target, name) for name in self.streams]
-        return [info for info in found if info is not None]
+        return [info for info in found if info is not None and info["cluster"]["leader"]]
 
     async def move_state(self, target: BrokerTarget, name: str) -> Json:
         await self._wait()
@@ -174,6 +175,8 @@ class BusyBrokers(FakeBrokers):
         nodes: Sequence[str] = (),
     ) -> Json:
         await self._wait()
+        if not self._world.is_led(name):
+            raise BrokersUnreachableError("the stream's leader does not answer")
         before = self.moves.running.get(name)
         answer = await super().start_move(target, name, move_id, goal, bytes_per_s, nodes)
         if self.moves.running.get(name) is not before:
@@ -185,6 +188,15 @@ class BusyBrokers(FakeBrokers):
 
     async def _copy(self, name: str) -> None:
         await self._wait(self._world.random.randint(*self._world.setting.copy_ms))
+        while not self._world.is_led(name):
+            silent_since = self._world.clock.ms
+            while not self._world.is_led(name):
+                is_told = self._world.clock.ms - silent_since >= 10_000
+                self.moves.running[name]["progress"] = {"trouble": "no leader for 10 s"} if is_told else None
+                await self._wait(100)
+            # What was copied is checked again.
+            self.moves.running[name]["progress"] = {"stage": "learning"}
+            await self._wait(self._world.setting.copy_ms[0])
         move = self.moves.running[name]
         self.moves.end(name, self.streams[name])
         self.members[name] = [target.partition("@")[0] for target in move["targets"]]
@@ -203,6 +215,7 @@ class Many:
         self._declare()
         self._make_streams()
         self.workers: Workers | None = None
+        self.has_given_back = False
 
     def _declare(self) -> None:
         setting = self.setting
@@ -276,8 +289,17 @@ class Many:
                 }
             )
 
-    def lose(self) -> None:
-        self.brokers.known[LOST] |= {"inContact": False, "awaySinceNs": self.brokers.now_ns()}
+    def lose(self, name: str = LOST) -> None:
+        self.brokers.known[name] |= {"inContact": False, "awaySinceNs": self.brokers.now_ns()}
+
+    def give_back(self, name: str) -> None:
+        self.brokers.known[name] = {"node": name, "cluster": "east", "inContact": True}
+        self.has_given_back = True
+
+    def is_led(self, stream: str) -> bool:
+        members = self.brokers.held(stream)
+        there = [name for name in members if not self.brokers.known[name].get("awaySinceNs")]
+        return len(there) > len(members) // 2
 
     # ---- what has to hold -----------------------------------------------------------------------------------------
 
@@ -294,20 +316,15 @@ class Many:
 
     def check(self) -> None:
         """At this moment no budget is passed."""
-        setting, seen, now = self.setting, self.seen, self.clock.ms
-        there = self.open_repairs()
-        joining: Counter[str] = Counter()
-        for body in there:
-            stream = body["spec"]["stream"]
-            joining.update(set(body["spec"]["repair"]["nodes"]) - set(self.brokers.members[stream]))
-        running = self.brokers.moves.running
-        nodes = Counter(node for move in running.values() for node in move["nodes"])
-        assert len(there) <= setting.repairs_max, f"{len(there)} repairs are open"
-        assert max(joining.values(), default=0) <= setting.per_node_max, joining
-        assert len(running) <= setting.moves_max, f"{len(running)} moves run"
-        # The fakes count east-0 into every move.
-        del nodes["east-0"]
-        assert max(nodes.values(), default=0) <= setting.moves_per_node_max, nodes
+        seen, now = self.seen, self.clock.ms
+        there, running = self.open_repairs(), self.brokers.moves.running
+        led = {body["spec"]["stream"] for body in there if self.is_led(body["spec"]["stream"])}
+        self._check_budgets(led, 2 if self.has_given_back else 1)
+        everyone = {body["spec"]["stream"] for body in there}
+        if everyone != led:
+            self._check_budgets(everyone, 2)
+            seen.most_leaderless = max(seen.most_leaderless, len(everyone - led))
+        joining = self._joining(everyone)
         if seen.marks:
             at, ran, were = seen.marks[-1]
             seen.busy_ms += ran * (now - at)
@@ -321,6 +338,26 @@ class Many:
         if there and not seen.began_ms:
             seen.began_ms = now
         seen.ended_ms = now
+
+    def _joining(self, streams: Collection[str]) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for body in self.open_repairs():
+            stream = body["spec"]["stream"]
+            if stream in streams:
+                found.update(set(body["spec"]["repair"]["nodes"]) - set(self.brokers.members[stream]))
+        return found
+
+    def _check_budgets(self, streams: Collection[str], times: int) -> None:
+        """Of the open repairs of these streams, none is passed more than so many times."""
+        setting, joining = self.setting, self._joining(streams)
+        running = {name: move for name, move in self.brokers.moves.running.items() if name in streams}
+        nodes = Counter(node for move in running.values() for node in move["nodes"])
+        assert len(streams) <= times * setting.repairs_max, f"{len(streams)} repairs are open"
+        assert max(joining.values(), default=0) <= times * setting.per_node_max, joining
+        assert len(running) <= times * setting.moves_max, f"{len(running)} moves run"
+        # The fakes count east-0 into every move.
+        del nodes["east-0"]
+        assert max(nodes.values(), default=0) <= times * setting.moves_per_node_max, nodes
 
     async def settle(self) -> None:
         """From nothing to a super-cluster whose brokers are asked."""

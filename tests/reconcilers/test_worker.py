@@ -106,6 +106,16 @@ async def test_a_failing_resource_waits_longer_each_time_and_holds_up_no_other(b
     assert bench.workers.failing == 1
 
 
+async def test_what_failed_in_part_is_looked_at_again_as_soon_as_the_rest_asks_for(bench: Bench) -> None:
+    bench.outcomes["one"] = [Outcome(recheck_after_ms=1_000, failed=True)]
+    bench.workers.start()
+    bench.workers.wake(ONE)
+    await bench.clock.advance(20_000)
+    gaps = [after - before for before, after in zip(bench.times("one"), bench.times("one")[1:], strict=False)]
+    assert gaps[:3] == [250, 450, 850]
+    assert set(gaps[3:]) == {1_050}
+
+
 async def test_back_off_is_bounded_and_forgotten_after_a_success(bench: Bench) -> None:
     bench.outcomes["one"] = [*[Outcome(failed=True)] * 12, Outcome()]
     bench.workers.start()

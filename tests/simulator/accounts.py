@@ -64,5 +64,5 @@ class Limits:
             if status == 200 and is_last:
                 self.is_there = False
 
-        core.account_call(method, ACCOUNT, body, answered)
+        core.calls.account(method, ACCOUNT, body, answered)
         self._world.want_turn(node)

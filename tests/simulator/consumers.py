@@ -1,7 +1,8 @@
 """A durable pull consumer and its client, which forgets, refuses and confirms messages, at once or late.
 
 What it gets is committed and what is stored under that sequence; in the end it got every message; and one whose
-acknowledgement was confirmed (double ack) never comes again (SF-2).
+acknowledgement was confirmed (double ack) never comes again (SF-2). Where messages stay until they are acknowledged, its
+deliveries are used up soon, and it often says so only when they are (`retention`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from tests.simulator.world import World
 from supercluster.broker.ports import ClientInfo
 
 INFO = ClientInfo("$G", "sim", False)
+DELIVERIES_MAX = 2
+ACK_WAIT_MS = 2000
 Request = Callable[[str, str, Any, Callable[[dict[str, Any]], None]], None]
 
 
@@ -40,7 +43,9 @@ class SimConsumer:
         world, stream = self.world, self._stream
         inbox = b"_I.consumer"
         world.on_inbox(inbox, self._deliver)
-        config = {"durable_name": "worker", "ack_policy": "explicit", "ack_wait": 2_000_000_000}
+        config = {"durable_name": "worker", "ack_policy": "explicit", "ack_wait": ACK_WAIT_MS * 1_000_000}
+        if self._is_slow:
+            config["max_deliver"] = DELIVERIES_MAX
 
         def create() -> None:
             subject = f"$JS.API.CONSUMER.DURABLE.CREATE.{stream}.worker"
@@ -60,6 +65,10 @@ class SimConsumer:
         for at_ms in (2500, 4000, 8000, 12000, 22000):
             world.at(at_ms, create)
         world.at(3000, pull)
+
+    @property
+    def _is_slow(self) -> bool:
+        return self.world.ledger.retention.kind != "limits"
 
     def _broker(self) -> str:
         """Where the client is connected now."""
@@ -93,6 +102,8 @@ class SimConsumer:
         if fate >= 0.85:
             return
         late_ms = self.rng.random() * 900 if self.rng.random() < 0.2 else 0.0
+        if late_ms and self._is_slow:
+            late_ms *= 3 * DELIVERIES_MAX * ACK_WAIT_MS / 900
         if late_ms:
             self.world.at(late_ms, lambda: self._say(fate, seq, reply))
         else:

@@ -199,5 +199,5 @@ class ExchangeScenario(RecoverScenario):
                     f"MR-2: the copy on {node} is exchanged, which has been of no use for {bad_ms:.0f} ms, of {INTERVAL_MS}"
                 )
 
-        core.move_call("POST", ACCOUNT, MAIN, body, answered)
+        core.calls.move("POST", ACCOUNT, MAIN, body, answered)
         self.world.want_turn(core.node)

@@ -240,7 +240,7 @@ class ManyLosses:
             self._joining[repair.stream] = repair.joining - held
             body: dict[str, Any] = {"replace": list(repair.replaced), "nodes": list(repair.nodes)}
             body |= {"awayMs": self.interval_s * 1000, "id": f"repair-{self.tries}"}
-            leader.move_call("POST", ACCOUNT, repair.stream, body, partial(self._started, repair.stream))
+            leader.calls.move("POST", ACCOUNT, repair.stream, body, partial(self._started, repair.stream))
             self.world.want_turn(leader.node)
 
     def _started(self, stream: str, status: int, told: Any) -> None:

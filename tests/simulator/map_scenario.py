@@ -123,7 +123,7 @@ class MapScenario(RecoverScenario):
         core = self.world.nodes[node].core
         if core is None:
             return
-        core.map_call(method, {"node": node, **body}, done)
+        core.calls.map_recovery(method, {"node": node, **body}, done)
         self.world.want_turn(node)
 
     def _force_too_early(self) -> None:

@@ -125,7 +125,7 @@ class Movers:
         if core is None or not core.accepts_clients:
             return
         answered = self._answered(f"{method} {body} at {node}")
-        core.move_call(method, ACCOUNT, self._stream, body, lambda status, found: answered(found))
+        core.calls.move(method, ACCOUNT, self._stream, body, lambda status, found: answered(found))
         self._world.want_turn(node)
 
     def _remove_peer(self) -> None:

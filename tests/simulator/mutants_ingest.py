@@ -10,21 +10,21 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "SF-1",
         "The leader sends the verdicts when it has appended the entry, not when it is committed.",
         (
-            "jetstream/stream_group.py",
+            "jetstream/appending.py",
             (
                 "        for key, run in proposal.early:\n"
-                "            self.host.verdicts(self.id, key, [run], appended=True)\n"
+                "            group.host.verdicts(group.id, key, [run], appended=True)\n"
             ),
             (
                 "        for kind, body in sections(entry.payload):\n"
                 "            if kind == Section.MESSAGES:\n"
                 "                found = decode_messages(body)\n"
                 "                key = found.session\n"
-                "                self.host.verdicts(self.id, key, [found.run], appended=False)\n"
+                "                group.host.verdicts(group.id, key, [found.run], appended=False)\n"
             ),
         ),
         (
-            "jetstream/stream_group.py",
+            "jetstream/appending.py",
             "import Section, packed, sections",
             "import Section, decode_messages, packed, sections",
         ),
@@ -35,11 +35,8 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "A new leader begins with an empty table of sessions.",
         (
             "jetstream/stream_group.py",
-            "        self.judge = Judge(self.state, uncommitted)\n        self._config_sent",
-            (
-                "        self.state.sessions = type(self.state.sessions)()\n"
-                "        self.judge = Judge(self.state, uncommitted)\n        self._config_sent"
-            ),
+            "        self.appending.begin()\n",
+            "        self.state.sessions = type(self.state.sessions)()\n        self.appending.begin()\n",
         ),
     ),
     mutant(
@@ -119,11 +116,8 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "A new leader does not know the message ids of the duplicate window.",
         (
             "jetstream/stream_group.py",
-            "        self.judge = Judge(self.state, uncommitted)\n        self._config_sent",
-            (
-                "        self.state.message_ids.clear()\n"
-                "        self.judge = Judge(self.state, uncommitted)\n        self._config_sent"
-            ),
+            "        self.appending.begin()\n",
+            "        self.state.message_ids.clear()\n        self.appending.begin()\n",
         ),
     ),
     mutant(
@@ -176,7 +170,7 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
             "            if self.serves:\n",
         ),
         (
-            "jetstream/stream_group.py",
+            "jetstream/appending.py",
             "            if self.judge is not None:\n                self._rejudge()\n",
             "",
         ),

@@ -120,7 +120,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "MV-3",
         "A move is begun while another one runs.",
         (
-            "jetstream/meta.py",
+            "jetstream/meta_changes.py",
             "    if present.move is not None:\n        return None\n    config, before",
             "    config, before",
         ),

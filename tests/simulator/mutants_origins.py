@@ -10,9 +10,9 @@ ORIGIN_MUTANTS: tuple[Mutant, ...] = (
         "SF-17",
         "A checkpoint does not say up to where an origin's messages were taken.",
         (
-            "jetstream/stream.py",
-            "        if self.origins:\n            yield",
-            "        if False:\n            yield",
+            "jetstream/stream_snapshot.py",
+            "    if state.origins:\n        yield",
+            "    if False:\n        yield",
         ),
     ),
     mutant(

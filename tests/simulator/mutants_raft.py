@@ -11,8 +11,8 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         "A voter does not ask whether the candidate's log is as new as its own.",
         (
             "raft/election.py",
-            "if (message.last_term, message.last_index) < (log.last_term, log.last_index):",
-            "if log.last_index < 0:",
+            "return (message.last_term, message.last_index) < (log.last_term, log.last_index)",
+            "return False",
         ),
     ),
     mutant(
@@ -168,11 +168,11 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
             "if (stranger := None) is not None:",
         ),
         (
-            "jetstream/group.py",
+            "jetstream/newcomers.py",
             "            if member not in membership.learners:\n",
             "            if member not in membership.learners and not old:\n",
         ),
-        ("jetstream/group.py", "            elif self._caught_up(member):\n", "            elif old:\n"),
+        ("jetstream/newcomers.py", "            elif self._caught_up(member):\n", "            elif old:\n"),
     ),
     mutant(
         "empty-node-starts-meta-group",

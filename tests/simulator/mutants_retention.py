@@ -10,9 +10,9 @@ RETENTION_MUTANTS: tuple[Mutant, ...] = (
         "SF-13",
         "Interest retention keeps nothing for consumers that have not acknowledged.",
         (
-            "jetstream/stream.py",
-            "        return any(\n            consumer.wants(seq, message.subject)",
-            "        return False and any(\n            consumer.wants(seq, message.subject)",
+            "jetstream/retained.py",
+            "return self._wanted_by.wants(seq, message.subject) or self.readers.wants(seq, message.subject)",
+            "return False",
         ),
     ),
     mutant(
@@ -20,10 +20,16 @@ RETENTION_MUTANTS: tuple[Mutant, ...] = (
         "SF-13",
         "A work queue keeps every fourth message although it was acknowledged.",
         (
-            "jetstream/stream.py",
+            "jetstream/retained.py",
             "        for seq in acknowledged:\n",
             "        for seq in [each for each in acknowledged if each % 4]:\n",
         ),
+    ),
+    mutant(
+        "given-up-and-forgotten",
+        "SF-2",
+        "A message whose deliveries are used up is not pending any more: a later acknowledgement is confirmed and does nothing.",
+        ("jetstream/consumer_work.py", "if source.keeps_until_acknowledged:", "if False:"),
     ),
     mutant(
         "never-expires-and-goes",
@@ -36,9 +42,9 @@ RETENTION_MUTANTS: tuple[Mutant, ...] = (
         "SF-13",
         "A snapshot does not carry when messages with a TTL are due.",
         (
-            "jetstream/stream.py",
-            '            yield "ttls", self.ttls.encode()\n',
-            "            pass\n",
+            "jetstream/stream_snapshot.py",
+            '        yield "ttls", state.ttls.encode()\n',
+            "        pass\n",
         ),
     ),
     mutant(

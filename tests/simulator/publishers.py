@@ -20,7 +20,7 @@ ACCOUNT = "$G"
 # err_codes that a publisher may be told without anything being wrong: no room on the disk, a lost race, a full stream.
 # Seconds that messages live, where a plan has such: shorter and longer than the stream's max_age.
 TTLS = (b"1", b"never", b"2s", b"7", b"1")
-NO_ROOM, NOT_FIRST, STREAM_FULL = 10047, 10071, 10077
+NO_ROOM, NOT_FIRST, STREAM_FULL = 10023, 10071, 10077
 
 
 @dataclass(slots=True)

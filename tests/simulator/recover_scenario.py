@@ -181,7 +181,7 @@ class RecoverScenario(Scenario):
             return
         core = self.rng.choice(there)
         body = {"node": node, "acceptLastSeq": floor, "id": name}
-        core.recovery_call(method, ACCOUNT, MAIN, body, done)
+        core.calls.stream_recovery(method, ACCOUNT, MAIN, body, done)
         self.world.want_turn(core.node)
 
     def _person(self) -> None:

@@ -39,10 +39,18 @@ class Retention:
                 return f"message {seq} of {group} ({self.kind}) is gone and was not acknowledged"
         return ""
 
-    def undelivered(self, last_seq: int, delivered: set[int]) -> int:
-        """How many messages the consumer has to get yet."""
+    def undelivered(self, state: StreamState, last_seq: int, delivered: set[int]) -> int:
+        """How many messages the consumer has to get yet. Those that were on their way often enough are not among them."""
         first = 1 if self.kind == "workqueue" else (self._since if self._since is not None else last_seq) + 1
-        return sum(seq not in delivered for seq in range(first, last_seq + 1)) if self.kind != "limits" else 0
+        if self.kind == "limits":
+            return 0
+        used_up = {
+            seq
+            for consumer in state.consumers.values()
+            for seq, times in consumer.deliveries.items()
+            if 0 < consumer.config.max_deliver <= times
+        }
+        return sum(seq not in delivered and seq not in used_up for seq in range(first, last_seq + 1))
 
     def kept(self, state: StreamState, confirmed: set[int]) -> str:
         """A message that is there although its acknowledgement was confirmed."""

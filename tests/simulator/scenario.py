@@ -246,9 +246,6 @@ class Scenario:
         disagreeing = self._disagreeing()
         if disagreeing:
             return disagreeing
-        undelivered = self.world.ledger.retention.undelivered(history.last_seq, set(self.consumer.delivered))
-        if undelivered:
-            return f"the consumer lacks {undelivered} messages ({self.plan.retention})"
         if (
             self.plan.keeps_all
             and self.plan.retention == "limits"
@@ -261,7 +258,13 @@ class Scenario:
             if node.core and self.group in node.core.groups
         )
         origin = next(leaders, None)
-        return self.copies.unsettled(origin) if isinstance(origin, StreamGroup) else ""
+        if not isinstance(origin, StreamGroup):
+            return ""
+        delivered = set(self.consumer.delivered)
+        undelivered = self.world.ledger.retention.undelivered(origin.state, history.last_seq, delivered)
+        if undelivered:
+            return f"the consumer lacks {undelivered} messages ({self.plan.retention})"
+        return self.copies.unsettled(origin)
 
     def _disagreeing(self) -> str:
         """Which replica knows another membership than its group's leader? (MV-7: what is reported is what is in force,

@@ -15,7 +15,8 @@ from dataclasses import replace
 from tests.simulator.super_plan import SuperPlan
 from tests.simulator.world import Node, World
 
-from supercluster.broker.jetstream.core import BrokerCore, CoreSettings
+from supercluster.broker.jetstream.core import BrokerCore
+from supercluster.broker.jetstream.core_settings import CoreSettings
 from supercluster.broker.jetstream.deleted import DeletedSeqs
 from supercluster.broker.jetstream.stream import StreamState
 from supercluster.broker.jetstream.stream_group import StreamGroup

@@ -45,7 +45,7 @@ class Exchange(Story):
         answers: list[tuple[int, Any]] = []
         body = {"replace": [BROKEN], "awayMs": INTERVAL_MS, "id": "repair-1"}
         core = self.cores[0]
-        core.move_call("POST", ACCOUNT, "S", body, lambda status, told: answers.append((status, told)))
+        core.calls.move("POST", ACCOUNT, "S", body, lambda status, told: answers.append((status, told)))
         self.world.want_turn(core.node)
         assert self.world.run_until(lambda: bool(answers), 10_000)
         return answers[0]

@@ -8,7 +8,7 @@ from tests.simulator.exchange_scenario import ExchangeScenario
 SEEDS = range(6)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 @pytest.mark.covers("MR-2", "MR-7", "SF-8")
 def test_copies_of_no_use_are_exchanged_and_no_others() -> None:
     exchanged = 0

@@ -92,7 +92,7 @@ def test_a_purge_frees_a_disk_that_others_filled_to_the_last_byte(left_bytes: in
     story = Story(BALLAST_BYTES)
     used_before = story.disk.used_bytes
     story.disk.capacity_bytes = used_before + left_bytes
-    assert story.publish()["error"]["err_code"] == 10047
+    assert story.publish()["error"]["err_code"] == 10023
     assert story.disk.size(BALLAST) >= BALLAST_BYTES // 2, "messages get nothing of it, an election little"
     if restarts:
         story.world.stop("n0", power=False)

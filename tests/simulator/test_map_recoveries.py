@@ -8,7 +8,7 @@ from tests.simulator.map_scenario import MapScenario
 SEEDS = range(12)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 @pytest.mark.covers("RP-8", "SF-5", "SF-9")
 def test_a_forced_recovery_of_the_map_loses_what_was_announced_and_no_streams_message() -> None:
     forced = kept = 0

@@ -9,7 +9,7 @@ from tests.simulator.recover_scenario import RecoverScenario
 SEEDS = (*range(12), 12, 24)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 @pytest.mark.covers("RP-8", "SF-9")
 def test_a_forced_recovery_loses_what_was_announced_and_no_more() -> None:
     forced = lost = 0

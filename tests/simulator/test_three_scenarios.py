@@ -76,7 +76,7 @@ def test_one_the_node_is_deleted_and_d_of_its_zone_joins_after_the_interval() ->
     world.lose()
     world.until(lambda: False, 3_000)
     told: list[int] = []
-    world.leader().broker_call("DELETE", world.c, lambda status, body: told.append(status))
+    world.leader().calls.broker("DELETE", world.c, lambda status, body: told.append(status))
     world.world.want_turn(world.leader().node)
     world.pass_ms(1_000)
     assert told == [200], "deleted from the cluster"
@@ -99,7 +99,7 @@ def test_two_a_person_adds_e_at_the_same_time_and_both_stay(first: str) -> None:
             return
         body: dict[str, Any] = {"add": [world.e], "id": f"person-{len(said)}"}
         world.by_person.add(STREAM)
-        world.leader().move_call("POST", ACCOUNT, STREAM, body, lambda status, told: said.append(status))
+        world.leader().calls.move("POST", ACCOUNT, STREAM, body, lambda status, told: said.append(status))
         world.world.want_turn(world.leader().node)
         world.world.at(1_000, ask)
 

@@ -21,7 +21,8 @@ from tests.simulator.ledger import Ledger
 from tests.simulator.seams import SimClock, SimCore, SimNetwork
 from tests.simulator.stores import SimStore
 
-from supercluster.broker.jetstream.core import BrokerCore, CoreSettings
+from supercluster.broker.jetstream.core import BrokerCore
+from supercluster.broker.jetstream.core_settings import CoreSettings
 from supercluster.broker.ports import PeerInfo
 from supercluster.broker.protocol import frames
 from supercluster.broker.raft.errors import DiskError
@@ -105,6 +106,7 @@ class World:
         self.meta_voters = founders or tuple(names[: meta_voters or nodes])
         self.tags_of: dict[str, tuple[str, ...]] = {}
         self.founding_wait_ms = 0
+        self.founding_clusters = frozenset[str]()
         self.retired_grace_ms = 600_000
         self.nodes: dict[str, Node] = {}
         for name in names:
@@ -196,6 +198,7 @@ class World:
             self.meta_voters,
             tags=self.tags_of.get(name, ()),
             founding_wait_ms=self.founding_wait_ms,
+            founding_clusters=self.founding_clusters - {self.cluster_of[name]},
             retired_grace_ms=self.retired_grace_ms,
             window_wait_ms=WINDOW_WAIT_MS,
         )

@@ -17,18 +17,20 @@ ports of a real deployment (4222, 6222, 7222, 8222). In a test, with a fixture t
 `start(count)` is the same for one cluster, "east". What `start` and `start_clusters` are given besides goes into every
 broker's settings (`limits={...}`); `credentials={"users.json": {...}}` writes credential files, `per_cluster={"west":
 {"tags": ["ssd"]}}` and `per_broker={"west-0": {...}}` change the settings of some. Brokers of the first cluster are the
-meta group's founders unless `metaVoters` says otherwise. Addresses are taken by process id, so that test runs beside each
+meta group's founders unless `metaVoters` says otherwise. Each test process has a block of addresses, so that runs beside each
 other don't meet. The loop is the caller's; the time limits here only end what hangs.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -41,35 +43,60 @@ import nats
 from nats.aio.client import Client
 from nats.js import JetStreamContext
 
-_numbers = itertools.count(os.getpid() * 11)
+BLOCKS, BLOCK_ADDRESSES = 250, 250
 WAIT_S = 30.0
 """Only ends a test that hangs."""
 
 
+@functools.cache
+def _own_block() -> tuple[int, socket.socket]:
+    """A block of addresses that is this process's as long as it runs, whatever others run beside it: who holds its last address
+    has it."""
+    for number in range(BLOCKS):
+        block = (os.getpid() + number) % BLOCKS
+        holder = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            holder.bind((f"127.79.{block}.254", 4))
+        except OSError:
+            holder.close()
+        else:
+            return block, holder
+    raise AssertionError(f"all {BLOCKS} blocks of test addresses in 127.79.0.0/16 are in use")
+
+
+_numbers = itertools.count()
+
+
 def fresh_address() -> str:
     """A loopback address that no other test uses now."""
-    number = next(_numbers)
-    return f"127.77.{number // 250 % 120}.{1 + number % 250}"
+    return f"127.79.{_own_block()[0]}.{1 + next(_numbers) % BLOCK_ADDRESSES}"
 
 
 async def until(condition: Callable[[], Awaitable[Any]], what: str, timeout_s: float = WAIT_S) -> Any:
-    """Poll what a process brings about; the time limit only ends a test that hangs."""
+    """Poll what a process brings about; the time limit only ends a test that hangs.
+
+    Raises:
+        AssertionError: it is not there in time.
+        TimeoutError: the condition's own, which is not this limit.
+    """
     try:
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(timeout_s) as limit:
             while True:
                 found = await condition()
                 if found:
                     return found
                 await asyncio.sleep(0.02)
     except TimeoutError:
+        if not limit.expired():
+            raise
         raise AssertionError(f"waited in vain for: {what}") from None
 
 
-def fetch(url: str, body: Any = None) -> tuple[int, Any]:
-    """GET of a monitoring endpoint (PUT with a body): status and JSON; (0, None) while nobody answers."""
+def fetch(url: str, body: Any = None, method: str = "PUT") -> tuple[int, Any]:
+    """GET of a monitoring endpoint (with a body: PUT, or another method): status and JSON; (0, None) while nobody answers."""
     request = urllib.request.Request(url)
     if body is not None:
-        request = urllib.request.Request(url, json.dumps(body).encode(), method="PUT")
+        request = urllib.request.Request(url, json.dumps(body).encode(), method=method)
     try:
         with urllib.request.urlopen(request, timeout=5) as answer:
             return answer.status, json.loads(answer.read())

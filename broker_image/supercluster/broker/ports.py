@@ -31,6 +31,13 @@ class ClientInfo:
     user: str
     is_operator: bool
     """True for the operator's credentials: only they may change a declared stream (SF-23)."""
+    is_system: bool = False
+    """Is it a user with the system role? Judged at the client's broker, and told to no other."""
+
+    @property
+    def may_administer(self) -> bool:
+        """May it make calls that concern all accounts?"""
+        return self.is_operator or self.is_system
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,5 +2,5 @@
 
 VERSION = "0.1.0"
 
-NATS_VERSION = "2.11.0"
+NATS_VERSION = "2.15.1"
 """The NATS server whose protocol and JetStream API the broker speaks: clients decide by it what they may ask for."""

@@ -198,8 +198,9 @@ class RolloutSpec(ApiModel):
     )
     wait_timeout: Duration = Field(
         default="15m",
-        description="How long a roll-out waits for streams that are not whole before the condition HeldUp names them, and what a "
-        "person may do. It goes on waiting: only the annotation supercluster.dev/release-restart has it go on without them.",
+        description="How long a roll-out waits for streams that are not whole, or for brokers that are away, before the condition "
+        "HeldUp names them, and what a person may do. It goes on waiting: only the annotation supercluster.dev/release-restart has "
+        "it go on without streams, and nothing has it go on without a broker.",
     )
 
     cel_rules: ClassVar[tuple[CelRule, ...]] = (
@@ -306,7 +307,7 @@ class RolloutStatus(ApiModel):
     )
     waiting_since: str | None = Field(
         default=None,
-        description="Since when it has been waiting for streams that are not whole.",
+        description="Since when it has been waiting for streams that are not whole, or brokers that are away.",
         json_schema_extra={"format": "date-time"},
     )
 

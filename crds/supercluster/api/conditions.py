@@ -110,6 +110,7 @@ class Reason(StrEnum):
     PREFERRED_LEADER_UNKNOWN = "PreferredLeaderUnknown"
 
     STREAMS_NOT_WHOLE = "StreamsNotWhole"
+    BROKERS_MISSING = "BrokersMissing"
 
     DRAINING = "Draining"
     SCALE_DOWN_REFUSED = "ScaleDownRefused"
@@ -164,7 +165,8 @@ TYPES: dict[ConditionType, Entry] = {
         "all", "What runs is what the spec says; False while drift is being repaired."
     ),
     ConditionType.UNWISE: Entry(
-        "Cluster, Stream", "True: the spec is carried out, but something about it is ill-advised."
+        "Cluster, Stream, ReplicaPolicy",
+        "True: the spec is carried out, but something about it is ill-advised.",
     ),
     ConditionType.PROGRESSING: Entry(
         "StreamMove", "True while the move runs; else the reason says what it waits for, or how it ended."
@@ -340,9 +342,15 @@ REASONS: dict[Reason, Entry] = {
         "it is.",
     ),
     Reason.POLICY_CONFLICT: Entry(
-        "Accepted", "An older ReplicaPolicy of the same weight selects the same streams, and counts for them."
+        "Unwise",
+        "A ReplicaPolicy of the same weight selects the same declared streams, or its name pattern can mean the same names; the "
+        "older one counts for them.",
     ),
-    Reason.UNKNOWN_STRATEGY: Entry("Accepted", "No installed package has that placement strategy."),
+    Reason.UNKNOWN_STRATEGY: Entry(
+        "Accepted",
+        "No installed package has that placement strategy; replicas of streams that go by it are not replaced until one does. "
+        "All else goes on.",
+    ),
     Reason.RECOVERING: Entry(
         "Recovered", "The brokers were asked, and have not answered yet; the message says what is waited for."
     ),
@@ -358,6 +366,11 @@ REASONS: dict[Reason, Entry] = {
         "HeldUp",
         "A roll-out has waited for longer than rollout.waitTimeout for streams that are not whole; the message names them, why, and "
         "how a person has it go on.",
+    ),
+    Reason.BROKERS_MISSING: Entry(
+        "HeldUp",
+        "A roll-out has waited for longer than rollout.waitTimeout for brokers that are away and that it has not restarted; the "
+        "message names them, why, and what to do.",
     ),
     Reason.EVEN_REPLICAS: Entry("Unwise", "An even count tolerates just as many failures as one less would."),
     Reason.VOLATILE_STORAGE: Entry("Unwise", "Data is lost when pods are, in memory or in an EmptyDir."),

@@ -34,23 +34,39 @@ class RepairBudget(ApiModel):
     )
     bytes_per_s: Size | None = Field(
         default=None,
-        description="Bytes per second of all repairs together; each gets an equal share of it, by concurrentMax. Unset is "
-        "the share of the super-cluster's budget.",
+        description="Bytes per second of all repairs together; each gets an equal share of it, by concurrentMax. Unset or 0 "
+        "is the share of the super-cluster's budget.",
+    )
+
+    cel_rules: ClassVar[tuple[CelRule, ...]] = (
+        CelRule(
+            rule="self.concurrentPerNodeMax <= self.concurrentMax",
+            message="budget.concurrentPerNodeMax must not be more than budget.concurrentMax",
+            field_path=".concurrentPerNodeMax",
+        ),
     )
 
 
 class RepairRules(ApiModel):
-    """How lost replicas are replaced."""
+    """How many usable replicas there are to be, and how lost ones are replaced."""
 
+    min_replicas: int | None = Field(
+        default=None,
+        ge=1,
+        le=REPLICAS_MAX,
+        description="Usable replicas below which a stream counts as short, at most its own count; repair keeps them up, and never "
+        "fewer than one more than a majority where there are as many. A stream's own spec.minReplicas comes "
+        "first, then a ReplicaPolicy's, then the SuperCluster's. Unset everywhere is the stream's count.",
+    )
     failure_recovery_interval: Duration = Field(
         default="60s",
         description="How long a replica's broker is out of contact, or can do nothing with its copy, before the replica is "
         "replaced. One that comes back earlier is left alone.",
     )
     check_interval: Duration = Field(
-        default="10s",
+        default="2s",
         description="How often each stream is checked. Every stream has a moment of its own in it, so that many that are hit "
-        "at once are not repaired at once.",
+        "at once are not repaired at once: so much later than failureRecoveryInterval a repair may begin.",
     )
     placement_strategy: Annotated[str, StringConstraints(pattern=STRATEGY_PATTERN, max_length=63)] = Field(
         default=DEFAULT_STRATEGY,
@@ -72,8 +88,13 @@ class RepairRules(ApiModel):
             field_path=".failureRecoveryInterval",
         ),
         CelRule(
-            rule="duration(self.checkInterval) >= duration('1s')",
-            message="checkInterval must be at least 1s",
+            rule="duration(self.failureRecoveryInterval) <= duration('24h')",
+            message="failureRecoveryInterval must be at most 24h: brokers forget who was away for longer",
+            field_path=".failureRecoveryInterval",
+        ),
+        CelRule(
+            rule="duration(self.checkInterval) >= duration('1s') && duration(self.checkInterval) <= duration('24h')",
+            message="checkInterval must be between 1s and 24h",
             field_path=".checkInterval",
         ),
     )
@@ -113,13 +134,6 @@ class ReplicaPolicySpec(RepairRules):
         description="Of the policies that select a stream, the one with the highest weight counts, and of equal ones the "
         "oldest.",
     )
-    min_replicas: int | None = Field(
-        default=None,
-        ge=1,
-        le=REPLICAS_MAX,
-        description="Usable replicas that repair restores, at most a stream's own count. A stream's own spec.minReplicas comes "
-        "first. Unset is the stream's count.",
-    )
 
     cel_rules: ClassVar[tuple[CelRule, ...]] = (
         *RepairRules.cel_rules,
@@ -140,13 +154,16 @@ class ReplicaPolicyStatus(ApiModel):
     selected: int = Field(default=0, description="Declared streams that it selects.")
     in_force: int = Field(default=0, description="Those of them for which no other policy comes first.")
     below_minimum: int = Field(
-        default=0, description="Those in force with fewer usable replicas than they must have."
+        default=0,
+        description="Streams with fewer usable replicas than they must have, of those in force and of those that no resource "
+        "declares and namePattern means.",
     )
     repairing: int = Field(default=0, description="Repairs of its streams that are under way or wait.")
     conflicts: tuple[str, ...] = Field(
         default=(),
         max_length=NAMED_MAX,
-        description="Policies of the same weight that select the same streams; the oldest counts.",
+        description="Policies of the same weight that select the same declared streams, or whose name patterns can mean the "
+        "same name, of a stream that no resource declares; the oldest counts.",
     )
     conditions: Conditions = ()
 

@@ -112,8 +112,8 @@ class StreamSpec(ApiModel):
         default=None,
         ge=1,
         le=REPLICAS_MAX,
-        description="Usable copies that repair restores by replacing lost ones; that of the ReplicaPolicy in force unless set, "
-        "else replicas.",
+        description="Usable copies below which the stream counts as short; repair keeps them up by replacing lost ones, and never "
+        "fewer than one more than a majority where there are as many. That of the ReplicaPolicy in force unless set, else replicas.",
     )
     placement: Placement = Field(
         default=Placement(), description="Where the replicas live. Changing it makes a StreamMove."
@@ -214,7 +214,7 @@ class ReplicationStatus(ApiModel):
         default=0,
         description="Replicas that the stream has been given on the brokers; spec.replicas, when that is in force.",
     )
-    minimum: int = Field(default=0, description="Usable replicas that repair restores.")
+    minimum: int = Field(default=0, description="Usable replicas below which it counts as short.")
     usable: int = Field(default=0, description="Replicas that are in contact and of use.")
     decided_by: str = Field(default="", description="Stream, ReplicaPolicy <name>, or SuperCluster <name>.")
     reason: str = Field(default="", description="Why that one counts, and why the others do not.")

@@ -9,7 +9,7 @@ from pydantic import Field, StringConstraints
 
 from supercluster.api.common import ApiModel, CelRule, Conditions, LabelName, ObjectMeta, ShortText
 from supercluster.api.moves import Destination, MovePolicy
-from supercluster.api.stream import REPLICAS_MAX, STREAM_NAME_PATTERN, NodeFinding
+from supercluster.api.stream import REPLICAS_MAX, NodeFinding
 from supercluster.api.units import Duration
 
 Phase = Literal[
@@ -25,6 +25,8 @@ Phase = Literal[
     "Cancelled",
     "Refused",
 ]
+# What brokers take of clients; a Stream's own name is narrower.
+UNDECLARED_NAME_PATTERN = r"^[^\s.*>/\\]+$"
 # A stream's plan tells of every broker; a super-cluster has a few hundred at most.
 FINDINGS_MAX = 512
 _FIXED = ("superCluster", "dryRun")
@@ -106,7 +108,8 @@ class StreamMoveSpec(MovePolicy):
         "spec.placement of the Stream, which makes a StreamMove for itself.",
     )
     stream: (
-        Annotated[str, StringConstraints(pattern=STREAM_NAME_PATTERN, min_length=1, max_length=128)] | None
+        Annotated[str, StringConstraints(pattern=UNDECLARED_NAME_PATTERN, min_length=1, max_length=255)]
+        | None
     ) = Field(default=None, description="Name on the brokers of a stream that no resource declares.")
     destination: Destination | None = Field(default=None, description="Where the stream is to go.")
     replicas: int | None = Field(

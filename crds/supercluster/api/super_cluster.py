@@ -81,6 +81,10 @@ class FounderStatus(ApiModel):
 OTHER_MOVES_MAX = 64
 
 
+UNDECLARED_POLICIES_MAX = 256
+UNDECLARED_NAMED_MAX = 8
+
+
 class MoveGrant(ApiModel):
     """A StreamMove that has a place in the budget."""
 
@@ -96,6 +100,16 @@ class WaitingRepair(ApiModel):
     reason: str = Field(default="", description="What is waited for.")
 
 
+class UndeclaredStreams(ApiModel):
+    """Streams that no resource declares, of one policy, with fewer usable replicas than they must have."""
+
+    policy: str = Field(description="The ReplicaPolicy that counts for them.")
+    below_minimum: int = Field(default=0, description="How many there are.")
+    names: tuple[str, ...] = Field(
+        default=(), max_length=UNDECLARED_NAMED_MAX, description="The first of them by name."
+    )
+
+
 class RepairStatus(ApiModel):
     """Streams with lost replicas."""
 
@@ -103,10 +117,20 @@ class RepairStatus(ApiModel):
         default=0, description="Streams with fewer usable replicas than they must have."
     )
     repairing: int = Field(default=0, description="Repairs under way, or in the queue of moves.")
+    waiting_for_budget: int = Field(
+        default=0,
+        description="Streams whose repair is due and waits for the budget of its policy; no StreamMove is made yet.",
+    )
     waiting: tuple[WaitingRepair, ...] = Field(
         default=(),
         max_length=OTHER_MOVES_MAX,
         description="Those that wait, and for what; at most 64 are named.",
+    )
+    undeclared: tuple[UndeclaredStreams, ...] = Field(
+        default=(),
+        max_length=UNDECLARED_POLICIES_MAX,
+        description="Of those below their minimum the ones that no resource declares, by policy; at most 256 policies are "
+        "named.",
     )
     lost_brokers: tuple[str, ...] = Field(
         default=(), max_length=OTHER_MOVES_MAX, description="Brokers that are out of contact."

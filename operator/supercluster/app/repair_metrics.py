@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Sequence
 
 from supercluster.api import Cluster, Condition, StreamMove, SuperCluster
-from supercluster.api.conditions import ConditionType
+from supercluster.api.conditions import ConditionType, Reason
 from supercluster.reconcilers.handlers.repair_counts import DONE, FAILED, RepairCounts
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.planners.move_views import IN_FLIGHT, is_ended, is_repair
 
 WAITING, RUNNING = "waiting", "running"
+_WAITS_FOR_A_PERSON = frozenset({Reason.ROLL_OUT_STOPPED, Reason.AWAITING_RESTART})
 
 
 def repair_lines(cache: ObjectCache, counts: RepairCounts) -> list[str]:
@@ -24,6 +25,7 @@ def repair_lines(cache: ObjectCache, counts: RepairCounts) -> list[str]:
         whole, label = cache.model(SuperCluster, namespace, name), f"{namespace}/{name}"
         told = whole.status.repair if whole is not None else None
         below[label] = told.below_minimum if told is not None else 0
+        states[label, WAITING] = told.waiting_for_budget if told is not None else 0
         going = whole.status.leaving if whole is not None else None
         leaving[label] = going.streams if going is not None else 0
         for move in cache.of_super_cluster(StreamMove, namespace, name):
@@ -39,7 +41,9 @@ def repair_lines(cache: ObjectCache, counts: RepairCounts) -> list[str]:
     )
     lines += [f'supercluster_streams_below_minimum{{super_cluster="{each}"}} {below[each]}' for each in below]
     lines += _head(
-        "supercluster_repairs", "gauge", "StreamMoves that replace lost replicas and have not ended."
+        "supercluster_repairs",
+        "gauge",
+        "Repairs that are due or under way: they wait for their place, or run.",
     )
     lines += [
         f'supercluster_repairs{{super_cluster="{each}",state="{state}"}} {states[each, state]}'
@@ -77,7 +81,7 @@ def repair_lines(cache: ObjectCache, counts: RepairCounts) -> list[str]:
 
 
 def _held_up(cache: ObjectCache, names: Sequence[tuple[str, str]]) -> list[str]:
-    """What does not go on without a person: drains and roll-outs."""
+    """What does not go on without a person: drains and roll-outs that are held up or were stopped, restarts to be approved."""
     lines = _head(
         "supercluster_held_up", "gauge", "SuperClusters and Clusters with something that waits for a person."
     )
@@ -92,6 +96,8 @@ def _held_up(cache: ObjectCache, names: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _is_held_up(condition: Condition) -> bool:
+    if condition.type == ConditionType.SYNCED:
+        return condition.status == "False" and condition.reason in _WAITS_FOR_A_PERSON
     return (condition.type, condition.status) == (ConditionType.HELD_UP, "True")
 
 

@@ -140,6 +140,8 @@ class Workers:
         pace = self._pace
         if worker.failures:
             delay = min(pace.backoff_first_ms * 2 ** min(worker.failures - 1, 20), pace.backoff_max_ms)
+            if outcome.recheck_after_ms is not None:
+                delay = min(delay, outcome.recheck_after_ms)  # A part of it failed; the rest has its time.
         elif outcome.recheck_after_ms is not None:
             delay = min(outcome.recheck_after_ms, pace.resync_ms)
         else:

@@ -67,7 +67,7 @@ async def test_a_full_disk_refuses_messages_and_a_purge_frees_it(fleet: Fleet, r
         refusals = [answer for answer in answers if isinstance(answer, BaseException)]
         stored += len(answers) - len(refusals)
         assert stored < 2000, "the disk never became full"
-    assert all(isinstance(found, APIError) and found.err_code == 10047 for found in refusals), refusals
+    assert all(isinstance(found, APIError) and found.err_code == 10023 for found in refusals), refusals
     assert (await js.stream_info("S")).state.messages == stored
     assert (await js.get_msg("S", stored)).data == b"x" * 4000
     # What is no message may use the reserve: consumers, configurations and what frees the disk.

@@ -5,14 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import ssl
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import nats
 import pytest
 from nats.errors import Error
 from nats.js.errors import BadRequestError
+from tests.compat.raw import RawClient
+from tests.support.certificates import Authority
+from tests.support.nkeys import Nkey
 
 pytestmark = pytest.mark.e2e
 
@@ -97,6 +103,50 @@ def write(server: Server, password: str, more: str = "") -> str:
     return str(file)
 
 
+async def test_the_monitoring_port_has_nats_servers_pages(server: Server) -> None:
+    told = await server.start("-c", write(server, "b"))
+    (root,) = told["monitoring"]
+    client = await nats.connect(told["nats"][0], user="a", password="b")
+    js = client.jetstream()
+    await js.add_stream(name="S", subjects=["s.>"])
+    await js.publish("s.1", b"x")
+    await js.add_consumer("S", durable_name="c")
+    await client.subscribe("foo.*")
+    await client.flush()
+
+    async def get(path: str) -> tuple[int, str]:
+        async with aiohttp.ClientSession() as session, session.get(root + path) as response:
+            return response.status, await response.text()
+
+    async def page(path: str) -> Any:
+        status, text = await get(path)
+        assert status == 200, text
+        return json.loads(text)
+
+    jsz = await page("/jsz")
+    assert (jsz["streams"], jsz["consumers"], jsz["messages"]) == (1, 1, 1)
+    assert "account_details" not in jsz
+    (account,) = (await page("/jsz?acc=A&streams=true&consumers=1&config=true"))["account_details"]
+    (stream,) = account["stream_detail"]
+    assert (stream["config"]["subjects"], stream["state"]["messages"]) == (["s.>"], 1)
+    assert [each["name"] for each in stream["consumer_detail"]] == ["c"]
+    assert (await page("/subsz?subs=1&test=foo.1"))["subscriptions_list"][0]["subject"] == "foo.*"
+    assert "A" in (await page("/accountz"))["accounts"]
+    assert (await page("/accountz?acc=A"))["account_detail"]["client_connections"] == 1
+    assert [each["acc"] for each in (await page("/accstatz"))["account_statz"]] == ["A"]
+    assert (await page("/leafz"))["leafnodes"] == 0
+    (connection,) = (await page("/connz?subs=1&auth=true&limit=-1&state=open"))["connections"]
+    assert connection["authorized_user"] == "a"
+    assert "foo.*" in connection["subscriptions_list"]
+    assert "subscriptions_list_detail" in (await page("/connz?subs=detail"))["connections"][0]
+    assert (await page("/healthz?account=A&stream=S&consumer=c"))["status"] == "ok"
+    assert "/jsz" in (await get("/"))[1]
+    assert await get("/connz?sort=zz") == (400, "invalid sorting option: zz")
+    for wrong in ("/jsz?limit=x", "/jsz?accounts=zz", "/connz?state=x", "/accountz?acc=NOPE"):
+        assert (await get(wrong))[0] == 400
+    await client.close()
+
+
 async def test_a_configuration_is_carried_out_reloaded_and_survives_a_restart(server: Server) -> None:
     told = await server.start("-c", write(server, "b"))
     (url,) = told["nats"]
@@ -133,6 +183,96 @@ async def test_a_configuration_is_carried_out_reloaded_and_survives_a_restart(se
     await client.close()
 
 
+SHARED = """
+listen: 127.0.0.1:-1
+jetstream { store_dir: DIR/js, domain: hub }
+accounts {
+  A {
+    users [{user: a, password: a}]
+    jetstream {
+      max_streams: 2, max_consumers: 2, max_ack_pending: 100, max_bytes_required: true
+      memory_max_stream_bytes: 1000, store_max_stream_bytes: 2000
+    }
+    exports [{stream: "a.>"}, {service: "$JS.API.>", response_type: stream, latency: {subject: l, sampling: 1}}]
+  }
+  B {
+    users [{user: b, password: b}]
+    imports [{stream: {account: A, subject: "a.>"}, to: "b.>"}, {service: {account: A, subject: "$JS.API.>"}, to: "JS.A.>"}]
+  }
+}
+no_auth_user: b
+"""
+
+
+async def test_accounts_share_and_are_held_to_their_limits(server: Server) -> None:
+    file = server.directory / "a.conf"
+    file.write_text(SHARED.replace("DIR", str(server.directory)))
+    (url,) = (await server.start("-c", str(file)))["nats"]
+    await server.said("latency has no effect here")
+    a, b = await nats.connect(url, user="a", password="a"), await nats.connect(url)
+
+    async def call(name: str, body: object = None) -> dict[str, Any]:
+        payload = b"" if body is None else json.dumps(body).encode()
+        found: dict[str, Any] = json.loads((await b.request(f"JS.A.{name}", payload, timeout=5)).data)
+        return found
+
+    async def refused(name: str, body: object) -> tuple[int, int]:
+        error = (await call(name, body))["error"]
+        return error["code"], error["err_code"]
+
+    told = json.loads((await b.request("$JS.API.INFO", b"", timeout=5)).data)
+    assert told["error"] == {
+        "code": 503,
+        "err_code": 10039,
+        "description": "JetStream not enabled for account",
+    }
+    info = await call("INFO")
+    assert info["domain"] == "hub"
+    assert info["limits"] == {
+        "max_memory": -1,
+        "max_storage": -1,
+        "max_streams": 2,
+        "max_consumers": 2,
+        "max_ack_pending": 100,
+        "memory_max_stream_bytes": 1000,
+        "storage_max_stream_bytes": 2000,
+        "max_bytes_required": True,
+    }
+    stream = {"name": "S", "subjects": ["a.>"]}
+    assert await refused("STREAM.CREATE.S", stream) == (400, 10113)
+    assert await refused("STREAM.CREATE.S", stream | {"max_bytes": 2001}) == (400, 10122)
+    assert await refused("STREAM.CREATE.S", stream | {"max_bytes": 1001, "storage": "memory"}) == (400, 10122)
+    assert "error" not in await call("STREAM.CREATE.S", stream | {"max_bytes": 2000})
+    assert await refused("STREAM.UPDATE.S", stream | {"max_bytes": 2001}) == (400, 10122)
+    assert await refused("STREAM.UPDATE.S", stream | {"max_bytes": -1}) == (400, 10113)
+
+    def consumer(name: str, **more: object) -> tuple[str, dict[str, object]]:
+        config = {"name": name, "ack_policy": "explicit", **more}
+        return f"CONSUMER.CREATE.S.{name}", {"stream_name": "S", "config": config}
+
+    assert await refused(*consumer("C", max_ack_pending=101)) == (400, 10121)
+    assert (await call(*consumer("C")))["config"]["max_ack_pending"] == 100
+    assert (await call(*consumer("D", max_ack_pending=-1)))["config"]["max_ack_pending"] == -1
+    assert await refused(*consumer("E", ack_policy="none")) == (400, 10026)
+    heard = await b.subscribe("b.*")
+    await b.flush()
+    assert (await a.jetstream().publish("a.1", b"x")).domain == "hub"
+    assert (await heard.next_msg(timeout=5)).subject == "b.1"
+    file.write_text(SHARED.replace("DIR", str(server.directory)).replace("b.>", "c.>"))
+    other = await b.subscribe("c.*")
+    await b.flush()
+    await server.send(signal.SIGHUP)
+    await server.said("Reloaded server configuration")
+    await a.publish("a.2", b"y")
+    assert (await other.next_msg(timeout=5)).subject == "c.2"
+    assert heard.pending_msgs == 0
+    file.write_text(SHARED.replace("DIR", str(server.directory)).replace('"a.>"}, to', '"x.>"}, to'))
+    await server.send(signal.SIGHUP)
+    await server.said("stream import 'x.>': account 'A' does not export it")
+    for client in (a, b):
+        await client.close()
+
+
 async def refusal(url: str, user: str, password: str) -> bytes:
     """What a server says to a client with wrong credentials, before it closes the connection."""
     host, _, port = url.removeprefix("nats://").rpartition(":")
@@ -162,6 +302,29 @@ async def test_a_lame_duck_asks_its_clients_to_leave(server: Server) -> None:
     assert await server.ended() == 0
 
 
+LAME_DUCK_CONF = """
+listen: 127.0.0.1:-1
+accounts { SYS { users [ {user: s, password: s} ] } }
+system_account: SYS
+"""
+
+
+async def test_the_system_account_hears_of_a_lame_duck(server: Server) -> None:
+    file = server.directory / "lame.conf"
+    file.write_text(LAME_DUCK_CONF)
+    told = await server.start("-c", str(file))
+    client = await nats.connect(told["nats"][0], user="s", password="s", allow_reconnect=False)
+    events = await client.subscribe("$SYS.SERVER.*.LAMEDUCK")
+    await client.flush()
+    await server.send(signal.SIGUSR2)
+    event = await events.next_msg(timeout=30)
+    document = json.loads(event.data)
+    assert event.subject == f"$SYS.SERVER.{document['id']}.LAMEDUCK"
+    assert document["id"] == client._server_info["server_id"]
+    await client.close()
+    assert await server.ended() == 0
+
+
 async def test_streams_belong_to_the_server_that_has_their_name(server: Server) -> None:
     flags = ("-a", "127.0.0.1", "-p", "-1", "-js", "-sd", str(server.directory / "js"))
     await server.start(*flags, "-n", "one")
@@ -178,3 +341,56 @@ async def test_without_js_there_are_no_streams(server: Server) -> None:
     with pytest.raises(Error):
         await client.jetstream().account_info()
     await client.close()
+
+
+TLS_CONF = """
+listen: 127.0.0.1:-1
+http: 127.0.0.1:-1
+tls { cert_file: "DIR/ours-server.crt", key_file: "DIR/ours-server.key", ca_file: "DIR/ours.pem", VERIFY }
+websocket { listen: "127.0.0.1:-1", tls { cert_file: "DIR/ours-server.crt", key_file: "DIR/ours-server.key" } }
+authorization { users [ {nkey: NKEY}, {user: h, password: "HASH"} ] }
+"""
+HASH = "$2a$04$FHxS9YPi/Yu8a7Ut.5afLuRYxPp6IDgTjjLsxuElMd/ZQBDYwOd66"
+
+
+def write_tls(server: Server, verify: str) -> str:
+    file = server.directory / "tls.conf"
+    text = TLS_CONF.replace("DIR", str(server.directory)).replace("VERIFY", verify)
+    file.write_text(text.replace("NKEY", Nkey().public).replace("HASH", HASH))
+    return str(file)
+
+
+async def test_clients_come_over_tls_and_the_file_is_read_again_for_it(server: Server) -> None:
+    authority = Authority(server.directory, "ours")
+    certificate, own = authority.sign("server", addresses=["127.0.0.1"]), authority.sign("client")
+    told = await server.start("-c", write_tls(server, "verify: false"))
+    (url,), (websocket,) = told["nats"], told["websocket"]
+    assert url.startswith("tls://127.0.0.1:")
+    assert websocket.startswith("wss://127.0.0.1:")
+    context = ssl.create_default_context(cafile=authority.file)
+    client = await nats.connect(url, tls=context, user="h", password="s3cret", allow_reconnect=False)
+    await client.close()
+
+    write_tls(server, "verify: true")
+    await server.send(signal.SIGHUP)
+    await server.said("Reloaded server configuration")
+    host, _, port = url.removeprefix("tls://").rpartition(":")
+    with_certificate = await RawClient.open(host, int(port), tls=certificate.context(shown=own))
+    assert with_certificate.info["tls_verify"] is True
+    await with_certificate.connect(**Nkey().connect(with_certificate.info["nonce"]))
+    await with_certificate.close()
+    without = await RawClient.open(host, int(port), tls=certificate.context())
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        await refused_line(without)
+    text = server.log.read_text()
+    assert "s3cret" not in text
+    assert HASH not in text
+
+
+async def refused_line(client: RawClient) -> None:
+    """With TLS 1.3 a client hears that its certificate is lacking when it reads."""
+    try:
+        if not await client.reader.readline():
+            raise ConnectionResetError
+    finally:
+        await client.close()

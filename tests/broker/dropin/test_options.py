@@ -5,11 +5,18 @@ from __future__ import annotations
 import pytest
 
 from supercluster.broker.dropin import flags, main
+from supercluster.broker.dropin.account_options import JetStreamLimits
+from supercluster.broker.dropin.addresses import Address
 from supercluster.broker.dropin.conf import ConfError, parse
 from supercluster.broker.dropin.credentials import NamedUsers
 from supercluster.broker.dropin.flags import FlagError
-from supercluster.broker.dropin.options import Address, JetStreamLimits, Options, UserOption, read
+from supercluster.broker.dropin.loading import load
+from supercluster.broker.dropin.options import Options, read
+from supercluster.broker.dropin.user_options import UserOption
 from supercluster.broker.protocol.permissions import Permissions, Responses, Rules
+from supercluster.broker.protocol.web_origins import WebOrigins
+from supercluster.broker.protocol.websocket import WebRules
+from supercluster.broker.runtime.credentials import Shown
 
 
 def options(text: str) -> Options:
@@ -25,7 +32,7 @@ def test_a_server_is_described_as_in_nats_servers_documents() -> None:
         server_name: s1
         listen: 127.0.0.1:-1
         http: 8222
-        max_payload: 2MB, max_conn: 10, ping_interval: "1m30s", ping_max: 3, lame_duck_duration: 20
+        max_payload: 2MB, max_conn: 10, ping_interval: "1m30s", ping_max: 3, lame_duck_duration: 40s
         jetstream { store_dir: /data, max_mem: 64MB, max_file: 1G, sync_interval: 5s }
         PEOPLE = [{user: a, password: b}]
         accounts {
@@ -41,7 +48,7 @@ def test_a_server_is_described_as_in_nats_servers_documents() -> None:
     assert found.listen == Address("127.0.0.1", -1)
     assert found.monitor == Address("0.0.0.0", 8222)
     assert (found.max_payload_bytes, found.max_connections) == (2 << 20, 10)
-    assert (found.ping_interval_ms, found.pings_out_max, found.lame_duck_ms) == (90_000, 3, 20_000)
+    assert (found.ping_interval_ms, found.pings_out_max, found.lame_duck_ms) == (90_000, 3, 40_000)
     assert found.jetstream
     assert (found.store_dir, found.max_memory_bytes, found.max_file_bytes) == ("/data", 64 << 20, 10**9)
     assert found.sync_interval_ms == 5000
@@ -53,10 +60,21 @@ def test_a_server_is_described_as_in_nats_servers_documents() -> None:
     }
     assert (found.cluster_name, found.tags, found.warnings) == ("east", ("x", "y"), ())
     users = NamedUsers(found)
-    assert users.find("", "", "") == users.users[0]
+    assert users.find(Shown("", "", "")) == users.users[0]
     assert [user.role for user in users.users] == ["client", "client", "system"]
-    assert users.find("c", "12", "") == users.users[1]
-    assert users.find("c", "13", "") is None
+    assert users.find(Shown("c", "12", "")) == users.users[1]
+    assert users.find(Shown("c", "13", "")) is None
+
+
+def test_accounts_may_be_a_list_of_names() -> None:
+    found = options("accounts [A, B]")
+    assert set(found.book.accounts) == {"A", "B"}
+    assert dict(found.account_limits) == {"A": None, "B": None}
+
+
+@pytest.mark.parametrize("told", [0, -1])
+def test_no_limit_of_connections_is_as_many_as_there_may_be(told: int) -> None:
+    assert options(f"max_connections: {told}").max_connections == 1 << 20
 
 
 @pytest.mark.parametrize(
@@ -74,9 +92,18 @@ def test_a_server_is_described_as_in_nats_servers_documents() -> None:
         ("mqtt {}", "mqtt: MQTT is not there"),
         ("operator: x.jwt", "operator: accounts by JWT are not there"),
         ("resolver: MEMORY", "resolver: accounts by JWT are not there"),
-        ("tls {}", "tls: TLS for clients"),
-        ("cluster { routes: [nats://h:1] }", "cluster.routes: "),
-        ("accounts { A { imports: [] } }", "accounts.A.imports: "),
+        ("cluster { routes: [nats://h:1] }", "cluster: routes need a port of its own"),
+        ("accounts { A { imports: 3 } }", "accounts.A: imports has to be a list"),
+        (
+            "accounts {\n A { exports [{service: x}] }\n B { imports [{service: {account: A, subject: y}}] } }",
+            "f.conf:3:15: accounts.B: service import 'y': account 'A' does not export it",
+        ),
+        (
+            'accounts { A { exports [{stream: "a..b"}] } }',
+            "accounts.A: stream: 'a..b' is no subject",
+        ),
+        ("mappings { a: 3 }", "f.conf:1:12: accounts.$G: a mapping's destination"),
+        ('jetstream { domain: "a b" }', "jetstream.domain has to be 1 to 63 bytes"),
         (
             "authorization { users [{user: a, permissions { publish: 'a b' }}] }",
             "publish: 'a b' is no subject",
@@ -88,10 +115,26 @@ def test_a_server_is_described_as_in_nats_servers_documents() -> None:
         ),
         ("authorization { users [{password: b}] }", "a user needs a name"),
         ("authorization { user: a, users [{user: b}] }", "only one of them"),
-        ("authorization { user: a, password: $2a$11$x }", "hashed with bcrypt"),
+        ("authorization { user: a, password: $2a$11$x }", "password begins like a bcrypt hash and is none"),
         ("accounts { A { users [{user: a}] }, B { users [{user: a}] } }", "named twice"),
         ("no_auth_user: x", "no_auth_user 'x' is none of the users"),
+        ("websocket { no_tls: true, no_auth_user: x }", "no_auth_user 'x' is none of the users"),
+        (
+            "websocket { no_tls: true\n allowed_origins: [http://a, localhost] }",
+            "f.conf:2:30: websocket.allowed_origins: 'localhost' is no address as in http://localhost:3000",
+        ),
+        ("websocket { no_tls: true, jwt_cookie: j }", "websocket.jwt_cookie: there are no accounts by JWT"),
         ("accounts: 3", "accounts has to be a map"),
+        ("accounts [A, A]", "f.conf:1:14: accounts: 'A' is no name of an account, or is named twice"),
+        ("accounts [[A]]", "accounts: a list is no name"),
+        ('accounts { "$G" { users [] } }', "accounts.$G: it is there by itself"),
+        ("accounts { A { limits {max_conns: 1} } }", 'unknown field "accounts.A.limits.max_conns"'),
+        ("authorization { users [{user: a, password: b}, {user: a, password: c}] }", "named twice"),
+        ("authorization { user: a, password: b, token: c }", "a token and a user; only one of them"),
+        ("lame_duck_duration: 10s", "lame_duck_duration has to be a time from 30000 ms"),
+        ("max_payload: 64MB", "max_payload has to be a whole number from 1 to 33554432"),
+        ("server_name: a.b", "server_name has to be 1 to 63 bytes without spaces and . * > @"),
+        ("cluster { name: a.b, port: 1 }", "cluster.name has to be 1 to 63 bytes without spaces and . *"),
     ],
 )
 def test_what_can_not_be_carried_out_is_an_error_with_its_place(text: str, said: str) -> None:
@@ -130,11 +173,61 @@ def test_passwords_are_never_shown() -> None:
 
 
 def test_what_only_looks_different_is_a_warning() -> None:
-    found = options("prof_port: 1\ncluster { listen: h:6222 }")
+    found = options("prof_port: 1\ncluster { pool_size: 3 }")
     assert found.warnings == (
-        "f.conf:2:11: cluster.listen has no effect here",
+        "f.conf:2:11: cluster.pool_size has no effect here",
         "f.conf:1:1: prof_port has no effect here",
     )
+
+
+def test_what_is_no_limit_is_the_usual_one() -> None:
+    found = options(
+        """
+        max_payload: 0, max_pending: 0, max_control_line: 0, ping_max: 0, max_subscriptions: -1
+        jetstream { max_mem: -1, max_file: -1 }
+        """
+    )
+    usual = Options()
+    for name in ("max_payload_bytes", "max_pending_bytes", "max_control_line_bytes", "pings_out_max"):
+        assert getattr(found, name) == getattr(usual, name)
+    assert (found.max_subscriptions, found.max_memory_bytes, found.max_file_bytes) == (0, 0, 0)
+    with pytest.raises(ConfError, match="max_payload has to be a whole number from 1 to 33554432, not False"):
+        options("max_payload: false")
+
+
+@pytest.mark.parametrize("name", ["threshold", "response_threshold", "response_max_time", "response_time"])
+def test_how_long_an_answer_may_take_has_the_names_that_nats_server_knows(name: str) -> None:
+    text = f'accounts {{ A {{ exports [{{service: q, {name}: "500ms"}}] }} }}'
+    named = options('accounts { A { exports [{service: q, response_threshold: "500ms"}] } }')
+    assert options(text).book == named.book != options("accounts { A { exports [{service: q}] } }").book
+
+
+def test_what_is_switched_off_is_no_warning() -> None:
+    found = options("trace: false\nlogtime: true\nwebsocket { port: -1, no_tls: true, compression: false }")
+    assert found.warnings == ()
+
+
+def test_the_store_directory_may_stand_outside_of_jetstreams_block() -> None:
+    assert options("store_dir: /a\njetstream: enabled").store_dir == "/a"
+    assert options("store_dir: /a\njetstream { store_dir: /b }").store_dir == "/b"
+
+
+def test_the_websocket_port_says_who_may_come_by_it() -> None:
+    found = options(
+        """
+        websocket {
+          port: 8080, no_tls: true, same_origin: true, allowed_origins: "https://a"
+          no_auth_user: b, token_cookie: t
+        }
+        authorization { users [{user: a, password: p}, {user: b, password: p}] }
+        no_auth_user: a
+        """
+    )
+    assert found.web_rules == WebRules(
+        WebOrigins(True, frozenset({("https", "a", 443)})), {"auth_token": "t"}
+    )
+    users = NamedUsers(found)
+    assert [users.find(Shown(connection_type=way)) for way in ("STANDARD", "WEBSOCKET")] == list(users.users)
 
 
 def test_flags_go_before_the_file_with_one_dash_or_two() -> None:
@@ -178,8 +271,8 @@ def test_flags_go_before_the_file_with_one_dash_or_two() -> None:
         (["x"], "'x' is no flag"),
         (["-p"], "-p lacks its value"),
         (["-p", "x"], "--port is 'x'"),
-        (["--tls"], "TLS for clients"),
-        (["--routes", "nats://h:1"], "declared"),
+        (["--tls"], "TLS needs a certificate"),
+        (["--routes", "nats://h:1"], "--routes needs a port"),
         (["--pass", "x"], "without --user"),
         (["-js=maybe"], "true or false"),
     ],
@@ -202,3 +295,9 @@ def test_a_file_is_checked_without_a_server(tmp_path: object, capsys: pytest.Cap
     assert f'{file}:2:1: unknown field "prot"' in capsys.readouterr().err
     assert main.main(["-c", f"{file}.not"]) == 1
     assert "can't be read" in capsys.readouterr().err
+    with open(file, "w", encoding="utf-8") as out:
+        out.write("# nothing\n")
+    assert main.main(["-t", "-c", file]) == 1
+    why = f"{file}: config has no values or is empty"
+    assert why in capsys.readouterr().err
+    assert load(flags.parse(["-c", file]), {}).warnings == (why,)

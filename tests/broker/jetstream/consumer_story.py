@@ -25,6 +25,7 @@ class Source:
         self.index = SubjectIndex()
         self.last_seq = 0
         self.reads = 0
+        self.keeps_until_acknowledged = False
 
     @property
     def first_seq(self) -> int:
@@ -111,6 +112,15 @@ class Story:
 
     def ack(self, seq: int, payload: bytes = b"", reply: str = "") -> list[str]:
         return shown(self.leader.on_ack(seq, payload, reply.encode(), self.now_ns, self.has_interest))
+
+    def removed(self, seq: int) -> None:
+        """The stream removes a message."""
+        is_first = seq == self.source.first_seq
+        subject = self.source.remove(seq)
+        self.committed.drop_gone([seq] if seq in self.committed.pending else [])
+        self.leader.on_removed(seq)
+        if not is_first:
+            self.leader.uncount(seq, subject)
 
     def commit(self) -> list[str]:
         """Commit what the leader proposes; returns the acknowledgement replies that are free to go now."""

@@ -15,6 +15,7 @@ from supercluster.broker.jetstream.meta_group import MetaGroup
 from supercluster.broker.jetstream.meta_requests import Decided, StreamRequest
 from supercluster.broker.jetstream.move_plan import MovePlan
 from supercluster.broker.jetstream.recovery import CopiesTold, CopyFacts
+from supercluster.broker.jetstream.server_limits import NO_SERVER_LIMITS, ServerLimits
 from supercluster.broker.jetstream.stream_facts import MemberFacts, StreamFacts
 from supercluster.broker.ports import ClientInfo, Ticket
 from supercluster.broker.protocol.frames import VERSION
@@ -57,7 +58,9 @@ class Host:
     """Brokers that do not say it."""
     held_answers: list[Callable[[], None]] | None = None
     """Streams' leaders answer when the test lets them; None: at once."""
+    server_limits: ServerLimits = NO_SERVER_LIMITS
     tokens: int = 0
+    bytes_max: dict[str, int] = field(default_factory=dict)
     meta: MetaGroup | None = None
 
     @property
@@ -95,6 +98,9 @@ class Host:
 
     def version_of(self, node: str) -> int | None:
         return self.versions.get(node, VERSION) if node in self.contact else None
+
+    def store_bytes_max(self, storage: str) -> int:
+        return self.bytes_max.get(storage, 0)
 
     def room_of(self, node: str) -> Room | None:
         return self.rooms.get(node, Room(1 << 30, 1 << 30))

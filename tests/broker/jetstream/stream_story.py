@@ -8,6 +8,7 @@ from typing import Any
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.expiry import Expiry
 from supercluster.broker.jetstream.judge import Answer, Forward, Judge, Piece, Taken
+from supercluster.broker.jetstream.messages import logical_bytes
 from supercluster.broker.jetstream.proposal import Proposal
 from supercluster.broker.jetstream.scheduling import Scheduling
 from supercluster.broker.jetstream.sections import (
@@ -28,6 +29,7 @@ SECOND = 1_000_000_000
 MS = 1_000_000
 ORIGIN = SessionKey("east-0", "vol-a", 1)
 SECOND_SESSION = SessionKey("east-1", "vol-c", 1)
+SUBJECTS = (b"s.a", b"s.b", b"s.c", b"s.\xff")
 
 Triple = tuple[bytes, bytes, bytes]
 
@@ -201,3 +203,18 @@ class StreamStory:
 
     def held(self) -> list[int]:
         return [seq for seq in range(self.state.first_seq, self.state.last_seq + 1) if self.state.has(seq)]
+
+
+def check_whole(state: StreamState) -> None:
+    """What the state counts is what it holds."""
+    held = [found for seq in range(state.first_seq, state.last_seq + 1) if (found := state.message(seq))]
+    assert len(held) == state.messages
+    assert sum(logical_bytes(found.subject, found.header, found.payload) for found in held) == state.bytes
+    for subject in SUBJECTS:
+        seqs = [found.seq for found in held if found.subject == subject]
+        assert state.subjects.count(subject) == len(seqs)
+        assert state.subjects.last_seq(subject) == (seqs[-1] if seqs else 0)
+        assert state.subjects.first_seq_hint(subject) <= (seqs[0] if seqs else 0)
+    if held:
+        assert state.first_seq == held[0].seq
+        assert state.first_time_ns == held[0].time_ns

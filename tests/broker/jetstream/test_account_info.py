@@ -24,9 +24,11 @@ class Asked:
         core = SimpleNamespace(
             meta=leader.group,
             groups={},
+            settings=SimpleNamespace(domain=""),
             clock=SimpleNamespace(monotonic_ms=lambda: self.now_ms),
             requests=SimpleNamespace(send=self._send),
             account_limits=leader.group.state.accounts.limits_of,
+            domain="hub",
         )
         self.infos = AccountInfos(cast("BrokerCore", core))
         self.answers: list[dict[str, Any]] = []
@@ -102,4 +104,4 @@ def test_calls_are_counted_by_account_and_pulls_are_none() -> None:
     found.ask()
     found.tell((0, 0))
     found.tell((0, 0))
-    assert found.answers[0]["api"] == {"level": 0, "total": 2, "errors": 1}
+    assert found.answers[0]["api"] == {"level": 5, "total": 2, "errors": 1}

@@ -12,6 +12,7 @@ from tests.broker.jetstream.meta_story import APP, OPERATOR, Meta, meta
 from supercluster.broker.jetstream import accounts
 from supercluster.broker.jetstream.account_calls import SUBJECT, answer
 from supercluster.broker.jetstream.accounts import AccountLimits, AccountRecord, AccountUse
+from supercluster.broker.jetstream.admin_calls import MetaCall
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.frames import Request, ResponseStatus
@@ -88,10 +89,40 @@ def test_what_is_there_may_stay_and_may_shrink_however_low_a_limit_is() -> None:
     assert update(boundless, max_bytes=MIB) == 10047, "now it would reserve, beside the others"
 
 
+def test_each_storage_may_have_a_largest_stream_of_its_own_and_max_bytes_may_be_required() -> None:
+    limits = AccountLimits(memory_stream_bytes_max=MIB, storage_stream_bytes_max=2 * MIB)
+    assert refused_by(limits, max_bytes=2 * MIB) == 0
+    assert refused_by(limits, max_bytes=2 * MIB + 1) == 10122
+    assert refused_by(limits, max_bytes=MIB + 1, storage="memory") == 10122
+    assert refused_by(replace(limits, stream_bytes_max=MIB), max_bytes=MIB + 1) == 10122, (
+        "the smaller one counts"
+    )
+    assert refused_by(AccountLimits(max_bytes_required=True)) == 10113
+    assert refused_by(AccountLimits(max_bytes_required=True), max_bytes=1) == 0
+
+
+def test_all_limits_survive_the_log_and_unknown_ones_are_passed_over() -> None:
+    limits = AccountLimits(1, 2, 3, 4, 5, 6, 7, 8, max_bytes_required=True)
+    assert AccountLimits.from_json(limits.to_json() | {"of_a_later_version": 1}) == limits
+    body = {
+        "memoryStreamBytesMax": 6,
+        "storageStreamBytesMax": 7,
+        "ackPendingMax": 8,
+        "maxBytesRequired": True,
+    }
+    record = accounts.read_record(body)
+    assert record.limits == AccountLimits(0, 0, 0, 0, 0, 6, 7, 8, max_bytes_required=True)
+    shown = accounts.show("A", record, accounts.AccountUse())["limits"]
+    assert {name: shown[name] for name in body} == body
+    assert "ackPendingMax" not in accounts.show("A", AccountRecord(), accounts.AccountUse())["limits"]
+    with pytest.raises(ApiError, match="maxBytesRequired is 1; it has to be true or false"):
+        accounts.read_record({"maxBytesRequired": 1})
+
+
 # ---- records ---------------------------------------------------------------------------------------------------------
 
 
-def declare(leader: Meta, account: str = "$G", **limits: int) -> Any:
+def declare(leader: Meta, account: str = "$G", **limits: Any) -> Any:
     return said(leader, account, AccountRecord(AccountLimits(**limits), True, "ns/demo"))
 
 
@@ -276,7 +307,7 @@ def test_garbage_from_a_broker_is_no_call(payload: bytes) -> None:
     def settle(status: ResponseStatus, raw: bytes) -> None:
         answers.append(json.loads(raw)["status"])
 
-    answer(leader.group, request, settle, lambda: None)
+    answer(leader.group, MetaCall("east-1", request, settle, lambda: None))
     leader.turn()
     assert answers == [400]
 

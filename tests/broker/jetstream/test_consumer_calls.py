@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.broker.jetstream.consumer_story import MS, SECOND, Source, Story, shown
 
 from supercluster.broker.jetstream.advisories import Told
+from supercluster.broker.jetstream.changed_waits import moved_deadlines
 
 
 @pytest.fixture
@@ -50,9 +53,97 @@ def test_what_waits_for_redelivery_waits_for_the_pause_as_well(source: Source) -
             story.committed.config.to_json() | {"pause_until": "1970-01-01T00:00:03Z"}
         )
     )
-    story.leader.update_config(story.committed)
+    story.leader.update_config(story.committed, story.now_ns)
     assert story.at(2 * SECOND).ask(expires=5 * SECOND) == []
     assert story.at(3 * SECOND).pump() == ["in<s.0 2.1.2.5"]
+
+
+# ---- changed waits ------------------------------------------------------------------------------------------------
+
+
+def update(story: Story, **changes: object) -> None:
+    """A committed entry changes the configuration; what the leader has to say to that is committed behind it."""
+    config = story.committed.config
+    story.committed.update_config(type(config).from_json({**config.to_json(), **changes}))
+    story.leader.update_config(story.committed, story.now_ns)
+    story.commit()
+
+
+def test_a_shorter_ack_wait_holds_for_what_waits_already(source: Source) -> None:
+    story = Story(source, ack_policy="explicit", ack_wait=10 * SECOND)
+    assert len(story.ask(batch=2)) == 2
+    story.commit()
+    story.at(SECOND)
+    update(story, ack_wait=3 * SECOND)
+    assert [due for _, due in story.committed.pending.values()] == [3 * SECOND] * 2
+    story.new_leader()
+    assert story.at(3 * SECOND).ask("again", batch=2) == ["again<s.0 2.1.3.4", "again<s.1 2.2.4.4"]
+
+
+def test_a_longer_ack_wait_puts_off_what_waits_already_and_not_what_is_due(source: Source) -> None:
+    story = Story(source, ack_policy="explicit", ack_wait=SECOND)
+    story.ask(batch=1)
+    story.at(SECOND // 2).ask(batch=1)
+    story.commit()
+    story.at(SECOND)
+    update(story, ack_wait=10 * SECOND)
+    assert [due for _, due in story.committed.pending.values()] == [SECOND, SECOND // 2 + 10 * SECOND]
+    assert story.ask(batch=2, expires=5 * SECOND)[0] == "in<s.0 2.1.3.4"
+
+
+def test_a_wait_that_is_over_by_the_new_ack_wait_is_over_now(source: Source) -> None:
+    story = Story(source, ack_policy="explicit", ack_wait=10 * SECOND)
+    story.ask(batch=1)
+    story.commit()
+    story.at(5 * SECOND)
+    update(story, ack_wait=SECOND)
+    assert story.committed.pending[1][1] == 5 * SECOND
+    assert story.ask(batch=1) == ["in<s.0 2.1.2.5"]
+
+
+def test_a_changed_backoff_holds_by_how_often_a_message_was_delivered(source: Source) -> None:
+    story = Story(source, ack_policy="explicit", backoff=[SECOND, 20 * SECOND], max_deliver=5)
+    story.ask(batch=1)
+    story.at(SECOND).ask(batch=2)
+    story.commit()
+    before = [due for _, due in story.committed.pending.values()]
+    assert before == [21 * SECOND, 2 * SECOND]
+    update(story, backoff=[2 * SECOND, 5 * SECOND, 6 * SECOND])
+    assert [due for _, due in story.committed.pending.values()] == [6 * SECOND, 3 * SECOND]
+
+
+def test_what_was_delivered_for_the_last_time_does_not_come_again_by_a_changed_wait(source: Source) -> None:
+    source.keeps_until_acknowledged = True
+    story = Story(source, ack_policy="explicit", ack_wait=SECOND, max_deliver=1)
+    story.ask(batch=1)
+    story.at(SECOND).ask(batch=1)
+    story.commit()
+    assert story.committed.exhausted == {1}
+    update(story, ack_wait=10 * SECOND)
+    assert story.committed.exhausted == {1}
+    assert story.committed.pending[2][1] == 11 * SECOND
+
+
+def test_deadlines_that_are_moved_are_of_a_bounded_number() -> None:
+    source = Source()
+    for n in range(10):
+        source.store(f"s.{n}")
+    story = Story(source, ack_policy="explicit", ack_wait=20 * SECOND)
+    for n in range(10):
+        story.at(n).ask(batch=1)
+    found = moved_deadlines(
+        story.leader.state,
+        story.committed.config,
+        replace(story.committed.config, ack_wait_ns=30 * SECOND),
+        10,
+        deadlines_max=4,
+    )
+    assert [(list(op.seqs), op.time_ns + op.delay_ns - 30 * SECOND) for op in found] == [
+        ([1, 2, 3], 2),
+        ([4, 5, 6], 5),
+        ([7, 8, 9], 8),
+        ([10], 9),
+    ]
 
 
 # ---- reset --------------------------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ from supercluster.broker.jetstream.cordon_calls import read_cordon
 from supercluster.broker.jetstream.cordons import Cordon
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.map_level import CORDONS
-from supercluster.broker.jetstream.meta import MetaState, forget_broker
+from supercluster.broker.jetstream.meta import MetaState
+from supercluster.broker.jetstream.meta_operations import forget_broker
 from supercluster.broker.raft.confchange import node_of
 
 RACK = Cordon("node rack-7 is drained", "ns/demo")
@@ -150,7 +151,7 @@ def test_any_broker_takes_the_call_and_all_know_of_it() -> None:
 
     def call(method: str, body: Any = None) -> tuple[int, Any]:
         answers.clear()
-        story.core("n4").cordon_call(method, "n0", body, lambda *told: answers.append(told))
+        story.core("n4").calls.cordon(method, "n0", body, lambda *told: answers.append(told))
         story.world.want_turn("n4")
         story.until(lambda: bool(answers))
         return answers[0]
@@ -158,7 +159,7 @@ def test_any_broker_takes_the_call_and_all_know_of_it() -> None:
     assert call("PUT", {"reason": "a disk that is to be changed"})[0] == 200
     story.until(story.all_have_the_map)
     for core in story.up():
-        core.broker_call("GET", "n0", lambda status, told: answers.append((status, told)))
+        core.calls.broker("GET", "n0", lambda status, told: answers.append((status, told)))
         assert answers.pop()[1]["cordoned"] == {"reason": "a disk that is to be changed", "declaredBy": ""}
         assert core.map_level == CORDONS
     story.create("n1", replicas=3)
@@ -177,7 +178,7 @@ def test_a_leader_of_an_older_version_does_not_know_the_call(monkeypatch: pytest
     answers: list[tuple[int, Any]] = []
     monkeypatch.setattr(cordon_calls, "is_internal", lambda subject: False)
     follower = next(core for core in story.up() if core.meta is not None and not core.meta.serves)
-    follower.cordon_call("DELETE", "n0", None, lambda *told: answers.append(told))
+    follower.calls.cordon("DELETE", "n0", None, lambda *told: answers.append(told))
     story.world.want_turn(follower.node)
     story.until(lambda: bool(answers))
     ((status, told),) = answers

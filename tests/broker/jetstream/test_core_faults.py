@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from supercluster.broker.jetstream import frames
-from supercluster.broker.jetstream.core import BrokerCore, CoreSettings
+from supercluster.broker.jetstream.core import BrokerCore
+from supercluster.broker.jetstream.core_settings import CoreSettings
 from supercluster.broker.jetstream.frames import Frame, ResponseStatus
 from supercluster.broker.ports import Channel, ClientInfo
 from supercluster.broker.raft.config import Role
@@ -34,6 +35,9 @@ class Nothing:
 
     def registered(self) -> dict[str, str]:
         return {}
+
+    def has_interest(self, account: str, subject: bytes, queue: bytes = b"") -> bool:
+        return False
 
     def forget(self, group: str) -> None:
         self.forgotten.append(group)

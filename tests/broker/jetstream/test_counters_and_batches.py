@@ -20,7 +20,9 @@ from tests.broker.jetstream.stream_story import (
 )
 
 from supercluster.broker.jetstream import batches, refusals
+from supercluster.broker.jetstream.batches import Candidate
 from supercluster.broker.jetstream.messages import decode_stored
+from supercluster.broker.jetstream.origin_config import Origin
 from supercluster.broker.jetstream.sections import (
     Exceptional,
     Verdict,
@@ -28,7 +30,10 @@ from supercluster.broker.jetstream.sections import (
     decode_run,
     encode_run,
 )
+from supercluster.broker.jetstream.sourced import Conversion
+from supercluster.broker.jetstream.sourcing import _is_held
 from supercluster.broker.jetstream.wire import Reader
+from supercluster.broker.protocol.headers import get as header_value
 
 REFUSED, WORDED, STAGED = Verdict.REFUSED, Verdict.WORDED, Verdict.STAGED
 
@@ -142,6 +147,59 @@ def test_a_subject_that_holds_no_counter_is_broken() -> None:
     assert story.publish(incr("1")) == [(REFUSED, 10172, 0)]
 
 
+def took(story: StreamStory, seq: int, said: str, subject: str = "a.x", **more: str) -> Any:
+    """A source's message is judged and, when it is taken, stored: its header and sum, or the refusal's err_code."""
+    origin = Origin.from_json(
+        {"name": "A", "subject_transforms": [{"src": "a.>", "dest": "s.>"}]}, "stream source"
+    )
+    conversion = Conversion(origin, "token", is_mirror=False)
+    _, header, payload = message(subject.encode(), said.encode(), **{"Nats_Incr": "1", **more})
+    found = Candidate(
+        conversion.subject(subject.encode(), seq), conversion.header(header, subject.encode(), seq), payload
+    )
+    refusal = story.judge.messages.judge_taken(found, story.judge.end.next_seq, story.now_ns)
+    if refusal is not None:
+        return refusal.code
+    story.judge.end.note_own((found.subject, found.header, found.payload))
+    return (
+        header_value(found.header, b"Nats-Incr"),
+        header_value(found.header, b"Nats-Counter-Sources"),
+        found.payload,
+    )
+
+
+@pytest.mark.covers("SF-12")
+def test_what_a_source_says_counts_by_what_it_is_more_than_what_was_heard_before() -> None:
+    story = counters()
+    story.publish(incr("100", b"s.x"))
+    assert took(story, 1, '{"val":"5"}') == (b"5", b'{"A":{"a.x":"5"}}', b'{"val":"105"}')
+    assert took(story, 2, '{"val":"3"}') == (b"-2", b'{"A":{"a.x":"3"}}', b'{"val":"103"}')
+    # Some were left out, and one comes again.
+    assert took(story, 9, '{"val":"50"}') == (b"47", b'{"A":{"a.x":"50"}}', b'{"val":"150"}')
+    assert took(story, 9, '{"val":"50"}') == (b"0", b'{"A":{"a.x":"50"}}', b'{"val":"150"}')
+    # The stream's own increments keep what was heard.
+    story.publish(incr("1", b"s.x"))
+    assert story.texts == [b'"val":"151"']
+    assert took(story, 10, '{"val":"51"}') == (b"1", b'{"A":{"a.x":"51"}}', b'{"val":"152"}')
+    assert took(story, 11, '{"val":"7"}', "a.&") == (b"7", b'{"A":{"a.\\u0026":"7"}}', b'{"val":"7"}')
+
+
+def test_a_source_that_is_no_counter_is_passed_over_and_one_that_cannot_be_added_waits() -> None:
+    story = counters()
+    assert took(story, 1, "hello") == 10169
+    assert took(story, 1, '{"val":"5"}', Nats_Incr="") == 10169
+    story.publish(
+        incr("1", b"s.x", Nats_Counter_Sources="junk"),
+        incr("1", b"s.y", Nats_Counter_Sources='{"A":{"a.y":5}}'),
+    )
+    assert took(story, 1, '{"val":"5"}') == 10172
+    assert took(story, 1, '{"val":"5"}', "a.y") == 10172
+    assert _is_held(Exceptional(0, REFUSED, 10172))
+    assert not _is_held(Exceptional(0, REFUSED, 10169))
+    tight = counters(max_msg_size=90)
+    assert took(tight, 1, '{"val":"5"}') == 10054
+
+
 # ---- atomic batches -------------------------------------------------------------------------------------------------
 
 
@@ -238,7 +296,7 @@ def test_a_batch_that_has_no_room_is_refused_as_a_whole() -> None:
     story.publish(message(), message())
     assert story.publish(part(1), part(2, commit="1"))[1] == (REFUSED, 10077, 0)
     assert story.publish(message()) == [(3,)]
-    assert story.publish(part(1, "c", commit="1"), room=False) == [(REFUSED, 10047, 0)]
+    assert story.publish(part(1, "c", commit="1"), room=False) == [(REFUSED, 10023, 0)]
 
 
 @pytest.mark.covers("SF-11", "SF-12")
@@ -275,7 +333,7 @@ def test_batches_are_bounded_in_number_size_and_time(monkeypatch: pytest.MonkeyP
         (STAGED, 0, 0),
         (REFUSED, batches.TOO_MANY, 0),
     ]
-    assert story.judge.batches.next_ns() == story.now_ns + batches.IDLE_NS_MAX
+    assert story.judge.batches.next_ns() == story.now_ns + batches.IDLE_MS_MAX * MS
     story.now_ns += 6 * SECOND
     story.publish(part(2, "7"))
     story.now_ns += 4 * SECOND + MS

@@ -213,8 +213,8 @@ def test_a_ping_is_answered_with_what_was_acknowledged() -> None:
 
 
 def test_batches_have_to_be_allowed_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    story = Story()
     monkeypatch.setattr(fast_batches, "BATCHES_MAX", 1)
+    story = Story()
     story.send(1, START)
     other = story.reply(1, START, name="c")
     assert story.fast.judge(story.client, other, now_ms=2000) is Fate.DROP

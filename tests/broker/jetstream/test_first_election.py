@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from tests.broker.jetstream.many_streams import STREAMS, Brokers
 
-from supercluster.broker.jetstream.core import CoreSettings
+from supercluster.broker.jetstream.core_settings import CoreSettings
 from supercluster.broker.jetstream.life import FIRST_ELECTION_MS
 from supercluster.broker.jetstream.own_metadata import PREFERRED_LEADER_KEY
 

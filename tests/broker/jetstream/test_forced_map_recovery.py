@@ -124,7 +124,7 @@ class Story:
         answers: list[tuple[int, Any]] = []
         if method == "POST":
             body = {"node": at, **body}
-        self.core(at).map_call(method, body, lambda status, told: answers.append((status, told)))
+        self.core(at).calls.map_recovery(method, body, lambda status, told: answers.append((status, told)))
         self.world.want_turn(at)
         self.until(lambda: bool(answers), 8000)
         return answers[0]
@@ -337,7 +337,7 @@ def test_two_brokers_in_contact_are_not_both_forced() -> None:
     answers: list[tuple[int, Any]] = []
     for name in ("n0", "n3", "n4"):
         body = {"node": name, "acceptLastIndex": 0, "id": f"by-{name}"}
-        story.core(name).map_call("POST", body, lambda status, told: answers.append((status, told)))
+        story.core(name).calls.map_recovery("POST", body, lambda status, told: answers.append((status, told)))
         story.world.want_turn(name)
     story.until(lambda: len(answers) == 3)
     assert len([status for status, _ in answers if status == 202]) <= 1

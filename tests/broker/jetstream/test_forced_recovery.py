@@ -136,7 +136,7 @@ class Story:
 
     def recover(self, at: str, method: str = "POST", **body: Any) -> tuple[int, Any]:
         answers: list[tuple[int, Any]] = []
-        self.core(at).recovery_call(
+        self.core(at).calls.stream_recovery(
             method, "$G", "S", body, lambda status, told: answers.append((status, told))
         )
         self.world.want_turn(at)
@@ -480,7 +480,7 @@ def test_a_stream_is_forced_in_the_middle_of_a_move() -> None:
     story.publish("n0", 30)
     members = [node_of(member) for member in story.found().members]
     answers: list[int] = []
-    story.core("n0").move_call(
+    story.core("n0").calls.move(
         "POST", "$G", "S", {"replicas": 5, "bytesPerS": 1}, lambda status, told: answers.append(status)
     )
     story.world.want_turn("n0")
@@ -542,7 +542,7 @@ def test_of_two_acts_at_the_same_time_one_is_carried_out() -> None:
     answers: list[tuple[int, Any]] = []
     for broker, act in zip(rest, ("one", "other"), strict=True):
         body = {"node": left, "acceptLastSeq": 5, "id": act}
-        story.core(broker).recovery_call("POST", "$G", "S", body, lambda *told: answers.append(told))
+        story.core(broker).calls.stream_recovery("POST", "$G", "S", body, lambda *told: answers.append(told))
         story.world.want_turn(broker)
     story.until(lambda: len(answers) == 2)
     assert sorted(status for status, _ in answers) == [202, 409]

@@ -26,7 +26,7 @@ class Growing(Story):
         answers: list[int] = []
         leader = self.meta_leader()
         assert leader is not None
-        leader.broker_call("DELETE", node, lambda status, told: answers.append(status))
+        leader.calls.broker("DELETE", node, lambda status, told: answers.append(status))
         self.world.want_turn(leader.node)
         self.until(lambda: bool(answers))
         assert answers == [200]

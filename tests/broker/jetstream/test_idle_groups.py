@@ -84,7 +84,7 @@ def test_groups_without_a_majority_take_no_place_from_others(monkeypatch: pytest
         brokers.world.stop(name, power=False)
     brokers.let_pass(5_000)
     (core,) = brokers.cores
-    standing = core._schedule._candidacies
+    standing = core.turns._schedule._candidacies
     assert not standing._standing
     assert not standing.could_admit
 

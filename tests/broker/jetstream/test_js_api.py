@@ -37,7 +37,7 @@ from supercluster.broker.jetstream.api_requests import (
     StreamStepDownRequest,
     StreamUpdateRequest,
 )
-from supercluster.broker.jetstream.config import StreamConfig
+from supercluster.broker.jetstream.config import Placement, StreamConfig
 from supercluster.broker.jetstream.consumer_config import ConsumerConfig
 from supercluster.broker.jetstream.consumer_ops import Op, OpKind
 from supercluster.broker.jetstream.consumer_state import ConsumerState
@@ -111,7 +111,13 @@ def consumer(**fields: Any) -> ConsumerConfig:
         (
             "STREAM.LEADER.STEPDOWN.A",
             {"placement": {"preferred": "b-1"}},
-            StreamStepDownRequest("A", "b-1"),
+            StreamStepDownRequest("A", Placement(preferred="b-1")),
+            "stream_leader_stepdown",
+        ),
+        (
+            "STREAM.LEADER.STEPDOWN.A",
+            {"placement": {"cluster": "west", "tags": ["ssd"]}},
+            StreamStepDownRequest("A", Placement("west", ("ssd",))),
             "stream_leader_stepdown",
         ),
         ("STREAM.PEER.REMOVE.A", {"peer": "b-1"}, StreamPeerRemoveRequest("A", "b-1"), "stream_remove_peer"),
@@ -164,6 +170,9 @@ def test_calls_are_read(call: str, body: Any, expected: ApiRequest, kind: str) -
         ("STREAM.CREATE.A", b"", 10056),
         ("STREAM.CREATE.A", {"name": "B"}, 10056),
         ("STREAM.CREATE.A", {"name": "A", "zzz": 1}, 10025),
+        ("STREAM.CREATE.A", {"name": "B", "max_age": -1}, 10056),
+        ("STREAM.UPDATE.A", {"name": "B", "max_age": -1}, 10052),
+        ("STREAM.UPDATE.A", {"name": "B"}, 10056),
         ("STREAM.DELETE.A", b"xyz", 10038),
         ("STREAM.PURGE.A", {"keep": 1, "seq": 3}, 10003),
         ("STREAM.PURGE.A", {"filter": "a" * 1025}, 10003),
@@ -171,16 +180,18 @@ def test_calls_are_read(call: str, body: Any, expected: ApiRequest, kind: str) -
         ("STREAM.MSG.GET.A", b"", 10003),
         ("STREAM.MSG.GET.A", {}, 10003),
         ("STREAM.MSG.GET.A", b"{x", 10025),
+        ("STREAM.MSG.GET.A", b"null", 10003),
         ("STREAM.MSG.GET.A", {"seq": 1, "last_by_subj": "a.1"}, 10003),
         ("STREAM.MSG.GET.A", {"seq": 1, "batch": 5}, 10003),
         ("STREAM.MSG.DELETE.A", b"", 10003),
-        ("STREAM.LEADER.STEPDOWN.A", {"placement": {"cluster": "x"}}, 19002),
+        ("STREAM.LEADER.STEPDOWN.A", {"placement": {"x": 1}}, 10025),
         ("STREAM.PEER.REMOVE.A", None, 10003),
         ("STREAM.PEER.REMOVE.A", {"peer": "b-1", "x": 1}, 10025),
         ("ACCOUNT.STREAM.CANCEL_MOVE.$G.A", {"x": 1}, 10038),
         ("ACCOUNT.STREAM.CANCEL_MOVE.A", None, 19002),
         ("CONSUMER.CREATE.A", {"stream_name": "B", "config": {}}, 10056),
-        ("CONSUMER.CREATE.A", {"stream_name": "A"}, 10078),
+        ("CONSUMER.CREATE.A", b"null", 10056),
+        ("CONSUMER.CREATE.A", {"stream_name": "B", "foo": 1}, 10025),
         ("CONSUMER.CREATE.A", {"stream_name": "A", "config": {"durable_name": "d"}}, 10020),
         ("CONSUMER.CREATE.A.c", {"stream_name": "A", "config": {"durable_name": "d"}}, 10017),
         ("CONSUMER.CREATE.A.c.a.1", {"stream_name": "A", "config": {"filter_subject": "a.2"}}, 10131),
@@ -194,8 +205,10 @@ def test_calls_are_read(call: str, body: Any, expected: ApiRequest, kind: str) -
         ("CONSUMER.DURABLE.CREATE.A.c", {"stream_name": "A", "config": {"durable_name": "d"}}, 10017),
         ("CONSUMER.INFO.A.c", b'{"a": 1}', 10038),
         ("CONSUMER.INFO.A.c", b"[]", 10038),
-        ("META.LEADER.STEPDOWN", None, 19002),
-        ("STREAM.SNAPSHOT.A", {}, 19002),
+        ("STREAM.SNAPSHOT.A", {}, 10003),
+        ("STREAM.SNAPSHOT.A", {"deliver_subject": "a.*"}, 10015),
+        ("STREAM.RESTORE.A", {}, 10003),
+        ("STREAM.RESTORE.A", {"config": {"name": "B"}}, 10056),
         ("STREAM.INFO.A.B", None, 19002),
         ("STREAM.INFO", None, 19002),
         ("STREAM.INFO.", None, 19002),
@@ -291,7 +304,10 @@ def test_a_streams_information() -> None:
         "total": 2,
         "offset": 0,
         "limit": 100_000,
-        "config": A.to_json(),
+        "config": {
+            **A.to_json(),
+            "metadata": {"_nats.level": "5", "_nats.req.level": "0", "_nats.ver": "2.15.1"},
+        },
         "created": "1970-01-01T00:00:01Z",
         "state": {
             "messages": 2,

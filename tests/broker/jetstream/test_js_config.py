@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supercluster.broker.jetstream.config import StreamConfig, check_create, check_update
-from supercluster.broker.jetstream.consumer_checks import check_consumer_update, check_workqueue_filters
+from supercluster.broker.jetstream import consumer_api
+from supercluster.broker.jetstream.api_consumers import consumer_create
+from supercluster.broker.jetstream.api_requests import ConsumerCreateRequest
+from supercluster.broker.jetstream.config import StreamConfig, check_not_sealed, check_update
+from supercluster.broker.jetstream.consumer_checks import (
+    check_consumer_update,
+    check_workqueue_filters,
+    is_wider,
+)
 from supercluster.broker.jetstream.consumer_config import (
     ConsumerConfig,
 )
@@ -130,8 +138,8 @@ def test_the_duplicate_window_is_capped_by_the_age_when_it_is_not_set() -> None:
         ({"allow_msg_counter": True, "allow_msg_ttl": True}, 10052, "cannot use message TTLs"),
         ({"allow_msg_counter": True, "allow_msg_schedules": True}, 10052, "cannot use message schedules"),
         ({"placement": {"zone": "x"}}, 10025, 'unknown field "zone"'),
-        ({"name": "a.b"}, 10052, "'a.b' is not valid"),
-        ({"name": "a/b"}, 10128, "path separators"),
+        ({"name": "a.b"}, 10052, "is required and can not contain"),
+        ({"name": "a/b"}, 10052, "is required and can not contain"),
         ({"name": ""}, 10052, "required"),
     ],
 )
@@ -196,7 +204,7 @@ def test_a_move_and_a_change_of_replicas_are_never_one_step() -> None:
 
 def test_a_new_stream_can_not_be_sealed() -> None:
     with pytest.raises(ApiError, match="sealed"):
-        check_create(stream(sealed=True))
+        check_not_sealed(stream(sealed=True))
 
 
 def test_a_durable_consumer_gets_natss_defaults() -> None:
@@ -259,7 +267,11 @@ def test_everything_a_consumer_can_say_survives_the_way_to_json_and_back() -> No
         ({"priority_groups": ["A"]}, 10196, "when policy is none"),
         ({"pause_until": "tomorrow"}, 10025, "RFC 3339"),
         ({"name": "d"}, 10132, "have to be equal"),
-        ({"name": "a.b", "durable_name": ""}, 10103, "can not contain"),
+        ({"name": "a.b", "durable_name": ""}, 10052, "can not contain"),
+        ({"name": "n" * 256, "durable_name": ""}, 10012, "error creating store"),
+        ({"name": "n" * 256, "durable_name": "n" * 256}, 10102, "maximum allowed is 255"),
+        ({"ack_policy": None}, 10025, "has to be one of none, all, explicit"),
+        ({"opt_start_time": ""}, 10025, "RFC 3339"),
         ({"name": "a/b", "durable_name": ""}, 10127, "path separators"),
         ({"ack_wait": -1, "ack_policy": "explicit"}, 10183, "positive"),
         ({"backoff": [-1]}, 10184, "positive"),
@@ -268,7 +280,7 @@ def test_everything_a_consumer_can_say_survives_the_way_to_json_and_back() -> No
         ({"filter_subject": "a", "filter_subjects": ["b"]}, 10136, "both"),
         ({"filter_subjects": ["a", ""]}, 10139, "cannot be empty"),
         ({"filter_subjects": ["s.1", "s.*"]}, 10138, "overlap"),
-        ({"filter_subject": "a..b"}, 10012, "not a valid subject"),
+        ({"filter_subject": "a..b"}, 10052, "invalid subject"),
         ({"deliver_policy": "by_start_sequence"}, 10094, "optional start sequence is not set"),
         ({"deliver_policy": "by_start_time"}, 10094, "optional start time is not set"),
         ({"deliver_policy": "last_per_subject"}, 10094, "optional filter subject is not set"),
@@ -290,6 +302,8 @@ def test_what_a_consumer_may_not_say_is_refused_by_name(
     ("fields", "stream_fields", "err_code"),
     [
         ({"ack_policy": "none"}, {"retention": "workqueue"}, 10084),
+        ({"ack_policy": "all"}, {"retention": "workqueue"}, 10098),
+        ({"ack_policy": "none", "deliver_subject": "d"}, {"retention": "workqueue"}, 10098),
         ({"ack_policy": "explicit", "deliver_policy": "new"}, {"retention": "workqueue"}, 10101),
         ({"num_replicas": 3}, {}, 10126),
         ({"num_replicas": 1}, {"retention": "interest", "num_replicas": 3}, 10134),
@@ -298,6 +312,17 @@ def test_what_a_consumer_may_not_say_is_refused_by_name(
             {"consumer_limits": {"max_ack_pending": 5}},
             10121,
         ),
+        (
+            {"ack_policy": "explicit", "max_ack_pending": 1000},
+            {"consumer_limits": {"max_ack_pending": 5}},
+            10121,
+        ),
+        (
+            {"ack_policy": "none", "max_ack_pending": 6},
+            {"consumer_limits": {"max_ack_pending": 5}},
+            10121,
+        ),
+        ({"deliver_subject": "d"}, {"consumer_limits": {"max_ack_pending": 5}}, 10082),
         ({"inactive_threshold": 2 * SECOND}, {"consumer_limits": {"inactive_threshold": SECOND}}, 10153),
     ],
 )
@@ -313,6 +338,95 @@ def test_a_streams_consumer_limits_are_a_new_consumers_defaults() -> None:
     limits = {"max_ack_pending": 5, "inactive_threshold": SECOND}
     found = consumer(ack_policy="explicit").for_stream(stream(consumer_limits=limits))
     assert (found.max_ack_pending, found.inactive_threshold_ns) == (5, SECOND)
+    ephemeral = ConsumerConfig.from_json({"name": "c", "ack_policy": "explicit", "max_ack_pending": -1})
+    found = ephemeral.for_stream(stream(consumer_limits=limits))
+    assert (found.max_ack_pending, found.inactive_threshold_ns) == (-1, SECOND)
+
+
+def test_of_several_limits_of_max_ack_pending_the_servers_is_told_then_the_accounts_then_the_streams() -> (
+    None
+):
+    limited = stream(consumer_limits={"max_ack_pending": 100})
+
+    def told(asked: int, account: int, server: int) -> str:
+        with pytest.raises(ApiError) as refused:
+            consumer(ack_policy="explicit", max_ack_pending=asked).for_stream(
+                limited, account_ack_pending=account, server_ack_pending=server
+            )
+        assert refused.value.err_code == 10121
+        return refused.value.description.rsplit(" ", 1)[1]
+
+    assert (told(101, 7, 5), told(101, 5, 7), told(101, 5, 0), told(101, 0, 0)) == ("5", "7", "5", "100")
+    assert (told(6, 5, 0), told(0, 0, 5)) == ("5", "5")
+    found = consumer(ack_policy="explicit").for_stream(stream(), account_ack_pending=7, server_ack_pending=9)
+    assert found.max_ack_pending == 7
+
+
+@pytest.mark.parametrize("below", [-1, -2])
+def test_limits_below_zero_are_none(below: int) -> None:
+    limits = {"max_ack_pending": below, "inactive_threshold": below}
+    found = consumer(ack_policy="explicit").for_stream(stream(consumer_limits=limits))
+    assert (found.max_ack_pending, found.inactive_threshold_ns) == (-1, 0)
+
+
+def test_what_a_consumer_was_not_asked_for_stays_open_when_it_is_named() -> None:
+    body = json.dumps({"stream_name": "T", "config": {"ack_policy": "explicit"}}).encode()
+    call = consumer_create(["T", "c"], body)
+    assert isinstance(call, ConsumerCreateRequest)
+    config = call.config
+    limits = {"max_ack_pending": 5, "inactive_threshold": SECOND}
+    found = config.for_stream(stream(consumer_limits=limits))
+    assert (found.name, found.max_ack_pending, found.inactive_threshold_ns) == ("c", 5, SECOND)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"backoff": [1], "max_deliver": 1, "ack_policy": "explicit"},
+        {"backoff": [1] * 65},
+        {"filter_subjects": ["*.a", "b.*"]},
+        {"filter_subjects": [f"a.{number}" for number in range(257)]},
+        {"deliver_subject": "d", "max_expires": 5},
+    ],
+)
+def test_what_older_brokers_take_for_wrong_is_known(fields: dict[str, Any]) -> None:
+    assert is_wider(consumer(**fields))
+    assert not is_wider(
+        consumer(filter_subjects=["a.*", "b.*"], backoff=[1, 2], max_deliver=3, max_expires=SECOND)
+    )
+
+
+@pytest.mark.parametrize(("version", "refused"), [(11, True), (12, False), (None, False)])
+def test_no_replica_of_an_older_version_gets_what_it_takes_for_wrong(
+    version: int | None, refused: bool
+) -> None:
+    calls: Any = object.__new__(consumer_api._Calls)
+    membership = SimpleNamespace(members=("a@1", "b@1"))
+    host = SimpleNamespace(peer_version={"b": version}.get)
+    calls.group = SimpleNamespace(raft=SimpleNamespace(membership=membership), host=host)
+    calls._check_readers(consumer())
+    wider = consumer(filter_subjects=["*.a", "b.*"])
+    if not refused:
+        calls._check_readers(wider)
+        return
+    with pytest.raises(ApiError) as found:
+        calls._check_readers(wider)
+    assert (found.value.err_code, "update b first" in found.value.description) == (19008, True)
+
+
+def test_a_consumer_that_stands_in_a_log_is_read_as_it_is() -> None:
+    for fields in ({"filter_subjects": ["a.b", "a.*"]}, {"backoff": [1] * 2000}, {"max_expires": 5}):
+        with pytest.raises(ApiError):
+            consumer(**fields)
+        told = ConsumerConfig.from_json({"durable_name": "d", **fields}, is_stored=True)
+        assert {field: told.to_json()[field] for field in fields} == fields
+
+
+def test_threshold_and_expiry_below_zero_are_not_set() -> None:
+    fields = {"inactive_threshold": -1, "max_expires": -1}
+    durable, ephemeral = consumer(**fields), ConsumerConfig.from_json(fields)
+    assert (durable.inactive_threshold_ns, ephemeral.inactive_threshold_ns) == (0, 5 * SECOND)
+    assert durable.max_expires_ns == ephemeral.max_expires_ns == 0
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from tests.broker.jetstream.consumer_story import MS, SECOND, Source, Story, sho
 
 from supercluster.broker.jetstream.acks import parse_ack_subject
 from supercluster.broker.jetstream.consumer_config import ConsumerConfig
+from supercluster.broker.jetstream.consumer_ops import Op, OpKind, encode_ops
+from supercluster.broker.jetstream.consumer_state import ConsumerState
 
 
 @pytest.fixture
@@ -111,6 +113,11 @@ def test_idle_heartbeats_come_while_nothing_does() -> None:
         (b'{"batch":10}', "409 Exceeded MaxRequestBatch of 5"),
         (b'{"expires":5000000000}', "409 Exceeded MaxRequestExpires of 1s"),
         (b'{"max_bytes":1000}', "409 Exceeded MaxRequestMaxBytes of 100"),
+        (b'{"batch":10,"expires":-5}', "409 Exceeded MaxRequestBatch of 5"),
+        (
+            b'{"batch":3,"expires":-5,"no_wait":true,"max_bytes":7}',
+            "408 Request Timeout Nats-Pending-Messages: 3 Nats-Pending-Bytes: 7",
+        ),
     ],
 )
 def test_a_request_that_is_not_taken_is_told_why(source: Source, request_json: bytes, said: str) -> None:
@@ -121,7 +128,11 @@ def test_a_request_that_is_not_taken_is_told_why(source: Source, request_json: b
 
 
 @pytest.mark.parametrize(
-    ("payload", "count"), [(b"", 1), (b"5", 5), (b'{"batch":-5}', 1), (b'{"batch":0}', 1)]
+    ("payload", "count"),
+    [
+        *((b"", 1), (b"5", 5), (b'{"batch":-5}', 1), (b'{"batch":0}', 1)),
+        *((b"0", 1), (b"-1", 1), (b"x", 1), (b"5x", 1), (b"1.5", 1), (b"[]", 1), (b'"5"', 1)),
+    ],
 )
 def test_a_request_may_be_a_number_or_empty(source: Source, payload: bytes, count: int) -> None:
     story = Story(source, ack_policy="explicit")
@@ -166,6 +177,17 @@ def test_max_bytes_counts_the_whole_message(source: Source) -> None:
         "in<s.2 1.3.3.3",
         "in<409 Message Size Exceeds MaxBytes Nats-Pending-Messages: 4 Nats-Pending-Bytes: 0",
     ]
+
+
+def test_who_asked_for_bytes_is_told_that_the_batch_is_complete(source: Source) -> None:
+    story = Story(source, ack_policy="none")
+    assert story.ask(batch=2, max_bytes=100) == [
+        "in<s.0 1.1.1.5",
+        "in<s.1 1.2.2.4",
+        "in<409 Batch Completed Nats-Pending-Messages: 0 Nats-Pending-Bytes: 14",
+    ]
+    assert story.ask(batch=1, max_bytes=34) == ["in<s.2 1.3.3.3"], "bytes that came out even say it, too"
+    assert story.ask(batch=1) == ["in<s.0 1.4.4.2"]
 
 
 def test_headers_only_tells_the_size(source: Source) -> None:
@@ -320,6 +342,90 @@ def test_after_max_deliver_a_message_is_given_up(source: Source) -> None:
     assert story.committed.ack_floor_sseq == 1
 
 
+def test_where_a_message_stays_until_it_is_acknowledged_one_that_was_given_up_waits_for_that(
+    source: Source,
+) -> None:
+    source.keeps_until_acknowledged = True
+    story = Story(source, ack_policy="explicit", ack_wait=SECOND, max_deliver=1, max_ack_pending=2)
+    assert story.ask(batch=2) == ["in<s.0 1.1.1.5", "in<s.1 1.2.2.4"]
+    assert story.at(SECOND).ask(batch=2) == ["in<s.2 1.3.3.3", "in<s.0 1.4.4.2"]
+    story.commit()
+    # It takes none of max_ack_pending's room and is never due, here and on the next leader.
+    assert (story.committed.num_ack_pending, story.committed.ack_floor_sseq) == (2, 0)
+    story.new_leader()
+    assert story.ask(batch=1, no_wait=True) == ["in<404 No Messages"]
+    # It is wanted no more by who refuses it, and settled by who acknowledges it.
+    for payload in (b"-NAK", b"+WPI"):
+        story.ack(1, payload, reply="r")
+        assert story.commit() == ["r"]
+    assert story.ask(batch=1, no_wait=True) == ["in<404 No Messages"]
+    assert story.committed.wants(1, b"s.0")
+    story.ack(1, reply="r")
+    assert story.commit() == ["r"]
+    assert not story.committed.wants(1, b"s.0")
+    assert (list(story.committed.pending), story.committed.ack_floor_sseq) == ([2, 3, 4], 1)
+    assert story.ask(batch=1, expires=60 * SECOND) == []
+    assert story.leader.next_deadline_ns() == 2 * SECOND
+    story.ack(2, b"+TERM")
+    story.commit()
+    assert (list(story.committed.pending), story.committed.ack_floor_sseq) == ([3, 4], 2)
+
+
+def test_what_is_no_acknowledgement_is_answered_and_does_nothing(source: Source) -> None:
+    story = Story(source, ack_policy="explicit")
+    story.ask(batch=2)
+    story.commit()
+    for payload in (b"+FOO", b"foo", b"+ACK x"):
+        assert story.ack(1, payload, reply="r") == []
+        assert story.commit() == ["r"]
+    assert list(story.committed.pending) == [1, 2]
+    # What was never delivered is not confirmed.
+    story.ack(3, b"+ACK", reply="r")
+    assert story.commit() == []
+    # And what asks for more gets one message, whatever it says besides.
+    assert story.ack(1, b"+NXT x", reply="r") == []
+    assert story.pump() == ["r<s.2 1.3.3.3"]
+
+
+def test_with_ack_all_a_termination_is_for_all_before_it(source: Source) -> None:
+    story = Story(source, ack_policy="all")
+    story.ask(batch=6)
+    story.ack(4)
+    story.ack(5, b"-NAK")
+    story.ack(6, b"+TERM")
+    story.commit()
+    assert (list(story.committed.pending), story.committed.ack_floor_sseq) == ([], 6)
+
+
+def test_who_was_given_up_is_kept_over_a_snapshot_and_goes_with_its_message(source: Source) -> None:
+    source.keeps_until_acknowledged = True
+    story = Story(source, ack_policy="explicit", ack_wait=SECOND, max_deliver=1)
+    story.ask(batch=3)
+    assert story.at(SECOND).ask(batch=1) == ["in<s.0 1.4.4.2"]
+    story.commit()
+    assert story.committed.exhausted == {1, 2, 3}
+    restored = ConsumerState.restore(story.committed.snapshot())
+    assert (restored.exhausted, restored.num_ack_pending) == ({1, 2, 3}, 1)
+    assert restored.snapshot() == story.committed.snapshot()
+    restored.drop_below(2)
+    restored.drop_gone([3])
+    assert (restored.exhausted, list(restored.pending), restored.ack_floor_sseq) == ({2}, [2, 4], 1)
+
+
+def test_brokers_of_the_version_before_wrote_that_nothing_is_pending_and_that_is_read_as_they_meant_it() -> (
+    None
+):
+    state = ConsumerState(
+        name="c",
+        config=ConsumerConfig.from_json({"name": "c", "ack_policy": "explicit", "max_deliver": 1}),
+        created_ns=1,
+        start_seq=1,
+    )
+    ops = [Op(OpKind.DELIVERED, [1, 2], 5), Op(OpKind.EXHAUSTED, [1], 6)]
+    assert state.apply(encode_ops(ops), last_seq=2) == []
+    assert (list(state.pending), state.ack_floor_sseq) == ([2], 1)
+
+
 def test_backoff_sets_the_wait_of_each_delivery() -> None:
     source = Source()
     source.store("a")
@@ -394,8 +500,8 @@ def test_what_is_no_acknowledgement_is_ignored(source: Source) -> None:
     story.commit()
     story.ack(99, b"", "beyond")
     story.ack(0, b"", "none")
-    story.ack(1, b"garbage", "garbage")
-    story.ack(1, b"+WPI later", "garbage")
+    story.ack(1, b"garbage")
+    story.ack(1, b"+WPI later")
     assert story.commit() == []
     assert list(story.committed.pending) == [1]
 
@@ -480,8 +586,7 @@ def test_removals_are_followed_in_the_count_of_pending_messages(source: Source) 
     assert story.leader.num_pending(source) == 6
     assert story.ask(batch=1) == ["in<s.0 1.1.1.5"]
     for seq in (1, 3):
-        story.leader.on_removed(seq, source.remove(seq))
-        story.committed.drop(seq)
+        story.removed(seq)
     assert story.leader.num_pending(source) == 4
     assert story.ask(batch=2) == ["in<s.1 1.2.2.3", "in<s.0 1.4.3.2"]
     for seq in (2, 4, 5, 6):
@@ -580,5 +685,5 @@ def test_a_changed_filter_takes_effect_for_what_is_not_delivered_yet(source: Sou
     story.commit()
     wanted = ConsumerConfig.from_json({**story.committed.config.to_json(), "filter_subject": "s.2"})
     story.committed.update_config(wanted)
-    story.leader.update_config(story.committed)
+    story.leader.update_config(story.committed, story.now_ns)
     assert story.ask(batch=5, no_wait=True) == ["in<s.2 1.3.2.1", "in<s.2 1.6.3.0", "in<404 No Messages"]

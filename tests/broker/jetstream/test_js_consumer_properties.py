@@ -119,10 +119,8 @@ class Run:
     def remove(self, number: int) -> None:
         if self.source.messages:
             seq = sorted(self.source.messages)[number % len(self.source.messages)]
-            subject = self.source.remove(seq)
-            self.story.committed.drop(seq)
+            self.story.removed(seq)
             self.story.committed.drop_below(self.source.first_seq)
-            self.story.leader.on_removed(seq, subject)
 
     def purge(self, number: int) -> None:
         first = self.source.first_seq + number % 4

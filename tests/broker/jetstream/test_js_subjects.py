@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from supercluster.broker.jetstream.filters import (
     compile_filters,
-    first_overlap,
     is_literal,
     is_subset,
     is_valid_filter,
     matches,
     overlaps,
 )
+from supercluster.broker.jetstream.overlap_tree import OverlapTree, first_overlap, first_within
 from supercluster.broker.jetstream.subject_index import SubjectIndex
 
 PATTERN = st.lists(st.sampled_from(["a", "b", "*"]), min_size=1, max_size=3).flatmap(
@@ -58,6 +58,16 @@ def test_overlap_and_subset_mean_what_they_say(one: str, other: str) -> None:
     assert is_subset(one, other) == (of_one <= of_other)
 
 
+@given(st.lists(PATTERN, max_size=6))
+def test_filters_of_which_one_takes_in_another_are_found(filters: list[str]) -> None:
+    pairs = [
+        (a, b) for i, a in enumerate(filters) for j, b in enumerate(filters) if i != j and is_subset(a, b)
+    ]
+    found = first_within(filters)
+    assert (found is not None) == bool(pairs)
+    assert found is None or found in pairs
+
+
 def test_several_filters_and_none() -> None:
     assert compile_filters([]) is None
     assert compile_filters(["a", ">"]) is None
@@ -76,6 +86,27 @@ def test_several_filters_and_none() -> None:
 def test_the_first_two_that_overlap_are_named() -> None:
     assert first_overlap(["a.x", "b.>", "a.*"]) == ("a.x", "a.*")
     assert first_overlap(["a.x", "b.>"]) is None
+    assert first_overlap(["a.x", "a.x"]) == ("a.x", "a.x")
+    assert first_overlap(["a.b.c.d", "a.>"]) == ("a.b.c.d", "a.>")
+
+
+# What is judged as no subject, and only afterwards, is no reason to end on.
+ODD = st.lists(st.sampled_from(["a", "b", "*", ">", ""]), min_size=1, max_size=4).map(".".join)
+
+
+@given(st.lists(PATTERN | ODD, max_size=6), PATTERN | ODD)
+def test_a_tree_finds_what_overlaps_as_one_by_one_would(there: list[str], one: str) -> None:
+    found = OverlapTree(there).overlapping(one)
+    assert (found is not None) == any(overlaps(one, other) for other in there)
+    assert found is None or (found in there and overlaps(one, found))
+
+
+@pytest.mark.parametrize("wildcard", ["", ".*", ".>"])
+def test_each_of_thousands_of_subjects_is_looked_at_by_its_tokens(wildcard: str) -> None:
+    """One call with some thousand subjects would else stop a broker for seconds, and each replica after it."""
+    tree = OverlapTree(f"some.{number}{wildcard}" for number in range(5_000))
+    assert tree.overlapping(f"some.5000{wildcard}") is None
+    assert tree.looked_at <= 4
 
 
 class Model:

@@ -7,10 +7,17 @@ import json
 import pytest
 from tests.broker.jetstream.stream_story import ORIGIN, SECOND, StreamStory, block, config, message
 
+from supercluster.broker.jetstream import refusals
 from supercluster.broker.jetstream.judge import Answer, Forward
-from supercluster.broker.jetstream.message_judge import FULL_BYTES, FULL_MESSAGES, FULL_SUBJECT
+from supercluster.broker.jetstream.message_judge import (
+    FULL_BYTES,
+    FULL_MESSAGES,
+    FULL_SUBJECT,
+    ROLLUP_REFUSED,
+    SOURCE_REFUSED,
+)
 from supercluster.broker.jetstream.messages import logical_bytes
-from supercluster.broker.jetstream.sections import Section, SessionKey, Verdict
+from supercluster.broker.jetstream.sections import Exceptional, Section, SessionKey, Verdict
 from supercluster.broker.jetstream.wire import WireError, u64
 
 REFUSED, DUPLICATE, REROUTE, VOID = Verdict.REFUSED, Verdict.DUPLICATE, Verdict.REROUTE, Verdict.VOID
@@ -113,6 +120,7 @@ def test_of_several_broken_rules_clients_are_told_the_one_that_nats_tells() -> N
         ("Nats_Expected_Last_Sequence", "9", (REFUSED, 10071, 2)),
         ("Nats_Expected_Last_Subject_Sequence", "8", (REFUSED, 10071, 2)),
         ("Nats_Schedule", "x", (REFUSED, 10188, 0)),
+        ("Nats_Stream_Source", "X 1 > > x", (REFUSED, ROLLUP_REFUSED, SOURCE_REFUSED)),
         ("Nats_Msg_Id", "one", (DUPLICATE, 0, 1)),
         ("Nats_Expected_Last_Msg_Id", "two", (REFUSED, 10070, 0)),
         ("Nats_Rollup", "x", (REFUSED, 10111, 0)),
@@ -122,6 +130,13 @@ def test_of_several_broken_rules_clients_are_told_the_one_that_nats_tells() -> N
         assert story.publish(message(b"s.a", b"", **headers)) == [rules[first][2]]
     both = message(Nats_TTL="bad", Nats_Msg_Id="one"), message(Nats_TTL="bad", Nats_Rollup="x")
     assert story.publish(*both) == [(DUPLICATE, 0, 1), (REFUSED, 10165, 0)]
+
+
+def test_a_verdict_of_a_later_version_is_told_as_a_refusal() -> None:
+    told = refusals.of_publish(Exceptional(0, REFUSED, 10999, 0))
+    assert (told.code, told.err_code, told.description) == (400, 10999, "the message is refused")
+    forged = refusals.of_publish(Exceptional(0, REFUSED, ROLLUP_REFUSED, SOURCE_REFUSED))
+    assert (forged.code, forged.err_code) == (400, 10227)
 
 
 @pytest.mark.covers("SF-12")
@@ -216,7 +231,7 @@ def test_sizes_roll_ups_and_sealed_streams() -> None:
 def test_what_was_given_up_what_went_elsewhere_and_what_has_no_room() -> None:
     story = StreamStory()
     assert story.publish((b"", b"", b""), message()) == [(VOID, 0, 0), (1,)]
-    assert story.publish(message(), message(), room=False) == [(REFUSED, 10047, 0)] * 2
+    assert story.publish(message(), message(), room=False) == [(REFUSED, 10023, 0)] * 2
     story.commit()
     assert story.held() == [1]
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from supercluster.broker.jetstream import frames
-from supercluster.broker.jetstream.core import BrokerCore, CoreSettings
+from supercluster.broker.jetstream.core import BrokerCore
+from supercluster.broker.jetstream.core_settings import CoreSettings
 from supercluster.broker.jetstream.frames import Frame, Leadership
 from supercluster.broker.jetstream.lineage import META_GROUP
 from supercluster.broker.jetstream.map_reader import MAP_RETRY_MS, MAP_WAIT_MS
@@ -69,6 +70,7 @@ class Replica:
     serves = False
     last_index = 7
     role = Role.FOLLOWER
+    leader: str | None = None
 
     def __init__(self) -> None:
         self.state = MetaState()
@@ -88,7 +90,7 @@ class Replica:
     def forget_read(self) -> None:
         self.waits_for = None
 
-    def wake(self, now_ms: int, node: str) -> None: ...
+    def wake(self, now_ms: int, node: str, spread_ms: int | None = None) -> None: ...
 
     def turn(self, now_ms: int) -> None: ...
 

@@ -26,7 +26,8 @@ from supercluster.broker.jetstream.map_recovery import (
     first_index,
     judge_map,
 )
-from supercluster.broker.jetstream.meta import MetaState, confirm_stream, put_stream
+from supercluster.broker.jetstream.meta import MetaState
+from supercluster.broker.jetstream.meta_operations import confirm_stream, put_stream
 from supercluster.broker.jetstream.recovery import CopyFacts
 from supercluster.broker.jetstream.sections import Section, section
 from supercluster.broker.raft.entry import EntryKind, make_entry

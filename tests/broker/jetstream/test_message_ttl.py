@@ -14,7 +14,7 @@ from supercluster.broker.jetstream.message_ttl import NEVER, MessageTtls, read_t
 from supercluster.broker.jetstream.sections import Section, Verdict
 from supercluster.broker.jetstream.state_digest import StateDigest
 from supercluster.broker.jetstream.stream import StreamState
-from supercluster.broker.jetstream.wire import Reader, u64
+from supercluster.broker.jetstream.wire import u64
 
 MARKER = b"NATS/1.0\r\nNats-Marker-Reason: MaxAge\r\nNats-TTL: 3s\r\nNats-Rollup: sub\r\n\r\n"
 
@@ -197,14 +197,6 @@ def test_ttls_are_in_snapshots_and_digests_and_leave_with_their_messages() -> No
     story.command(Section.PURGE, b"{}")
     assert not story.state.ttls
     assert digest(story.restored()) == digest(story.state)
-
-
-def test_a_snapshot_from_before_ttls_is_read_and_one_of_a_newer_broker_refused() -> None:
-    story = StreamStory()
-    story.store(message())
-    assert story.restored().snapshot() == story.state.snapshot()
-    with pytest.raises(ValueError, match="the part 'zzz'"):
-        story.state._restore_later_part("zzz", Reader(b""))
 
 
 def test_replicas_apply_the_same_expiry_whatever_their_clocks_say() -> None:

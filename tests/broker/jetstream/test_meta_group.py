@@ -9,11 +9,14 @@ import pytest
 from tests.broker.jetstream.meta_story import APP, OPERATOR, meta
 
 from supercluster.broker.jetstream.config import StreamConfig
+from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.map_level import COUNTED_SOURCES
 from supercluster.broker.jetstream.map_waits import MAP_WAIT_MS
 from supercluster.broker.jetstream.memory_loss import LOST_REPORT_MS
 from supercluster.broker.jetstream.meta import MetaState
 from supercluster.broker.jetstream.meta_requests import Decided, StreamRequest
 from supercluster.broker.jetstream.own_metadata import RESOURCE_KEY
+from supercluster.broker.jetstream.server_limits import ServerLimits
 
 
 def test_create_update_and_delete() -> None:
@@ -89,6 +92,25 @@ def test_only_the_operator_changes_a_declared_stream() -> None:
     leader.done("create", APP, max_msgs=7, **declared)
     leader.done("update", OPERATOR, max_msgs=5, **declared)
     leader.done("delete", OPERATOR)
+
+
+@pytest.mark.covers("SF-12")
+def test_a_broker_alone_makes_no_stream_that_its_limit_has_no_room_for() -> None:
+    leader = meta()
+    leader.host.bytes_max = {"file": 10}
+    assert leader.refused("create", name="A", max_bytes=11).err_code == 10047
+    leader.done("create", name="A", max_bytes=6)
+    wrong = leader.refused("create", name="B", max_bytes=5)
+    assert (wrong.err_code, "other streams reserve 6" in wrong.description) == (10047, True)
+    assert leader.refused("update", name="A", max_bytes=11).err_code == 10047
+    leader.done("create", name="M", max_bytes=11, storage="memory")
+    leader.done("create", name="C")
+    leader.host.bytes_max = {"file": 1}
+    leader.done("update", name="A", max_bytes=5)
+    # Placement looks at what is free where there are several.
+    several = meta(east_1="east")
+    several.host.bytes_max = {"file": 1}
+    several.done("create", name="A", max_bytes=11)
 
 
 @pytest.mark.covers("SF-14")
@@ -197,3 +219,30 @@ def test_the_map_of_streams_comes_back_from_its_snapshot() -> None:
     for entry in leader.group.log.entries(1, leader.group.log.last_index, 1 << 30):
         replay.apply(entry)
     assert replay == state
+
+
+@pytest.mark.covers("OP-3", "SF-13")
+def test_who_leads_a_stream_that_counts_over_sources_counts() -> None:
+    """An older broker would store what each source says as the sum."""
+    story = meta(east_1="east")
+    story.host.versions = {"east-1": COUNTED_SOURCES - 1}
+    config = StreamConfig.from_json({"name": "T", "allow_msg_counter": True, "sources": [{"name": "A"}]})
+    (refused,) = story.call("create", APP, "T", config=config)
+    assert isinstance(refused, ApiError)
+    assert refused.err_code == 19008
+    assert f"east-1 speaks version {COUNTED_SOURCES - 1}" in refused.description
+    story.host.versions = {}
+    (made,) = story.call("create", APP, "T", config=config)
+    assert isinstance(made, Decided)
+    assert story.group.state.level == COUNTED_SOURCES
+
+
+def test_the_leaders_own_limit_holds_for_duplicate_windows() -> None:
+    leader = meta()
+    long_ns, allowed_ns = 20_000_000_000, 10_000_000_000
+    leader.done("create", name="OLD", subjects=["old"], duplicate_window=long_ns)
+    leader.host.server_limits = ServerLimits(duplicate_window_ms=10_000)
+    assert leader.refused("create", duplicate_window=long_ns).err_code == 10052
+    assert leader.done("create").assignment.config.duplicate_window_ns == allowed_ns
+    assert leader.refused("update", duplicate_window=long_ns).err_code == 10052
+    assert leader.group.end.streams[APP.account, "OLD"].config.duplicate_window_ns == long_ns

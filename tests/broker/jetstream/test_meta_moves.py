@@ -9,9 +9,8 @@ import pytest
 
 from supercluster.broker.jetstream.config import Placement, StreamConfig
 from supercluster.broker.jetstream.frames import decode_move_end, encode_move_end
-from supercluster.broker.jetstream.meta import (
-    Assignment,
-    MetaState,
+from supercluster.broker.jetstream.meta import Assignment, MetaState
+from supercluster.broker.jetstream.meta_operations import (
     cancel_move,
     delete_stream,
     end_move,

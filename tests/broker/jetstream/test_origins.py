@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from tests.broker.jetstream.stream_story import StreamStory, message
 from tests.broker.jetstream.stream_story import config as stream_config
 
-from supercluster.broker.jetstream.api import parse_api
 from supercluster.broker.jetstream.auditor import state_hash
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.expiry import Expiry
+from supercluster.broker.jetstream.filters import shared
 from supercluster.broker.jetstream.gaps import Gaps
 from supercluster.broker.jetstream.log_end import LogEnd
 from supercluster.broker.jetstream.lookup import seq_at
-from supercluster.broker.jetstream.origin_config import Origin, origins_of
+from supercluster.broker.jetstream.origin_config import Origin, check_origins, origins_of
 from supercluster.broker.jetstream.origin_frames import OriginAsk, OriginTold
 from supercluster.broker.jetstream.origin_position import (
     OriginPosition,
@@ -27,8 +27,13 @@ from supercluster.broker.jetstream.origin_position import (
     encode_taken,
     keep,
 )
-from supercluster.broker.jetstream.origin_readers import OriginReader, encode_reader
-from supercluster.broker.jetstream.origin_rules import judge_origins, with_origin
+from supercluster.broker.jetstream.origin_readers import (
+    OriginReader,
+    account_and_stream,
+    encode_reader,
+    name_for,
+)
+from supercluster.broker.jetstream.origin_rules import STEPS_MAX, judge_origins, with_origin
 from supercluster.broker.jetstream.proposal import Proposal
 from supercluster.broker.jetstream.sections import Section, encode_mirrored, section, sections
 from supercluster.broker.jetstream.source import StreamSource
@@ -167,25 +172,166 @@ def test_a_loop_over_other_streams_is_refused() -> None:
     judge_origins(config("E", sources=[{"name": "A"}, {"name": "D"}]), streams.get)
 
 
+def test_streams_that_source_each_other_in_too_many_ways_count_as_a_loop_before_all_are_looked_at() -> None:
+    def source(name: str, only: str) -> dict[str, Any]:
+        return {"name": name, "subject_transforms": [{"src": only, "dest": ""}]}
+
+    names = [f"S{number}" for number in range(40)]
+    streams = {
+        name: config(
+            name, sources=[source("A", "back"), *(source(other, "x") for other in names if other != name)]
+        )
+        for name in names
+    }
+    asked: list[str] = []
+
+    def find(name: str) -> StreamConfig | None:
+        asked.append(name)
+        return streams.get(name)
+
+    with pytest.raises(ApiError, match="detected cycle"):
+        judge_origins(config("A", sources=[source(name, "x") for name in names]), find)
+    assert len(asked) <= STEPS_MAX // len(names) + 2 * len(names)  # Each leads to all others.
+
+
+def test_streams_may_source_each_other_where_filters_let_nothing_come_back() -> None:
+    def judge(mine: dict[str, Any], **others: dict[str, Any]) -> None:
+        streams = {name: config(name, **fields) for name, fields in others.items()}
+        judge_origins(config("A", **mine), streams.get)
+
+    def source(name: str, *filters: str, **more: Any) -> dict[str, Any]:
+        transforms = [{"src": item, "dest": ""} for item in filters]
+        return {"name": name, "subject_transforms": transforms, **more}
+
+    judge({"sources": [source("B", "b.>")]}, B={"sources": [source("A", "a.>")]})
+    judge({"sources": [source("B", "b.>", "c.x")]}, B={"sources": [source("A", "a.>", "c.y")]})
+    judge({"sources": [source("B", "b.*")]}, B={"sources": [source("A", "*.*.c")]})
+    # Over a third one, which takes everything.
+    judge(
+        {"sources": [source("C", "b.>")]},
+        B={"sources": [source("A", "a.>")]},
+        C={"sources": [{"name": "B"}]},
+    )
+    wrong: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"sources": [source("B", "b.>")]}, {"sources": [{"name": "A"}]}),
+        ({"sources": [source("B", "*.x")]}, {"sources": [source("A", "a.*")]}),
+        ({"sources": [source("B", "b.>")]}, {"mirror": {"name": "A"}}),
+        # What a transform makes of subjects is not followed.
+        (
+            {"sources": [source("B", "b.>")]},
+            {"sources": [{"name": "A", "subject_transforms": [{"src": "a.>", "dest": "b.>"}]}]},
+        ),
+        (
+            {"sources": [source("B", "b.>")]},
+            {"sources": [source("A", "a.>")], "subject_transform": {"src": "a.>", "dest": "b.>"}},
+        ),
+        ({"sources": [source("A", "other")]}, {}),
+    ]
+    for mine, other in wrong:
+        with pytest.raises(ApiError, match="detected cycle"):
+            judge(mine, B=other)
+    # With more filters than are worth looking at, streams that lead to each other count as ones whose messages come back.
+    many = [f"b.{number}" for number in range(400)]
+    with pytest.raises(ApiError, match="detected cycle"):
+        judge({"sources": [source("B", *many)]}, B={"sources": [source("A", *(f"a{item}" for item in many))]})
+    # A circle of others is none of this stream's business.
+    judge(
+        {"sources": [{"name": "B"}]},
+        B={"sources": [source("C", "c")]},
+        C={"sources": [source("B", "b")]},
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "both"),
+    [
+        ("a.*", "*.b", "a.b"),
+        ("a.>", "a.*.c", "a.*.c"),
+        (">", "a", "a"),
+        ("a.>", "a", None),
+        ("a.*", "a.b.c", None),
+        ("*.>", "a.*", "a.*"),
+        ("a", "b", None),
+    ],
+)
+def test_subjects_that_two_patterns_share(one: str, other: str, both: str | None) -> None:
+    assert (shared(one, other), shared(other, one)) == (both, both)
+
+
 def test_what_an_origin_allows_is_what_its_mirror_does() -> None:
     streams = {"O": config("O", allow_direct=True)}
     assert with_origin(config("M", mirror={"name": "O"}), streams.get).mirror_direct
     assert not with_origin(config("M", mirror={"name": "P"}), streams.get).mirror_direct
 
 
-@pytest.mark.parametrize("call", ["SNAPSHOT", "RESTORE"])
-def test_a_backup_is_refused_by_name(call: str) -> None:
-    with pytest.raises(ApiError, match="snapshot") as refused:
-        parse_api(f"$JS.API.STREAM.{call}.S".encode(), b"{}")
+def test_what_these_brokers_do_not_have_is_refused_by_name() -> None:
+    with pytest.raises(ApiError, match="consumer") as refused:
+        config("M", mirror={"name": "O", "consumer": {"name": "c"}})
+    assert refused.value.err_code == 10213
+    with pytest.raises(ApiError, match="consumer") as refused:
+        config("M", mirror={"name": "O", "consumer": {"name": "c", "deliver_subject": "d"}})
     assert refused.value.err_code == 19002
 
 
-@pytest.mark.parametrize("field", ["external", "consumer"])
-def test_what_these_brokers_do_not_have_is_refused_by_name(field: str) -> None:
-    given_value = {"api": "$JS.hub.API", "deliver": "x"} if field == "external" else {"name": "c"}
-    with pytest.raises(ApiError, match=field) as refused:
-        config("M", mirror={"name": "O", field: given_value})
-    assert refused.value.err_code == 19002
+# ---- origins behind another API -------------------------------------------------------------------------------------------
+
+
+def external(api: str, deliver: str = "") -> dict[str, Any]:
+    return {"name": "O", "external": {"api": api, "deliver": deliver}}
+
+
+def test_origins_of_one_name_behind_other_apis_are_others() -> None:
+    found = config("S", sources=[external("JS.A", "d"), external("JS.B", "d"), {"name": "O"}])
+    check_origins(found)
+    assert len(origins_of(found)) == 3
+    assert StreamConfig.from_json(found.to_json()) == found
+    told = [origin.told_name for origin in found.sources]
+    assert told[2] == "O"
+    assert told[0].startswith("O:")
+    assert told[1].startswith("O:")
+    assert told[0] != told[1]
+    with pytest.raises(ApiError) as refused:
+        check_origins(config("S", sources=[external("JS.A", "d"), external("JS.A", "e")]))
+    assert refused.value.err_code == 10140
+
+
+@pytest.mark.parametrize(
+    ("api", "deliver", "err_code"),
+    [
+        ("$JS.API", "", 10021),
+        ("$JS.*.API", "", 10052),
+        ("a..b", "", 10052),
+        ("JS.A", "d.>", 10024),
+        ("JS.A", "d e", 10024),
+    ],
+)
+def test_prefixes_that_are_none_are_refused(api: str, deliver: str, err_code: int) -> None:
+    for fields in ({"mirror": external(api, deliver)}, {"sources": [external(api, deliver)]}):
+        with pytest.raises(ApiError) as refused:
+            check_origins(config("S", **fields))
+        assert refused.value.err_code == err_code
+
+
+def test_a_stream_may_have_its_name_from_another_accounts_and_deliveries_must_not_meet_an_origins_subjects() -> (
+    None
+):
+    same = config("O", mirror=external("JS.A", "d"))
+    check_origins(same)
+    judge_origins(same, {"O": same}.get)
+    local = {"L": config("L", subjects=["d.>"])}
+    judge_origins(config("S", sources=[{"name": "L"}, external("JS.A", "e")]), local.get)
+    with pytest.raises(ApiError, match=r"d overlaps with stream subject d\.>") as refused:
+        judge_origins(config("S", sources=[{"name": "L"}, external("JS.A", "d")]), local.get)
+    assert refused.value.err_code == 10022
+
+
+def test_an_origin_knows_the_stream_that_takes_by_its_account_too() -> None:
+    for account in ("B", "$G", "a b/c"):
+        name = name_for(account, "S", "A")
+        assert " " not in name
+        assert account_and_stream(name, "A") == (account, "S")
+    assert name_for("A", "S", "A") == "S"
+    assert account_and_stream("S", "A") == ("A", "S")
 
 
 # ---- origins that keep only what is wanted -------------------------------------------------------------------------------

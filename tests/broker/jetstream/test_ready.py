@@ -33,7 +33,7 @@ def ready(count: int, filters: str) -> ReadyConsumers:
     found = ReadyConsumers()
     for number in range(count):
         found.put(f"c{number}", (filters.format(number),))
-        found.note(f"c{number}", waits=True, deadline_ns=None)
+        found.note(f"c{number}", waits=True, holds=False, deadline_ns=None)
     return found
 
 
@@ -49,7 +49,7 @@ def test_a_message_finds_the_consumer_that_it_is_for_among_ten_thousand() -> Non
 def test_who_does_not_wait_costs_nothing() -> None:
     found = ready(CONSUMERS, ">")
     for number in range(1, CONSUMERS):
-        found.note(f"c{number}", waits=False, deadline_ns=None)
+        found.note(f"c{number}", waits=False, holds=False, deadline_ns=None)
     found._waiting = {key: Counted(names) for key, names in found._waiting.items()}
     Counted.looked_at = 0
     assert list(found.waiting_for([b"s"])) == ["c0"]
@@ -60,11 +60,11 @@ def test_who_does_not_wait_costs_nothing() -> None:
 def test_a_consumer_with_several_filters_is_found_by_each() -> None:
     found = ReadyConsumers()
     found.put("c", ("a.*", "b"))
-    found.note("c", waits=True, deadline_ns=None)
+    found.note("c", waits=True, holds=False, deadline_ns=None)
     assert list(found.waiting_for([b"a.1", b"b", b"c"])) == ["c"]
     found.put("c", ("c",))
     assert list(found.waiting_for([b"c"])) == [], "it has to be noted anew"
-    found.note("c", waits=True, deadline_ns=None)
+    found.note("c", waits=True, holds=False, deadline_ns=None)
     assert list(found.waiting_for([b"a.1", b"b"])) == []
     assert list(found.waiting_for([b"c"])) == ["c"]
 
@@ -73,7 +73,7 @@ def test_who_is_gone_is_not_found_and_has_no_deadline() -> None:
     found = ReadyConsumers()
     for name in ("c", "d"):
         found.put(name, ())
-        found.note(name, waits=True, deadline_ns=5)
+        found.note(name, waits=True, holds=False, deadline_ns=5)
     found.drop("c")
     assert list(found.waiting_for([b"x"])) == ["d"]
     assert found.due(5) == ["d"]
@@ -85,7 +85,21 @@ def test_who_is_gone_is_not_found_and_has_no_deadline() -> None:
 def test_only_whose_time_has_come_is_due() -> None:
     found = ready(CONSUMERS, "s.{}")
     for number in range(CONSUMERS):
-        found.note(f"c{number}", waits=True, deadline_ns=1000 + number)
+        found.note(f"c{number}", waits=True, holds=False, deadline_ns=1000 + number)
     assert found.next_ns() == 1000
     assert found.due(1001) == ["c0", "c1"]
     assert found.next_ns() == 1002
+
+
+def test_a_removed_message_concerns_those_of_its_subject_that_hold_something() -> None:
+    found = ready(CONSUMERS, "s.{}.>")
+    for number in (1, 2):
+        found.note(f"c{number}", waits=False, holds=True, deadline_ns=None)
+    assert list(found.holding(b"s.1.x")) == ["c1"]
+    assert list(found.holding(b"s.3.x")) == []
+    assert list(found.concerned(b"s.3.x")) == ["c3"]
+    found.note("c1", waits=False, holds=False, deadline_ns=None)
+    found.put("c2", ("t.2",))
+    assert [list(found.holding(subject)) for subject in (b"s.1.x", b"s.2.x", b"t.2")] == [[], [], []]
+    found.drop("c2")
+    assert list(found.concerned(b"t.2")) == []

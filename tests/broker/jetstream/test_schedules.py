@@ -114,7 +114,7 @@ def test_cron_expressions_may_have_a_time_zone_and_nothing_else() -> None:
     assert next_of("0 30 2 * * *", "Europe/Amsterdam", "2026-03-29T00:00:00Z") == "2026-03-30T00:30:00Z"
     for zone in ("bad", "+02:00", "../etc/passwd"):
         with pytest.raises(ZoneError):
-            check_zone(parse_schedule("@daily", zone))
+            check_zone(zone)
     for zone in ("", "x" * 99):
         with pytest.raises(ZoneError):
             parse_schedule("@daily", zone)
@@ -168,12 +168,15 @@ def test_what_a_schedule_may_say() -> None:
         ({"Nats_Schedule_Time_Zone": ""}, 10223),
         ({"Nats_Scheduler": "s.y"}, 10212),
         ({"Nats_Schedule_Next": "purge"}, 10212),
+        ({"Nats_Scheduler": "s.y", "Nats_Schedule_Next": "2030-01-01T00:00:00Z"}, 10212),
     )
     for headers, code in cases:
         assert story.publish(schedule("@daily", **headers)) == [(REFUSED, code, 0)], headers
     for target in ("", "s.*", "s.x", "other", "a..b"):
         assert story.publish(schedule("@daily", target=target)) == [(REFUSED, 10190, 0)], target
     assert story.publish(schedule("bad")) == [(REFUSED, 10189, 0)]
+    assert story.publish(schedule("bad", Nats_Schedule_Time_Zone="bad")) == [(REFUSED, 10223, 0)]
+    assert story.publish(message(Nats_Schedule_Time_Zone="bad")) == [(REFUSED, 10223, 0)]
     assert story_of().publish(schedule("@daily", Nats_Schedule_TTL="5m")) == [(REFUSED, 10166, 0)]
     plain = StreamStory()
     assert (
@@ -357,7 +360,9 @@ def test_schedules_are_in_snapshots_and_digests_and_alike_on_every_replica() -> 
     story.store(
         schedule("@every 7s"), schedule("@at 2026-01-31T12:00:09Z", b"s.y"), schedule("@daily", b"s.z")
     )
-    story.store(message(b"s.q", Nats_Scheduler="s.z", Nats_Schedule_Next="nonsense"))
+    assert story.publish(message(b"s.q", Nats_Scheduler="s.z", Nats_Schedule_Next="nonsense")) == [
+        (REFUSED, 10212, 0)
+    ]
     for _ in range(4):
         later(story, 5)
     other = StreamState(story.config, 0, story.log)

@@ -50,7 +50,7 @@ class Story:
 
     def ask(self, name: str, method: str = "GET", body: object = None) -> tuple[int, Any]:
         answers: list[tuple[int, Any]] = []
-        self.core(name).restart_call(method, body, lambda *told: answers.append(told))
+        self.core(name).calls.restart(method, body, lambda *told: answers.append(told))
         self.world.want_turn(name)
         return answers[0]
 

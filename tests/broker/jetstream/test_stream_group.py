@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -9,7 +10,10 @@ from typing import Any
 import pytest
 from tests.broker.jetstream.stream_story import block, message
 
+from supercluster.broker.jetstream import appending
 from supercluster.broker.jetstream.accounts import NO_LIMITS, AccountLimits
+from supercluster.broker.jetstream.acks import Ack
+from supercluster.broker.jetstream.batches import batch_room
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.consumer import ConsumerLeader
 from supercluster.broker.jetstream.frames import Frame, Request, decode_numbered
@@ -17,8 +21,10 @@ from supercluster.broker.jetstream.group import Group
 from supercluster.broker.jetstream.interests import Interests
 from supercluster.broker.jetstream.judge import Forward
 from supercluster.broker.jetstream.meta import Assignment
+from supercluster.broker.jetstream.origin_config import Origin
 from supercluster.broker.jetstream.origin_frames import OriginAsk, OriginTold
 from supercluster.broker.jetstream.sections import Section, SessionKey, VerdictRun
+from supercluster.broker.jetstream.server_limits import NO_SERVER_LIMITS, BatchRoom, ServerLimits
 from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.jetstream.wire import blob, u64
 from supercluster.broker.ports import ClientInfo, Ticket
@@ -57,21 +63,29 @@ class Broker:
     """One replica and everything around it: host, clock, network and randomness."""
 
     meta_id = "meta"
+    domain = ""
 
     def __init__(self, replicas: Replicas, node: str) -> None:
         self.replicas = replicas
         self.node = node
         self.interests = Interests()
+        self.replies: list[bytes] = []
+        self.acks_given_back: list[tuple[str, list[Ack]]] = []
         self.republished: list[tuple[bytes, bytes, bytes]] = []
+        self.listens = False
+        """Does anybody listen to what is told of the stream?"""
         self.posts: list[tuple[int, bytes]] = []
         self.stored: list[VerdictRun] = []
         self.events: list[str] = []
         self.delivered: list[int] = []
-        self.goes_on = False
+        self.goes_on = self.touched = False
         """The group wants another turn."""
         self.given_back: list[bytes] = []
-        member, membership, log = f"{node}@1", membership_of(ASSIGNMENT.members), BreakableLog()
-        log.save_checkpoint(0, blob(membership.encode()) + StreamGroup.blank_state(ASSIGNMENT))
+        self.restores_ended: list[str] = []
+        """What the meta group is asked for."""
+        assignment = replicas.assignment
+        member, membership, log = f"{node}@1", membership_of(assignment.members), BreakableLog()
+        log.save_checkpoint(0, blob(membership.encode()) + StreamGroup.blank_state(assignment))
         raft = Raft(
             RaftConfig(member),
             log,
@@ -82,7 +96,7 @@ class Broker:
             rng=self,
             now_ms=0,
         )
-        self.group = StreamGroup(ASSIGNMENT, member, log, raft, self)
+        self.group = StreamGroup(assignment, member, log, raft, self)
         self.group.recover(0)
 
     clock = property(lambda self: self)
@@ -103,8 +117,14 @@ class Broker:
     def send_raft(self, group: str, message: Message) -> None:
         self.replicas.send(message)
 
+    def origin_of(self, account: str, origin: Origin) -> None:
+        raise AssertionError("no stream here has origins")
+
     def stream_of(self, account: str, name: str) -> None:
         return None
+
+    def end_restore(self, told: dict[str, Any], then: Callable[[bytes | None], None]) -> None:
+        self.restores_ended.append(told["verb"])
 
     def who_leads(self, group_id: str) -> None:
         pass
@@ -121,11 +141,25 @@ class Broker:
     def leader_of(self, group_id: str) -> str | None:
         return None
 
+    def acks_back(self, node: str, group: str, acks: list[Ack]) -> None:
+        self.acks_given_back.append((node, acks))
+
+    def is_heard(self, account: str, subject: bytes) -> bool:
+        return self.listens
+
     def republish(self, account: str, message: tuple[bytes, bytes, bytes]) -> None:
         self.republished.append(message)
 
     def peer_version(self, node: str) -> int | None:
         return VERSION
+
+    @property
+    def server_limits(self) -> ServerLimits:
+        return self.replicas.server_limits
+
+    @property
+    def batch_room(self) -> BatchRoom:
+        return self.replicas.batch_room
 
     def account_limits(self, account: str) -> AccountLimits:
         return self.replicas.limits
@@ -142,7 +176,8 @@ class Broker:
     def save_vote(self, group: str, ticket: Ticket) -> None:
         raise AssertionError(f"{group} is kept in memory")
 
-    def touch(self, group: str) -> None: ...
+    def touch(self, group: str) -> None:
+        self.touched = True
 
     def touch_next(self, group: str) -> None:
         self.goes_on = True
@@ -163,13 +198,19 @@ class Broker:
         return False
 
     def brokers_in_contact(self) -> dict[str, tuple[str, str]]:
-        return dict.fromkeys(NODES, ("east", "1"))
+        return {node: ("east", "1") for node in NODES if node not in self.replicas.lost}
+
+    def tags_of(self, node: str) -> tuple[str, ...]:
+        return ()
 
     def takes_no_leaderships(self, node: str) -> bool:
         return False
 
     def deliver(self, account: str, inbox: bytes, items: Sequence[Any]) -> None:
         self.delivered += [int(reply.split(b".")[5]) for _, reply, _, _ in items if reply]
+
+    def publish(self, account: str, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+        self.replies.append(subject)
 
     def has_interest(self, account: str, inbox: bytes, queue: bytes = b"") -> bool:
         return True
@@ -196,9 +237,12 @@ class Broker:
 class Replicas:
     """Three brokers, and the network between them."""
 
-    def __init__(self) -> None:
+    def __init__(self, assignment: Assignment = ASSIGNMENT) -> None:
+        self.assignment = assignment
         self.now_ms = 0
         self.limits = NO_LIMITS
+        self.server_limits = NO_SERVER_LIMITS
+        self.batch_room = batch_room(lambda: self.server_limits)
         self.lost: set[str] = set()
         """Nodes that are cut off, and so slow that they do not notice."""
         self.hand_overs_are_lost = False
@@ -372,6 +416,34 @@ def test_a_message_stirs_only_the_consumers_that_it_is_for(
     assert set(calls) == {"pump c", "next_deadline_ns c"}
 
 
+@pytest.mark.covers("MV-5", "MV-10")
+def test_what_a_consumer_was_given_by_former_filters_is_let_go_under_the_next_leader_too(
+    replicas: Replicas,
+) -> None:
+    """With max_ack_pending 1 a message that is gone, and that its new filters do not match, would hold it up for good."""
+    old = replicas.leader()
+    create = "$JS.API.CONSUMER.DURABLE.CREATE.S.c"
+    config = {"durable_name": "c", "ack_policy": "explicit", "max_ack_pending": 1, "ack_wait": 3600 * 10**9}
+    old.ask(create, {"stream_name": "S", "config": config | {"filter_subject": "s.a"}})
+    messages = [message(b"s.a", b"x"), message(b"s.b", b"y")]
+    old.group.intake.offer(Forward(ORIGIN, 1, 0, ASSIGNMENT.version, block(*messages)), early=False)
+    replicas.settle()
+    old.ask(NEXT, {"batch": 1}, b"in")
+    replicas.settle(100)
+    assert old.delivered == [1]
+    old.ask(create, {"stream_name": "S", "config": config | {"filter_subject": "s.b"}})
+    replicas.settle(100)
+    replicas.lost = {old.node}
+    replicas.settle(2000)
+    new = replicas.leader()
+    new.ask(NEXT, {"batch": 1, "expires": 3600 * 10**9}, b"in")
+    replicas.settle(100)
+    assert new.delivered == []
+    new.group.command(Section.DELETE_MESSAGE, [u64(1)], lambda result: None)
+    replicas.settle(200)
+    assert new.delivered == [2]
+
+
 @pytest.mark.covers("SF-18")
 def test_consumers_wait_while_what_is_left_of_the_disk_is_for_purges(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
@@ -409,12 +481,12 @@ def test_nothing_is_judged_while_leadership_is_on_its_way_to_another(replicas: R
     to = next(member for member in ASSIGNMENT.members if node_of(member) != old.node)
     assert old.group.raft.transfer_leadership(to, replicas.now_ms)
     done: list[int | None] = []
-    judge = old.group.judge
+    judge = old.group.appending.judge
     old.group.intake.offer(forward(1, b"x", b"y"), early=False)
     old.group.command(Section.DELETE_MESSAGE, [u64(1)], done.append)
     replicas.settle()
     assert (old.stored, done) == ([], [])
-    assert old.group.judge is judge, "there was nothing to judge anew"
+    assert old.group.appending.judge is judge, "there was nothing to judge anew"
     deadline_ms = old.group.deadline_ms()
     assert deadline_ms is not None
     assert deadline_ms > replicas.now_ms, "a leader that waits does not spin"
@@ -499,6 +571,28 @@ def test_consumers_that_are_asked_for_at_once_do_not_exceed_what_the_account_all
     assert leader.group.coming == {}
 
 
+def test_the_leaders_own_limits_hold_for_what_is_asked_for_and_not_for_what_is_there(
+    replicas: Replicas,
+) -> None:
+    leader = replicas.leader()
+    assert create_consumer(leader, "a") == []
+    replicas.settle()
+    replicas.server_limits = ServerLimits(max_request_batch=5, max_ack_pending=10)
+    answers: list[int] = []
+    ask_consumer(leader, "CREATE", "b", answers)
+    ask_consumer(leader, "CREATE", "c", answers, max_batch=6)
+    ask_consumer(leader, "CREATE", "d", answers, max_ack_pending=11)
+    replicas.settle()
+    assert sorted(answers) == [0, 10121, 10125]
+    found = {name: state.config for name, state in leader.group.state.consumers.items()}
+    assert {name: (config.max_batch, config.max_ack_pending) for name, config in found.items()} == {
+        "a": (0, 1000),
+        "b": (5, 10),
+    }
+    for broker in replicas.brokers.values():
+        assert broker.group.state.consumers["b"].config == found["b"]
+
+
 def ask_consumer(leader: Broker, call: str, name: str, answers: list[int], **config: Any) -> None:
     """Ask without waiting; the err_code of its answer (0: none) is added to `answers`."""
 
@@ -527,6 +621,71 @@ def test_of_two_different_creates_of_one_name_at_once_the_second_is_refused(repl
     assert leader.group.coming == {}
 
 
+def work_queue() -> Replicas:
+    """Three replicas of a work queue that are led."""
+    config = dataclasses.replace(CONFIG, retention="workqueue")
+    found = Replicas(dataclasses.replace(ASSIGNMENT, config=config))
+    found.settle(2000)
+    return found
+
+
+def put_consumer(leader: Broker, name: str, filter_subject: str) -> list[int]:
+    """Ask for it as it is to be, whether it is there or not; `create_consumer` has what is returned."""
+    answers: list[int] = []
+
+    def respond(answer: bytes | None) -> None:
+        answers.append(json.loads(answer or b"{}").get("error", {}).get("err_code", 0))
+
+    config = {"durable_name": name, "ack_policy": "explicit", "filter_subject": filter_subject}
+    leader.ask(f"$JS.API.CONSUMER.CREATE.S.{name}", {"stream_name": "S", "config": config}, respond=respond)
+    return answers
+
+
+def filters_of(broker: Broker) -> dict[str, tuple[str, ...]]:
+    return {name: found.config.filter_subjects for name, found in broker.group.state.consumers.items()}
+
+
+@pytest.mark.covers("SF-12")
+def test_of_two_updates_at_once_that_would_meet_in_a_work_queue_the_second_is_refused() -> None:
+    replicas = work_queue()
+    leader = replicas.leader()
+    for name, subject in (("a", "s.a"), ("b", "s.b")):
+        put_consumer(leader, name, subject)
+    replicas.settle()
+    asked = [put_consumer(leader, "a", "s.c"), put_consumer(leader, "b", "s.c")]
+    assert asked == [[], [10100]], "the first waits for its commit"
+    swapped = [put_consumer(leader, "b", "s.a")]
+    replicas.settle()
+    assert [*asked, *swapped] == [[0], [10100], [0]], "what the first gave up is free behind it"
+    for broker in replicas.brokers.values():
+        assert filters_of(broker) == {"a": ("s.c",), "b": ("s.a",)}
+    assert put_consumer(leader, "b", "") == [10099]
+    assert leader.group.coming == {}
+
+
+@pytest.mark.covers("SF-12")
+def test_an_update_that_is_not_taken_does_not_hide_the_one_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the log ends with is the update before: who asks for its subject is refused, though it is not committed yet."""
+    replicas = work_queue()
+    leader = replicas.leader()
+    for name, subject in (("a", "s.a"), ("b", "s.b")):
+        put_consumer(leader, name, subject)
+    replicas.settle()
+    replicas.lost = {node for node in NODES if node != leader.node}
+    first = put_consumer(leader, "a", "s.c")
+    replicas.turn(leader.node)
+    with monkeypatch.context() as patch:
+        patch.setattr(leader.group.raft, "propose", lambda *args, **kwargs: None)
+        put_consumer(leader, "a", "s.d")
+        replicas.turn(leader.node)
+    assert (first, leader.group.serves) == ([], True)
+    assert put_consumer(leader, "b", "s.c") == [10100]
+    replicas.lost = set()
+    replicas.settle(1000)
+    assert first == [0]
+    assert filters_of(leader) == {"a": ("s.c",), "b": ("s.b",)}
+
+
 @pytest.mark.covers("SF-12")
 def test_what_is_asked_of_a_consumer_behind_its_deletion_does_not_bring_it_back(replicas: Replicas) -> None:
     leader = with_consumer(replicas)
@@ -552,3 +711,120 @@ def test_a_consumer_that_is_deleted_and_made_in_one_entry_begins_anew(replicas: 
     leader.ask(NEXT, {"batch": 2}, b"in")
     replicas.settle(100)
     assert leader.delivered == [1, 2, 1, 2]
+
+
+def test_a_leader_has_another_turn_when_a_configuration_comes_into_force() -> None:
+    """Seed 23: a stream alone on its broker began to read its origin at the next message, which never came."""
+    replicas = Replicas()
+    replicas.settle(2000)
+    leader = replicas.leader()
+    newer = dataclasses.replace(leader.group.assignment, version=2, config=dataclasses.replace(CONFIG))
+    leader.group.set_assignment(newer)
+    leader.group.turn(replicas.now_ms)
+    leader.touched = False
+    while not leader.touched and replicas.queue:
+        sent = replicas.queue.pop(0)
+        replicas.brokers[node_of(sent.to)].group.raft.step(sent, replicas.now_ms)
+        replicas.turn(node_of(sent.to))
+    assert leader.group.state.config_version == 2
+    assert leader.touched
+
+
+ACKS: list[Ack] = [
+    (b"$JS.ACK.S.c.1.1.1.0.1", b"_R.1", b"+ACK"),
+    (b"$JS.ACK.S.c.1.2.2.0.0", b"", b"-NAK"),
+]
+
+
+@pytest.mark.covers("SF-2", "MV-10")
+def test_acknowledgements_that_come_during_a_hand_over_are_for_the_next_leader(replicas: Replicas) -> None:
+    old = with_consumer(replicas)
+    old.ask(NEXT, {"batch": 2}, b"in")
+    replicas.settle(100)
+    to = next(member for member in ASSIGNMENT.members if node_of(member) != old.node)
+    old.group.appending.acknowledge("d", ACKS)  # In the same turn, before the hand-over begins.
+    assert old.group.raft.transfer_leadership(to, replicas.now_ms)
+    old.group.appending.acknowledge("e", ACKS[:1])
+    replicas.settle(1000)
+    assert replicas.leader() is not old
+    assert old.acks_given_back == [("d", ACKS), ("e", ACKS[:1])]
+    assert b"_R.1" not in old.replies
+
+
+@pytest.mark.covers("SF-2", "MV-10")
+def test_acknowledgements_wait_for_the_end_of_a_hand_over_that_fails(replicas: Replicas) -> None:
+    old = with_consumer(replicas)
+    old.ask(NEXT, {"batch": 2}, b"in")
+    replicas.settle(100)
+    replicas.hand_overs_are_lost = True
+    to = next(member for member in ASSIGNMENT.members if node_of(member) != old.node)
+    assert old.group.raft.transfer_leadership(to, replicas.now_ms)
+    old.group.appending.acknowledge("d", ACKS[:1])
+    replicas.settle()
+    assert b"_R.1" not in old.replies
+    replicas.settle(1000)
+    assert replicas.leader() is old
+    assert old.replies.count(b"_R.1") == 1
+    assert old.group.state.consumers["c"].ack_floor_sseq == 1
+    assert old.acks_given_back == []
+
+
+@pytest.mark.covers("SF-2")
+def test_a_leader_that_was_cut_off_gives_back_what_says_the_same_a_second_time(replicas: Replicas) -> None:
+    old = with_consumer(replicas)
+    old.ask(NEXT, {"batch": 2}, b"in")
+    replicas.settle(100)
+    replicas.lost = {old.node}
+    old.group.appending.acknowledge("d", ACKS)
+    replicas.turn(old.node)
+    replicas.settle(2000)
+    new = replicas.leader()
+    replicas.lost = set()
+    new.group.raft.wake(replicas.now_ms, old.node)
+    replicas.settle(1000)
+    assert old.acks_given_back == [("d", ACKS[:1])]
+    assert b"_R.1" not in old.replies
+
+
+def told(broker: Broker, kind: str) -> list[dict[str, Any]]:
+    """What was told under such a subject."""
+    subject = f"$JS.EVENT.ADVISORY.STREAM.{kind}.S".encode()
+    return [json.loads(body) for told_at, _, body in broker.republished if told_at == subject]
+
+
+def test_a_leader_that_loses_its_majority_says_so(replicas: Replicas) -> None:
+    leader = replicas.leader()
+    leader.listens = True
+    others = [node for node in NODES if node != leader.node]
+    replicas.lost = {others[0]}
+    replicas.settle(5000)
+    assert (leader.group.serves, told(leader, "QUORUM_LOST")) == (True, []), "two of three are a majority"
+    replicas.lost = set(others)
+    replicas.settle(5000)
+    assert not leader.group.serves
+    (found,) = told(leader, "QUORUM_LOST")
+    assert found["type"] == "io.nats.jetstream.advisory.v1.stream_quorum_lost"
+    assert sorted(replica["name"] for replica in found["replicas"]) == others
+
+
+def test_what_nobody_listens_to_is_not_told(replicas: Replicas) -> None:
+    leader = replicas.leader()
+    assert create_consumer(leader, "c") == []
+    replicas.settle()
+    assert leader.republished == []
+    leader.listens = True
+    assert create_consumer(leader, "d") == []
+    replicas.settle()
+    assert [subject for subject, _, _ in leader.republished] == [b"$JS.EVENT.ADVISORY.CONSUMER.CREATED.S.d"]
+
+
+@pytest.mark.covers("SF-2", "SF-15")
+def test_acknowledgements_beyond_those_that_may_wait_go_back(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(appending, "ACKS_MAX", 2)
+    leader = with_consumer(replicas)
+    acks: list[list[Ack]] = [[(b"$JS.ACK.S.c.1.%d.%d.0.0" % (seq, seq), b"", b"")] for seq in (1, 2, 3)]
+    for number, each in enumerate(acks):
+        leader.group.appending.acknowledge(f"node-{number}", each)
+    assert leader.acks_given_back == [("node-2", acks[2])]

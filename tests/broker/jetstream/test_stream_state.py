@@ -8,15 +8,23 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.broker.jetstream.stream_story import ORIGIN, SECOND, StreamStory, Triple, block, config, message
+from tests.broker.jetstream.stream_story import (
+    ORIGIN,
+    SECOND,
+    SUBJECTS,
+    StreamStory,
+    Triple,
+    block,
+    check_whole,
+    config,
+    message,
+)
 
-from supercluster.broker.jetstream.consumer_ops import Op, OpKind, encode_ops
-from supercluster.broker.jetstream.consumer_state import ConsumerState
 from supercluster.broker.jetstream.judge import Answer, Judge
 from supercluster.broker.jetstream.messages import logical_bytes
 from supercluster.broker.jetstream.sections import Section, SessionKey, encode_session
 from supercluster.broker.jetstream.stream import StreamState
-from supercluster.broker.jetstream.wire import text, u64
+from supercluster.broker.jetstream.wire import u64
 from supercluster.broker.protocol.subjects import matches
 
 
@@ -141,51 +149,6 @@ def test_roll_ups_remove_what_they_stand_for_also_in_their_own_block() -> None:
     assert len(story.held()) == 1
 
 
-def put_consumer(story: StreamStory, name: str, *filters: str) -> ConsumerState:
-    body = {"durable_name": name, "ack_policy": "explicit", "filter_subjects": list(filters)}
-    request = {"name": name, "config": body, "start_seq": story.state.last_seq + 1, "last_seqs": []}
-    story.command(Section.CONSUMER_PUT, json.dumps(request).encode())
-    return story.state.consumers[name]
-
-
-@pytest.mark.covers("SF-13", "MV-10")
-def test_no_entry_leaves_a_consumer_in_front_of_its_stream() -> None:
-    """The leader looked before an entry that was not applied yet removed what it saw."""
-    story = StreamStory(config(max_msgs=2))
-    story.store(*[message()] * 5)
-    body = {"durable_name": "late", "ack_policy": "explicit"}
-    request = {"name": "late", "config": body, "start_seq": 1, "last_seqs": []}
-    story.command(Section.CONSUMER_PUT, json.dumps(request).encode())
-    late = story.state.consumers["late"]
-    assert (late.delivered_sseq, late.ack_floor_sseq) == (3, 3)
-    ops = encode_ops([Op(OpKind.DELIVERED, (2, 3, 4), SECOND)])
-    story.append((Section.CONSUMER_OPS, [text("late"), ops]))
-    story.commit()
-    assert list(late.pending) == [4]
-    # Whoever begins with a snapshot of this goes on as everybody else.
-    restored = StreamState.restore(memoryview(story.state.snapshot()), story.log)
-    entry = story.append((Section.DELETE_MESSAGE, [u64(99)]))
-    story.commit()
-    restored.apply(entry)
-    assert restored.snapshot() == story.state.snapshot()
-
-
-def test_interest_keeps_only_what_somebody_waits_for() -> None:
-    story = StreamStory(config(retention="interest"))
-    story.store(message(b"s.a"))
-    assert (story.held(), story.state.last_seq) == ([], 1)
-    put_consumer(story, "a", "s.a")
-    put_consumer(story, "b", "s.b", "s.both")
-    story.store(message(b"s.a"), message(b"s.b"), message(b"s.c"), message(b"s.b", Any="header"))
-    assert story.held() == [2, 3, 5]
-    assert story.command(Section.CONSUMER_DELETE, text("b")) == [1]
-    assert story.held() == [2]
-    assert story.command(Section.CONSUMER_DELETE, text("b")) == [0]
-    assert story.command(Section.CONSUMER_DELETE, text("a")) == [1]
-    assert story.held() == []
-    assert story.state.last_seq == 5
-
-
 def test_a_configuration_is_an_entry_and_its_limits_hold_at_once() -> None:
     story = StreamStory()
     story.store(*[message()] * 5)
@@ -216,7 +179,6 @@ def test_message_ids_are_forgotten_by_leader_time() -> None:
 
 # ---- the same entries give the same state, whoever applies them and whenever it was written down in between ---------
 
-SUBJECTS = (b"s.a", b"s.b", b"s.c", b"s.\xff")
 MESSAGES = st.tuples(
     st.sampled_from(SUBJECTS), st.sampled_from(["", "1", "2", "roll-sub", "roll-all"]), st.binary(max_size=8)
 )
@@ -249,21 +211,6 @@ def built(one: tuple[bytes, str, bytes]) -> Triple:
     if what.startswith("roll"):
         return message(subject, payload, Nats_Rollup=what[5:])
     return message(subject, payload, **({"Nats_Msg_Id": what} if what else {}))
-
-
-def check_whole(state: StreamState) -> None:
-    """What the state counts is what it holds."""
-    held = [found for seq in range(state.first_seq, state.last_seq + 1) if (found := state.message(seq))]
-    assert len(held) == state.messages
-    assert sum(logical_bytes(found.subject, found.header, found.payload) for found in held) == state.bytes
-    for subject in SUBJECTS:
-        seqs = [found.seq for found in held if found.subject == subject]
-        assert state.subjects.count(subject) == len(seqs)
-        assert state.subjects.last_seq(subject) == (seqs[-1] if seqs else 0)
-        assert state.subjects.first_seq_hint(subject) <= (seqs[0] if seqs else 0)
-    if held:
-        assert state.first_seq == held[0].seq
-        assert state.first_time_ns == held[0].time_ns
 
 
 def take_step(story: StreamStory, kind: str, value: Any, session: SessionKey) -> SessionKey:

@@ -87,7 +87,7 @@ class SuperCluster:
     def say(self, method: str, at: str, node: str) -> tuple[int, Any]:
         """Call the admin API about a broker."""
         answers: list[tuple[int, Any]] = []
-        self.core(at).broker_call(method, node, lambda status, body: answers.append((status, body)))
+        self.core(at).calls.broker(method, node, lambda status, body: answers.append((status, body)))
         self.world.want_turn(at)
         assert self.world.run_until(lambda: bool(answers), 8000), "no answer"
         return answers[0]
@@ -161,6 +161,54 @@ def test_founders_that_lost_every_volume_join_the_group_that_is_there() -> None:
         assert core.meta is not None
         assert core.meta.member == f"{name}@{found.world.nodes[name].store.incarnation}"
         assert ("$G", "KEPT") in core.meta.state.streams
+
+
+def all_needed(**clusters: int) -> SuperCluster:
+    """Clusters that find one another by the addresses in their files: nothing begins without any of them."""
+    found = SuperCluster(**clusters)
+    found.world.founding_clusters = frozenset(clusters)
+    return found
+
+
+def test_a_first_cluster_of_files_begins_nothing_before_all_that_it_names_have_been_there_for_a_while() -> (
+    None
+):
+    found = all_needed(a=1, b=2, c=1)
+    found.start("a", "b")
+    found.pass_time(10_000)
+    assert all(found.core(name).meta is None for name in found.of("a", "b"))
+    found.start("c")
+    found.pass_time(1500)
+    assert found.core("a-0").meta is None
+    assert found.leader().node == "a-0"
+    assert found.world.run_until(lambda: all(found.core(name).meta for name in found.of("b", "c")), 10_000)
+
+
+def test_a_link_that_is_lost_meanwhile_makes_a_first_cluster_wait_anew() -> None:
+    found = all_needed(a=1, b=1)
+    found.start("a", "b")
+    found.pass_time(1500)
+    found.world.cut("a-0", "b-0")
+    found.pass_time(10_000)
+    assert found.core("a-0").meta is None
+    found.world.mend()
+    assert found.leader().node == "a-0"
+
+
+@pytest.mark.covers("SF-4")
+def test_a_first_cluster_of_files_that_lost_every_volume_begins_no_second_map() -> None:
+    found = all_needed(a=1, b=1, c=1)
+    found.start("a", "b", "c")
+    found.until_voters("a-0", "b-0", "c-0")
+    found.pass_time(2000)
+    found.kill("a", "b", "c")
+    found.world.lose_volume("a-0")
+    found.start("a")
+    found.pass_time(10_000)
+    assert found.core("a-0").meta is None
+    found.start("b", "c")
+    assert found.leader().node != "a-0"
+    found.until_voters("a-0", "b-0", "c-0")
 
 
 def test_voters_follow_the_clusters_from_one_to_three() -> None:

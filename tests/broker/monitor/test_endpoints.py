@@ -14,7 +14,8 @@ import pytest
 
 from supercluster.broker.monitor import app
 from supercluster.broker.runtime import settings
-from supercluster.broker.runtime.process import BrokerProcess, Place
+from supercluster.broker.runtime.place import Place
+from supercluster.broker.runtime.process import BrokerProcess
 
 USERS = {
     "users": [

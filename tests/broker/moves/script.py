@@ -134,8 +134,8 @@ class Story:
 
     def do_look(self) -> None:
         """As the operator looks at a move: what keeps it from coming on."""
-        _, told = self.world.call(lambda core, then: core.move_call("GET", ACCOUNT, STREAM, None, then))
-        _, every = self.world.call(lambda core, then: then(*core.running_moves()))
+        _, told = self.world.call(lambda core, then: core.calls.move("GET", ACCOUNT, STREAM, None, then))
+        _, every = self.world.call(lambda core, then: then(*core.calls.running_moves()))
         for found in every["moves"]:
             self._note(f"out of contact: {', '.join(found['outOfContact']) or 'nobody'}")
         if told["move"] is None:
@@ -171,7 +171,9 @@ class Story:
         self._called("DELETE", None)
 
     def _called(self, method: str, body: dict[str, Any] | None) -> None:
-        status, told = self.world.call(lambda core, then: core.move_call(method, ACCOUNT, STREAM, body, then))
+        status, told = self.world.call(
+            lambda core, then: core.calls.move(method, ACCOUNT, STREAM, body, then)
+        )
         if status >= 300:
             self._note(f"refused, HTTP {status}, {told['err_code']}: {told['error']}")
 
@@ -184,7 +186,7 @@ class Story:
             self._note(f"refused, {answer['error']['err_code']}: {answer['error']['description']}")
 
     def do_leave(self, node: str) -> None:
-        status, told = self.world.call(lambda core, then: core.broker_call("DELETE", node, then))
+        status, told = self.world.call(lambda core, then: core.calls.broker("DELETE", node, then))
         assert status < 300, told
 
     def do_replace(self, old: str, new: str) -> None:

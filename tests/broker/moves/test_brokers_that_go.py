@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.broker.moves.world import ACCOUNT, META, STREAM, MoveWorld
 
-from supercluster.broker.jetstream.core import CoreSettings
+from supercluster.broker.jetstream.core_settings import CoreSettings
 from supercluster.broker.jetstream.meta_brokers import GONE_MS
 from supercluster.broker.raft.confchange import node_of
 
@@ -29,16 +29,16 @@ def members(world: MoveWorld) -> list[str]:
 
 def state_of(world: MoveWorld, node: str) -> dict[str, Any] | None:
     """What the map has of a broker; None when it knows none of that name."""
-    status, told = world.call(lambda core, then: core.broker_call("GET", node, then))
+    status, told = world.call(lambda core, then: core.calls.broker("GET", node, then))
     return told if status == 200 else None
 
 
 def drain(world: MoveWorld, node: str) -> None:
     """Say that it goes, and have its copy exchanged for one on another broker, dead or alive."""
-    status, told = world.call(lambda core, then: core.broker_call("DELETE", node, then))
+    status, told = world.call(lambda core, then: core.calls.broker("DELETE", node, then))
     assert status == 200, told
     body = {"replace": [node], "awayMs": 0, "id": "drain"}
-    status, told = world.call(lambda core, then: core.move_call("POST", ACCOUNT, STREAM, body, then))
+    status, told = world.call(lambda core, then: core.calls.move("POST", ACCOUNT, STREAM, body, then))
     assert status == 202, told
     assert world.run_until(lambda: world.assignment().move is None, 30_000), world.stage()
 
@@ -115,7 +115,7 @@ def is_kept(world: MoveWorld, node: str) -> bool:
 @pytest.mark.covers("OP-3")
 def test_one_that_is_to_stay_after_all_is_a_place_for_copies_again() -> None:
     world, node = emptied("follower")
-    status, told = world.call(lambda core, then: core.broker_call("POST", node, then))
+    status, told = world.call(lambda core, then: core.calls.broker("POST", node, then))
     assert status == 200, told
     world.scale(4)
     assert world.run_until(lambda: world.assignment().move is None and len(members(world)) == 4, 30_000)

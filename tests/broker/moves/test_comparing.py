@@ -56,9 +56,9 @@ def moving() -> ComparingWorld:
 def own_comparison(world: MoveWorld) -> tuple[Comparison, Auditor] | None:
     """The joint comparison, while the leader hashes its own copy for it."""
     leader = world.leader()
-    if leader is None or leader.mover is None or not leader.mover._compare.is_for(joint=True):
+    if leader is None or leader.move.mover is None or not leader.move.mover._compare.is_for(joint=True):
         return None
-    found, work = leader.mover._compare._comparison, leader.auditor._work
+    found, work = leader.move.mover._compare._comparison, leader.auditor._work
     if found is None or found.knows_own or work is None or work.ask.number != found.number:
         return None
     return found, leader.auditor

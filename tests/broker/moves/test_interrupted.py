@@ -75,8 +75,8 @@ def test_a_move_that_was_taken_back_stays_so_for_a_leader_that_did_not_hear_of_t
     assert any(reason == "Leads" for _, reason, _ in world.events[told:]), "another one leads"
     leader = world.leader()
     assert leader is not None
-    assert leader.mover is not None
-    assert not leader.mover.move.cancelled
+    assert leader.move.mover is not None
+    assert not leader.move.mover.move.cancelled
     assert leader.raft.membership.members == leader.raft.membership.voters
     world.deaf.clear()
     world.until("ended cancelled")

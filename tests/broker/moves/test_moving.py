@@ -78,7 +78,7 @@ def test_what_is_left_of_a_move_is_what_the_entries_take_whatever_their_sizes() 
     rate = 30_000
     world.move(WEST, rate)
     world.run_ms(6000)
-    mover = leader.mover
+    mover = leader.move.mover
     assert mover is not None
     found = mover.info()
     log = leader.log

@@ -16,9 +16,9 @@ def admin(world: MoveWorld, node: str, path: str) -> tuple[int, Any]:
     assert core is not None
     answers: list[tuple[int, Any]] = []
     if path == "move":
-        core.move_call("GET", ACCOUNT, STREAM, None, lambda status, told: answers.append((status, told)))
+        core.calls.move("GET", ACCOUNT, STREAM, None, lambda status, told: answers.append((status, told)))
     else:
-        core.broker_call("GET", path, lambda status, told: answers.append((status, told)))
+        core.calls.broker("GET", path, lambda status, told: answers.append((status, told)))
     world.want_turn(node)
     assert world.run_until(lambda: bool(answers), 12_000), f"{node} does not answer {path}"
     return answers[0]

@@ -19,12 +19,15 @@ from tests.simulator.super_world import DamagedLog
 from tests.simulator.world import World
 
 from supercluster.broker.jetstream.config import Placement
-from supercluster.broker.jetstream.core import BrokerCore, CoreSettings
+from supercluster.broker.jetstream.core import BrokerCore
+from supercluster.broker.jetstream.core_settings import CoreSettings
 from supercluster.broker.jetstream.frames import Frame
 from supercluster.broker.jetstream.group import Group
 from supercluster.broker.jetstream.messages import decode_stored
-from supercluster.broker.jetstream.meta import Assignment, cancel_move, replace_target, start_move
+from supercluster.broker.jetstream.meta import Assignment
+from supercluster.broker.jetstream.meta_operations import cancel_move, replace_target, start_move
 from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.errors import DiskError
 
@@ -231,11 +234,15 @@ class MoveWorld(World):
         if found.move is None:
             return f"ended {found.last_move.outcome}" if found.last_move is not None else "none"
         leader = self.leader()
-        return str(leader.mover.step.stage) if leader is not None and leader.mover is not None else "unknown"
+        return (
+            str(leader.move.mover.step.stage)
+            if leader is not None and leader.move.mover is not None
+            else "unknown"
+        )
 
     # ---- acting ---------------------------------------------------------------------------------------------------
 
-    def api(self, node: str, subject: str, body: Any) -> dict[str, Any]:
+    def api(self, node: str, subject: str, body: Any, info: ClientInfo = INFO) -> dict[str, Any]:
         """Call the JetStream API at a broker, and wait for the answer."""
         core = self.nodes[node].core
         assert core is not None
@@ -244,7 +251,7 @@ class MoveWorld(World):
         answers: list[dict[str, Any]] = []
         self.on_reply(reply, lambda header, payload: answers.append(json.loads(payload)))
         raw = json.dumps(body).encode() if body is not None else b""
-        core.on_api(INFO, subject.encode(), reply, b"", raw)
+        core.on_api(info, subject.encode(), reply, b"", raw)
         self.want_turn(node)
         assert self.run_until(lambda: bool(answers), 12_000), f"{subject} was not answered"
         return answers[0]
@@ -315,7 +322,7 @@ class MoveWorld(World):
             "bytesPerS": bytes_per_s,
             "id": found.move.id,
         }
-        status, told = self.call(lambda core, then: core.move_call("POST", ACCOUNT, STREAM, body, then))
+        status, told = self.call(lambda core, then: core.calls.move("POST", ACCOUNT, STREAM, body, then))
         assert status < 300, told
 
     def call(self, ask: Callable[[BrokerCore, Callable[[int, Any], None]], None]) -> tuple[int, Any]:

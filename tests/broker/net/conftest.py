@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
-import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -14,17 +12,11 @@ import nats
 import pytest
 import uvloop
 from nats.aio.client import Client
+from tests.support.local_clusters import fresh_address
 
 from supercluster.broker.runtime import settings as settings_module
-from supercluster.broker.runtime.process import BrokerProcess, Place
-
-_numbers = itertools.count(os.getpid() * 7)
-
-
-def fresh_address() -> str:
-    """A loopback address that no other test uses now."""
-    number = next(_numbers)
-    return f"127.77.{128 + number // 250 % 120}.{1 + number % 250}"
+from supercluster.broker.runtime.place import Place
+from supercluster.broker.runtime.process import BrokerProcess
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:
@@ -84,7 +76,9 @@ class Brokers:
             "limits": options.get("limits", {}),
             "linkFaults": True,
         }
-        document |= {key: options[key] for key in ("gateways", "gatewayTls", "tags") if key in options}
+        document |= {
+            key: options[key] for key in ("gateways", "gatewayTls", "clientTls", "tags") if key in options
+        }
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
         (folder / "broker.json").write_text(json.dumps(document))

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.broker.net.conftest import until
 
 from supercluster.broker.net.facts import Door
 from supercluster.broker.ports import Channel
@@ -37,7 +38,7 @@ async def test_users_and_tokens_are_let_in_and_others_are_not(brokers: Any) -> N
     ):
         client = await brokers.client(broker, **options)
         await client.flush()
-    for wrong in ({}, {"user": "app", "pass": "wrong"}, {"auth_token": "wrong"}, {"user": "", "pass": 7}):
+    for wrong in ({}, {"user": "app", "pass": "wrong"}, {"auth_token": "wrong"}, {"user": "", "pass": ""}):
         raw = await brokers.raw(broker)
         raw.send(b"CONNECT " + json.dumps(wrong).encode() + b"\r\n")
         assert await raw.to_end() == b"-ERR 'Authorization Violation'\r\n"
@@ -89,7 +90,7 @@ async def test_credentials_roll_without_a_lost_connection_that_need_not_be(broke
     file.write_text("{ broken")
     assert not broker.credentials.refresh(), "a broken file changes nothing"
     file.write_text(json.dumps({"users": USERS["users"][1:]}))
-    assert await behind.to_end() == b"-ERR 'User Authentication Revoked'\r\n"
+    assert await behind.to_end() == b"-ERR 'Authorization Violation'\r\n"
     await rolled.flush()
     assert rolled.is_connected
     late = await brokers.raw(broker)
@@ -97,6 +98,38 @@ async def test_credentials_roll_without_a_lost_connection_that_need_not_be(broke
     assert await late.to_end() == b"-ERR 'Authorization Violation'\r\n"
     await late.close()
     await behind.close()
+
+
+def permitted(publish: str, **subscribe: list[str]) -> dict[str, Any]:
+    allowed = {"publish": {"allow": [publish]}, "subscribe": subscribe}
+    return {"users": [{"user": "app", "password": "p", "permissions": allowed}]}
+
+
+@pytest.mark.covers("CL-5")
+async def test_changed_permissions_are_in_force_for_who_is_here_and_nobody_is_cut_off(brokers: Any) -> None:
+    (broker,) = await brokers.start(credentials={"users.json": permitted(">", allow=[">"])})
+    file = broker.place.credentials_dir / "users.json"
+    told: list[str] = []
+
+    async def note(error: Exception) -> None:
+        told.append(str(error))
+
+    app = await brokers.client(broker, user="app", password="p", error_cb=note)
+    kept, lost = await app.subscribe("a.>"), await app.subscribe("z.x")
+    await app.flush()
+    (connection,) = broker.server.clients.values()
+    present = dict(connection.subscriptions)
+    file.write_text(json.dumps(permitted("a.>", allow=["a.>", "_INBOX.>"], deny=["a.no"])))
+    await until(lambda: bool(told), "the client to be told")
+    assert told == ['nats: permissions violation for subscription to "z.x" (sid "2")']
+    assert {one.subject for one in connection.subscriptions.values()} == {b"a.>"}
+    assert connection.subscriptions[b"1"] is present[b"1"]
+    for subject in ("z.x", "a.no", "a.yes"):
+        await app.publish(subject, b"")
+    assert (await kept.next_msg(timeout=2)).subject == "a.yes"
+    await app.flush()
+    assert told[1:] == ['nats: permissions violation for publish to "z.x"']
+    assert (lost.pending_msgs, app.is_connected, app.stats["reconnects"]) == (0, True, 0)
 
 
 def hello(broker: Any, **changes: Any) -> bytes:

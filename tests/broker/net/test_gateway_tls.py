@@ -3,66 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import ssl
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from tests.broker.net.test_gateways import hello
+from tests.support.certificates import Authority
 
 from supercluster.broker.monitor import views
 from supercluster.broker.net.tls import GatewayCertificates
 from supercluster.broker.runtime.settings import GatewayTls, SettingsError
-
-
-class Authority:
-    """Signs certificates."""
-
-    def __init__(self, folder: Path, name: str) -> None:
-        self.folder = folder
-        self.name = name
-        self.key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        self.certificate = self._build(subject, self.key, subject, is_authority=True)
-        self.file = folder / f"{name}.pem"
-        self.file.write_bytes(self.certificate.public_bytes(serialization.Encoding.PEM))
-
-    def sign(self, name: str) -> dict[str, str]:
-        """`gatewayTls` with a certificate for a DNS name."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        certificate = self._build(subject, key, self.certificate.subject, is_authority=False)
-        files = [self.folder / f"{self.name}-{name}.{kind}" for kind in ("crt", "key")]
-        files[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-        files[1].write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            )
-        )
-        return {"certFile": str(files[0]), "keyFile": str(files[1]), "caFile": str(self.file)}
-
-    def _build(
-        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, issuer: x509.Name, *, is_authority: bool
-    ) -> x509.Certificate:
-        now = dt.datetime.now(dt.UTC)
-        name = subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
-        return (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(issuer)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - dt.timedelta(minutes=5))
-            .not_valid_after(now + dt.timedelta(days=1))
-            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName([x509.DNSName(str(name))]), critical=False)
-            .sign(self.key, hashes.SHA256())
-        )
 
 
 @pytest.fixture
@@ -89,7 +40,9 @@ async def start_pair(brokers: Any, east_tls: Any, west_tls: Any) -> list[Any]:
 async def test_links_between_clusters_are_encrypted_and_carry_large_frames(
     brokers: Any, authority: Authority
 ) -> None:
-    east, west = await start_pair(brokers, authority.sign("east-0"), authority.sign("west-0"))
+    east, west = await start_pair(
+        brokers, authority.sign("east-0").settings(), authority.sign("west-0").settings()
+    )
     await brokers.all_linked()
     (row,) = views.gatewayz(east, {})["outbound_gateways"]["west"]
     assert row["tls"] is True
@@ -106,7 +59,9 @@ async def test_links_between_clusters_are_encrypted_and_carry_large_frames(
 
 @pytest.mark.covers("CL-6")
 async def test_silence_ends_an_encrypted_link_and_it_comes_back(brokers: Any, authority: Authority) -> None:
-    east, west = await start_pair(brokers, authority.sign("east-0"), authority.sign("west-0"))
+    east, west = await start_pair(
+        brokers, authority.sign("east-0").settings(), authority.sign("west-0").settings()
+    )
     await brokers.all_linked()
     links = [east.mesh.links["west-0"], west.mesh.links["east-0"]]
     east.mesh.faults.set(frozenset({"west-0"}), frozenset())
@@ -121,7 +76,9 @@ async def test_brokers_with_certificates_of_another_authority_are_not_linked(
     brokers: Any, authority: Authority, tmp_path: Path
 ) -> None:
     stranger = Authority(tmp_path, "theirs")
-    east, west = await start_pair(brokers, authority.sign("east-0"), stranger.sign("west-0"))
+    east, west = await start_pair(
+        brokers, authority.sign("east-0").settings(), stranger.sign("west-0").settings()
+    )
     (seed,) = east.mesh.gateways.seeds.values()
     await brokers.until(lambda: "certificate verify failed" in seed.error, "the refusal")
     assert brokers.links(east) == brokers.links(west) == 0
@@ -129,7 +86,7 @@ async def test_brokers_with_certificates_of_another_authority_are_not_linked(
 
 @pytest.mark.covers("CL-3", "CL-6")
 async def test_a_broker_without_tls_or_certificate_is_not_let_in(brokers: Any, authority: Authority) -> None:
-    east, west = await start_pair(brokers, authority.sign("east-0"), None)
+    east, west = await start_pair(brokers, authority.sign("east-0").settings(), None)
     (seed,) = west.mesh.gateways.seeds.values()
     await brokers.until(lambda: bool(seed.error), "the refusal")
     assert brokers.links(east) == 0
@@ -138,7 +95,7 @@ async def test_a_broker_without_tls_or_certificate_is_not_let_in(brokers: Any, a
     assert await said_to(east, blank) == b"", "not even HELLO is answered without a certificate"
     with_certificate = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     with_certificate.check_hostname, with_certificate.verify_mode = False, ssl.CERT_NONE
-    files = authority.sign("a-west")
+    files = authority.sign("a-west").settings()
     with_certificate.load_cert_chain(files["certFile"], files["keyFile"])
     assert b"gateway_url" in await said_to(east, with_certificate)
 
@@ -158,13 +115,13 @@ async def said_to(broker: Any, tls: ssl.SSLContext) -> bytes:
 
 @pytest.mark.covers("CL-3", "CL-6")
 async def test_a_server_name_is_insisted_on_when_it_is_set(brokers: Any, authority: Authority) -> None:
-    east_tls = {**authority.sign("gateways.demo"), "serverName": "gateways.demo"}
-    east, west = await start_pair(brokers, east_tls, authority.sign("somebody.else"))
+    east_tls = {**authority.sign("gateways.demo").settings(), "serverName": "gateways.demo"}
+    east, west = await start_pair(brokers, east_tls, authority.sign("somebody.else").settings())
     (seed,) = east.mesh.gateways.seeds.values()
     await brokers.until(lambda: "gateways.demo" in seed.error, "the refusal")
     assert brokers.links(east) == 0
     await brokers.stop_one(west)
-    tls = {**authority.sign("gateways.demo"), "serverName": "gateways.demo"}
+    tls = {**authority.sign("gateways.demo").settings(), "serverName": "gateways.demo"}
     await brokers.start_one(
         "west-0", {"west-0": west.place.host}, cluster="west", gateways={}, gatewayTls=tls
     )
@@ -174,11 +131,11 @@ async def test_a_server_name_is_insisted_on_when_it_is_set(brokers: Any, authori
 def test_renewed_files_are_read_again_and_broken_ones_change_nothing(
     authority: Authority, tmp_path: Path
 ) -> None:
-    files = authority.sign("east-0")
+    files = authority.sign("east-0").settings()
     settings = GatewayTls(Path(files["certFile"]), Path(files["keyFile"]), Path(files["caFile"]))
     certificates = GatewayCertificates(settings)
     assert not certificates.refresh()
-    authority.sign("east-0")
+    authority.sign("east-0").settings()
     assert certificates.refresh()
     settings.cert_file.write_text("nonsense")
     with pytest.raises(SettingsError, match=r"certFile .*east-0\.crt .* can't be used"):
@@ -188,6 +145,6 @@ def test_renewed_files_are_read_again_and_broken_ones_change_nothing(
 
 @pytest.mark.parametrize("field", ["certFile", "keyFile", "caFile"])
 async def test_files_that_cannot_be_used_are_named(brokers: Any, authority: Authority, field: str) -> None:
-    files = {**authority.sign("east-0"), field: "/nowhere/at.all"}
+    files = {**authority.sign("east-0").settings(), field: "/nowhere/at.all"}
     with pytest.raises(SettingsError, match=r"gatewayTls: .*/nowhere/at\.all"):
         await brokers.start_one("east-0", {"east-0": brokers.address()}, gateways={}, gatewayTls=files)

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from supercluster.broker.net.router import Router
-from supercluster.broker.protocol.sublist import GroupMatch
+from supercluster.broker.net.queue_choice import QueueChoice
 
 pytestmark = pytest.mark.covers("CL-2")
 
@@ -22,26 +21,21 @@ class Drawn:
         return self.values.pop(0)
 
 
-def router(*drawn: float) -> Router:
-    turn: Any = None  # Nothing is written here.
-    return Router(turn, Drawn(*drawn))
+def choice(*drawn: float) -> QueueChoice:
+    return QueueChoice(Drawn(*drawn))
 
 
 def test_brokers_are_drawn_by_the_number_of_their_members() -> None:
-    group: GroupMatch[Any] = GroupMatch(b"q")
-    group.remote = {"a": 1, "b": 3}
-    found = router(0.0, 0.2499, 0.25, 0.6, 0.9999)
-    assert [found._node_of(group) for _ in range(5)] == ["a", "a", "b", "b", "b"]
+    found = choice(0.0, 0.2499, 0.25, 0.6, 0.9999)
+    assert [found.broker({"a": 1, "b": 3}) for _ in range(5)] == ["a", "a", "b", "b", "b"]
 
 
 def test_the_only_broker_is_not_drawn() -> None:
-    group: GroupMatch[Any] = GroupMatch(b"q")
-    group.remote = {"a": 7}
-    assert router()._node_of(group) == "a"
+    assert choice().broker({"a": 7}) == "a"
 
 
 def test_members_are_drawn_alike() -> None:
     members: list[Any] = ["one", "two", "three"]
-    found = router(0.0, 0.34, 0.9999)
-    assert [found._one_of(members) for _ in range(3)] == members
-    assert router()._one_of(members[:1]) is members[0], "nothing is drawn for one"
+    found = choice(0.0, 0.34, 0.9999)
+    assert [found.member(members) for _ in range(3)] == members
+    assert choice().member(members[:1]) is members[0], "nothing is drawn for one"

@@ -25,9 +25,12 @@ class Stocked(Shelves):
         super().__init__()
         self.waiting: set[str] = set()
         """By the clients' names."""
+        self.waiting_in: set[str] = set()
+        """By the accounts that they asked in."""
 
     def awaiting_answers(self, clients: Mapping[Publisher, ClientInfo]) -> set[Publisher]:
-        return {client for client in clients if client.name in self.waiting}  # type: ignore[attr-defined]
+        here = {client for client in clients if getattr(client, "name", None) in self.waiting}
+        return here | {client for client, info in clients.items() if info.account in self.waiting_in}
 
 
 async def start(brokers: Any, count: int, **options: Any) -> tuple[list[Any], list[Stocked]]:
@@ -76,6 +79,34 @@ async def test_who_waits_for_an_answer_is_asked_when_it_has_come_and_others_go_b
     cores[0].waiting = set()
     assert (await ended(brokers, full)).why == ""
     await brokers.until(lambda: names(empty) == ["c0", "c1"], "the other one")
+
+
+async def test_who_waits_for_an_answer_from_another_account_is_not_asked_yet(brokers: Any) -> None:
+    people = [{"user": name.lower(), "password": "p", "account": name} for name in ("A", "B")]
+    accounts = {
+        "A": {"exports": [{"service": "orders.>"}]},
+        "B": {"imports": [{"service": {"account": "A", "subject": "orders.>"}, "to": "bought.>"}]},
+    }
+    link = {"user": "route", "password": "r"}
+    credentials = {
+        "users.json": {"users": people, "accounts": accounts},
+        "cluster.json": {"accept": [link], "send": link},
+    }
+    (full, empty), cores = await start(brokers, 2, credentials=credentials)
+    cores[0].waiting_in = {"A"}
+    for name in ("asks", "idle"):
+        found = await brokers.client(full, name=name, user="b", password="p", reconnect_time_wait=0.01)
+        if name == "asks":
+            await found.publish("bought.1", b"", reply="in")
+            await found.flush()
+    assert [subject for subject, _, _ in cores[0].orders.taken] == [b"orders.1"]
+    full.rebalance.begin(2, per_s=1000)
+    await brokers.until(lambda: names(empty) == ["idle"], "the one that waits for nothing")
+    run = full.rebalance.run
+    await brokers.until(lambda: run.busy == 1 and not run.leaving, "another look at the one that waits")
+    assert names(full) == ["asks"]
+    cores[0].waiting_in = set()
+    assert (await ended(brokers, full)).why == ""
 
 
 async def test_a_run_ends_when_those_that_are_left_cannot_be_asked(

@@ -57,6 +57,13 @@ def test_interest_and_deliveries_survive() -> None:
     items: list[frames.Item] = [(b"s", b"r", b"h", b"p" * 100), (b"", b"", b"", b"")]
     body = b"".join(frames.encode_deliver("acc", b"_INBOX.1", items))
     assert frames.decode_deliver(memoryview(body)) == ("acc", b"_INBOX.1", items)
+    for plain, queues in (
+        (True, []),
+        (False, [b"crew", b"q" * 255]),
+        (True, [b"%d" % n for n in range(300)]),
+    ):
+        body = b"".join(frames.encode_deliver_to("acc", b"to", plain, queues, items))
+        assert frames.decode_deliver_to(memoryview(body)) == ("acc", b"to", plain, queues, items)
 
 
 def test_hello_survives_and_later_versions_may_add_to_it() -> None:
@@ -132,6 +139,7 @@ def test_garbage_is_never_anything_but_a_frame_error(body: bytes) -> None:
         frames.decode_hello,
         frames.decode_interest,
         frames.decode_deliver,
+        frames.decode_deliver_to,
         frames.decode_gateways,
         frames.decode_load,
         lambda found: list(frames.decode_messages(found)[1]),

@@ -6,7 +6,7 @@ import pytest
 
 from supercluster.broker.protocol import headers
 
-SAMPLE = b"NATS/1.0\r\nNats-Msg-Id: 7\r\nKey:  a: b \r\n\r\n"
+SAMPLE = b"NATS/1.0\r\nNats-Msg-Id: 7\r\nKey:  a: b\r\n\r\n"
 
 
 def test_values_are_found_without_parsing_the_rest() -> None:
@@ -30,3 +30,10 @@ def test_what_is_no_header_is_told_apart(header: bytes) -> None:
 def test_names_can_be_taken_out() -> None:
     assert headers.without(SAMPLE, [b"Nats-Msg-Id"]) == b"NATS/1.0\r\nKey: a: b\r\n\r\n"
     assert headers.without(SAMPLE, [b"Nats-Msg-Id", b"Key"]) == b""
+
+
+def test_blanks_before_a_value_are_none_of_it_and_those_behind_it_are() -> None:
+    header = b"NATS/1.0\r\nA:   b c \r\nD: \te\r\n\r\n"
+    assert headers.get(header, b"A") == b"b c "
+    assert headers.get(header, b"D") == b"\te"
+    assert headers.parse(header) == [(b"A", b"b c "), (b"D", b"\te")]

@@ -106,3 +106,16 @@ def test_nothing_denied_or_beyond_what_is_allowed_ever_reaches_a_subscription(
     assert any(matches(found, pattern) for pattern in rules.allow or ())
     assert not any(matches(found, pattern) for pattern in rules.deny)
     assert withheld is None or has_wildcard(wanted)
+
+
+def test_other_permissions_leave_what_may_be_answered_if_answering_is_allowed_as_before() -> None:
+    once = Responses(messages_max=1, ttl_ms=100)
+    asked = gate(Rules(()), responses=once)
+    assert not asked.may_publish(b"inbox.1")
+    asked.note_reply(b"inbox.1")
+    same = asked.under(Permissions(Rules((b"b",)), responses=once))
+    assert same.may_publish(b"b")
+    for other in (None, Responses(messages_max=2, ttl_ms=100)):
+        assert not asked.under(Permissions(Rules(()), responses=other)).may_publish(b"inbox.1")
+    assert same.may_publish(b"inbox.1")
+    assert not same.may_publish(b"inbox.1"), "once is once"

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import nats
 import pytest
+from tests.support.local_clusters import fresh_address
 
 from supercluster.broker.runtime import settings
 from supercluster.broker.runtime.jetstream import make_core
-from supercluster.broker.runtime.process import BrokerProcess, Place
-
-_numbers = itertools.count(os.getpid() * 11)
+from supercluster.broker.runtime.place import Place
+from supercluster.broker.runtime.process import BrokerProcess
 
 
 @pytest.fixture
 async def pair(tmp_path: Path) -> AsyncIterator[list[BrokerProcess]]:
     """Two linked brokers with streams, and little room for unsent bytes."""
-    number = next(_numbers)
-    hosts = {
-        f"east-{index}": f"127.78.{number // 100 % 250}.{1 + 2 * (number % 100) + index}"
-        for index in range(2)
-    }
+    hosts = {f"east-{index}": fresh_address() for index in range(2)}
     started: list[BrokerProcess] = []
     for name, host in hosts.items():
         parsed = settings.parse(

@@ -14,6 +14,9 @@ from typing import Any
 
 import aiohttp
 import nats
+import pytest
+
+from supercluster.broker.version import NATS_VERSION
 
 COMMAND = [sys.executable, "-m", "supercluster.broker.runtime.main"]
 
@@ -51,8 +54,12 @@ def test_help_explains_codes_and_environment() -> None:
         assert word in shown.stdout
 
 
-def test_the_version_is_told() -> None:
-    assert run("--version").stdout.startswith("supercluster-broker ")
+@pytest.mark.parametrize("flag", ["-v", "--version"])
+def test_the_version_is_told_as_by_nats_server_and_whose_it_is_beside_that(flag: str) -> None:
+    shown = run(flag)
+    assert shown.returncode == 0
+    assert shown.stdout == f"nats-server: v{NATS_VERSION}\n"
+    assert shown.stderr.startswith("supercluster-broker ")
 
 
 def test_bad_arguments_and_settings_exit_with_2(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.nkeys import Nkey
 
-from supercluster.broker.runtime.credentials import Credentials, CredentialsError
+from supercluster.broker.runtime.credentials import Credentials, CredentialsError, Shown
 from supercluster.broker.runtime.resolver import Resolver, parse_hosts
 
 OLD = {"user": "app", "password": "old-secret"}
@@ -32,23 +33,23 @@ def test_old_and_new_are_valid_together_until_the_old_are_dropped(tmp_path: Path
     write(tmp_path, "users.json", {"users": [OLD, NEW]})
     credentials = Credentials(tmp_path)
     credentials.load()
-    assert credentials.find("app", "old-secret", "") is not None
-    found = credentials.find("app", "new-secret", "")
+    assert credentials.find(Shown("app", "old-secret", "")) is not None
+    found = credentials.find(Shown("app", "new-secret", ""))
     assert found is not None
     assert found.is_operator
     assert not credentials.refresh()
     write(tmp_path, "users.json", {"users": [NEW]})
     assert credentials.refresh()
-    assert credentials.find("app", "old-secret", "") is None
+    assert credentials.find(Shown("app", "old-secret", "")) is None
 
 
 def test_tokens_and_passwords_are_not_mixed_up(tmp_path: Path) -> None:
     write(tmp_path, "users.json", {"users": [{"token": "t"}, {"user": "a", "password": "p"}]})
     credentials = Credentials(tmp_path)
     credentials.load()
-    assert credentials.find("", "", "t") is not None
+    assert credentials.find(Shown("", "", "t")) is not None
     for wrong in (("", "t", ""), ("t", "", ""), ("a", "", "p"), ("", "", ""), ("a", "p ", "")):
-        assert credentials.find(*wrong) is None
+        assert credentials.find(Shown(*wrong)) is None
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,16 @@ def test_tokens_and_passwords_are_not_mixed_up(tmp_path: Path) -> None:
     [
         ([], r"has to be \{\"users\""),
         ({"users": [7]}, r"users\[0\] has to be an object"),
-        ({"users": [{}]}, r"users\[0\] needs either"),
+        ({"users": [{}]}, r"users\[0\] needs one of user \(with password\), token and nkey"),
+        ({"users": [{"user": "a", "password": "$2a$04$hush"}]}, r"users\[0\]\.password begins like a bcrypt"),
+        (
+            {"users": [{"token": "$2a$31$" + 50 * "h" + "ush"}]},
+            r"users\[0\]\.token is a bcrypt hash of cost 31; it has to be from 4 to 16",
+        ),
+        ({"users": [{"nkey": "Uhush"}]}, r"users\[0\]\.nkey has to be a user's public key"),
+        ({"users": [{"nkey": Nkey().seed}]}, r"users\[0\]\.nkey is a seed"),
+        ({"users": [{"nkey": Nkey().public[:-1] + "A"}]}, r"users\[0\]\.nkey has a wrong check sum"),
+        ({"users": [{"nkey": Nkey().public, "password": "hush"}]}, r"users\[0\] has nkey and password"),
         (
             {"users": [{"user": "a", "password": "hush", "role": "king"}]},
             r"users\[0\]\.role has to be one of client",
@@ -82,7 +92,7 @@ def test_a_file_that_breaks_later_leaves_the_old_ones_in_force(
     assert not credentials.refresh()
     (tmp_path / "users.json").unlink()
     assert not credentials.refresh()
-    assert credentials.find("app", "old-secret", "") is not None
+    assert credentials.find(Shown("app", "old-secret", "")) is not None
     assert "stay as they were" in caplog.text
     assert "old-secret" not in caplog.text
     assert "old-secret" not in repr(credentials.users)

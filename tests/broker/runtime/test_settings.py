@@ -66,6 +66,18 @@ def test_every_documented_field_is_taken() -> None:
     assert (found.tags, found.link_faults) == (("ssd", "zone:a"), True)
 
 
+PAIR = {"certFile": "/c", "keyFile": "/k"}
+
+
+def test_tls_for_clients_is_read_with_its_defaults() -> None:
+    found = settings.parse({**MINIMAL, "clientTls": {**PAIR, "verifyAndMap": True, "firstWaitMs": 50}})
+    assert found.client_tls == settings.ClientTls(
+        Path("/c"), Path("/k"), verify_and_map=True, first_wait_ms=50
+    )
+    assert found.client_tls.asks_certificate
+    assert (found.websocket_tls, found.client_tls.timeout_ms) == (None, 2000)
+
+
 @pytest.mark.parametrize(
     ("change", "parts"),
     [
@@ -95,6 +107,13 @@ def test_every_documented_field_is_taken() -> None:
             {"gatewayTls": {"certFile": "", "keyFile": "k", "caFile": "a"}},
             ['gatewayTls.certFile is ""', "not empty"],
         ),
+        ({"clientTls": []}, ["clientTls is []", "object"]),
+        ({"clientTls": {"keyFile": "k"}}, ["clientTls.certFile is missing"]),
+        ({"websocketTls": {"certFile": "c", "keyFile": 5}}, ["websocketTls.keyFile is 5", "not empty"]),
+        ({"clientTls": {**PAIR, "verify": "yes"}}, ['clientTls.verify is "yes"', "true or false"]),
+        ({"clientTls": {**PAIR, "timeoutMs": 1}}, ["clientTls.timeoutMs is 1", "from 50 to 60000"]),
+        ({"clientTls": {**PAIR, "minVersion": "1.1"}}, ['clientTls.minVersion is "1.1"', "1.2, 1.3"]),
+        ({"clientTls": {**PAIR, "cert": "a"}}, ["clientTls.cert is no known field", "certFile"]),
         ({"tags": "ssd"}, ['tags is "ssd"', "list"]),
         ({"tags": ["ssd", 1]}, ["tags[1] is 1", "1 to 63 bytes"]),
         ({"linkFaults": 1}, ["linkFaults is 1", "true or false"]),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.compat.bench import Bench, StreamOfRow
-from tests.compat.table import Group
+from tests.compat.bench import Bench, StreamOfRow, eventually
+from tests.compat.table import CLUSTERS, Group
 
 rows = Group("batches")
 INCOMPLETE = (10176, "atomic publish batch is incomplete")
@@ -321,3 +321,23 @@ async def counters(b: Bench) -> None:
     assert (await stream.nc.jetstream().get_msg(stream.name, 3)).data == b'{"val":"6"}'
     await _part(stream, "b2", 1, payload=b"", Incr="1")
     assert await _part(stream, "b2", 2, "1", payload=b"") == (10169, "message counter increment is missing")
+
+
+@rows(
+    "leader-gone",
+    "an open batch goes with its leader, and its commit is refused, not lost in silence",
+    on=CLUSTERS,
+)
+async def leader_gone(b: Bench) -> None:
+    stream = await _atomic(b)
+    assert await _part(stream, "b1", 1) == ""
+    before = (await stream.info())["cluster"]["leader"]
+    await b.ok(f"STREAM.LEADER.STEPDOWN.{stream.name}")
+
+    async def another_leads() -> bool:
+        return (await stream.info())["cluster"].get("leader") not in (None, "", before)
+
+    await eventually(another_leads, "another leader", 10)
+    assert await _part(stream, "b1", 2, "1") == INCOMPLETE
+    assert (await stream.state())["messages"] == 0
+    assert await _part(stream, "b1", 1, "1") == (1, 1)

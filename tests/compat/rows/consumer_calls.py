@@ -1,52 +1,19 @@
-"""What is done to a consumer that is there: pause, reset, priority groups, and what the server tells of it."""
+"""What is done to a consumer that is there: pause, reset and other calls."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import nats.errors
-from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
-from tests.compat.bench import Answers, Bench, ConsumerOfRow, StreamOfRow, eventually, status_of
+from tests.compat.bench import Answers, Bench, eventually, status_of
+from tests.compat.consumer_asking import RESPONSE, SECOND, ZERO_TIME, call, filled, soon
 from tests.compat.table import CLUSTERS, SINGLES, Group
 
 pause = Group("consumers.pause")
 reset = Group("consumers.reset")
-priority = Group("consumers.priority")
-events = Group("consumers.events")
 calls = Group("consumers.calls")
-
-SECOND = 1_000_000_000
-ZERO_TIME = "0001-01-01T00:00:00Z"
-RESPONSE = "io.nats.jetstream.api.v1."
-
-
-def soon(seconds: float) -> str:
-    return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
-
-
-async def filled(b: Bench, *suffixes: str) -> StreamOfRow:
-    stream = await b.stream()
-    await stream.fill(*suffixes)
-    return stream
-
-
-def call(name: str, consumer: ConsumerOfRow) -> str:
-    return f"CONSUMER.{name}.{consumer.stream.name}.{consumer.name}"
-
-
-async def pull(consumer: ConsumerOfRow, **request: Any) -> Msg:
-    """The first thing that a pull request is answered."""
-    return await (await consumer.ask({"batch": 1, "expires": SECOND, **request})).next()
-
-
-def said(message: Msg) -> tuple[str, str]:
-    headers = message.headers or {}
-    return headers.get("Status", ""), headers.get("Description", "")
 
 
 # ---- pause --------------------------------------------------------------------------------------------------------
@@ -218,448 +185,69 @@ async def reset_new(b: Bench) -> None:
     assert (await b.ok(call("RESET", consumer)))["reset_seq"] == 2
 
 
-# ---- priority groups ----------------------------------------------------------------------------------------------
-
-OVERFLOW: dict[str, Any] = {"priority_policy": "overflow", "priority_groups": ["A"]}
-PINNED: dict[str, Any] = {"priority_policy": "pinned_client", "priority_groups": ["A"]}
-PRIORITIZED: dict[str, Any] = {"priority_policy": "prioritized", "priority_groups": ["A"]}
-
-BAD_CONFIGS: Mapping[str, tuple[dict[str, Any], int, str]] = {
-    "no-policy": (
-        {"priority_groups": ["A"]},
-        10196,
-        "consumer can not have priority groups when policy is none",
-    ),
-    "no-group": (
-        {"priority_policy": "overflow"},
-        10159,
-        "Setting PriorityPolicy requires at least one PriorityGroup to be set",
-    ),
-    "empty-name": ({**OVERFLOW, "priority_groups": [""]}, 10161, "Group name cannot be an empty string"),
-    "bad-name": (
-        {**OVERFLOW, "priority_groups": ["not good"]},
-        10162,
-        "Valid priority group name must match A-Z, a-z, 0-9, -_/=)+ and may not exceed 16 characters",
-    ),
-    "long-name": (
-        {**OVERFLOW, "priority_groups": ["a" * 17]},
-        10162,
-        "Valid priority group name must match A-Z, a-z, 0-9, -_/=)+ and may not exceed 16 characters",
-    ),
-    "push": (
-        {**OVERFLOW, "deliver_subject": "d.x"},
-        10178,
-        "priority groups can not be used with push consumers",
-    ),
-    "timeout": ({"priority_timeout": SECOND}, 10197, "PinnedTTL cannot be set when PriorityPolicy is none"),
-}
+@reset("below-first", "RESET below the first message waits for the first")
+async def reset_below_first(b: Bench) -> None:
+    stream = await filled(b, "a", "b", "c", "d")
+    await b.ok(f"STREAM.PURGE.{stream.name}", {"seq": 3})
+    consumer = await stream.consumer()
+    answer = await b.ok(call("RESET", consumer), {"seq": 1})
+    assert (answer["reset_seq"], answer["num_pending"]) == (1, 2)
+    assert (await consumer.next()).data == b"c"
 
 
-def _bad_config(name: str, fields: dict[str, Any], err_code: int, text: str) -> None:
-    @priority(f"config.{name}", f"{fields} is refused")
-    async def refused(b: Bench) -> None:
-        await (await b.stream()).consumer_refused(code=400, err_code=err_code, text=text, **fields)
+@reset("beyond", "RESET beyond the last message waits for that sequence")
+async def reset_beyond(b: Bench) -> None:
+    stream = await filled(b, "a", "b")
+    consumer = await stream.consumer()
+    answer = await b.ok(call("RESET", consumer), {"seq": 4})
+    assert (answer["reset_seq"], answer["num_pending"]) == (4, 0)
+    await stream.fill("c", "d")
+    assert (await consumer.next()).data == b"d"
 
 
-for _name, (_fields, _err_code, _text) in BAD_CONFIGS.items():
-    _bad_config(_name, _fields, _err_code, _text)
+@reset("paused", "RESET does not end a pause")
+async def reset_paused(b: Bench) -> None:
+    stream = await filled(b, "a", "b")
+    consumer = await stream.consumer(pause_until="2099-01-01T00:00:00Z")
+    answer = await b.ok(call("RESET", consumer), {"seq": 2})
+    assert (answer["reset_seq"], answer["paused"]) == (2, True)
+    assert answer["pause_remaining"] > 0
 
 
-@priority("config.shown", "groups and policy are shown, and that nobody is pinned")
-async def priority_shown(b: Bench) -> None:
-    consumer = await (await b.stream()).consumer(**PINNED)
-    config = consumer.created["config"]
-    assert (config["priority_groups"], config["priority_policy"]) == (["A"], "pinned_client")
-    assert config["priority_timeout"] == 120 * SECOND
-    assert consumer.created["priority_groups"] == [{"group": "A", "pinned_ts": ZERO_TIME}]
+@reset("start-time", "RESET below where a start time lies is refused")
+async def reset_start_time(b: Bench) -> None:
+    stream = await filled(b, "a")
+    consumer = await stream.consumer(deliver_policy="by_start_time", opt_start_time="2099-01-01T00:00:00Z")
+    text = "invalid reset: below start time"
+    await b.refused(call("RESET", consumer), {"seq": 1}, code=400, err_code=10204, text=text)
+    answer = await b.api(call("RESET", consumer), {"seq": 1})
+    assert answer["reset_seq"] == 0
 
 
-BAD_REQUESTS: Mapping[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "group-missing": (OVERFLOW, {}, "Bad Request - Priority Group missing"),
-    "group-unknown": (OVERFLOW, {"group": "B"}, "Bad Request - Invalid Priority Group"),
-    "id": (OVERFLOW, {"group": "A", "id": "x"}, "Bad Request - Not a Pinned Client Priority consumer"),
-    "plain-id": ({}, {"id": "x"}, "Bad Request - Not a Pinned Client Priority consumer"),
-    "plain-min": ({}, {"min_pending": 5}, "Bad Request - Not a Overflow Priority consumer"),
-    "too-high": (
-        PRIORITIZED,
-        {"group": "A", "priority": 10},
-        "Bad Request - Priority must be between 0 and 9",
-    ),
-    "negative": (
-        PRIORITIZED,
-        {"group": "A", "priority": -1},
-        "Bad Request - Priority must be between 0 and 9",
-    ),
-}
-
-
-def _bad_request(name: str, config: dict[str, Any], request: dict[str, Any], text: str) -> None:
-    @priority(f"request.{name}", f"a pull request with {request} is refused: {text}")
-    async def refused(b: Bench) -> None:
-        consumer = await (await filled(b, "a")).consumer(**config)
-        assert said(await pull(consumer, **request)) == ("400", text)
-
-
-for _name, (_config, _request, _text) in BAD_REQUESTS.items():
-    _bad_request(_name, _config, _request, _text)
-
-
-@priority("request.ignored", "a plain consumer takes no notice of a group")
-async def group_ignored(b: Bench) -> None:
+@reset("wrong", "RESET with a body that is none is refused")
+async def reset_wrong(b: Bench) -> None:
     consumer = await (await filled(b, "a")).consumer()
-    assert (await pull(consumer, group="A", priority=3)).data == b"a"
-
-
-@priority("overflow.plain", "an overflow consumer serves who asks for nothing")
-async def overflow_plain(b: Bench) -> None:
-    consumer = await (await filled(b, "a")).consumer(**OVERFLOW)
-    assert (await pull(consumer, group="A")).data == b"a"
-
-
-@priority("overflow.pending", "min_pending is served only when so many messages are there")
-async def overflow_pending(b: Bench) -> None:
-    stream = await filled(b, "a", "b")
-    consumer = await stream.consumer(**OVERFLOW)
-    assert said(await pull(consumer, group="A", min_pending=3, expires=SECOND // 4))[0] == "408"
-    answers = await consumer.ask({"batch": 1, "group": "A", "min_pending": 3, "expires": 5 * SECOND})
-    await stream.fill("c")
-    assert (await answers.next()).data == b"a"
-
-
-@priority("overflow.ack-pending", "min_ack_pending is served only when so many are out unacknowledged")
-async def overflow_ack_pending(b: Bench) -> None:
-    consumer = await (await filled(b, "a", "b", "c")).consumer(**OVERFLOW)
-    assert said(await pull(consumer, group="A", min_ack_pending=1, expires=SECOND // 4))[0] == "408"
-    assert (await pull(consumer, group="A")).data == b"a"
-    assert (await pull(consumer, group="A", min_ack_pending=1)).data == b"b"
-
-
-@priority("overflow.either", "of both minima one is enough")
-async def overflow_either(b: Bench) -> None:
-    consumer = await (await filled(b, "a", "b")).consumer(**OVERFLOW)
-    assert (await pull(consumer, group="A", min_pending=2, min_ack_pending=100)).data == b"a"
-
-
-@priority("overflow.no-wait", "a request that does not wait and is not served is told 404")
-async def overflow_no_wait(b: Bench) -> None:
-    consumer = await (await filled(b, "a")).consumer(**OVERFLOW)
-    answers = await consumer.ask({"batch": 1, "no_wait": True, "group": "A", "min_pending": 100})
-    assert await answers.status() == ("404", "No Messages")
-
-
-@priority("prioritized", "the lowest number is served first, equals in turn")
-async def prioritized(b: Bench) -> None:
-    stream = await b.stream()
-    consumer = await stream.consumer(**PRIORITIZED)
-    nc = await b.connect()
-    asked = [
-        (
-            number,
-            await consumer.ask({"batch": 2, "group": "A", "priority": number, "expires": 9 * SECOND}, nc=nc),
-        )
-        for number in (5, 1, 5, 1, 0)
-    ]
-
-    async def all_wait() -> bool:
-        return bool((await consumer.info())["num_waiting"] == len(asked))
-
-    await eventually(all_wait, "all requests wait")
-    await stream.fill(*"abcdefg")
-    got: dict[int, list[bytes]] = {}
-    for number, answers in asked:
-        for _ in range({0: 2, 1: 2, 5: 0}[number]):
-            got.setdefault(number, []).append((await answers.next()).data)
-    assert got == {0: [b"a", b"b"], 1: [b"c", b"e", b"d", b"f"]}
-    assert (await asked[0][1].next()).data == b"g"
-
-
-@priority("pinned", "the first to ask is pinned, and its messages name the pin")
-async def pinned(b: Bench) -> None:
-    consumer = await (await filled(b, "a", "b", "c")).consumer(**PINNED)
-    first = await pull(consumer, group="A")
-    pin = (first.headers or {})["Nats-Pin-Id"]
-    assert (first.data, bool(pin)) == (b"a", True)
-    (shown,) = (await consumer.info())["priority_groups"]
-    assert (shown["group"], shown["pinned_client_id"]) == ("A", pin)
-    assert shown["pinned_ts"] > "2026"
-    again = await pull(consumer, group="A", id=pin)
-    assert (again.data, again.headers) == (b"b", {"Nats-Pin-Id": pin})
-
-
-@priority("pinned.others", "others wait while somebody is pinned, and a wrong id is told 423")
-async def pinned_others(b: Bench) -> None:
-    consumer = await (await filled(b, "a", "b")).consumer(**PINNED)
-    await pull(consumer, group="A")
-    assert said(await pull(consumer, group="A", expires=SECOND // 4))[0] == "408"
-    assert said(await pull(consumer, group="A", id="wrong")) == ("423", "Nats-Pin-Id mismatch")
-
-
-@priority("pinned.timeout", "who says nothing for priority_timeout is not pinned any more")
-async def pinned_timeout(b: Bench) -> None:
-    consumer = await (await filled(b, "a", "b", "c")).consumer(**PINNED, priority_timeout=SECOND // 2)
-    pin = ((await pull(consumer, group="A")).headers or {})["Nats-Pin-Id"]
-    other = await pull(consumer, group="A", expires=5 * SECOND)
-    assert other.data == b"b"
-    assert (other.headers or {})["Nats-Pin-Id"] != pin
-
-
-@priority("pinned.stale", "an id that nobody has any more is told 423")
-async def pinned_stale(b: Bench) -> None:
-    consumer = await (await filled(b, "a", "b")).consumer(**PINNED)
-    pin = ((await pull(consumer, group="A")).headers or {})["Nats-Pin-Id"]
-    assert await b.ok(call("UNPIN", consumer), {"group": "A"}) == {
-        "type": RESPONSE + "consumer_unpin_response"
-    }
-    (shown,) = (await consumer.info())["priority_groups"]
-    assert shown == {"group": "A", "pinned_ts": ZERO_TIME}
-    assert said(await pull(consumer, group="A", id=pin)) == ("423", "Nats-Wrong-Pin-Id")
-    assert (await pull(consumer, group="A")).data == b"b"
-
-
-UNPIN_REFUSED: Mapping[str, tuple[dict[str, Any], bytes, int, int, str]] = {
-    "empty": (PINNED, b"", 400, 10025, "invalid JSON: unexpected end of JSON input"),
-    "no-group": (PINNED, b"{}", 400, 10025, "invalid JSON: consumer group not specified"),
-    "unknown-group": (
-        PINNED,
-        b'{"group":"B"}',
-        400,
-        10160,
-        "Provided priority group does not exist for this consumer",
-    ),
-    "plain": (
-        {},
-        b'{"group":"A"}',
-        400,
-        10160,
-        "Provided priority group does not exist for this consumer",
-    ),
-}
-
-
-def _unpin_refused(
-    name: str, config: dict[str, Any], body: bytes, code: int, err_code: int, text: str
-) -> None:
-    @priority(f"unpin.{name}", f"UNPIN with {body!r} is refused: {text}")
-    async def refused(b: Bench) -> None:
-        consumer = await (await b.stream()).consumer(**config)
-        await b.refused(call("UNPIN", consumer), body, code=code, err_code=err_code, text=text)
-
-
-for _name, _unpin in UNPIN_REFUSED.items():
-    _unpin_refused(_name, *_unpin)
-
-
-@priority("unpin.unknown", "UNPIN of a consumer that is not there is refused")
-async def unpin_unknown(b: Bench) -> None:
-    stream = await b.stream()
-    await b.refused(
-        f"CONSUMER.UNPIN.{stream.name}.nobody",
-        {"group": "A"},
-        code=404,
-        err_code=10014,
-        text="consumer not found",
-    )
-
-
-# ---- what is told of consumers ------------------------------------------------------------------------------------
-
-
-async def listen(b: Bench, subject: str) -> Subscription:
-    return await b.subscribe(f"$JS.EVENT.{subject}")
-
-
-async def told(subscription: Subscription, kind: str, subject: str) -> dict[str, Any]:
-    """The next event, without what differs each time."""
-    message = await Answers(subscription).next()
-    assert message.subject == f"$JS.EVENT.{subject}"
-    found: dict[str, Any] = json.loads(message.data)
-    assert found.pop("type") == f"io.nats.jetstream.{kind}"
-    assert found.pop("id")
-    assert found.pop("timestamp") > "2026"
-    found.pop("domain", None)
-    return found
-
-
-@events("action", "that consumers are created and deleted is told")
-async def action(b: Bench) -> None:
-    stream = await b.stream()
-    inbox = await listen(b, f"ADVISORY.CONSUMER.*.{stream.name}.c")
-    await stream.consumer("c")
-    for what in ("create", "delete"):
-        if what == "delete":
-            await b.ok(f"CONSUMER.DELETE.{stream.name}.c")
-        subject = f"ADVISORY.CONSUMER.{what.upper()}D.{stream.name}.c"
-        while True:
-            message = await Answers(inbox).next()
-            if "LEADER_ELECTED" not in message.subject:
-                break
-        found = json.loads(message.data)
-        assert message.subject == f"$JS.EVENT.{subject}"
-        assert found["type"] == "io.nats.jetstream.advisory.v1.consumer_action"
-        assert (found["stream"], found["consumer"], found["action"]) == (stream.name, "c", what)
-
-
-@events("stream-deleted", "the consumers of a stream that is deleted are told of as well")
-async def stream_deleted(b: Bench) -> None:
-    stream = await b.stream()
-    inbox = await listen(b, f"ADVISORY.CONSUMER.DELETED.{stream.name}.*")
-    await stream.consumer("c")
-    await b.ok(f"STREAM.DELETE.{stream.name}")
-    found = await told(inbox, "advisory.v1.consumer_action", f"ADVISORY.CONSUMER.DELETED.{stream.name}.c")
-    assert found == {"stream": stream.name, "consumer": "c", "action": "delete"}
-
-
-@events("nak", "a refused message is told of")
-async def event_nak(b: Bench) -> None:
-    stream = await filled(b, "a", "b")
-    consumer = await stream.consumer()
-    subject = f"ADVISORY.CONSUMER.MSG_NAKED.{stream.name}.{consumer.name}"
-    inbox = await listen(b, subject)
-    await consumer.fetch(1)
-    await consumer.fetch(1, ack=b"-NAK")
-    assert await told(inbox, "advisory.v1.nak", subject) == {
-        "stream": stream.name,
-        "consumer": consumer.name,
-        "consumer_seq": 2,
-        "stream_seq": 2,
-        "deliveries": 1,
-    }
-
-
-@events("terminated", "a terminated message is told of, with the reason")
-async def event_terminated(b: Bench) -> None:
-    stream = await filled(b, "a", "b")
-    consumer = await stream.consumer()
-    subject = f"ADVISORY.CONSUMER.MSG_TERMINATED.{stream.name}.{consumer.name}"
-    inbox = await listen(b, subject)
-    await consumer.fetch(1, ack=b"+TERM no good")
-    wanted = {"stream": stream.name, "consumer": consumer.name, "consumer_seq": 1, "stream_seq": 1}
-    assert await told(inbox, "advisory.v1.terminated", subject) == {
-        **wanted,
-        "deliveries": 1,
-        "reason": "no good",
-    }
-    await consumer.fetch(1, ack=b"+TERM")
-    wanted |= {"consumer_seq": 2, "stream_seq": 2, "deliveries": 1}
-    assert await told(inbox, "advisory.v1.terminated", subject) == wanted
-
-
-@events("max-deliver", "a message that is given up is told of")
-async def event_max_deliver(b: Bench) -> None:
-    stream = await filled(b, "a")
-    consumer = await stream.consumer(max_deliver=1, ack_wait=SECOND // 5)
-    subject = f"ADVISORY.CONSUMER.MAX_DELIVERIES.{stream.name}.{consumer.name}"
-    inbox = await listen(b, subject)
-    answers = await consumer.ask({"batch": 2, "expires": 5 * SECOND})
-    assert (await answers.next()).data == b"a"
-    assert await told(inbox, "advisory.v1.max_deliver", subject) == {
-        "stream": stream.name,
-        "consumer": consumer.name,
-        "stream_seq": 1,
-        "deliveries": 1,
-    }
-
-
-@events("sampled", "sample_freq tells how long acknowledgements take")
-async def event_sampled(b: Bench) -> None:
-    stream = await filled(b, "a")
-    consumer = await stream.consumer(sample_freq="100%")
-    subject = f"METRIC.CONSUMER.ACK.{stream.name}.{consumer.name}"
-    inbox = await listen(b, subject)
-    message = await consumer.next()
-    await asyncio.sleep(0.2)
-    await b.nc.request(message.reply, b"+ACK", timeout=5)
-    found = await told(inbox, "metric.v1.consumer_ack", subject)
-    assert 0.15 * SECOND < found.pop("ack_time") < 5 * SECOND
-    assert found == {
-        "stream": stream.name,
-        "consumer": consumer.name,
-        "consumer_seq": 1,
-        "stream_seq": 1,
-        "deliveries": 1,
-    }
-
-
-@events("sampled.config", "sample_freq is shown as it was asked for")
-async def sampled_config(b: Bench) -> None:
-    stream = await b.stream()
-    for freq in ("30", "30%", "101"):
-        assert (await stream.consumer(sample_freq=freq)).created["config"]["sample_freq"] == freq
-
-
-@events("sampled.bad", "a sample_freq that is no number is refused")
-async def sampled_bad(b: Bench) -> None:
-    await (await b.stream()).consumer_refused(
-        code=400,
-        err_code=10095,
-        text='failed to parse consumer sampling configuration: strconv.Atoi: parsing "often": invalid syntax',
-        sample_freq="often",
-    )
-
-
-@events("pause", "a pause is told of, and its end")
-async def event_pause(b: Bench) -> None:
-    stream = await b.stream()
-    consumer = await stream.consumer()
-    subject = f"ADVISORY.CONSUMER.PAUSE.{stream.name}.{consumer.name}"
-    inbox = await listen(b, subject)
-    until = soon(0.5)
-    await b.ok(call("PAUSE", consumer), {"pause_until": until})
-    for is_paused in (True, False):
-        found = await told(inbox, "advisory.v1.consumer_pause", subject)
-        assert (found["paused"], found["stream"], found["consumer"]) == (
-            is_paused,
-            stream.name,
-            consumer.name,
-        )
-        assert datetime.fromisoformat(found["pause_until"]) == datetime.fromisoformat(until)
-
-
-@events("pinned", "pins and their ends are told of")
-async def event_pinned(b: Bench) -> None:
-    stream = await filled(b, "a")
-    consumer = await stream.consumer(**PINNED)
-    subject = f"ADVISORY.CONSUMER.PINNED.{stream.name}.{consumer.name}"
-    inbox, ends = await listen(b, subject), await listen(b, subject.replace("PINNED", "UNPINNED"))
-    pin = ((await pull(consumer, group="A")).headers or {})["Nats-Pin-Id"]
-    who = {"account": "$G", "stream": stream.name, "consumer": consumer.name, "group": "A"}
-    assert await told(inbox, "advisory.v1.consumer_group_pinned", subject) == {**who, "pinned_id": pin}
-    await b.ok(call("UNPIN", consumer), {"group": "A"})
-    found = await told(ends, "advisory.v1.consumer_group_unpinned", subject.replace("PINNED", "UNPINNED"))
-    assert found == {**who, "reason": "admin"}
-
-
-@events("captured", "a stream may capture what is told, for messages that were given up")
-async def captured(b: Bench) -> None:
-    stream = await filled(b, "a")
-    consumer = await stream.consumer(max_deliver=1, ack_wait=SECOND // 5)
-    letters = await b.stream(subjects=[f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{stream.name}.*"])
-    answers = await consumer.ask({"batch": 2, "expires": 5 * SECOND})
-    assert (await answers.next()).data == b"a"
-
-    async def is_stored() -> bool:
-        return bool((await letters.state())["messages"] == 1)
-
-    await eventually(is_stored, "the advisory is stored")
-
-
-@events("leader", "a new leader of a stream is told of", on=CLUSTERS)
-async def event_leader(b: Bench) -> None:
-    stream = await b.stream()
-    subject = f"ADVISORY.STREAM.LEADER_ELECTED.{stream.name}"
-    inbox = await listen(b, subject)
-    await b.ok(f"STREAM.LEADER.STEPDOWN.{stream.name}")
-    found = await told(inbox, "advisory.v1.stream_leader_elected", subject)
-
-    async def leads() -> bool:
-        try:
-            return bool((await stream.info())["cluster"].get("leader") == found["leader"])
-        except (nats.errors.Error, AssertionError):
-            return False
-
-    await eventually(leads, "it leads")
-    assert found["stream"] == stream.name
-    assert len(found["replicas"]) == 3 or len(found["replicas"]) == 2
+    for body in ({"seq": -1}, {"seq": "1"}, [1]):
+        answer = await b.api(call("RESET", consumer), body)
+        assert (answer["error"]["err_code"], answer["reset_seq"]) == (10025, 0)
+
+
+@pause("times", "times are kept as they are: those that are over, and parts of a second")
+async def pause_times(b: Bench) -> None:
+    consumer = await (await filled(b, "a")).consumer()
+    for until in ("2020-01-01T00:00:00Z", "2099-01-01T00:00:00.123456789Z"):
+        answer = await b.ok(call("PAUSE", consumer), {"pause_until": until})
+        assert answer["pause_until"] == until
+        assert (await consumer.info())["config"]["pause_until"] == until
+
+
+@pause("wrong", "PAUSE with a time that is none, or with another field, is refused")
+async def pause_wrong(b: Bench) -> None:
+    consumer = await (await filled(b, "a")).consumer()
+    for body in ({"pause_until": "soon"}, {"pause_until": ""}, {"pause_until": 5}, {"until": 5}, [1]):
+        answer = await b.api(call("PAUSE", consumer), body)
+        assert (answer["error"]["err_code"], answer["paused"]) == (10025, False)
+        assert answer["pause_until"] == ZERO_TIME
 
 
 # ---- other calls --------------------------------------------------------------------------------------------------
@@ -689,6 +277,16 @@ async def step_down(b: Bench) -> None:
             return False
 
     await eventually(fetched, "the consumer delivers")
+
+
+@calls(
+    "step-down.nobody", "a consumer's leader does not step down for servers that there are not", on=CLUSTERS
+)
+async def step_down_nobody(b: Bench) -> None:
+    consumer = await (await b.stream()).consumer()
+    for placement in ({"preferred": "nobody"}, {"tags": ["nothing"]}, {"cluster": "nowhere"}):
+        answer = await b.api(call("LEADER.STEPDOWN", consumer), {"placement": placement})
+        assert (answer["error"]["code"], answer["error"]["err_code"]) == (400, 10005), placement
 
 
 @calls("action.create", "action create is refused for a consumer that is there and differs")

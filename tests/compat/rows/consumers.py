@@ -1,42 +1,18 @@
-"""Pull consumers: configuration and its refusals, what they deliver, acknowledgements, statuses."""
+"""Pull consumers: creating and deleting them, the defaults and refusals of their configuration, and lists of them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import pytest
-from nats.errors import NoRespondersError
-from tests.compat.bench import Bench, ConsumerOfRow, StreamOfRow, eventually, status_of
-from tests.compat.table import Group
+from tests.compat.bench import Bench, StreamOfRow, eventually
+from tests.compat.six import of, six
+from tests.compat.table import SINGLES, Group
 
 rows = Group("consumers")
-pulls = Group("pull")
-acks = Group("acks")
 
 SECOND = 1_000_000_000
+
 MS = 1_000_000
-
-
-async def six(b: Bench, **config: Any) -> StreamOfRow:
-    """A stream of six messages, to a, b, c, a, b, c; the payload is the number of the message from 0 on."""
-    stream = await b.stream(**config)
-    for number in range(6):
-        await stream.publish("abc"[number % 3], str(number).encode())
-    return stream
-
-
-def _of(stream: StreamOfRow, value: Any) -> Any:
-    """The value with "$" replaced by the stream's name and a dot."""
-    if isinstance(value, str):
-        return value.replace("$", f"{stream.name}.")
-    if isinstance(value, list):
-        return [_of(stream, item) for item in value]
-    if isinstance(value, dict):
-        return {name: _of(stream, item) for name, item in value.items()}
-    return value
-
-
-# ---- configuration --------------------------------------------------------------------------------------------------
 
 
 @rows("create", "a durable consumer is created, and the answer has its configuration and state")
@@ -117,9 +93,9 @@ def _kept(name: str, given: dict[str, Any], wanted: dict[str, Any]) -> None:
     @rows(f"create.kept.{name}", f"a consumer with {', '.join(given)} is created and says so")
     async def kept(b: Bench) -> None:
         stream = await b.stream()
-        consumer = await stream.consumer(**_of(stream, given))
+        consumer = await stream.consumer(**of(stream, given))
         config = consumer.created["config"]
-        assert {field: config[field] for field in wanted} == _of(stream, wanted)
+        assert {field: config[field] for field in wanted} == of(stream, wanted)
         assert (await consumer.info())["config"] == config
 
 
@@ -147,6 +123,14 @@ REFUSED: dict[str, tuple[dict[str, Any], int, int, str]] = {
         400,
         10136,
         "consumer cannot have both FilterSubject and FilterSubjects specified",
+    ),
+    "filter.invalid": ({"filter_subject": "$.>.a"}, 500, 10052, "invalid subject"),
+    "filters.invalid": ({"filter_subjects": ["$a", "$..b"]}, 500, 10052, "invalid subject"),
+    "metadata": (
+        {"metadata": {"a": "m" * 131072}},
+        400,
+        10135,
+        "consumer metadata exceeds maximum size of 128KB",
     ),
     "filters.overlap": (
         {"filter_subjects": ["$a", "$*"]},
@@ -209,6 +193,13 @@ REFUSED: dict[str, tuple[dict[str, Any], int, int, str]] = {
         10094,
         "consumer delivery policy is deliver by start time, but optional start time is not set",
     ),
+    "start-time.with-seq": (
+        {"deliver_policy": "by_start_time", "opt_start_seq": 1, "opt_start_time": "2020-01-01T00:00:00Z"},
+        400,
+        10094,
+        "consumer delivery policy is deliver by start time, but optional start start sequence is also set",
+    ),
+    "direct": ({"direct": True}, 400, 10090, "consumer direct requires a push based consumer"),
     "unknown-field": ({"foo": 1}, 400, 10025, 'invalid JSON: json: unknown field "foo"'),
 }
 
@@ -217,7 +208,7 @@ def _refused(name: str, given: dict[str, Any], code: int, err_code: int, text: s
     @rows(f"create.refused.{name}", f"a consumer is refused with {err_code}: {name}")
     async def refused(b: Bench) -> None:
         stream = await b.stream()
-        await stream.consumer_refused(**_of(stream, given), code=code, err_code=err_code, text=text)
+        await stream.consumer_refused(**of(stream, given), code=code, err_code=err_code, text=text)
 
 
 for _name, (_given, _code, _err_code, _text) in REFUSED.items():
@@ -238,6 +229,88 @@ def _wrong_word(field: str) -> None:
 
 for _field in ("ack_policy", "deliver_policy", "replay_policy"):
     _wrong_word(_field)
+
+TAKEN: dict[str, dict[str, Any]] = {
+    "backoff.as-deliveries": {"backoff": [SECOND, 2 * SECOND], "max_deliver": 2},
+    "backoff.one": {"backoff": [SECOND], "max_deliver": 1},
+    "backoff.many": {"backoff": [SECOND] * 1000},
+    "filters.in-common": {"filter_subjects": ["$*.a", "$b.*"]},
+    "filters.many": {"filter_subjects": [f"${number}" for number in range(1000)]},
+    "max-expires.push": {"deliver_subject": "not.captured", "max_expires": 5},
+}
+
+
+def _taken(name: str, given: dict[str, Any]) -> None:
+    @rows(f"create.taken.{name}", f"a consumer is taken: {name}")
+    async def taken(b: Bench) -> None:
+        stream = await b.stream()
+        config = of(stream, given)
+        consumer = await stream.consumer(**config)
+        assert {field: consumer.created["config"][field] for field in config} == config
+
+
+for _name, _given in TAKEN.items():
+    _taken(_name, _given)
+
+
+@rows("filters.in-common", "a message that two filters of a consumer match is delivered once and counts once")
+async def filters_in_common(b: Bench) -> None:
+    stream = await b.stream()
+    await stream.fill("a.x", "b.a", "c.a", "b.c", "c.c")
+    consumer = await stream.consumer(filter_subjects=of(stream, {"f": ["$*.a", "$b.*"]})["f"])
+    assert (await consumer.info())["num_pending"] == 3
+    subjects = [(await consumer.next()).subject.removeprefix(f"{stream.name}.") for _ in range(3)]
+    assert subjects == ["b.a", "c.a", "b.c"]
+    assert (await consumer.info())["num_pending"] == 0
+
+
+@rows("create.replicas-alone", "a server alone makes no replicas of a consumer", on=SINGLES)
+async def replicas_alone(b: Bench) -> None:
+    stream = await b.stream()
+    text = "replicas > 1 not supported in non-clustered mode"
+    for replicas in (2, 3, 6):
+        await stream.consumer_refused(num_replicas=replicas, code=500, err_code=10074, text=text)
+
+
+@rows("step-down.alone", "a server alone has nobody to hand a stream's leadership to", on=SINGLES)
+async def step_down_alone(b: Bench) -> None:
+    stream = await b.stream()
+    text = "JetStream clustering support required"
+    await b.refused(f"STREAM.LEADER.STEPDOWN.{stream.name}", code=503, err_code=10010, text=text)
+
+
+@rows("create.names", "the name in the subject counts, whatever name the configuration has")
+async def create_names(b: Bench) -> None:
+    stream = await b.stream()
+    for number, name in enumerate(("other", "a.b", "a*", "n" * 256)):
+        for call, config in (
+            (f"CONSUMER.CREATE.{stream.name}.k{number}", {"name": name}),
+            (f"CONSUMER.CREATE.{stream.name}.d{number}", {"name": name, "durable_name": f"d{number}"}),
+            (
+                f"CONSUMER.DURABLE.CREATE.{stream.name}.e{number}",
+                {"name": name, "durable_name": f"e{number}"},
+            ),
+        ):
+            answer = await b.ok(call, {"stream_name": stream.name, "config": config})
+            assert answer["name"] == answer["config"]["name"] == call.rpartition(".")[2]
+
+
+@rows("create.names.durable", "a durable name has to be the subject's, whatever the name is")
+async def create_names_durable(b: Bench) -> None:
+    stream = await b.stream()
+    text = "consumer name in subject does not match durable name in request"
+    for config in (
+        {"durable_name": "d"},
+        {"durable_name": "d", "name": "c"},
+        {"durable_name": "d", "name": "d"},
+    ):
+        await b.refused(
+            f"CONSUMER.CREATE.{stream.name}.c",
+            {"stream_name": stream.name, "config": config},
+            code=400,
+            err_code=10017,
+            text=text,
+        )
 
 
 @rows("create.again", "the same consumer again is the same consumer")
@@ -387,53 +460,15 @@ async def no_stream(b: Bench) -> None:
         await b.refused(f"CONSUMER.{call}.{name}", **error)  # type: ignore[arg-type]
 
 
-MAY_CHANGE: dict[str, Any] = {
-    "description": "other",
-    "ack_wait": SECOND,
-    "max_deliver": 3,
-    "max_ack_pending": 7,
-    "filter_subject": "$a",
-    "filter_subjects": ["$a", "$b"],
-    "headers_only": True,
-    "max_batch": 5,
-    "max_expires": SECOND,
-    "max_bytes": 7,
-    "inactive_threshold": 100 * SECOND,
-}
-
-
-def _may_change(field: str, value: Any) -> None:
-    @rows(f"update.may.{field}", f"{field} may change")
-    async def may_change(b: Bench) -> None:
-        stream = await b.stream()
-        consumer = await stream.consumer()
-        changed = await stream.consumer(consumer.name, **{field: _of(stream, value)})
-        assert changed.created["config"][field] == _of(stream, value)
-        assert changed.created["created"] == consumer.created["created"]
-
-
-for _field, _value in MAY_CHANGE.items():
-    _may_change(_field, _value)
-
-MAY_NOT_CHANGE: dict[str, tuple[dict[str, Any], str]] = {
-    "ack_policy": ({"ack_policy": "all"}, "ack policy can not be updated"),
-    "deliver_policy": ({"deliver_policy": "new"}, "deliver policy can not be updated"),
-    "replay_policy": ({"replay_policy": "original"}, "replay policy can not be updated"),
-    "max_waiting": ({"max_waiting": 5}, "max waiting can not be updated"),
-}
-
-
-def _may_not_change(field: str, change: dict[str, Any], text: str) -> None:
-    @rows(f"update.may-not.{field}", f"{field} may not change")
-    async def may_not_change(b: Bench) -> None:
-        stream = await b.stream()
-        consumer = await stream.consumer()
-        config = {"durable_name": consumer.name, "ack_policy": "explicit", **change}
-        await stream.consumer_refused(**config, code=500, err_code=10012, text=text)
-
-
-for _field, (_change, _text) in MAY_NOT_CHANGE.items():
-    _may_not_change(_field, _change, _text)
+@rows(
+    "create.undefined",
+    "a deliver policy that is said to be undefined is all, and a null in metadata an empty text",
+)
+async def create_undefined(b: Bench) -> None:
+    stream = await b.stream()
+    consumer = await stream.consumer(deliver_policy="undefined", metadata={"a": None})
+    assert consumer.created["config"]["deliver_policy"] == "all"
+    assert consumer.created["config"]["metadata"]["a"] == ""
 
 
 @rows("delete", "a deleted consumer is gone")
@@ -466,453 +501,3 @@ async def names_none(b: Bench) -> None:
     for call in ("NAMES", "LIST"):
         found = await b.ok(f"CONSUMER.{call}.{stream.name}")
         assert (found["consumers"], found["total"]) == ([], 0)
-
-
-@rows("workqueue.filters", "consumers of a work queue may not share messages")
-async def workqueue_filters(b: Bench) -> None:
-    stream = await b.stream(retention="workqueue")
-    await stream.consumer(filter_subject=f"{stream.name}.a")
-    await stream.consumer(filter_subject=f"{stream.name}.b")
-    text = "filtered consumer not unique on workqueue stream"
-    await stream.consumer_refused(filter_subject=f"{stream.name}.*", code=400, err_code=10100, text=text)
-    text = "multiple non-filtered consumers not allowed on workqueue stream"
-    await stream.consumer_refused(code=400, err_code=10099, text=text)
-
-
-@rows("workqueue.deliver", "a work queue delivers all")
-async def workqueue_deliver(b: Bench) -> None:
-    stream = await b.stream(retention="workqueue")
-    text = "consumer must be deliver all on workqueue stream"
-    await stream.consumer_refused(deliver_policy="last", code=400, err_code=10101, text=text)
-
-
-@rows("workqueue.removes", "a work queue's message goes when it is acknowledged, not before")
-async def workqueue_removes(b: Bench) -> None:
-    stream = await six(b, retention="workqueue")
-    consumer = await stream.consumer()
-    await consumer.fetch(2, ack=None)
-    assert (await stream.state())["messages"] == 6
-    await consumer.fetch(2)
-
-    async def gone() -> bool:
-        return bool((await stream.state())["messages"] == 4)
-
-    await eventually(gone, "two messages to go")
-
-
-@rows("interest.removes", "with interest retention a message goes when every consumer acknowledged it")
-async def interest_removes(b: Bench) -> None:
-    stream = await b.stream(retention="interest")
-    one, other = await stream.consumer(), await stream.consumer()
-    await stream.fill("a", "b")
-    await one.fetch(2)
-    assert (await stream.state())["messages"] == 2
-    await other.fetch(1)
-
-    async def gone() -> bool:
-        return bool((await stream.state())["messages"] == 1)
-
-    await eventually(gone, "one message to go")
-
-
-@rows("interest.none", "with interest retention nobody's message is not kept")
-async def interest_none(b: Bench) -> None:
-    stream = await b.stream(retention="interest")
-    assert (await stream.publish("a"))["seq"] == 1
-    assert (await stream.state())["messages"] == 0
-
-
-@rows("limits.pending", "a stream bounds its consumers' max_ack_pending")
-async def limits_pending(b: Bench) -> None:
-    stream = await b.stream(consumer_limits={"max_ack_pending": 5})
-    assert (await stream.consumer()).created["config"]["max_ack_pending"] == 5
-    text = "consumer max ack pending exceeds system limit of 5"
-    await stream.consumer_refused(max_ack_pending=6, code=400, err_code=10121, text=text)
-
-
-@rows("limits.inactive", "a stream gives its consumers an inactive threshold")
-async def limits_inactive(b: Bench) -> None:
-    stream = await b.stream(consumer_limits={"inactive_threshold": 100 * SECOND})
-    assert (await stream.consumer()).created["config"]["inactive_threshold"] == 100 * SECOND
-
-
-# ---- what is delivered ----------------------------------------------------------------------------------------------
-
-# The configuration, and the payloads that are delivered.
-DELIVERED: dict[str, tuple[dict[str, Any], list[bytes]]] = {
-    "all": ({}, [b"0", b"1", b"2", b"3", b"4", b"5"]),
-    "last": ({"deliver_policy": "last"}, [b"5"]),
-    "last.filter": ({"deliver_policy": "last", "filter_subject": "$a"}, [b"3"]),
-    "new": ({"deliver_policy": "new"}, []),
-    "last-per-subject": (
-        {"deliver_policy": "last_per_subject", "filter_subject": "$*"},
-        [b"3", b"4", b"5"],
-    ),
-    "sequence": ({"deliver_policy": "by_start_sequence", "opt_start_seq": 4}, [b"3", b"4", b"5"]),
-    "sequence.beyond": ({"deliver_policy": "by_start_sequence", "opt_start_seq": 99}, []),
-    "time": (
-        {"deliver_policy": "by_start_time", "opt_start_time": "2020-01-01T00:00:00Z"},
-        [b"0", b"1", b"2", b"3", b"4", b"5"],
-    ),
-    "time.behind": ({"deliver_policy": "by_start_time", "opt_start_time": "2099-01-01T00:00:00Z"}, []),
-    "filter": ({"filter_subject": "$a"}, [b"0", b"3"]),
-    "filter.none": ({"filter_subject": "$z"}, []),
-    "filters": ({"filter_subjects": ["$a", "$c"]}, [b"0", b"2", b"3", b"5"]),
-}
-
-
-def _delivered(name: str, config: dict[str, Any], wanted: list[bytes]) -> None:
-    @pulls(f"delivered.{name}", f"a consumer with {config or 'nothing said'} delivers {len(wanted)} of six")
-    async def delivered(b: Bench) -> None:
-        stream = await six(b)
-        consumer = await stream.consumer(**_of(stream, config))
-        assert consumer.created["num_pending"] == len(wanted)
-        assert [message.data for message in await consumer.fetch(10)] == wanted
-        assert (await consumer.info())["num_pending"] == 0
-
-
-for _name, (_given, _payloads) in DELIVERED.items():
-    _delivered(_name, _given, _payloads)
-
-
-@pulls("reply", "a delivery's reply names stream, consumer, count, sequences, time and what is pending")
-async def reply(b: Bench) -> None:
-    stream = await six(b)
-    consumer = await stream.consumer("worker")
-    await consumer.fetch(1)
-    message = await consumer.next()
-    words = message.reply.split(".")
-    assert words[:3] == ["$JS", "ACK", stream.name]
-    assert (words[3], words[4], words[5], words[6], words[8]) == ("worker", "1", "2", "2", "4")
-    assert message.subject == f"{stream.name}.b"
-
-
-@pulls("headers-only", "headers_only leaves the payload out and says its size")
-async def headers_only(b: Bench) -> None:
-    stream = await b.stream()
-    await stream.publish("a", b"12345", {"K": "v"})
-    consumer = await stream.consumer(headers_only=True)
-    message = await consumer.next()
-    assert message.data == b""
-    assert message.headers == {"K": "v", "Nats-Msg-Size": "5"}
-
-
-@pulls("one", "a request without a body asks for one message")
-async def one(b: Bench) -> None:
-    stream = await six(b)
-    consumer = await stream.consumer()
-    for body in (b"", b"1", {"batch": 1}):
-        answers = await consumer.ask(body)
-        assert (await answers.next()).data
-    assert (await consumer.info())["delivered"]["consumer_seq"] == 3
-
-
-@pulls("no-wait.empty", "a request that does not wait is told 404 when there is nothing")
-async def no_wait(b: Bench) -> None:
-    consumer = await (await b.stream()).consumer()
-    answers = await consumer.ask({"batch": 1, "no_wait": True})
-    assert await answers.status() == ("404", "No Messages")
-
-
-@pulls("no-wait.some", "a request that does not wait gets what is there, then a status")
-async def no_wait_some(b: Bench) -> None:
-    stream = await six(b)
-    consumer = await stream.consumer()
-    answers = await consumer.ask({"batch": 10, "no_wait": True})
-    assert [(await answers.next()).data for _ in range(6)] == [b"0", b"1", b"2", b"3", b"4", b"5"]
-    assert status_of(await answers.next()) in ("404", "408")
-
-
-@pulls("expires", "a request ends when it expires, and says what it lacked")
-async def expires(b: Bench) -> None:
-    stream = await b.stream()
-    await stream.fill("a")
-    consumer = await stream.consumer()
-    answers = await consumer.ask({"batch": 5, "expires": 200 * MS})
-    assert (await answers.next()).data == b"a"
-    status = await answers.next()
-    headers = status.headers or {}
-    assert (headers["Status"], headers["Description"]) == ("408", "Request Timeout")
-    assert (headers["Nats-Pending-Messages"], headers["Nats-Pending-Bytes"]) == ("4", "0")
-
-
-@pulls("waits", "a waiting request gets what comes")
-async def waits(b: Bench) -> None:
-    stream = await b.stream()
-    consumer = await stream.consumer()
-    answers = await consumer.ask({"batch": 2, "expires": 5 * SECOND})
-    assert (await consumer.info())["num_waiting"] == 1
-    await stream.fill("a", "b")
-    assert [(await answers.next()).data for _ in range(2)] == [b"a", b"b"]
-
-
-@pulls("max-bytes", "a request's max_bytes bounds what it gets")
-async def max_bytes(b: Bench) -> None:
-    stream = await b.stream()
-    for _ in range(5):
-        await stream.publish("a", b"x" * 1000)
-    consumer = await stream.consumer()
-    answers = await consumer.ask({"batch": 5, "max_bytes": 2500, "expires": SECOND})
-    got = [await answers.next() for _ in range(3)]
-    assert [len(message.data) for message in got[:2]] == [1000, 1000]
-    headers = got[2].headers or {}
-    assert (headers["Status"], headers["Description"]) == ("409", "Message Size Exceeds MaxBytes")
-    assert headers["Nats-Pending-Messages"] == "3"
-
-
-@pulls("max-bytes.none", "a request for too few bytes is told so at once")
-async def max_bytes_none(b: Bench) -> None:
-    consumer = await (await six(b)).consumer()
-    answers = await consumer.ask({"batch": 1, "max_bytes": 5, "expires": 5 * SECOND})
-    assert await answers.status(2) == ("409", "Message Size Exceeds MaxBytes")
-    assert (await consumer.next()).data == b"0"
-
-
-@pulls("heartbeat", "a waiting request is told that the consumer lives")
-async def heartbeat(b: Bench) -> None:
-    consumer = await (await b.stream()).consumer()
-    answers = await consumer.ask({"batch": 1, "expires": SECOND, "idle_heartbeat": 100 * MS})
-    for _ in range(2):
-        message = await answers.next()
-        headers = message.headers or {}
-        assert (headers["Status"], headers["Description"]) == ("100", "Idle Heartbeat")
-        assert headers["Nats-Last-Consumer"] == "0"
-
-
-# The body, and the status.
-STATUSES: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, str]]] = {
-    "batch": ({"max_batch": 2}, {"batch": 3}, ("409", "Exceeded MaxRequestBatch of 2")),
-    "expires": (
-        {"max_expires": SECOND},
-        {"batch": 1, "expires": 2 * SECOND},
-        ("409", "Exceeded MaxRequestExpires of 1s"),
-    ),
-    "bytes": (
-        {"max_bytes": 200},
-        {"batch": 1, "max_bytes": 201, "expires": SECOND},
-        ("409", "Exceeded MaxRequestMaxBytes of 200"),
-    ),
-    "heartbeat-without-expires": (
-        {},
-        {"batch": 1, "idle_heartbeat": 100 * MS},
-        ("400", "Bad Request - heartbeat value too large"),
-    ),
-    "heartbeat-too-long": (
-        {},
-        {"batch": 1, "idle_heartbeat": 150 * MS, "expires": 200 * MS},
-        ("400", "Bad Request - heartbeat value too large"),
-    ),
-}
-
-
-def _status(name: str, config: dict[str, Any], body: dict[str, Any], wanted: tuple[str, str]) -> None:
-    @pulls(f"status.{name}", f"a request is refused with {' '.join(wanted)}")
-    async def status(b: Bench) -> None:
-        consumer = await (await six(b)).consumer(**config)
-        assert await (await consumer.ask(body)).status() == wanted
-
-
-for _name, (_config, _given, _pair) in STATUSES.items():
-    _status(_name, _config, _given, _pair)
-
-
-@pulls("max-waiting", "more requests than max_waiting are refused")
-async def max_waiting(b: Bench) -> None:
-    consumer = await (await b.stream()).consumer(max_waiting=1)
-    await consumer.ask({"batch": 1, "expires": 5 * SECOND})
-    answers = await consumer.ask({"batch": 1, "expires": SECOND})
-    assert await answers.status() == ("409", "Exceeded MaxWaiting")
-
-
-@pulls("max-ack-pending", "no more than max_ack_pending are out at once")
-async def max_ack_pending(b: Bench) -> None:
-    consumer = await (await six(b)).consumer(max_ack_pending=2)
-    answers = await consumer.ask({"batch": 5, "expires": 5 * SECOND})
-    got = [await answers.next() for _ in range(2)]
-    info = await consumer.info()
-    assert (info["num_ack_pending"], info["num_pending"]) == (2, 4)
-    await answers.acknowledge(got[0])
-    assert (await answers.next()).data == b"2"
-
-
-@pulls("deleted", "who waits is told that the consumer was deleted")
-async def deleted(b: Bench) -> None:
-    stream = await b.stream()
-    consumer = await stream.consumer()
-    answers = await consumer.ask({"batch": 1, "expires": 5 * SECOND})
-    await consumer.info()
-    await b.ok(f"CONSUMER.DELETE.{stream.name}.{consumer.name}")
-    assert await answers.status() == ("409", "Consumer Deleted")
-
-
-@pulls("no-consumer", "nobody responds for a consumer that is not there")
-async def no_consumer(b: Bench) -> None:
-    stream = await b.stream()
-    with pytest.raises(NoRespondersError):
-        await b.nc.request(f"$JS.API.CONSUMER.MSG.NEXT.{stream.name}.none", b"", timeout=5)
-
-
-@pulls("purged", "a purge leaves nothing to deliver")
-async def purged(b: Bench) -> None:
-    stream = await six(b)
-    consumer = await stream.consumer()
-    await b.ok(f"STREAM.PURGE.{stream.name}")
-    assert (await consumer.info())["num_pending"] == 0
-    await stream.fill("a")
-    message = await consumer.next()
-    assert message.reply.split(".")[5] == "7"
-
-
-# ---- acknowledgements -----------------------------------------------------------------------------------------------
-
-
-async def _first(b: Bench, **config: Any) -> tuple[ConsumerOfRow, Any, Any]:
-    """A consumer that has delivered the first message of six: it, its answers and the message."""
-    consumer = await (await six(b)).consumer(**config)
-    answers = await consumer.ask({"batch": 1, "expires": 5 * SECOND})
-    return consumer, answers, await answers.next()
-
-
-# The acknowledgement, and what is left: pending, floor of the stream's sequence.
-ACKS: dict[str, tuple[bytes, int, int]] = {
-    "ack": (b"+ACK", 0, 1),
-    "empty": (b"", 0, 1),
-    "term": (b"+TERM", 0, 1),
-    "term.reason": (b"+TERM broken beyond repair", 0, 1),
-    "progress": (b"+WPI", 1, 0),
-}
-
-
-def _ack(name: str, payload: bytes, pending: int, floor: int) -> None:
-    @acks(name, f"after {payload!r} {pending} are pending, and the floor is {floor}")
-    async def ack(b: Bench) -> None:
-        consumer, answers, message = await _first(b)
-        await answers.acknowledge(message, payload)
-        info = await consumer.info()
-        assert (info["num_ack_pending"], info["ack_floor"]["stream_seq"]) == (pending, floor)
-
-
-for _name, (_payload, _pending, _floor) in ACKS.items():
-    _ack(_name, _payload, _pending, _floor)
-
-
-@acks("double", "an acknowledgement with a reply is confirmed by an empty message")
-async def double(b: Bench) -> None:
-    _, answers, message = await _first(b)
-    confirmed = await answers.subscription._conn.request(message.reply, b"+ACK", timeout=5)
-    assert (confirmed.data, confirmed.headers) == (b"", None)
-
-
-@acks("nak", "a message that was refused is delivered again")
-async def nak(b: Bench) -> None:
-    consumer, answers, message = await _first(b)
-    await answers.acknowledge(message, b"-NAK")
-    again = await consumer.next()
-    assert (again.data, again.reply.split(".")[4]) == (b"0", "2")
-    assert (await consumer.info())["num_redelivered"] == 1
-
-
-@acks("nak.delay", "a message that was refused with a delay is delivered again after it")
-async def nak_delay(b: Bench) -> None:
-    consumer, answers, message = await _first(b)
-    await answers.acknowledge(message, b'-NAK {"delay": 300000000}')
-    assert (await consumer.next()).data == b"1"
-    answers = await consumer.ask({"batch": 10, "expires": 3 * SECOND})
-    got = [(await answers.next()).data for _ in range(5)]
-    assert got == [b"2", b"3", b"4", b"5", b"0"]
-
-
-@acks("next", "+NXT acknowledges and asks for the next message")
-async def next_one(b: Bench) -> None:
-    consumer, answers, message = await _first(b)
-    client = answers.subscription._conn
-    await client.publish(message.reply, b"+NXT", reply=answers.subscription.subject)
-    assert (await answers.next()).data == b"1"
-    assert (await consumer.info())["ack_floor"]["stream_seq"] == 1
-
-
-@acks("next.batch", "+NXT asks for as many as it says")
-async def next_batch(b: Bench) -> None:
-    _, answers, message = await _first(b)
-    client = answers.subscription._conn
-    body = b'+NXT {"batch": 2, "expires": 1000000000}'
-    await client.publish(message.reply, body, reply=answers.subscription.subject)
-    assert [(await answers.next()).data for _ in range(2)] == [b"1", b"2"]
-
-
-@acks("all", "with ack all one acknowledgement is for all before it")
-async def ack_all(b: Bench) -> None:
-    consumer = await (await six(b)).consumer(ack_policy="all")
-    answers = await consumer.ask({"batch": 4, "expires": SECOND})
-    got = [await answers.next() for _ in range(4)]
-    await answers.acknowledge(got[2])
-    info = await consumer.info()
-    assert (info["num_ack_pending"], info["ack_floor"]["stream_seq"]) == (1, 3)
-
-
-@acks("none", "with ack none a delivery is its acknowledgement")
-async def ack_none(b: Bench) -> None:
-    consumer = await (await six(b)).consumer(ack_policy="none")
-    await consumer.fetch(3, ack=None)
-    info = await consumer.info()
-    assert (info["num_ack_pending"], info["ack_floor"]["stream_seq"]) == (0, 3)
-
-
-@acks("order", "acknowledgements out of order move the floor when the hole closes")
-async def ack_order(b: Bench) -> None:
-    consumer = await (await six(b)).consumer()
-    answers = await consumer.ask({"batch": 3, "expires": SECOND})
-    got = [await answers.next() for _ in range(3)]
-    await answers.acknowledge(got[1])
-    await answers.acknowledge(got[2])
-    assert (await consumer.info())["ack_floor"]["stream_seq"] == 0
-    await answers.acknowledge(got[0])
-    info = await consumer.info()
-    assert (info["ack_floor"], info["num_ack_pending"]) == (
-        {**info["ack_floor"], "stream_seq": 3, "consumer_seq": 3},
-        0,
-    )
-
-
-@acks("wait", "a message that nobody acknowledges in time is delivered again")
-async def ack_wait(b: Bench) -> None:
-    consumer, _, _ = await _first(b, ack_wait=300 * MS, max_ack_pending=1)
-    again = await consumer.next()
-    assert (again.data, again.reply.split(".")[4]) == (b"0", "2")
-
-
-@acks("progress.wait", "work in progress makes the time begin again")
-async def progress_wait(b: Bench) -> None:
-    _, answers, message = await _first(b, ack_wait=400 * MS)
-    for _ in range(4):
-        await answers.acknowledge(message, b"+WPI")
-    await answers.acknowledge(message)
-
-
-@acks("max-deliver", "a message is delivered max_deliver times at most")
-async def max_deliver(b: Bench) -> None:
-    stream = await b.stream()
-    await stream.fill("a")
-    consumer = await stream.consumer(max_deliver=2)
-    for _ in range(2):
-        answers = await consumer.ask({"batch": 1, "expires": SECOND})
-        await answers.acknowledge(await answers.next(), b"-NAK")
-    answers = await consumer.ask({"batch": 1, "expires": 300 * MS})
-    assert (await answers.status())[0] == "408"
-
-
-@acks("backoff", "back-off says how long each delivery is waited for")
-async def backoff(b: Bench) -> None:
-    stream = await b.stream()
-    await stream.fill("a")
-    consumer = await stream.consumer(backoff=[100 * MS, 200 * MS], max_deliver=3)
-    counts = [(await consumer.next()).reply.split(".")[4] for _ in range(3)]
-    assert counts == ["1", "2", "3"]
-
-
-@acks("late", "a late acknowledgement counts")
-async def late(b: Bench) -> None:
-    consumer, answers, message = await _first(b, ack_wait=200 * MS)
-    await consumer.next()
-    await answers.acknowledge(message)
-    assert (await consumer.info())["ack_floor"]["stream_seq"] == 1

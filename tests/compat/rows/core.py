@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from typing import Any
 
+import nats.errors
 import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
 from nats.errors import NoRespondersError
 from tests.compat.bench import Bench
 from tests.compat.raw import RawClient
-from tests.compat.table import CLUSTERS, Group, Settings
+from tests.compat.table import ALL, CLUSTERS, Group, Settings
 
 rows = Group("core")
 ends = Group("protocol-errors")
@@ -33,15 +37,15 @@ async def info(b: Bench) -> None:
     assert (found["host"], found["port"], found["client_ip"]) == (b.host, 4222, "127.0.0.1")
     assert found["client_id"] > 0
     assert found["server_id"]
-    assert found["server_name"].startswith("east-")
+    assert found["server_name"].startswith(f"{b.cluster}-")
     assert not any(found.get(name) for name in ("auth_required", "tls_required", "ldm", "nonce"))
 
 
 @rows("info.cluster", "INFO names the cluster and the servers of it", on=CLUSTERS)
 async def info_cluster(b: Bench) -> None:
     client = await b.raw(connect=False)
-    assert client.info["cluster"] == "east"
-    assert sorted(client.info["connect_urls"]) == sorted(f"{host}:4222" for host in b.target.hosts)
+    assert client.info["cluster"] == b.cluster
+    assert sorted(client.info["connect_urls"]) == sorted(f"{host}:4222" for host in b.neighbours)
 
 
 @rows("ping", "a PING is answered with PONG")
@@ -224,6 +228,51 @@ async def unsubscribe_reached(b: Bench) -> None:
         await client.message()
     client.send(f"UNSUB 1 2\r\nPUB {subject} 0\r\n\r\n")
     await client.ping()
+
+
+@rows("unsubscribe.no-number", "UNSUB with what is no number ends the subscription at once")
+async def unsubscribe_no_number(b: Bench) -> None:
+    client, subject = await b.raw(), b.subject()
+    for number, most in enumerate(("x", "-1", "1x", "9" * 12)):
+        client.send(f"SUB {subject} {number}\r\nUNSUB {number} {most}\r\nPUB {subject} 0\r\n\r\n")
+        await client.ping()
+
+
+@rows("connect.types", "CONNECT with a field of another type is none")
+async def connect_types(b: Bench) -> None:
+    wrong: list[dict[str, Any]] = [
+        {"name": 5},
+        {"verbose": 1},
+        {"lang": []},
+        {"protocol": "1"},
+        {"echo": "x"},
+    ]
+    for options in wrong:
+        client = await b.raw(connect=False)
+        client.send(f"CONNECT {json.dumps({'verbose': False, **options})}\r\nPING\r\n")
+        assert "PONG" not in await client.closed(), options
+    client = await b.raw(connect=False)
+    await client.connect(
+        **dict[str, Any]({"name": None, "protocol": None, "unknown": 4, "tls_required": False})
+    )
+
+
+@rows("connect.protocol", "a client protocol that there is not ends the connection")
+async def connect_protocol(b: Bench) -> None:
+    for protocol in (5, -1, 2):
+        client = await b.raw(connect=False)
+        client.send_connect(protocol=protocol)
+        assert await client.closed() == ["-ERR 'invalid client protocol'"]
+    for protocol in (0, 1):
+        await (await b.raw(connect=False)).connect(protocol=protocol)
+
+
+@rows("connect.account", "no client says whose account it comes to")
+async def connect_account(b: Bench) -> None:
+    client = await b.raw(connect=False)
+    client.send_connect(account="x")
+    assert await client.closed() == ["-ERR 'Authorization Violation'"]
+    await (await b.raw(connect=False)).connect(account="")
 
 
 @rows("unsubscribe.unknown", "UNSUB of no subscription does no harm")
@@ -495,6 +544,46 @@ async def publish_subject(b: Bench) -> None:
     await relaxed.ping()
 
 
+# ---- micro-services -------------------------------------------------------------------------------------------------
+
+
+@rows("services", "every instance of a micro-service is found, and one of them answers", on=ALL)
+async def services(b: Bench) -> None:
+    name = b.name("service")
+    ids = {f"{name}{number}" for number in range(b.target.size)}
+    for number, service_id in enumerate(sorted(ids)):
+        nc = await b.connect(node=number)
+
+        async def found(message: Msg, service_id: str = service_id) -> None:
+            await message.respond(json.dumps({"name": name, "id": service_id}).encode())
+
+        await nc.subscribe(f"$SRV.PING.{name}", cb=found)
+        await nc.subscribe(f"{name}.work", "q", cb=found)
+        await nc.flush()
+    client = await heard_everywhere_by(b, name, len(ids))
+    inbox = await client.subscribe(client.new_inbox())
+    await client.publish(f"$SRV.PING.{name}", reply=inbox.subject)
+    answers = [json.loads((await inbox.next_msg(timeout=5)).data)["id"] for _ in ids]
+    assert set(answers) == ids
+    answer = await client.request(f"{name}.work", b"", timeout=5)
+    assert json.loads(answer.data)["id"] in ids
+
+
+async def heard_everywhere_by(b: Bench, name: str, count: int) -> Client:
+    """A client whose server knows of all instances."""
+    client = await b.connect()
+    async with asyncio.timeout(5):
+        while True:
+            inbox = await client.subscribe(client.new_inbox())
+            await client.publish(f"$SRV.PING.{name}", reply=inbox.subject)
+            try:
+                for _ in range(count):
+                    await inbox.next_msg(timeout=0.2)
+            except nats.errors.TimeoutError:
+                continue
+            return client
+
+
 # ---- limits and credentials -----------------------------------------------------------------------------------------
 
 PASSWORD = Settings(
@@ -586,8 +675,15 @@ async def accounts_streams(b: Bench) -> None:
 
 TIGHT = Settings(
     "tight",
-    ours={"limits": {"maxPayloadBytes": 100, "maxConnections": 4, "maxSubscriptions": 2}},
-    nats={"max_payload": 100, "max_connections": 4, "max_subscriptions": 2},
+    ours={
+        "limits": {
+            "maxPayloadBytes": 100,
+            "maxConnections": 4,
+            "maxSubscriptions": 2,
+            "maxSubscriptionTokens": 3,
+        }
+    },
+    nats={"max_payload": 100, "max_connections": 4, "max_subscriptions": 2, "max_sub_tokens": 3},
 )
 tight = Group("limits", settings=TIGHT, on=("ours-1", "nats-1"))
 
@@ -622,6 +718,20 @@ async def tight_subscriptions(b: Bench) -> None:
     await client.expect("-ERR 'maximum subscriptions exceeded'")
     client.send("UNSUB 1\r\nSUB c 3\r\n")
     await client.ping()
+
+
+@tight(
+    "tokens",
+    "a subscription to more tokens than the limit is refused with the reason, and the connection stays",
+)
+async def tight_tokens(b: Bench) -> None:
+    client = await b.raw()
+    client.send("SUB a.*.> 1\r\n")
+    await client.ping()
+    client.send("SUB a.b.c.> q 2\r\n")
+    await client.expect("-ERR 'Permissions Violation for Subscription to \"a.b.c.>\", too many tokens'")
+    client.send("SUB a.b.c 2\r\nPUB a.b.c.d 1\r\nx\r\n")
+    await client.expect("MSG a.b.c.d 1 1")
 
 
 @tight("connections", "a connection beyond the limit is refused with the reason")

@@ -81,6 +81,42 @@ async def headers(b: Bench) -> None:
     assert b64decode(answer["message"]["hdrs"]) == header
 
 
+@rows(
+    "headers.blanks",
+    "blanks before a header's value are none of it, those behind it are: message ids that differ by these differ",
+)
+async def headers_blanks(b: Bench) -> None:
+    stream = await b.stream()
+    client, inbox = await b.raw(), b.subject()
+    client.send(f"SUB {inbox} 1\r\n")
+
+    async def answer_to(line: str) -> dict[str, Any]:
+        header = f"NATS/1.0\r\n{line}\r\n\r\n".encode()
+        client.send(f"HPUB {stream.name}.a {inbox} {len(header)} {len(header) + 1}\r\n")
+        client.send(header + b"x\r\n")
+        answer: dict[str, Any] = json.loads((await client.message()).payload)
+        return answer
+
+    found = [await answer_to(f"Nats-Msg-Id:{value}") for value in (" z ", " z", "   z", "z", " z\t", " \tz")]
+    assert [(each["seq"], each.get("duplicate", False)) for each in found] == [
+        (1, False),
+        (2, False),
+        (2, True),
+        (2, True),
+        (3, False),
+        (4, False),
+    ]
+    for line, err_code in (
+        (f"Nats-Expected-Stream: {stream.name} ", 10060),
+        ("Nats-Expected-Last-Sequence: 4 ", 10071),
+        ("Nats-Expected-Last-Subject-Sequence: 4 ", 10071),
+        ("Nats-Expected-Last-Msg-Id: z", 10070),
+        ("Nats-TTL: 5 ", 10165),
+        ("Nats-Incr: +1 ", 10171),
+    ):
+        assert (await answer_to(line))["error"]["err_code"] == err_code, line
+
+
 @rows("empty", "an empty message is a message")
 async def empty(b: Bench) -> None:
     stream = await b.stream()
@@ -237,6 +273,20 @@ async def delete_twice(b: Bench) -> None:
         err_code=10043,
         text="sequence 5 not found",
     )
+
+
+@rows("delete.gone", "a deletion of what is gone from the beginning, or never was there, finds no message")
+async def delete_gone(b: Bench) -> None:
+    stream = await ten(b)
+    await b.ok(f"STREAM.PURGE.{stream.name}", {"seq": 4})
+    for seq in (1, 3):
+        await b.refused(
+            f"STREAM.MSG.DELETE.{stream.name}",
+            {"seq": seq},
+            code=500,
+            err_code=10057,
+            text="no message found",
+        )
 
 
 @rows("delete.empty", "a deletion has to say what")

@@ -14,10 +14,17 @@ LIMITED = {
     "subscribe": {"allow": ["in.>", "q.* g*", "_INBOX.>"], "deny": ["in.no", "in.s.>"]},
 }
 ANSWERS: dict[str, Any] = {"subscribe": {"allow": ["req.>"]}}
+MAPPINGS: dict[str, Any] = {
+    "foo.to.bad": "foo.bad",
+    "free.way": "foo.mapped",
+    "foo.twice": "free.way",
+    "foo.drawn": [{"destination": "foo.bad", "weight": "50%"}],
+}
 SETTINGS = Settings(
     "permissions",
     credentials={
         "users.json": {
+            "accounts": {"$G": {"mappings": MAPPINGS}},
             "users": [
                 {"user": "all", "password": PASSWORD},
                 {"user": "limited", "password": PASSWORD, "permissions": LIMITED},
@@ -26,10 +33,11 @@ SETTINGS = Settings(
                     "password": PASSWORD,
                     "permissions": {**ANSWERS, "responses": {"max": 2, "ttlMs": 60_000}},
                 },
-            ]
+            ],
         }
     },
     nats={
+        "mappings": MAPPINGS,
         "authorization": {
             "users": [
                 {"user": "all", "password": PASSWORD},
@@ -40,7 +48,7 @@ SETTINGS = Settings(
                     "permissions": {**ANSWERS, "allow_responses": {"max": 2, "expires": "1m"}},
                 },
             ]
-        }
+        },
     },
     login={"user": "all", "password": PASSWORD},
 )
@@ -161,6 +169,80 @@ async def responses_only(b: Bench) -> None:
     answers = await as_user(b, "answers")
     answers.send("PUB back 1\r\n1\r\n")
     await answers.expect(refused("Publish", "back"))
+
+
+@rows("mapping_to_denied", "a mapping is no way round what is denied")
+async def mapping_to_denied(b: Bench) -> None:
+    every, limited = await as_user(b, "all"), await as_user(b, "limited")
+    every.send("SUB foo.> 1\r\n")
+    await every.ping()
+    limited.send("SUB in.box 1\r\nPUB foo.to.bad in.box 1\r\ny\r\n")
+    await limited.expect(refused("Publish", "foo.bad"))
+    await limited.ping()
+    await every.ping()
+
+
+@rows("mapping_to_allowed", "a subject that is mapped to what is allowed may be published to")
+async def mapping_to_allowed(b: Bench) -> None:
+    every, limited = await as_user(b, "all"), await as_user(b, "limited")
+    every.send("SUB foo.> 1\r\n")
+    await every.ping()
+    limited.send("PUB free.way 1\r\ny\r\n")
+    await limited.ping()
+    assert (await every.message()).subject == "foo.mapped"
+
+
+@rows(
+    "mapping_once",
+    "the subject of the first mapping is what counts: another one of that subject is not followed",
+)
+async def mapping_once(b: Bench) -> None:
+    limited = await as_user(b, "limited")
+    limited.send("PUB foo.twice 1\r\ny\r\n")
+    await limited.expect(refused("Publish", "free.way"))
+    await limited.ping()
+
+
+@rows("mapping_drawn", "each message counts by the destination that was drawn for it")
+async def mapping_drawn(b: Bench) -> None:
+    every, limited = await as_user(b, "all"), await as_user(b, "limited")
+    every.send("SUB foo.> 1\r\n")
+    await every.ping()
+    limited.send("PUB foo.drawn 1\r\ny\r\n" * 64 + "PING\r\n")
+    refusals = 0
+    while (line := await limited.line()) != "PONG":
+        assert line == refused("Publish", "foo.bad")
+        refusals += 1
+    assert 0 < refusals < 64
+    subjects = [(await every.message()).subject for _ in range(64 - refusals)]
+    assert set(subjects) == {"foo.drawn"}
+    await every.ping()
+
+
+@rows(
+    "reserved_replies",
+    "nobody asks for answers at subjects of servers' own: acknowledgements, imports, gateways",
+)
+async def reserved_replies(b: Bench) -> None:
+    every = await as_user(b, "all")
+    every.send("SUB asked 1\r\n")
+    for reply in ("$JS.ACK.x", "_R_.x", "_R_.", "_GR_.x", "$GR.x"):
+        every.send(f"PUB asked {reply} 1\r\ny\r\nHPUB asked {reply} 12 13\r\nNATS/1.0\r\n\r\ny\r\n")
+        text = f"-ERR 'Permissions Violation for Publish with Reply of \"{reply}\"'"
+        await every.expect(text, text)
+    for reply in ("$JS.ACK.", "_R_", "_GR_.", "$JS.API.x", "$JS.FC.x"):
+        every.send(f"PUB asked {reply} 1\r\ny\r\n")
+        assert (await every.message()).reply == reply
+    every.send("PUB out asked.not 1\r\ny\r\n")
+    await every.ping()
+
+
+@rows("reserved_reply_after_subject", "who may not publish there hears of that first")
+async def reserved_reply_after_subject(b: Bench) -> None:
+    limited = await as_user(b, "limited")
+    limited.send("PUB bar $JS.ACK.x 1\r\ny\r\n")
+    await limited.expect(refused("Publish", "bar"))
+    await limited.ping()
 
 
 @rows("api", "the API is published to like any subject: without it there are no streams for the user")

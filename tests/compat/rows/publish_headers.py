@@ -262,6 +262,40 @@ async def full_per_subject_old(b: Bench) -> None:
     assert (await stream.state())["messages"] == 3
 
 
+FORGED = "X 1 > > x"
+NOT_ALLOWED = (10227, "message stream source header is not allowed")
+
+
+@rows("stream-source", "only streams that take messages of others say where they come from, no client does")
+async def stream_source(b: Bench) -> None:
+    stream = await b.stream(allow_atomic=True)
+    assert await _told(stream, Stream_Source=FORGED) == NOT_ALLOWED
+    assert await _told(stream, Stream_Source="") == 1
+    assert await _told(stream, Stream_Source_Not="x") == 2
+    answer = await stream.publish(headers={"nats-stream-source": FORGED})
+    assert answer["seq"] == 3
+    batch = {"Batch_Id": "one", "Batch_Sequence": "1", "Batch_Commit": "1"}
+    assert await _told(stream, Stream_Source=FORGED, **dict[str, Any](batch)) == NOT_ALLOWED
+    assert (await stream.state())["messages"] == 3
+
+
+@rows("stream-source.order", "which of several refusals comes before that one, and which behind")
+async def stream_source_order(b: Bench) -> None:
+    stream = await b.stream()
+    assert await _told(stream, Msg_Id="one") == 1
+    for name, value in (("Msg_Id", "one"), ("Rollup", "x"), ("TTL", "x"), ("Expected_Last_Msg_Id", "two")):
+        told = await _told(stream, **dict[str, Any]({name: value}), Stream_Source=FORGED)
+        assert told == NOT_ALLOWED, name
+    for name, value, code in (
+        ("Expected_Stream", "x", 10060),
+        ("Expected_Last_Sequence", "9", 10071),
+        ("TTL", "9", 10166),
+        ("Schedule", "x", 10188),
+    ):
+        told = await _told(stream, **dict[str, Any]({name: value}), Stream_Source=FORGED)
+        assert told[0] == code, name
+
+
 @rows("unknown-extras", "headers that only go with others mean nothing alone")
 async def extras(b: Bench) -> None:
     stream = await b.stream()

@@ -13,7 +13,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js.api import ConsumerConfig
 from tests.compat.bench import Answers, Bench, ConsumerOfRow, StreamOfRow, eventually, status_of
-from tests.compat.table import CLUSTERS, Group
+from tests.compat.table import CLUSTERS, SINGLES, Group
 
 rows = Group("push")
 
@@ -180,6 +180,36 @@ async def group(b: Bench) -> None:
 
     await eventually(all_there, "all messages")
     assert sorted(found) == sorted(b"%d" % number for number in range(count))
+
+
+# The consumer's group, the subscriptions' groups (empty: a plain one), whether each gets every message.
+MIXED: dict[str, tuple[str, list[str], list[bool]]] = {
+    "plain": ("", ["", "g"], [True, True]),
+    "group": ("g", ["", "g"], [True, True]),
+    "two-groups": ("g", ["g", "h"], [True, True]),
+    "other-group": ("g", ["", "h"], [False, False]),
+}
+
+
+def _mixed(name: str, group: str, queues: list[str], wanted: list[bool]) -> None:
+    title = f"who gets what of a consumer with group {group!r} that {queues} listen to"
+
+    @rows(f"mixed.{name}", title, on=SINGLES)
+    async def mixed(b: Bench) -> None:
+        stream, subject = await b.stream(), b.subject()
+        inboxes = [await b.subscribe(subject, queue) for queue in queues]
+        await stream.consumer(deliver_subject=subject, ack_policy="none", deliver_group=group)
+        for _ in range(5):
+            await stream.publish("a")
+        for inbox, all_of_them in zip(inboxes, wanted, strict=True):
+            if all_of_them:
+                found = [tokens(await Answers(inbox).next())[5] for _ in range(5)]
+                assert found == ["1", "2", "3", "4", "5"]
+            assert await is_quiet(inbox)
+
+
+for _name, _case in MIXED.items():
+    _mixed(_name, *_case)
 
 
 @rows("group.only", "interest of others than the deliver group's members does not count")

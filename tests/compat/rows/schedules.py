@@ -155,6 +155,22 @@ async def zone(b: Bench) -> None:
         assert await _put(stream, pattern, Nats_Schedule_Time_Zone="UTC") == told, pattern
 
 
+@rows("zone.first", "a time zone that is none is told before all else, of messages that are no schedule too")
+async def zone_first(b: Bench) -> None:
+    stream = await _scheduled(b)
+    told = (10223, "message schedules time zone is invalid")
+    for name in ("bad", "", "utc", "x" * 300):
+        for pattern in ("@at 2030-01-01T00:00:00Z", "@every 1h", "@at bad", "bad"):
+            assert await _put(stream, pattern, Nats_Schedule_Time_Zone=name) == told, (pattern, name)
+        assert await _put(stream, "@daily", Nats_Schedule_Time_Zone=name, Nats_Schedule_TTL="bad") == told
+        found = await stream.publish(headers={"Nats-Schedule-Time-Zone": name})
+        assert found["error"]["err_code"] == 10223
+    assert "error" not in await stream.publish(headers={"Nats-Schedule-Time-Zone": "Europe/Amsterdam"})
+    other = await b.stream()
+    found = await other.publish(headers={"Nats-Schedule-Time-Zone": "bad"})
+    assert found["error"]["err_code"] == 10188
+
+
 @rows("target", "the target is another subject of the stream")
 async def target_(b: Bench) -> None:
     stream = await _scheduled(b)
@@ -203,6 +219,38 @@ async def scheduler(b: Bench) -> None:
         found = await stream.publish(headers=headers)
         error = {"code": 400, "err_code": 10212, "description": "message schedules invalid scheduler"}
         assert found["error"] == error
+
+
+@rows("scheduler.next", "a client says of a schedule that it ends, and of no other time when it is next")
+async def scheduler_next(b: Bench) -> None:
+    stream, without = await _scheduled(b), await b.stream()
+    error = {"code": 400, "err_code": 10212, "description": "message schedules invalid scheduler"}
+    for scheduler, told in (
+        (f"{stream.name}.x", "2030-01-01T00:00:00Z"),
+        (f"{stream.name}.x", "tomorrow"),
+        (f"{stream.name}.*", "purge"),
+        (f"{stream.name}..x", "purge"),
+    ):
+        headers = {"Nats-Scheduler": scheduler, "Nats-Schedule-Next": told}
+        for where in (stream, without):
+            assert (await where.publish(headers=headers))["error"] == error, headers
+    headers = {"Nats-Scheduler": f"{stream.name}.x", "Nats-Schedule-Next": "purge"}
+    assert "error" not in await stream.publish(headers=headers)
+    assert (await without.publish(headers=headers))["error"]["err_code"] == 10188
+
+
+@rows(
+    "rollup-and-source",
+    "a schedule's roll-up is looked at before its source, and the message's own behind that",
+)
+async def rollup_and_source(b: Bench) -> None:
+    stream = await _scheduled(b)
+    for header, told in (
+        ("Nats_Schedule_Rollup", (10192, "message schedules invalid rollup")),
+        ("Nats_Rollup", (10203, "message schedules source is invalid")),
+    ):
+        wrong: dict[str, Any] = {header: "all", "Nats_Schedule_Source": "*"}
+        assert await _put(stream, "@daily", **wrong) == told
 
 
 @rows("stored", "a schedule rolls up its subject")

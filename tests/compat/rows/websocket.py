@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
+from collections.abc import Mapping
 
 from tests.compat.bench import Bench
 from tests.compat.table import SINGLES, Group, Settings
@@ -17,16 +19,18 @@ SETTINGS = Settings(
 rows = Group("websocket", on=SINGLES, settings=SETTINGS)
 
 
-async def request(b: Bench, **changes: str | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, str]:
+async def request(
+    b: Bench, changes: Mapping[str, str | None] | None = None, *, tls: ssl.SSLContext | None = None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, str]:
     """Ask for the upgrade with some headers changed (None: left out); the first line of the answer."""
-    reader, writer = await asyncio.open_connection(b.host, PORT)
+    reader, writer = await asyncio.open_connection(b.host, PORT, ssl=tls)
     headers: dict[str, str | None] = {
         "Host": f"{b.host}:{PORT}",
         "Upgrade": "websocket",
         "Connection": "Upgrade",
         "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
         "Sec-WebSocket-Version": "13",
-        **{name.replace("_", "-"): value for name, value in changes.items()},
+        **(changes or {}),
     }
     lines = [f"{name}: {value}" for name, value in headers.items() if value is not None]
     writer.write(("\r\n".join(["GET / HTTP/1.1", *lines]) + "\r\n\r\n").encode())
@@ -89,18 +93,18 @@ async def accept(b: Bench) -> None:
     writer.close()
 
 
-def _refused(name: str, **changes: str | None) -> None:
+def _refused(name: str, changes: Mapping[str, str | None]) -> None:
     @rows(f"refused.{name}", f"an upgrade is refused: {name}")
     async def refused(b: Bench) -> None:
-        _, writer, line = await request(b, **changes)
+        _, writer, line = await request(b, changes)
         assert line.split(" ")[1].startswith("4"), line
         writer.close()
 
 
-_refused("no-upgrade", Upgrade=None)
-_refused("no-connection", Connection="close")
-_refused("version", Sec_WebSocket_Version="12")
-_refused("no-key", Sec_WebSocket_Key=None)
+_refused("no-upgrade", {"Upgrade": None})
+_refused("no-connection", {"Connection": "close"})
+_refused("version", {"Sec-WebSocket-Version": "12"})
+_refused("no-key", {"Sec-WebSocket-Key": None})
 
 
 CONNECT = b'CONNECT {"verbose":false,"headers":true}\r\n'

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import base64
+import json
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -181,6 +184,24 @@ def test_a_command_replaces_the_entry_point_and_arguments_follow_it() -> None:
     assert images.argv("localplane/sh", ["sleep"], ["1"], "/bin:/usr/bin")[1:] == ["1"]
     with pytest.raises(FileNotFoundError, match="'no-such-thing'"):
         images.argv("localplane/sh", ["no-such-thing"], [], "/bin")
+
+
+def test_an_image_that_was_brought_along_comes_first_and_no_other_tag_does(tmp_path: Path) -> None:
+    assert images.loaded(tmp_path) == {}
+    words = {"supercluster/broker:0.0.9": ["python3", "/opt/older.py"]}
+    (tmp_path / "images.json").write_text(json.dumps(words))
+    brought = images.loaded(tmp_path)
+    older = images.argv("supercluster/broker:0.0.9", [], ["--help"], "/bin", brought)
+    assert older == [sys.executable, "/opt/older.py", "--help"]
+    newer = images.argv("supercluster/broker:0.1.0", [], ["--help"], "/bin", brought)
+    assert newer[1:] == ["-m", "supercluster.broker.runtime.main", "--help"]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"a": []}', '{"a": "word"}', '{"a": [1]}'])
+def test_a_file_of_images_that_makes_no_sense_is_an_error_that_names_it(tmp_path: Path, text: str) -> None:
+    (tmp_path / "images.json").write_text(text)
+    with pytest.raises(OSError, match=r"images\.json"):
+        images.loaded(tmp_path)
 
 
 def test_an_image_that_only_ends_alike_is_unknown() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from tests.reconcilers.many import Many, Setting
+from tests.reconcilers.many import LOST, Many, Setting
 
 from supercluster.reconcilers.ports import BrokersUnreachableError, KubeError
 
@@ -26,6 +26,29 @@ async def test_many_streams_are_repaired_four_at_once_and_little_is_idle() -> No
     copying_ms = sum(world.setting.copy_ms) / 2 * hit / 4
     assert span < 1.5 * copying_ms, "between two repairs there is little that is waited for"
     assert seen.lists < span / 500, "one look's list serves the next ones"
+
+
+@pytest.mark.covers("MR-4", "OP-4")
+@pytest.mark.parametrize("seed", range(3))
+async def test_streams_that_lose_their_majority_while_they_are_repaired_hold_up_no_others(seed: int) -> None:
+    """`Many.check` holds the budget against those that are led, and twice the budget against all."""
+    world = Many(Setting(streams=30, repairs_max=1, per_node_max=1, copy_ms=(2_000, 6_000), seed=seed))
+    await world.settle()
+    world.lose()
+    while not any("east-3" in world.brokers.members[name] for name in world.brokers.moves.running):
+        await world.clock.advance(200)
+    world.lose("east-3")
+    for _ in range(300):
+        await world.clock.advance(1_000)
+        waiting = {name for name, held in world.brokers.members.items() if {"east-3", LOST} & set(held)}
+        if all(not world.is_led(name) for name in waiting):
+            break
+    assert waiting
+    assert not any(world.is_led(name) for name in waiting), "all that have a majority are whole again"
+    await world.start_operator()
+    world.give_back("east-3")
+    seen = await world.run(600_000)
+    assert seen.most_leaderless > 0
 
 
 @pytest.mark.covers("MR-4", "OP-4")

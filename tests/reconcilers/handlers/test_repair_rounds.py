@@ -145,6 +145,21 @@ async def test_a_replica_that_becomes_due_is_looked_at_when_it_does(world: Repai
     assert len(world.repairs()) == 1
 
 
+@pytest.mark.covers("MR-4")
+@pytest.mark.parametrize(
+    ("of_repairs", "told"), [("64Mi", {"bytesPerS": str(32 << 20)}), ("1", {"bytesPerS": "1"}), ("0", {})]
+)
+async def test_repairs_share_the_bandwidth_of_their_policy_and_0_is_no_limit(
+    world: Repairing, of_repairs: str, told: Mapping[str, str]
+) -> None:
+    budget = {"concurrentMax": 2, "bytesPerS": of_repairs}
+    world.change("ReplicaPolicy", "keep", lambda body: body["spec"].update(budget=budget))
+    world.lose("east-2")
+    await world.wait(65)
+    (repair,) = world.repairs().values()
+    assert repair["spec"].get("bandwidth", {}) == told
+
+
 class Restarting(Repairing):
     """A roll-out has restarted east-2, whose image takes its time."""
 
@@ -387,6 +402,24 @@ async def test_a_persons_removal_below_the_minimum_is_refused(world: Repairing) 
     assert len(world.brokers.moves.started) == 1, "the stream's own word comes first"
 
 
+@pytest.mark.covers("MR-1", "MR-3")
+async def test_the_super_clusters_minimum_counts_where_no_policy_has_one(world: Repairing) -> None:
+    world.change("SuperCluster", "demo", lambda body: body["spec"].update(repair={"minReplicas": 2}))
+    await world.converge()
+    assert (world.replication["minimum"], world.replication["decidedBy"]) == (2, "SuperCluster demo")
+    assert (
+        "spec.minReplicas of ReplicaPolicy keep is unset, and spec.repair.minReplicas"
+        in world.replication["reason"]
+    )
+    world.change("Stream", "flights", lambda body: body["spec"].update(replicas=1))
+    await world.converge()
+    synced = condition(world.status(STREAM), "Synced")
+    assert "SuperCluster demo keeps at least 2: the stream stays at 3" in synced["message"]
+    world.change("ReplicaPolicy", "keep", lambda body: body["spec"].update(minReplicas=3))
+    await world.converge()
+    assert (world.replication["minimum"], world.replication["decidedBy"]) == (3, "ReplicaPolicy keep")
+
+
 @pytest.mark.covers("OP-4")
 async def test_an_operator_that_is_killed_at_any_call_of_a_repair_makes_one() -> None:
     for number in range(400):
@@ -446,3 +479,123 @@ async def test_brokers_are_told_of_cordoned_nodes_and_of_the_spec_and_of_their_e
     await world.wait(65)
     (repair,) = world.repairs().values()
     assert "east-0" in repair["spec"]["repair"]["nodes"], "it has a copy, and keeps it"
+
+
+@pytest.mark.covers("MR-2", "OP-4")
+async def test_a_secret_of_somebody_elses_keeps_no_replica_from_being_replaced(world: Repairing) -> None:
+    """The one for applications: somebody has put another one in its place."""
+    del world.kube.objects["Secret", NS, "demo-client"]
+    theirs = {"name": "demo-client", "namespace": NS}
+    world.kube.put({"apiVersion": "v1", "kind": "Secret", "metadata": theirs, "data": {}})
+    world.restart()
+    world.lose("east-2")
+    await world.wait(65)
+    assert "flights" in world.brokers.moves.running
+    accepted = condition(world.status(SC), "Accepted")
+    assert accepted["status"] == "False"
+    assert "Secret demo-client exists in namespace" in accepted["message"]
+
+
+@pytest.mark.covers("MR-5", "OP-2")
+async def test_a_strategy_of_the_super_cluster_that_nobody_knows_is_told_and_all_else_goes_on(
+    world: Repairing,
+) -> None:
+    del world.kube.objects["ReplicaPolicy", NS, "keep"]
+    world.restart()
+    repair = {"placementStrategy": "nope", "checkInterval": "1s"}
+    world.change("SuperCluster", "demo", lambda body: body["spec"].update(repair=repair))
+    world.change("Cluster", "east", lambda body: body["spec"].update(cordoned=["east-4"]))
+    world.brokers.known["east-4"]["cordoned"] = None
+    await world.converge()
+    accepted = condition(world.status(SC), "Accepted")
+    assert (accepted["status"], accepted["reason"]) == ("False", "UnknownStrategy")
+    told = "spec.repair.placementStrategy is nope, and there is no such one; known are least-loaded, most-free-disk, spread-zones"
+    assert told in accepted["message"]
+    assert condition(world.status(SC), "Ready")["status"] == "True"
+    assert condition(world.status(SC), "Synced")["status"] == "True"
+    assert world.brokers.known["east-4"]["cordoned"]["reason"] == "spec.cordoned of Cluster east"
+    world.lose("east-2")
+    await world.wait(65)
+    assert world.repairs() == {}
+    world.change("SuperCluster", "demo", lambda body: body["spec"]["repair"].pop("placementStrategy"))
+    await world.converge()
+    assert condition(world.status(SC), "Accepted")["status"] == "True"
+    assert len(world.repairs()) == 1
+
+
+@pytest.mark.covers("MR-1", "SF-23")
+async def test_a_policy_tells_of_streams_that_no_resource_declares_and_its_pattern_means(
+    world: Repairing,
+) -> None:
+    other = Key("ReplicaPolicy", NS, "other")
+    world.brokers.streams["orders"] = {"name": "orders", "num_replicas": 3, "subjects": ["orders"]}
+    selector = {"namePattern": "ord*"}
+    world.change("ReplicaPolicy", "keep", lambda body: body["spec"].update(selector=selector))
+    world.declare(
+        "ReplicaPolicy", "other", superCluster="demo", selector={"namePattern": "orde*"}, minReplicas=1
+    )
+    await world.converge()
+    unwise = condition(world.status(POLICY), "Unwise")
+    assert (unwise["status"], unwise["reason"]) == ("True", "PolicyConflict")
+    assert (
+        "ReplicaPolicy other, by its namePattern orde* streams with names such as orde" in unwise["message"]
+    )
+    assert world.status(POLICY)["conflicts"] == ["other"]
+    assert world.status(other)["conflicts"] == ["keep"]
+    world.change("ReplicaPolicy", "other", lambda body: body["spec"].update(weight=1))
+    await world.converge()
+    assert condition(world.status(POLICY), "Unwise")["status"] == "False"
+    assert world.status(POLICY)["conflicts"] == []
+    world.lose("east-2")
+    await world.wait(30)
+    assert world.status(other).get("belowMinimum", 0) == 0, "one of three will do"
+    assert world.status(POLICY).get("belowMinimum", 0) == 0, "orders is not its to keep up"
+    world.change("ReplicaPolicy", "keep", lambda body: body["spec"].update(weight=2))
+    await world.converge()
+    assert world.status(SC)["repair"]["undeclared"] == [
+        {"policy": "keep", "belowMinimum": 1, "names": ["orders"]}
+    ]
+    ready = condition(world.status(POLICY), "Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "LostReplicas")
+    assert ready["message"] == "1 streams have fewer usable replicas than they must have: orders"
+    assert world.status(POLICY)["belowMinimum"] == 1
+    assert condition(world.status(other), "Ready")["status"] == "True"
+    await world.wait(35)
+    assert (world.status(POLICY)["repairing"], world.status(other).get("repairing", 0)) == (1, 0)
+    world.finish("flights")
+    await world.wait(5)
+    world.finish("orders")
+    await world.wait(5)
+    ready = condition(world.status(POLICY), "Ready")
+    assert ready["status"] == "True"
+    assert ready["message"].endswith("by the SuperCluster's last look at the brokers")
+    assert world.status(POLICY)["belowMinimum"] == world.status(POLICY)["repairing"] == 0
+
+
+@pytest.mark.covers("MR-4")
+async def test_a_clock_that_was_ahead_keeps_no_repair_from_being_tried_again(world: Repairing) -> None:
+    world.lose("east-2")
+    await world.wait(65)
+    day_ms, right = 86_400_000, world.brokers.now_ns
+    world.clock.ms += day_ms
+    world.brokers.now_ns = lambda: right() - day_ms * 1_000_000
+    world.finish(outcome="cancelled", reason="nobody can join")
+    await world.converge()
+    world.clock.ms -= day_ms
+    world.brokers.now_ns = right
+    await world.wait(120)
+    assert len(world.brokers.moves.started) == 2
+
+
+@pytest.mark.covers("MR-1")
+async def test_why_a_repair_is_made_says_whose_minimum_it_is_and_that_one_is_kept_to_spare(
+    world: Repairing,
+) -> None:
+    world.change("ReplicaPolicy", "keep", lambda body: body["spec"].update(minReplicas=2))
+    world.lose("east-2")
+    await world.wait(65)
+    (made,) = world.repairs().values()
+    assert (
+        "2 of at least 3 replicas usable (minimum 2 by ReplicaPolicy keep; one more than a majority is kept up)"
+        in (made["spec"]["repair"]["reason"])
+    )

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from tests.reconcilers.builders import condition
 from tests.reconcilers.handlers.test_repair_rounds import Repairing
-from tests.reconcilers.handlers.test_rounds import NS, STREAM, KilledError
+from tests.reconcilers.handlers.test_rounds import CLUSTER, DELETED, NS, STREAM, KilledError
 
 from supercluster.reconcilers.ports import Key
 
@@ -74,6 +74,50 @@ async def test_a_move_that_waits_for_a_person_holds_up_no_repair(world: Repairin
     told = world.status(Key("StreamMove", NS, asked))
     assert told["phase"] == "AwaitingApproval"
     assert world.brokers.moves.running == {}
+
+
+class Stuck(Repairing):
+    """A roll-out that can't go on: the node of the broker whose turn it is is gone, and its pod does not end."""
+
+    is_stuck = False
+
+    def start_pods(self) -> None:
+        if not self.is_stuck:
+            super().start_pods()
+
+    def stick(self) -> None:
+        self.is_stuck = True
+        self.change("StatefulSet", "east", lambda body: body["status"].update(updateRevision="r2"))
+        self.change("Pod", "east-2", lambda body: body["metadata"].update(DELETED))
+
+
+@pytest.mark.covers("MR-2", "MR-7", "OP-3")
+@pytest.mark.parametrize("is_asked_first", [True, False])
+async def test_a_move_that_waits_for_a_roll_out_holds_up_no_repair_that_the_roll_out_waits_for(
+    is_asked_first: bool,
+) -> None:
+    """None of the three would ever go on."""
+    world = Stuck()
+    await world.converge()
+    world.stick()
+    await world.converge()
+    assert condition(world.status(CLUSTER), "Synced")["reason"] == "RollingOut"
+    for is_asked in (is_asked_first, not is_asked_first):
+        if is_asked:
+            world.change("Stream", "flights", lambda body: body["spec"].update(replicas=5))
+        else:
+            world.lose("east-2")
+        await world.converge()
+    (asked,) = (name for kind, _, name in world.kube.objects if kind == "StreamMove")
+    assert world.status(Key("StreamMove", NS, asked))["phase"] == "Queued"
+    await world.wait(65)
+    (repair,) = world.repairs().values()
+    assert repair["status"]["phase"] == "Running"
+    world.finish()
+    await world.wait(10)
+    assert world.replication["usable"] == 3
+    assert world.status(Key("StreamMove", NS, asked))["phase"] == "Queued", "it waits for the roll-out still"
+    assert len(world.brokers.moves.started) == 1
 
 
 @pytest.mark.covers("MR-7")

@@ -199,3 +199,21 @@ def test_the_answers_of_all_brokers_say_it_of_every_group_once() -> None:
     assert told.unnamed == 2
     assert (told.brokers["east-0"].leads, told.brokers["east-0"].movable) == (2, 1)
     assert (told.brokers["east-1"].settings, told.brokers["east-1"].refused) == ("d", "r")
+
+
+def test_a_group_that_one_broker_knows_no_leader_of_has_one_when_another_one_leads_it() -> None:
+    short = {"account": "$G", "name": "a", "brokers": ["east-2"], "members": ["east-0", "east-2"]}
+    lost = [{"account": "$G", "name": "a"}, {"account": "$G", "name": "b"}]
+    found = reports_of(
+        {
+            "east-0": {"leads": 1, "behind": [short], "behindTotal": 1, "lacking": ["east-2"]},
+            "east-2": {"leads": 0, "leaderless": lost, "leaderlessTotal": 2, "lacking": []},
+            "east-3": {"leads": 0},
+        }
+    )
+    assert [group.name for group in found.leaderless] == ["b"]
+    assert [(report.lacking, report.leaderless) for report in found.brokers.values()] == [
+        (frozenset({"east-2"}), 0),
+        (frozenset(), 2),
+        (None, 0),
+    ]

@@ -622,3 +622,74 @@ async def test_accounts_are_declared_on_the_brokers_repaired_and_withdrawn(world
     assert world.brokers.declared == {"by-hand": {"streamsMax": 5, "declaredBy": ""}}, "that is a person's"
     assert world.status(SC).get("accounts", []) == []
     assert condition(world.status(SC), "Accepted")["status"] == "True"
+
+
+def two_accounts(world: World) -> None:
+    accounts = [{"name": "shop", "limits": {"streamsMax": 2}}, {"name": "yard", "limits": {"streamsMax": 3}}]
+    world.change("SuperCluster", "demo", lambda body: body["spec"].update(accounts=accounts))
+
+
+@pytest.mark.covers("OP-2", "OP-3")
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (BrokersRefusedError(400, 10052, "streamsMax is no known field"), "RefusedByBrokers"),
+        (BrokersRefusedError(503, 10008, "no leader"), "AsDeclared"),
+        (BrokersUnreachableError("no broker answers"), "AsDeclared"),
+    ],
+)
+async def test_an_account_that_fails_keeps_no_cordon_from_the_brokers(
+    world: World, error: Exception, reason: str
+) -> None:
+    await world.converge()
+    world.brokers.known = {"east-0": {"node": "east-0", "cluster": "east", "cordoned": None}}
+    world.brokers.fail = lambda call: error if call == "set account" else None
+    two_accounts(world)
+    world.change("Cluster", "east", lambda body: body["spec"].update(cordoned=["east-0"]))
+    outcome = await world.round(SC)
+    assert world.brokers.known["east-0"]["cordoned"]["reason"] == "spec.cordoned of Cluster east"
+    assert outcome.failed, "it is tried again"
+    assert outcome.recheck_after_ms == 5_000, "and what else there is to do is seen as soon as ever"
+    assert condition(world.status(SC), "Accepted")["reason"] == reason
+    assert condition(world.status(SC), "Synced")["message"] == "tried again: declare account shop"
+    world.brokers.fail = lambda _: None
+    await world.converge()
+    assert sorted(world.brokers.declared) == ["shop", "yard"]
+    assert condition(world.status(SC), "Synced")["status"] == "True"
+
+
+@pytest.mark.covers("OP-2")
+async def test_an_account_that_is_refused_holds_up_no_other_account(world: World) -> None:
+    await world.converge()
+    declare = world.brokers.set_account
+
+    async def refuse_shop(target: Any, name: str, record: Mapping[str, Any] | None) -> None:
+        if name == "shop":
+            raise BrokersRefusedError(400, 10052, "shop is no name for an account")
+        await declare(target, name, record)
+
+    world.brokers.set_account = refuse_shop  # type: ignore[method-assign]
+    two_accounts(world)
+    await world.round(SC)
+    assert sorted(world.brokers.declared) == ["yard"]
+    accepted = condition(world.status(SC), "Accepted")
+    assert (accepted["status"], accepted["message"].count("declare account")) == ("False", 1)
+    await world.round(SC)
+    assert condition(world.status(SC), "Accepted") == accepted
+    assert world.told().count("RefusedByBrokers") == 1
+
+
+@pytest.mark.covers("OP-2")
+async def test_more_refusals_than_a_condition_holds_are_counted(world: World) -> None:
+    await world.converge()
+    refusal = BrokersRefusedError(400, 10052, "no " * 500)
+    world.brokers.fail = lambda call: refusal if call == "set account" else None
+    world.brokers.known = {"east-0": {"node": "east-0", "cluster": "east", "cordoned": None}}
+    accounts = [{"name": f"a{number}"} for number in range(256)]
+    world.change("SuperCluster", "demo", lambda body: body["spec"].update(accounts=accounts))
+    world.change("Cluster", "east", lambda body: body["spec"].update(cordoned=["east-0"]))
+    await world.round(SC)
+    message = condition(world.status(SC), "Accepted")["message"]
+    assert message.startswith("declare account a0: no no")
+    assert message.endswith("; and 248 more")
+    assert world.brokers.known["east-0"]["cordoned"], "they come behind all the accounts"

@@ -27,7 +27,6 @@ from tests.reconcilers.builders import (
 from supercluster.api import Cluster, SuperCluster
 from supercluster.api.conditions import EventReason, Reason
 from supercluster.broker.runtime import reload, settings
-from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.broker_config import BOUNDS, HOT, HOT_IN, broker_config
 from supercluster.reconcilers.planners.cluster import ClusterObserved, plan_cluster
 from supercluster.reconcilers.planners.cluster_rollout import HAND_OVER_RECHECK_MS
@@ -37,13 +36,11 @@ from supercluster.reconcilers.planners.plan import (
     Apply,
     DeleteObject,
     HandOverLeaderships,
-    MakeCredentials,
     Plan,
     SetFinalizers,
 )
 from supercluster.reconcilers.planners.rollout import BrokerReport, GroupTrouble, Reports
 from supercluster.reconcilers.planners.super_cluster import (
-    CredentialsView,
     SuperClusterObserved,
     plan_super_cluster,
 )
@@ -376,6 +373,43 @@ def test_the_order_holds_while_leaders_move() -> None:
     assert sum(led.values()) == 12
 
 
+def lacking(of: dict[str, str], leaderless: dict[str, int] | None = None) -> Reports:
+    """What brokers say whose groups lack another one: `of` has leader → whom it lacks."""
+    alone = leaderless or {}
+    return Reports(
+        {
+            pod.name: BrokerReport(
+                lacking=frozenset({of[pod.name]} if pod.name in of else ()), leaderless=alone.get(pod.name, 0)
+            )
+            for pod in pods()
+        },
+        behind=tuple(GroupTrouble("a", (whom,)) for whom in of.values()),
+        leaderless=tuple(GroupTrouble("a") for _ in alone),
+        unnamed=30,
+    )
+
+
+@pytest.mark.covers("OP-3", "OP-4")
+def test_a_broker_that_is_all_that_anything_lacks_is_put_right_after_a_while() -> None:
+    """Others refuse it for its version, say: it never catches up, and what would put it right is a restart."""
+    since, lately = "2026-01-02T03:03:35Z", "2026-01-02T03:03:36Z"
+
+    def next_of(told: Reports, waits: str = since, there: Any = None) -> list[str]:
+        status = {"rollout": {"revision": "r2", "waitingSince": waits}}
+        found = rolled(there or (pods()[0], *pods(revision="r2")[1:]), told, status=status)
+        return [step.name for step in found.steps if isinstance(step, DeleteObject)]
+
+    cut_off = lacking({"east-1": "east-0", "east-2": "east-0"}, {"east-0": 25})
+    assert next_of(cut_off) == ["east-0"]
+    assert next_of(cut_off, lately) == [], "it may only be catching up"
+    assert next_of(cut_off, there=pods()) == ["east-0"], "before all others"
+    assert next_of(lacking({"east-1": "east-2"})) == [], "that one has the new revision, and catches up"
+    assert next_of(lacking({"east-1": "east-0", "east-2": "east-1"})) == [], "two lack something"
+    assert next_of(lacking({"east-1": "east-0"}, {"east-2": 1})) == [], "another one misses a leader, too"
+    silent = replace(cut_off, brokers={**cut_off.brokers, "east-1": BrokerReport()})
+    assert next_of(silent) == [], "one of an older version does not say"
+
+
 @pytest.mark.covers("OP-3")
 @pytest.mark.parametrize(
     ("there", "told", "why"),
@@ -562,6 +596,17 @@ def test_a_cluster_is_not_synced_while_the_last_pod_of_an_old_revision_is_going(
     assert rolled(pods(revision="r2")).recheck_after_ms is None
 
 
+@pytest.mark.covers("OP-3", "CL-7")
+def test_an_evicted_broker_is_no_roll_out() -> None:
+    current = pods(revision="r2")
+    evicted = rolled((*current[:2], pods(terminating=True, revision="r2")[2]))
+    assert condition(evicted.status_patch, "Synced")["reason"] == "AsDeclared"
+    drainable = condition(evicted.status_patch, "Drainable")
+    assert (drainable["reason"], drainable["message"]) == ("BrokersStarting", "not ready: east-2")
+    turn = rolled((*current[:2], pods(terminating=True, revision="r2")[2]), status=in_turn("east-2"))
+    assert condition(turn.status_patch, "Synced")["reason"] == "RollingOut"
+
+
 def moving(*nodes: str, minutes: float = 5) -> BrokersMove:
     return BrokersMove("m", "orders", frozenset(nodes), NOW - timedelta(minutes=minutes))
 
@@ -653,27 +698,6 @@ def look(resource: SuperCluster, **changes: Any) -> Plan:
     return plan_super_cluster(resource, SuperClusterObserved(**found), NOW)
 
 
-def test_credentials_are_made_once_and_repaired_when_a_user_is_missing() -> None:
-    (step,) = look(super_cluster(), credentials=None).steps
-    assert isinstance(step, MakeCredentials)
-    assert step.missing == ("application", "operator", "route", "gateway")
-    assert step.manifest["metadata"]["name"] == naming.credentials_secret("demo")
-    half = CredentialsView({"app": "one"}, frozenset(), has_route=True, has_gateway=True)
-    (repair,) = look(super_cluster(), credentials=half).steps
-    assert isinstance(repair, MakeCredentials)
-    assert repair.missing == ("operator",)
-    assert repair.note is not None
-    assert repair.note.reason == EventReason.DRIFT_REPAIRED
-
-
-@pytest.mark.covers("CL-3")
-def test_the_credentials_of_gateways_are_added_to_a_secret_of_an_older_operator() -> None:
-    older = CredentialsView({"app": "one", "operator": "two"}, frozenset({"operator"}), has_route=True)
-    (step,) = look(super_cluster(), credentials=older).steps
-    assert isinstance(step, MakeCredentials)
-    assert step.missing == ("gateway",)
-
-
 def test_a_super_cluster_is_ready_when_all_its_clusters_are() -> None:
     ready: Any = {"readyReplicas": 3, "conditions": [{"type": "Ready", "status": "True", "reason": "x"}]}
     east, west = cluster(status=ready), cluster("west", status={"readyReplicas": 1})
@@ -688,13 +712,6 @@ def test_a_super_cluster_is_ready_when_all_its_clusters_are() -> None:
     urls = b64decode(step.manifest["data"]["urls"])
     assert urls == b"nats://east.demo-ns.svc:4222,nats://west.demo-ns.svc:4222"
     assert b64decode(step.manifest["data"]["url"]) == b"nats://east.demo-ns.svc:4222"
-
-
-def test_applications_get_a_secret_with_user_password_and_url() -> None:
-    (step,) = look(super_cluster()).steps
-    assert isinstance(step, Apply)
-    assert step.manifest["metadata"]["name"] == "demo-client"
-    assert sorted(step.manifest["data"]) == ["password", "url", "urls", "user"]
 
 
 def test_passwords_are_in_no_text_that_could_be_logged() -> None:

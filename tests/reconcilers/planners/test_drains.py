@@ -13,7 +13,7 @@ from tests.reconcilers.planners.test_repairs import LETTERS, nodes, rule, stream
 
 from supercluster.reconcilers.planners.drains import DrainPlan, plan_drains
 from supercluster.reconcilers.planners.repairs import StreamState
-from supercluster.reconcilers.planners.strategies import Node
+from supercluster.reconcilers.planners.strategies import BUILT_IN, Node
 
 ALL = 1_000
 
@@ -56,7 +56,7 @@ def test_the_reason_of_every_broker_that_is_no_use_is_told() -> None:
     known["c"] = replace(known["c"], room_bytes=10)
     known["e"] = replace(known["e"], cordoned=True)
     (found,) = plan(known, stream(members="abd", bytes=100)).impossible
-    assert "c has 10 bytes of room, and 100 are needed" in found.reason
+    assert "c has 10 bytes of room, and 112 are needed" in found.reason
     assert "e runs on a Kubernetes node that is cordoned" in found.reason
 
 
@@ -98,6 +98,26 @@ def test_what_has_to_come_first_is_waited_for(
 def test_one_that_goes_and_is_dead_is_replaced_at_once() -> None:
     (made,) = plan(nodes(4, away_s={"d": 1}), stream(members="abd")).drains
     assert made.nodes == ("a", "b", "c")
+
+
+def test_a_strategy_that_is_wrong_holds_up_its_own_streams_and_no_others() -> None:
+    mine = stream("mine", "abd", rule=rule(placementStrategy="wrong"))
+    strategies = {**BUILT_IN, "wrong": lambda node, holders: {}[node.name]}
+    found = plan_drains(nodes(5), [mine, stream("other", "abd")], "d", 9, strategies)
+    assert [drain.stream for drain in found.drains] == ["other"]
+    (obstacle,) = found.impossible
+    assert obstacle.reason == "placementStrategy is wrong, which can't rank the brokers: KeyError: 'c'"
+
+
+def test_a_strategy_that_is_not_there_is_named_and_no_other_takes_its_place() -> None:
+    found = plan_drains(
+        nodes(5), [stream("mine", "abd", rule=rule(placementStrategy="gone"))], "d", 9, BUILT_IN
+    )
+    assert found.drains == ()
+    (obstacle,) = found.impossible
+    assert obstacle.reason == (
+        "placementStrategy is gone, and there is no such one; known are least-loaded, most-free-disk, spread-zones"
+    )
 
 
 def test_no_more_are_begun_than_there_is_a_place_for() -> None:

@@ -65,6 +65,14 @@ def test_the_worst_placed_goes_and_never_the_leader() -> None:
     assert trims(tagged, beyond(tags=ssd))[0].removed == ("c",)
 
 
+@pytest.mark.covers("MR-3", "MR-5")
+def test_by_a_strategy_that_is_wrong_nobody_goes_and_other_streams_are_as_ever() -> None:
+    mine = replace(beyond(), name="mine", rule=rule(3, **TRIM, placementStrategy="wrong"))
+    strategies = {**BUILT_IN, "wrong": lambda node, holders: {}[node.name]}
+    found = plan_trims(nodes(), [mine, beyond()], set(), strategies, Budget(()), NOW)
+    assert [trim.stream for trim in found] == ["qq"]
+
+
 @pytest.mark.covers("MR-3")
 def test_from_five_to_three_it_is_one_change_without_an_even_size_on_the_way() -> None:
     (made,) = trims(nodes(), beyond("abcde"))

@@ -9,7 +9,13 @@ from tests.reconcilers.builders import NOW, cluster, credentials, super_cluster,
 
 from supercluster.api import SuperCluster
 from supercluster.api.recovery import FORCE_RECOVER_META
-from supercluster.reconcilers.planners.plan import ForceMapRecovery, MakeCredentials, Plan, SetAccount
+from supercluster.reconcilers.planners.plan import (
+    ForceMapRecovery,
+    MakeCredentials,
+    Plan,
+    SetAccount,
+    SetAside,
+)
 from supercluster.reconcilers.planners.recovery_of_map import MapRecoveryView, node_of, recovery_id
 from supercluster.reconcilers.planners.super_cluster import SuperClusterObserved, plan_super_cluster
 
@@ -90,7 +96,11 @@ def test_an_act_that_another_came_after_is_not_repeated() -> None:
     ],
 )
 def test_a_refusal_is_told_once_and_is_not_tried_again(value: str, changes: dict[str, Any], why: str) -> None:
-    found = plan(asked(value), **changes)
+    view = {key: what for key, what in changes.items() if key != "refusal"}
+    if "refusal" in changes:
+        (step,) = recoveries(plan(asked(value), **view))
+        view["aside"] = (SetAside(step, changes["refusal"]),)
+    found = plan(asked(value), **view)
     assert not recoveries(found)
     assert told(found)["outcome"] == "Refused"
     assert why in told(found)["message"]
@@ -104,11 +114,17 @@ def test_a_refusal_is_told_once_and_is_not_tried_again(value: str, changes: dict
 def test_what_else_was_refused_is_not_taken_for_a_refusal_of_the_recovery() -> None:
     """Credentials come first, and what cannot be asked was not refused."""
     resource = asked(accounts=[{"name": "A"}])
-    before = plan(resource, credentials=None, refusal="Secret demo-credentials was not made by us")
-    assert isinstance(before.steps[0], MakeCredentials)
+    first = plan(resource, credentials=None).steps[0]
+    assert isinstance(first, MakeCredentials)
+    refused = (SetAside(first, "Secret demo-credentials was not made by us"),)
+    before = plan(resource, credentials=None, aside=refused)
+    assert not recoveries(before)
     assert "mapRecovery" not in (before.status_patch or {})
-    waiting = plan(resource, MapRecoveryView(BROKERS, error="no answer"), accounts=(), refusal="too many")
-    assert isinstance(waiting.steps[0], SetAccount)
+    unheard = MapRecoveryView(BROKERS, error="no answer")
+    (account,) = plan(resource, unheard, accounts=()).steps
+    assert isinstance(account, SetAccount)
+    waiting = plan(resource, unheard, accounts=(), aside=(SetAside(account, "too many"),))
+    assert not waiting.steps
     assert "mapRecovery" not in (waiting.status_patch or {})
 
 

@@ -207,7 +207,35 @@ def test_without_a_spare_broker_every_one_is_named_with_the_reason() -> None:
     assert found.repairs == ()
     told = found.waiting[0][1]
     assert told.startswith("no broker can take a replica in the place of c: ")
-    assert "d goes for good; e has 10 bytes of room, and 100 are needed" in told
+    assert "d goes for good; e has 10 bytes of room, and 112 are needed" in told
+
+
+@pytest.mark.covers("MR-4")
+def test_the_plan_counts_those_that_only_the_budget_is_in_the_way_of() -> None:
+    one = rule(budget={"concurrentMax": 1})
+    known = nodes(8, away_s={"c": 70})
+    streams = [
+        stream("first", rule=one),
+        stream("moves", rule=one, is_moving=True),
+        stream("second", rule=one),
+    ]
+    found = plan(known, *streams)
+    assert len(found.repairs) == 1
+    assert set(found.queued) == {"first", "second"} - {found.repairs[0].stream}
+    full = rule(budget={"concurrentMax": 9, "concurrentPerNodeMax": 1})
+    busy = tuple(RunningRepair(f"r{name}", "p", frozenset(name)) for name in "defgh")
+    assert plan(known, stream(rule=full), running=busy).queued == ("qq",)
+    assert plan(nodes(3, away_s={"c": 70}), stream()).queued == (), "no place at all is another matter"
+    assert plan(nodes(8, away_s={"c": 2}), stream()).queued == (), "it may come back"
+
+
+@pytest.mark.covers("MR-4", "MR-5")
+def test_what_is_planned_for_one_stream_is_no_room_for_the_next() -> None:
+    known = nodes(5, away_s={"c": 70}, room_bytes=1 << 30)
+    known["d"] = replace(known["d"], zone="zone-2", room_bytes=1_200)
+    large = [stream(name, bytes=1_000) for name in ("first", "second")]
+    taken = [(set(made.nodes) - set("ab")).pop() for made in plan(known, *large).repairs]
+    assert taken == ["d", "e"]
 
 
 def test_one_spare_for_two_lost_ones_takes_the_place_of_the_longer_lost() -> None:
@@ -256,6 +284,21 @@ def test_a_strategy_may_be_added_and_one_that_is_not_there_is_named() -> None:
     more = {**BUILT_IN, "last-letter": lambda node, holders: -ord(node.name)}
     (made,) = plan_repairs(known, [wanted], (), more, NOW).repairs
     assert made.nodes[-1] == "e"
+
+
+def raises(node: Node, holders: object) -> Any:
+    raise KeyError(node.zone)
+
+
+@pytest.mark.covers("MR-5", "MR-7")
+@pytest.mark.parametrize(
+    ("wrong", "told"), [(raises, "KeyError: 'zone-0'"), (lambda node, holders: object(), "TypeError: ")]
+)
+def test_a_strategy_that_is_wrong_holds_up_its_own_streams_and_no_others(wrong: Any, told: str) -> None:
+    known, mine = nodes(away_s={"c": 70}), stream("mine", rule=rule(placementStrategy="wrong"))
+    found = plan_repairs(known, [mine, stream("other")], (), {**BUILT_IN, "wrong": wrong}, NOW)
+    assert [repair.stream for repair in found.repairs] == ["other"]
+    assert found.waiting[0][1].startswith(f"placementStrategy is wrong, which can't rank the brokers: {told}")
 
 
 @pytest.mark.covers("MR-4")

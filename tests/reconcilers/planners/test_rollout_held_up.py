@@ -10,6 +10,7 @@ from tests.reconcilers.builders import cluster, condition, pods, super_cluster
 from tests.reconcilers.planners.test_cluster_planner import HANDED, rolled
 
 from supercluster.api import Cluster
+from supercluster.reconcilers.observe.views import pod_view
 from supercluster.reconcilers.planners.plan import DeleteObject, Plan
 from supercluster.reconcilers.planners.rollout import GroupTrouble, Reports
 
@@ -80,6 +81,74 @@ def test_it_goes_on_without_the_streams_that_a_person_named_and_no_others() -> N
     assert restarted(waiting(the_map, release="r2:the map of streams")) == [], "the map is waited for always"
     unnamed = replace(LOST, unnamed=3)
     assert restarted(waiting(unnamed, release="r2:orders")) == [], "there are more than could be named"
+
+
+def away(*, since: str | None = None, turn: bool = False, **changes: Any) -> Plan:
+    """A roll-out to r2 during which east-2 goes away by itself, or in its own turn."""
+    rollout: dict[str, Any] = {"revision": "r2"}
+    if since is not None:
+        rollout["waitingSince"] = since
+    if turn:
+        rollout |= {"broker": "east-2", "since": JUST_NOW}
+    missing = replace(pods()[2], **{"ready": False, "node": "n7", "revision": "r2", **changes})
+    return rolled(
+        (replace(pods()[0], revision="r2"), pods()[1], missing),
+        status={"rollout": rollout},
+        resource=cluster(rollout={"restartTimeout": "1h"}),
+    )
+
+
+@pytest.mark.covers("OP-3")
+def test_a_broker_that_dies_while_others_are_restarted_is_named_after_a_time_with_what_to_do() -> None:
+    begun = away()
+    assert begun.status_patch is not None
+    assert condition(begun.status_patch, "Synced")["message"] == "east-2 must be ready first"
+    assert begun.status_patch["rollout"]["waitingSince"] == "2026-01-02T03:04:05Z"
+    assert not is_held_up(begun)
+    assert not is_held_up(away(since=JUST_NOW))
+    late = away(since=LONG_AGO, trouble="ended with exit code 4: the disk is gone")
+    assert late.steps == (), "nobody is restarted beside it"
+    told = condition(late.status_patch, "HeldUp")
+    assert (told["status"], told["reason"]) == ("True", "BrokersMissing")
+    assert f"waiting since {LONG_AGO}" in told["message"]
+    assert "east-2 on node n7 is not ready (ended with exit code 4: the disk is gone)" in told["message"]
+    assert (
+        "kubectl delete pvc data-east-2 --wait=false, then kubectl delete pod east-2 --force"
+        in told["message"]
+    )
+    assert [str(note.reason) for note in late.notes if note.warning] == ["BrokersMissing"]
+
+
+@pytest.mark.covers("OP-3")
+def test_a_pod_that_does_not_end_with_its_node_is_named_too() -> None:
+    told = condition(away(since=LONG_AGO, terminating=True).status_patch, "HeldUp")
+    assert "east-2 is being deleted on node n7, and does not end" in told["message"]
+
+
+def test_a_pod_that_is_never_made_is_counted() -> None:
+    found = rolled(pods()[:2], status={"rollout": {"revision": "r2", "waitingSince": LONG_AGO}})
+    told = condition(found.status_patch, "HeldUp")
+    assert "1 pods are not there" in told["message"]
+    assert "kubectl delete" not in told["message"]
+
+
+def test_a_broker_in_its_own_turn_has_the_time_of_a_restart() -> None:
+    found = away(since=LONG_AGO, turn=True)
+    assert found.status_patch is not None
+    assert not is_held_up(found)
+    assert (
+        "waitingSince" not in found.status_patch["rollout"]
+        or found.status_patch["rollout"]["waitingSince"] is None
+    )
+
+
+def test_why_a_pod_has_no_node_is_what_kubernetes_says() -> None:
+    said = "0/5 nodes are available: 5 node(s) had volume node affinity conflict."
+    pod = {"status": {"conditions": [{"type": "PodScheduled", "status": "False", "message": said}]}}
+    assert pod_view(pod).unplaced == said
+    assert pod_view({"status": {"conditions": [{"type": "PodScheduled", "status": "True"}]}}).unplaced == ""
+    told = condition(away(since=LONG_AGO, node="", unplaced=said, running=True).status_patch, "HeldUp")
+    assert f"east-2 is not ready ({said})" in told["message"]
 
 
 def test_when_it_goes_on_nothing_is_said_any_more() -> None:

@@ -174,15 +174,18 @@ class _Parser:
                 found |= self._included(scope, at)
                 continue
             self._skip("")
-            if self._next() in ("=", ":"):
+            is_apart = self._next() in ("=", ":")
+            if is_apart:
                 self._at += 1
-            self._skip("\n" if self._is_behind_colon() else "")
+            self._skip("")
+            if self._next() in ("", "\n"):
+                self._skip()
+                # Only maps and lists may begin on the next line behind a separator: else what stands there is the next key.
+                if not self._next() or (is_apart and self._next() not in "{[("):
+                    raise self._error(f"{key} has no value; it belongs on the same line", at)
             value = self._value(scope)
             found[key] = Value(value.data, self._file, *self._place(at))
             self._ended(end)
-
-    def _is_behind_colon(self) -> bool:
-        return self._text[: self._at].rstrip(_SPACE)[-1:] in ("=", ":")
 
     def _ended(self, end: str) -> None:
         """Behind a pair comes a separator, a line, a comment, the map's end, or nothing."""

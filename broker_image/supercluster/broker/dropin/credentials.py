@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from supercluster.broker.dropin.addresses import Remote
+from supercluster.broker.dropin.cluster_options import ClusterOption
+from supercluster.broker.dropin.gateway_options import GatewayOption
 from supercluster.broker.dropin.options import Options
-from supercluster.broker.runtime.credentials import Credentials, User
+from supercluster.broker.runtime.credentials import (
+    STANDARD,
+    WEBSOCKET,
+    Credentials,
+    LinkCredentials,
+    Login,
+    User,
+)
 
 
 class NamedUsers(Credentials):
@@ -11,14 +21,24 @@ class NamedUsers(Credentials):
 
     def __init__(self, options: Options) -> None:
         super().__init__(None)
-        self._anonymous: User | None = None
         self.replace(options)
 
     def replace(self, options: Options) -> None:
         """These are the users from now on."""
         self._users = users_of(options)
-        named = (user for user in self._users if user.user and user.user == options.no_auth_user)
-        self._anonymous = next(named, None)
+        self._book = options.book
+        self._client_limits = dict(options.client_limits)
+        self._links = links_of(options)
+        self._gateways = gateways_of(options)
+        by_name = {user.user: user for user in self._users if user.user}
+        by_web = options.websocket_no_auth_user or options.no_auth_user
+        names = {STANDARD: options.no_auth_user, WEBSOCKET: by_web}
+        self._anonymous = {way: by_name[name] for way, name in names.items() if name in by_name}
+
+    @property
+    def gateways(self) -> LinkCredentials:
+        """Without an `authorization` of the block whoever comes is let in, as in nats-server, and as on the cluster port."""
+        return self._gateways
 
     def load(self) -> None:
         """They are there already."""
@@ -26,10 +46,22 @@ class NamedUsers(Credentials):
     def refresh(self) -> bool:
         return False
 
-    def find(self, user: str, password: str, token: str) -> User | None:
-        if self._anonymous is not None and not (user or password or token):
-            return self._anonymous
-        return super().find(user, password, token)
+
+def links_of(options: Options) -> LinkCredentials:
+    """What other servers of the cluster have to say, and what is said to them: what a route names, else the same."""
+    named = next((route for route in options.cluster.routes if route.user), None)
+    return _links(options.cluster, named)
+
+
+def gateways_of(options: Options) -> LinkCredentials:
+    """The same for servers of other clusters."""
+    return _links(options.gateway, options.gateway.sent)
+
+
+def _links(block: ClusterOption | GatewayOption, named: Remote | None) -> LinkCredentials:
+    own = Login(block.user, block.password)
+    sent = Login(named.user, named.password) if named is not None else own
+    return LinkCredentials((own,) if block.user else (), sent)
 
 
 def users_of(options: Options) -> tuple[User, ...]:
@@ -41,7 +73,9 @@ def users_of(options: Options) -> tuple[User, ...]:
             user=user.user,
             password=user.password,
             token=user.token,
+            nkey=user.nkey,
             permissions=user.permissions,
+            connection_types=user.connection_types,
         )
         for user in options.users
     )

@@ -59,6 +59,18 @@ class Fields:
             names, default, lambda value: _whole(value, low, high), f"a whole number from {low} to {high}"
         )
 
+    def bound(self, *names: str, default: int, low: int, high: int) -> int:
+        """A whole number of which 0 means the usual one.
+
+        Raises:
+            ConfError: it is none, or out of range.
+        """
+
+        def read(value: Value) -> int | None:
+            return default if value.data in (0, "0") and value.data is not False else _whole(value, low, high)
+
+        return self._as(names, default, read, f"a whole number from {low} to {high}")
+
     def boolean(self, *names: str, default: bool = False) -> bool:
         return self._as(
             names,
@@ -79,6 +91,22 @@ class Fields:
     def texts(self, *names: str) -> tuple[str, ...]:
         """A list of texts, or a single one."""
         return self._as(names, (), _texts, "a list of texts")
+
+    def name(self, *names: str) -> str:
+        """What a server, a cluster or a domain may be called; empty: it is not said.
+
+        Raises:
+            ConfError: it can't be a name.
+        """
+        value = self.take(*names)
+        if value is None:
+            return ""
+        name = text_of(value)
+        if not name or len(name.encode()) > 63 or any(sign in name for sign in " .*>@/\\"):
+            raise value.wrong(
+                f"{self._where}{names[0]} has to be 1 to 63 bytes without spaces and . * > @ / \\, not {shown(value)}"
+            )
+        return name
 
     def map(self, *names: str) -> Fields | None:
         value = self.take(*names)
@@ -107,9 +135,9 @@ class Fields:
         return Fields(value, f"{self._where}{name}", self._warnings)
 
     def of_no_use(self, *names: str) -> None:
-        """What nats-server has and a broker here has no use for: it is named in a warning."""
+        """What nats-server has and a broker here has no use for: it is named in a warning, but where it is switched off."""
         for name in names:
-            if (value := self.take(name)) is not None:
+            if (value := self.take(name)) is not None and value.data is not False:
                 self._warnings.append(
                     f"{value.file}:{value.line}:{value.column}: {self._where}{name} has no effect here"
                 )

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from supercluster.broker.dropin.options import (
-    Address,
-    Options,
-    UserOption,
-    address_of,
-)
+from supercluster.broker.dropin.addresses import Address, address_of, parse_remote, parse_remotes
+from supercluster.broker.dropin.cluster_options import DEFAULT_PORT, ClusterOption
+from supercluster.broker.dropin.options import Options
+from supercluster.broker.dropin.user_options import UserOption
+from supercluster.broker.runtime.settings import ClientTls
 
 _SWITCHES = {
     "js": "jetstream",
@@ -26,6 +26,7 @@ _VALUES = {
     "net": "addr",
     "p": "port",
     "m": "http_port",
+    "ms": "https_port",
     "n": "name",
     "server_name": "name",
     "c": "config",
@@ -33,13 +34,15 @@ _VALUES = {
     "P": "pid",
     "l": "log",
     "sl": "signal",
+    "cluster": "cluster_listen",
 }
-_LONG_SWITCHES = frozenset({"jetstream", "debug", "test", "version", "help"})
+_LONG_SWITCHES = frozenset({"jetstream", "debug", "test", "version", "help", "tls", "tlsverify"})
 _LONG_VALUES = frozenset(
     {
         "addr",
         "port",
         "http_port",
+        "https_port",
         "name",
         "config",
         "store_dir",
@@ -50,7 +53,16 @@ _LONG_VALUES = frozenset(
         "pass",
         "auth",
     }
-    | {"client_advertise", "ports_file_dir", "cluster_name"}
+    | {
+        "client_advertise",
+        "ports_file_dir",
+        "cluster_name",
+        "cluster_listen",
+        "routes",
+        "tlscert",
+        "tlskey",
+        "tlscacert",
+    }
 )
 _USELESS_SWITCHES = frozenset(
     {"T", "logtime", "logtime_utc", "s", "syslog", "V", "VV", "trace", "no_advertise", "help_tls"}
@@ -65,19 +77,7 @@ _USELESS_VALUES = frozenset(
         "cluster_advertise",
         "connect_retries",
     }
-    | {"cluster", "cluster_listen"}
 )
-_REFUSED = {
-    "routes": "servers find one another by routes only in nats-server; brokers of a cluster are declared (a Cluster resource, "
-    "or --config with --data-dir)",
-    "tls": "TLS for clients is not there yet; it would be plain without it",
-    "tlscert": "TLS for clients is not there yet; it would be plain without it",
-    "tlskey": "TLS for clients is not there yet; it would be plain without it",
-    "tlsverify": "TLS for clients is not there yet; it would be plain without it",
-    "tlscacert": "TLS for clients is not there yet; it would be plain without it",
-    "ms": "monitoring over TLS is not there; put a proxy before the monitoring port",
-    "https_port": "monitoring over TLS is not there; put a proxy before the monitoring port",
-}
 
 
 class FlagError(Exception):
@@ -99,7 +99,7 @@ class Flags:
 def parse(arguments: Sequence[str]) -> Flags:
     """
     Raises:
-        FlagError: a flag is unknown, refused, or lacks its value.
+        FlagError: a flag is unknown, or lacks its value.
     """
     found = Flags()
     waiting = list(reversed(arguments))
@@ -108,8 +108,6 @@ def parse(arguments: Sequence[str]) -> Flags:
         if not word.startswith("-") or word.strip("-") == "":
             raise FlagError(f"{word!r} is no flag; see --help")
         given, equals, value = word.removeprefix("-").removeprefix("-").partition("=")
-        if given in _REFUSED:
-            raise FlagError(f"{word.partition('=')[0]}: {_REFUSED[given]}")
         name = _SWITCHES.get(given, given)
         if name in _LONG_SWITCHES or given in _USELESS_SWITCHES:
             if equals and value.lower() not in ("true", "false", "1", "0", "t", "f"):
@@ -148,8 +146,13 @@ def applied(flags: Flags, options: Options) -> Options:
         monitor = replace(monitor, host=listen.host)
     if "port" in values:
         listen = replace(listen, port=_port("port", values["port"]))
-    if "http_port" in values:
-        monitor = replace(monitor, port=_port("http_port", values["http_port"]))
+    has_monitor_tls = options.has_monitor_tls
+    for name, is_secure in (("http_port", False), ("https_port", True)):
+        if name not in values:
+            continue
+        if monitor.port and has_monitor_tls is not is_secure:
+            raise FlagError("--http_port and --https_port: monitoring has one port, with TLS or without")
+        monitor, has_monitor_tls = replace(monitor, port=_port(name, values[name])), is_secure
     users = options.users
     if "auth" in values:
         users = (UserOption(token=values["auth"]),)
@@ -159,12 +162,15 @@ def applied(flags: Flags, options: Options) -> Options:
         raise FlagError("--pass is given without --user")
     return replace(
         options,
+        tls=_tls(flags, options.tls),
         listen=listen,
         monitor=monitor,
+        has_monitor_tls=has_monitor_tls,
         users=users,
         server_name=values.get("name", options.server_name),
         client_advertise=values.get("client_advertise", options.client_advertise),
         cluster_name=values.get("cluster_name", options.cluster_name),
+        cluster=_cluster(values, options.cluster),
         jetstream=flags.switches.get("jetstream", options.jetstream),
         store_dir=values.get("store_dir", options.store_dir),
         debug=flags.switches.get("debug", options.debug),
@@ -173,6 +179,49 @@ def applied(flags: Flags, options: Options) -> Options:
         ports_file_dir=values.get("ports_file_dir", options.ports_file_dir),
         warnings=(*options.warnings, *flags.warnings),
     )
+
+
+def _cluster(values: Mapping[str, str], of_file: ClusterOption) -> ClusterOption:
+    """Errors show no more than the flag: its value may have a password."""
+    found = of_file
+    if "cluster_listen" in values:
+        text = values["cluster_listen"]
+        user, password = "", ""
+        if "://" in text:
+            is_any = text.endswith(":-1")
+            route = parse_remote(text.replace(":-1", ":0") if is_any else text, DEFAULT_PORT)
+            if route is None:
+                raise FlagError("--cluster_listen has to be host:port, or a URL as in nats://host:6222")
+            user, password = route.user, route.password
+            text = f"{route.address.rpartition(':')[0]}:-1" if is_any else route.address
+        address = address_of(text, "0.0.0.0")
+        if address is None:
+            raise FlagError("--cluster_listen has to be host:port, or a URL as in nats://host:6222")
+        found = replace(found, host=address.host, port=address.port)
+        if user:
+            found = replace(found, user=user, password=password)
+    if "routes" in values:
+        routes = parse_remotes(values["routes"].split(","), DEFAULT_PORT)
+        if routes is None:
+            raise FlagError("--routes has to be a list of URLs by comma, as in nats-route://host:6222")
+        found = replace(found, routes=routes)
+    if found.routes and not found.port:
+        raise FlagError("--routes needs a port for the cluster: --cluster_listen nats://0.0.0.0:6222")
+    return found
+
+
+def _tls(flags: Flags, of_file: ClientTls | None) -> ClientTls | None:
+    """What the flags say goes before the file's block as a whole, as in nats-server."""
+    cert, key, ca = (flags.values.get(name, "") for name in ("tlscert", "tlskey", "tlscacert"))
+    verify = flags.has("tlsverify")
+    if flags.switches.get("tls") is False and not verify:
+        return None
+    if not (flags.has("tls") or verify or cert or key or ca):
+        return of_file
+    for name, value in (("tlscert", cert), ("tlskey", key)):
+        if not value:
+            raise FlagError(f"TLS needs a certificate and its key: --{name} is not given")
+    return ClientTls(Path(cert), Path(key), Path(ca) if ca else None, verify=verify)
 
 
 def _port(name: str, text: str) -> int:

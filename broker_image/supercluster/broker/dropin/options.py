@@ -8,29 +8,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from supercluster.broker.dropin.account_options import JetStreamLimits
+from supercluster.broker.dropin.addresses import Address, read_address, read_listen, read_port
+from supercluster.broker.dropin.cluster_options import ClusterOption, read_cluster
 from supercluster.broker.dropin.conf import Value
-from supercluster.broker.dropin.fields import Fields, shown, text_of
-from supercluster.broker.protocol.permissions import (
-    PATTERNS_MAX,
-    RESPONSE_TTL_DEFAULT_MS,
-    RESPONSES_DEFAULT,
-    Permissions,
-    Responses,
-    Rules,
-    is_pattern,
+from supercluster.broker.dropin.fields import Fields
+from supercluster.broker.dropin.gateway_options import GatewayOption, read_gateway
+from supercluster.broker.dropin.jetstream_options import DEFAULT_STORE_DIR, read_jetstream_block
+from supercluster.broker.dropin.tls_options import read_tls, read_web_rules, read_websocket, with_plain
+from supercluster.broker.dropin.user_options import (
+    NO_JWT,
+    SYSTEM_ACCOUNT,
+    UserOption,
+    read_accounts,
+    read_authorization,
 )
+from supercluster.broker.jetstream.server_limits import NO_SERVER_LIMITS, ServerLimits
+from supercluster.broker.protocol.imports import NO_ACCOUNTS, AccountBook
+from supercluster.broker.protocol.websocket import NO_RULES, WebRules
+from supercluster.broker.runtime.credentials import ClientLimits
+from supercluster.broker.runtime.settings import ClientTls
 
 DEFAULT_PORT = 4222
-DEFAULT_STORE_DIR = "/tmp/nats/jetstream"
-ANY_PORT = -1
-"""Any that is free."""
-DEFAULT_ACCOUNT = "$G"
-SYSTEM_ACCOUNT = "$SYS"
+CLIENTS = Address("0.0.0.0", DEFAULT_PORT)
+CLOSED = Address()
+"""No port at all."""
 
-_JWT = "accounts by JWT are not there; name accounts and users in the file"
 _USELESS = (
     *(
-        "logtime",
         "logtime_utc",
         "syslog",
         "remote_syslog",
@@ -49,11 +54,8 @@ _USELESS = (
     ),
     *("disable_sublist_cache", "max_closed_clients", "connect_error_reports", "reconnect_error_reports"),
     *(
-        "write_deadline",
         "write_timeout",
         "lame_duck_grace_period",
-        "max_sub_tokens",
-        "no_header_support",
         "http_base_path",
     ),
     *(
@@ -68,34 +70,7 @@ _USELESS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where to listen; port 0 is no port at all, -1 any that is free."""
-
-    host: str = ""
-    port: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class JetStreamLimits:
-    """Bytes; 0: as much as there is."""
-
-    memory_bytes: int = 0
-    file_bytes: int = 0
-    streams: int = 0
-    consumers: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class UserOption:
-    """A user, or (with a token alone) whoever knows it."""
-
-    account: str = DEFAULT_ACCOUNT
-    user: str = ""
-    password: str = field(default="", repr=False)
-    token: str = field(default="", repr=False)
-    permissions: Permissions | None = None
-    """None: everything."""
+CONNECTIONS_MAX = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +78,25 @@ class Options:
     """All of it."""
 
     server_name: str = ""
-    listen: Address = Address("0.0.0.0", DEFAULT_PORT)
-    monitor: Address = Address()
+    listen: Address = CLIENTS
+    monitor: Address = CLOSED
+    has_monitor_tls: bool = False
     client_advertise: str = ""
+    tls: ClientTls | None = None
+    websocket: Address = CLOSED
+    websocket_tls: ClientTls | None = None
+    websocket_no_auth_user: str = ""
+    """Empty: the same as on the other port."""
+    web_rules: WebRules = NO_RULES
     cluster_name: str = ""
+    cluster: ClusterOption = field(default_factory=ClusterOption)
+    gateway: GatewayOption = field(default_factory=GatewayOption)
     jetstream: bool = False
+    domain: str = ""
     store_dir: str = DEFAULT_STORE_DIR
     max_memory_bytes: int = 0
     max_file_bytes: int = 0
+    server_limits: ServerLimits = NO_SERVER_LIMITS
     sync_interval_ms: int = 120_000
     """nats-server's own default."""
     tags: tuple[str, ...] = ()
@@ -119,6 +105,10 @@ class Options:
     max_connections: int = 65536
     max_subscriptions: int = 0
     """Of one connection; 0: as many as there may be."""
+    max_subscription_tokens: int = 0
+    write_deadline_ms: int = 10_000
+    """nats-server's own default."""
+    has_headers: bool = True
     max_pending_bytes: int = 64 << 20
     ping_interval_ms: int = 120_000
     pings_out_max: int = 2
@@ -127,6 +117,10 @@ class Options:
     users: tuple[UserOption, ...] = ()
     account_limits: tuple[tuple[str, JetStreamLimits | None], ...] = ()
     """Per account that the file names; None: it has no JetStream."""
+    client_limits: tuple[tuple[str, ClientLimits], ...] = ()
+    """Of each account's clients."""
+    book: AccountBook = NO_ACCOUNTS
+    """What accounts import and export."""
     system_account: str = SYSTEM_ACCOUNT
     no_auth_user: str = ""
     debug: bool = False
@@ -135,6 +129,18 @@ class Options:
     ports_file_dir: str = ""
     warnings: tuple[str, ...] = ()
     """What has no effect here, each with its place."""
+
+    @property
+    def monitor_tls(self) -> ClientTls | None:
+        """The certificate of the clients' port, without a look at those of who asks, as in nats-server; None: plain."""
+        if not self.has_monitor_tls or self.tls is None:
+            return None
+        return replace(self.tls, ca_file=None, verify=False, verify_and_map=False, allow_plain=False)
+
+    @property
+    def is_linked(self) -> bool:
+        """Are there other servers, of the own cluster or of others?"""
+        return bool(self.cluster.port or self.gateway.name)
 
 
 def read(tree: Value) -> Options:
@@ -146,24 +152,33 @@ def read(tree: Value) -> Options:
     warnings: list[str] = []
     root = Fields(tree, "", warnings)
     base = Options()
+    monitor, has_monitor_tls = _monitor(root)
     options = replace(
         base,
-        server_name=_server_name(root),
+        server_name=root.name("server_name", "name"),
         listen=_listen(root, base.listen),
-        monitor=_monitor(root),
+        monitor=monitor,
+        has_monitor_tls=has_monitor_tls,
         client_advertise=root.text("client_advertise"),
-        max_payload_bytes=root.integer("max_payload", default=base.max_payload_bytes, low=1, high=32 << 20),
-        max_control_line_bytes=root.integer("max_control_line", default=4096, low=512, high=65535),
-        max_connections=root.integer(
-            "max_connections", "max_conn", default=base.max_connections, low=1, high=1 << 20
+        max_payload_bytes=root.bound("max_payload", default=base.max_payload_bytes, low=1, high=32 << 20),
+        max_control_line_bytes=root.bound("max_control_line", default=4096, low=512, high=65535),
+        max_connections=_max_connections(root, base.max_connections),
+        max_subscriptions=max(
+            0, root.integer("max_subscriptions", "max_subs", default=0, low=-1, high=10_000_000)
         ),
-        max_subscriptions=root.integer("max_subscriptions", "max_subs", default=0, high=10_000_000),
-        max_pending_bytes=root.integer(
+        max_subscription_tokens=root.integer("max_sub_tokens", default=0, high=255),
+        write_deadline_ms=root.duration_ms(
+            "write_deadline", default=base.write_deadline_ms, low=1, high=600_000
+        ),
+        has_headers=not root.boolean("no_header_support"),
+        max_pending_bytes=root.bound(
             "max_pending", default=base.max_pending_bytes, low=64 << 10, high=1 << 30
         ),
         ping_interval_ms=root.duration_ms("ping_interval", default=120_000, low=100, high=3_600_000),
-        pings_out_max=root.integer("ping_max", default=2, low=1, high=100),
-        lame_duck_ms=root.duration_ms("lame_duck_duration", default=base.lame_duck_ms, low=0, high=600_000),
+        pings_out_max=root.bound("ping_max", default=2, low=1, high=100),
+        lame_duck_ms=root.duration_ms(
+            "lame_duck_duration", default=base.lame_duck_ms, low=30_000, high=600_000
+        ),
         tags=root.texts("server_tags"),
         no_auth_user=root.text("no_auth_user"),
         system_account=root.text("system_account", "system", default=SYSTEM_ACCOUNT),
@@ -172,297 +187,89 @@ def read(tree: Value) -> Options:
         pid_file=root.text("pidfile", "pid_file"),
         ports_file_dir=root.text("ports_file_dir"),
     )
-    options = _jetstream(root, options)
-    options = _authorization(root, options)
-    options = _accounts(root, options)
+    options = _tls(root, options)
+    jetstream = read_jetstream_block(root)
+    users, auth_timeout_ms = read_authorization(root, options.auth_timeout_ms)
+    accounts = read_accounts(root, users, warnings)
+    options = replace(
+        options,
+        jetstream=jetstream.enabled,
+        store_dir=jetstream.store_dir,
+        domain=jetstream.domain,
+        max_memory_bytes=jetstream.max_memory_bytes,
+        max_file_bytes=jetstream.max_file_bytes,
+        sync_interval_ms=jetstream.sync_interval_ms,
+        server_limits=jetstream.limits,
+        auth_timeout_ms=auth_timeout_ms,
+        users=accounts.users,
+        account_limits=accounts.limits,
+        client_limits=accounts.client_limits,
+        book=accounts.book,
+    )
     options = _cluster(root, options)
+    options = _gateway(root, options, warnings)
     _refused(root)
+    root.boolean("logtime", default=True)  # The log has it always.
     root.of_no_use(*_USELESS)
     root.done()
-    _check_no_auth_user(options, tree)
+    for name in filter(None, (options.no_auth_user, options.websocket_no_auth_user)):
+        if name not in (user.user for user in options.users):
+            raise tree.wrong(f"no_auth_user {name!r} is none of the users")
     return replace(options, warnings=tuple(warnings))
 
 
 # ---- where it listens -------------------------------------------------------------------------------------------------
 
 
-def address_of(text: str, host: str) -> Address | None:
-    """host:port, :port or port; None when it is none of them."""
-    name, colon, number = text.rpartition(":")
-    if not colon:
-        name = host
-    found = number.removeprefix("-")
-    if not found.isdigit() or (number.startswith("-") and number != "-1") or int(found) > 65535:
-        return None
-    return Address(name.removeprefix("[").removesuffix("]") or host, int(number))
-
-
-def _address(value: Value, name: str, host: str) -> Address:
-    found = address_of(text_of(value) or "", host)
-    if found is None:
-        raise value.wrong(f"{name} has to be host:port or a port from -1 to 65535, not {shown(value)}")
-    return found
-
-
-def _port(root: Fields, *names: str) -> int:
-    return root.integer(*names, default=0, low=-1, high=65535)
+def _max_connections(root: Fields, usual: int) -> int:
+    """0 and less: as many as there may be."""
+    found = root.integer("max_connections", "max_conn", default=usual, low=-(1 << 62), high=CONNECTIONS_MAX)
+    return found if found > 0 else CONNECTIONS_MAX
 
 
 def _listen(root: Fields, base: Address) -> Address:
-    found = base
-    if (value := root.take("listen")) is not None:
-        found = _address(value, "listen", base.host)
-    host = root.text("host", "net", "addr", default=found.host)
-    return Address(host, _port(root, "port") or found.port or DEFAULT_PORT)
+    found = read_listen(root, "listen", replace(base, port=0), "host", "net", "addr")
+    return replace(found, port=found.port or DEFAULT_PORT)
 
 
-def _monitor(root: Fields) -> Address:
-    root.refuse("monitoring over TLS is not there; put a proxy before http", "https", "https_port")
+def _monitor(root: Fields) -> tuple[Address, bool]:
+    """Where, and whether over TLS."""
+    plain = _http(root, "http", "http_port", "monitor_port")
+    secure = _http(root, "https", "https_port")
+    if plain.port and secure.port:
+        raise root.value.wrong("http and https: monitoring has one port, with TLS or without")
+    return (secure, True) if secure.port else (plain, False)
+
+
+def _http(root: Fields, name: str, *ports: str) -> Address:
     found = Address("0.0.0.0")
-    if (value := root.take("http")) is not None:
-        found = _address(value, "http", found.host)
-    return Address(found.host, _port(root, "http_port", "monitor_port") or found.port)
+    if (value := root.take(name)) is not None:
+        found = read_address(value, name, found.host)
+    return Address(found.host, read_port(root, *ports) or found.port)
 
 
-def _server_name(root: Fields) -> str:
-    value = root.take("server_name", "name")
-    if value is None:
-        return ""
-    name = text_of(value)
-    if not name or len(name.encode()) > 63 or any(sign in name for sign in " .*>@/\\"):
-        raise value.wrong(
-            f"server_name has to be 1 to 63 bytes without spaces and . * > @ / \\, not {shown(value)}"
-        )
-    return name
+# ---- TLS and WebSocket ------------------------------------------------------------------------------------------------
 
 
-# ---- JetStream --------------------------------------------------------------------------------------------------------
-
-
-def _jetstream(root: Fields, options: Options) -> Options:
-    value = root.take("jetstream")
-    if value is None:
-        return options
-    if not isinstance(value.data, dict):
-        return replace(options, jetstream=_is_on(value, "jetstream"))
-    found = root.inner(value, "jetstream")
-    found.refuse(
-        "encryption at rest is not there; encrypt the volume", "key", "cipher", "ek", "encryption_key"
+def _tls(root: Fields, options: Options) -> Options:
+    found = root.map("tls")
+    tls = with_plain(
+        read_tls(found) if found is not None else None, allow_plain=root.boolean("allow_non_tls")
     )
-    found.refuse("a domain is not there", "domain")
-    interval = found.take("sync_interval", "sync")
-    sync_interval_ms = options.sync_interval_ms
-    if interval is not None:
-        # "always" is each append's own: the stream says it here (`supercluster.dev/fsync`).
-        if interval.data == "always":
-            raise interval.wrong(
-                "jetstream.sync_interval always: streams say so themselves, by the metadata supercluster.dev/fsync=always"
-            )
-        again = Fields(
-            Value({"sync_interval": interval}, value.file, value.line, value.column), "jetstream", []
-        )
-        sync_interval_ms = again.duration_ms("sync_interval", default=0, low=1, high=600_000)
-    changed = replace(
+    if tls is not None:
+        # A client may be slow twice: with the handshake, and with CONNECT.
+        options = replace(options, tls=tls, auth_timeout_ms=tls.timeout_ms + 1000)
+    block = root.map("websocket", "ws")
+    if block is None:
+        return options
+    address = read_listen(block, "websocket.listen", Address("0.0.0.0"))
+    return replace(
         options,
-        jetstream=found.boolean("enabled", default=True),
-        store_dir=found.text("store_dir", "storedir", default=options.store_dir),
-        max_memory_bytes=found.integer("max_memory_store", "max_mem_store", "max_mem", default=0),
-        max_file_bytes=found.integer("max_file_store", "max_file", default=0),
-        sync_interval_ms=sync_interval_ms,
+        websocket=address,
+        websocket_no_auth_user=block.text("no_auth_user"),
+        web_rules=read_web_rules(block),
+        websocket_tls=read_websocket(block),
     )
-    found.of_no_use(
-        *(
-            "unique_tag",
-            "max_outstanding_catchup",
-            "max_buffered_size",
-            "max_buffered_msgs",
-            "request_queue_limit",
-        ),
-        *(
-            "limits",
-            "tpm",
-            "extension_hint",
-            "strict",
-            "meta_compact",
-            "meta_compact_size",
-            "meta_compact_sync",
-        ),
-        "info_queue_limit",
-    )
-    found.done()
-    return changed
-
-
-def _is_on(value: Value, name: str) -> bool:
-    if isinstance(value.data, bool):
-        return value.data
-    if isinstance(value.data, str) and value.data.lower() in ("enabled", "enable", "disabled", "disable"):
-        return value.data.lower().startswith("enable")
-    raise value.wrong(f"{name} has to be true, enabled, false, disabled or a map, not {shown(value)}")
-
-
-# ---- who may come in --------------------------------------------------------------------------------------------------
-
-_NKEY = "users by nkey are not there yet; give user and password"
-
-
-def _authorization(root: Fields, options: Options) -> Options:
-    found = root.map("authorization")
-    if found is None:
-        return options
-    found.refuse("auth callout is not there", "auth_callout")
-    usual = _permissions(found, "default_permissions", "default_permission", "defaultperms", "permissions")
-    users = [_user(found.inner(value, "users"), DEFAULT_ACCOUNT, usual) for value in found.listed("users")]
-    own = UserOption(
-        user=found.text("user", "username"),
-        password=_password(found),
-        token=_password(found, "token"),
-        permissions=usual,
-    )
-    if own.user or own.token:
-        if users:
-            raise found.value.wrong(
-                "authorization has a user or token of its own and users; only one of them may be"
-            )
-        users = [own]
-    timeout_ms = found.duration_ms("timeout", default=options.auth_timeout_ms, low=50, high=60_000)
-    found.of_no_use("proxy_required")
-    found.done()
-    return replace(options, users=(*options.users, *users), auth_timeout_ms=timeout_ms)
-
-
-def _user(found: Fields, account: str, usual: Permissions | None) -> UserOption:
-    permissions = _permissions(found, "permissions", "permission", "authorization")
-    found.refuse(_NKEY, "nkey")
-    found.refuse(
-        "connection types are not told apart", "allowed_connection_types", "connection_types", "clients"
-    )
-    name = found.text("user", "username")
-    if not name:
-        raise found.value.wrong("a user needs a name (user)")
-    password = _password(found)
-    found.of_no_use("proxy_required", "account")
-    found.done()
-    return UserOption(account, name, password, permissions=permissions or usual)
-
-
-def _permissions(found: Fields, *names: str) -> Permissions | None:
-    inner = found.map(*names)
-    if inner is None:
-        return None
-    publish = _rules(inner, "publish", "pub", "import")
-    subscribe = _rules(inner, "subscribe", "sub", "export", with_queues=True)
-    responses = _responses(inner)
-    if responses is not None and publish.allow is None:
-        publish = replace(publish, allow=())  # Who answers may do that, and nothing else that is not named.
-    inner.done()
-    return Permissions(publish, subscribe, responses)
-
-
-def _rules(found: Fields, *names: str, with_queues: bool = False) -> Rules:
-    """A subject, a list of them, or a map with allow and deny."""
-    value = found.take(*names)
-    if value is None:
-        return Rules()
-    if not isinstance(value.data, dict):
-        return Rules(_patterns(value, names[0], with_queues=with_queues))
-    inner = found.inner(value, names[0])
-    lists = {
-        name: _patterns(told, f"{names[0]}.{name}", with_queues=with_queues) if told is not None else None
-        for name, told in (("allow", inner.take("allow")), ("deny", inner.take("deny")))
-    }
-    inner.done()
-    return Rules(lists["allow"], lists["deny"] or ())
-
-
-def _patterns(value: Value, name: str, *, with_queues: bool) -> tuple[bytes, ...]:
-    told = value.data if isinstance(value.data, list) else [value]
-    if len(told) > PATTERNS_MAX:
-        raise value.wrong(f"{name} has more than {PATTERNS_MAX} subjects")
-    for one in told:
-        if not is_pattern(one.data, with_queue=with_queues):
-            raise one.wrong(f"{name}: {shown(one)} is no subject")
-    return tuple(str(one.data).encode() for one in told)
-
-
-def _responses(found: Fields) -> Responses | None:
-    value = found.take("allow_responses", "allow_response")
-    if value is None or value.data is False:
-        return None
-    if value.data is True:
-        return Responses()
-    inner = found.inner(value, "allow_responses")
-    responses = Responses(
-        max(inner.integer("max", "max_msgs", default=RESPONSES_DEFAULT, low=-1), 0),
-        inner.duration_ms("expires", "expiration", "ttl", default=RESPONSE_TTL_DEFAULT_MS),
-    )
-    inner.done()
-    return responses
-
-
-def _password(found: Fields, *names: str) -> str:
-    value = found.take(*(names or ("pass", "password")))
-    if value is None:
-        return ""
-    text = text_of(value)
-    if text is None:
-        raise value.wrong(f"{(names or ('password',))[0]} has to be a text")
-    if text.startswith(("$2a$", "$2b$", "$2y$")):
-        raise value.wrong(
-            "passwords hashed with bcrypt are not there; give it plain, or take it from the environment"
-        )
-    return text
-
-
-def _accounts(root: Fields, options: Options) -> Options:
-    value = root.take("accounts")
-    if value is None:
-        return options
-    named = root.inner(value, "accounts")
-    users = list(options.users)
-    limits: list[tuple[str, JetStreamLimits | None]] = []
-    for name, inner in named.items():
-        found = named.inner(inner, name)
-        found.refuse(
-            "exports and imports between accounts are not there yet", "exports", "imports", "mappings"
-        )
-        found.refuse(_JWT, "nkey")
-        usual = _permissions(found, "default_permissions")
-        users += [_user(found.inner(user, "users"), name, usual) for user in found.listed("users")]
-        limits.append((name, _account_jetstream(found)))
-        found.of_no_use("limits", "msg_trace", "trace_dest")
-        found.done()
-    taken = [user.user for user in users if user.user]
-    for user in taken:
-        if taken.count(user) > 1:
-            raise value.wrong(f"user {user!r} is named twice; a user belongs to one account")
-    return replace(options, users=tuple(users), account_limits=tuple(limits))
-
-
-def _account_jetstream(found: Fields) -> JetStreamLimits | None:
-    value = found.take("jetstream")
-    if value is None:
-        return None
-    if not isinstance(value.data, dict):
-        return JetStreamLimits() if _is_on(value, "jetstream") else None
-    inner = found.inner(value, "jetstream")
-    limits = JetStreamLimits(
-        inner.integer("max_memory", "max_mem", "mem", "memory", default=0),
-        inner.integer("max_store", "max_file", "max_disk", "store", "disk", default=0),
-        inner.integer("max_streams", "streams", default=0, low=-1),
-        inner.integer("max_consumers", "consumers", default=0, low=-1),
-    )
-    inner.of_no_use(
-        *("max_bytes_required", "max_stream_bytes", "mem_max_stream_bytes", "memory_max_stream_bytes"),
-        *("disk_max_stream_bytes", "store_max_stream_bytes", "max_ack_pending", "cluster_traffic"),
-    )
-    inner.done()
-    return replace(limits, streams=max(limits.streams, 0), consumers=max(limits.consumers, 0))
-
-
-def _check_no_auth_user(options: Options, tree: Value) -> None:
-    if options.no_auth_user and options.no_auth_user not in (user.user for user in options.users):
-        raise tree.wrong(f"no_auth_user {options.no_auth_user!r} is none of the users")
 
 
 # ---- other servers ----------------------------------------------------------------------------------------------------
@@ -472,49 +279,32 @@ def _cluster(root: Fields, options: Options) -> Options:
     found = root.map("cluster")
     if found is None:
         return options
-    found.refuse(
-        "servers find one another by routes only in nats-server; brokers of a cluster are declared (a Cluster resource, or "
-        "--config with --data-dir)",
-        "routes",
-    )
-    name = found.text("name")
-    found.of_no_use(
-        *(
-            "listen",
-            "host",
-            "port",
-            "authorization",
-            "advertise",
-            "cluster_advertise",
-            "no_advertise",
-            "connect_retries",
-        ),
-        *(
-            "pool_size",
-            "accounts",
-            "compression",
-            "tls",
-            "permissions",
-            "ping_interval",
-            "write_deadline",
-            "connect_backoff",
-        ),
-    )
-    found.done()
-    return replace(options, cluster_name=name)
+    cluster = read_cluster(found)
+    return replace(options, cluster_name=cluster.name, cluster=cluster)
+
+
+def _gateway(root: Fields, options: Options, warnings: list[str]) -> Options:
+    found = root.map("gateway")
+    if found is None:
+        return options
+    gateway = read_gateway(found, warnings)
+    if options.cluster_name not in ("", gateway.name):
+        raise found.value.wrong(
+            f"gateway.name is {gateway.name!r} and cluster.name {options.cluster_name!r}; a cluster has one name"
+        )
+    if options.users and not gateway.user and gateway.tls is None:
+        warnings.append(
+            f"{found.value.file}:{found.value.line}:{found.value.column}: gateway has neither authorization nor tls: "
+            "whoever reaches its port is let in as a server"
+        )
+    return replace(options, cluster_name=gateway.name, gateway=gateway)
 
 
 def _refused(root: Fields) -> None:
-    root.refuse(
-        "super-clusters are declared (a SuperCluster resource, or --config with --data-dir)",
-        "gateway",
-        "gateways",
-    )
     root.refuse("leaf nodes are not there", "leafnodes", "leafnode", "leaf")
     root.refuse("MQTT is not there", "mqtt")
-    root.refuse("the WebSocket listener is not set by this file yet", "websocket", "ws")
     root.refuse(
-        _JWT,
+        NO_JWT,
         "operator",
         "operators",
         "resolver",
@@ -522,9 +312,5 @@ def _refused(root: Fields) -> None:
         "resolver_tls",
         "resolver_pinned_accounts",
     )
-    root.refuse(_JWT, "trusted", "trusted_keys", "roots", "root_keys")
-    root.refuse("TLS for clients is not there yet; it would be plain without it", "tls")
-    root.of_no_use(
-        "allow_non_tls", "default_js_domain", "default_sentinel", "tls_timeout", "ocsp", "ocsp_cache"
-    )
-    root.refuse("subject mappings are not there", "mappings", "maps")
+    root.refuse(NO_JWT, "trusted", "trusted_keys", "roots", "root_keys")
+    root.of_no_use("default_js_domain", "default_sentinel", "tls_timeout", "ocsp", "ocsp_cache")

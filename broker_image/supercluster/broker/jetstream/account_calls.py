@@ -7,14 +7,12 @@ It goes from the broker that was asked to the meta group's leader as an internal
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.jetstream import accounts
 from supercluster.broker.jetstream.accounts import AccountLimits, AccountRecord
-from supercluster.broker.jetstream.admin_calls import Settle, Then, answer_by, ask_meta_leader, not_available
+from supercluster.broker.jetstream.admin_calls import MetaCall, Then, ask_meta_leader, not_available
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.frames import Request
 from supercluster.broker.jetstream.meta_accounts import all_shown, shown
 from supercluster.broker.jetstream.meta_group import MetaGroup
 
@@ -57,26 +55,20 @@ def is_internal(subject: bytes) -> bool:
     return subject == SUBJECT
 
 
-def answer(
-    meta: MetaGroup,
-    request: Request,
-    settle: Settle,
-    undecided: Callable[[], None],
-) -> None:
+def answer(meta: MetaGroup, call: MetaCall) -> None:
     """Another broker's call, at the meta group's leader."""
-    respond = answer_by(settle)
 
     def done(outcome: ApiError | dict[str, Any] | None) -> None:
         if isinstance(outcome, ApiError):
-            respond(outcome.code, {"error": outcome.description, "err_code": outcome.err_code})
+            call.respond(outcome.code, {"error": outcome.description, "err_code": outcome.err_code})
         else:
-            respond(200, outcome or accounts.show(account, AccountRecord(), accounts.AccountUse()))
+            call.respond(200, outcome or accounts.show(account, AccountRecord(), accounts.AccountUse()))
 
     try:
-        account, told = json.loads(request.payload)
+        account, told = json.loads(call.request.payload)
         record = AccountRecord(AccountLimits.from_json(told[0]), True, str(told[1])) if told else None
         accounts.check_name(account)
     except (ValueError, TypeError, AttributeError, LookupError, ApiError):
-        respond(400, {"error": "this is no call", "err_code": 10003})
+        call.respond(400, {"error": "this is no call", "err_code": 10003})
         return
-    meta.accounts.ask(account, record, done, undecided)
+    meta.accounts.ask(account, record, done, call.undecided)

@@ -68,10 +68,16 @@ class AccountInfos:
 
     # ---- what there is --------------------------------------------------------------------------------------------
 
+    def calls(self) -> dict[str, tuple[int, int]]:
+        """By account: calls that were answered here, and how many of them by an error."""
+        return {account: (count, self._errors.get(account, 0)) for account, count in self._calls.items()}
+
     def ask(self, info: ClientInfo, then: Then) -> None:
         """`then` gets the answer, at once or when the leaders have spoken, within a bound."""
         account = info.account
-        unknown = [found for found in self._streams(account) if self._held(found) is None][:ASKED_MAX]
+        unknown = [
+            found for found in self._streams(account) if not found.restoring and self._held(found) is None
+        ][:ASKED_MAX]
         waiting = self._waiting.get(account, [])
         if not unknown or len(waiting) >= WAITING_MAX:
             then(self._answer(account))
@@ -131,7 +137,7 @@ class AccountInfos:
 
     def _answer(self, account: str) -> bytes:
         streams = self._streams(account)
-        use = accounts.use_of(found.config for found in streams)
+        use = accounts.use_of(found.wanted for found in streams)
         held = {"file": 0, "memory": 0}
         consumers = unknown = 0
         for found in streams:
@@ -152,4 +158,4 @@ class AccountInfos:
             api_total=self._calls.get(account, 0),
             api_errors=self._errors.get(account, 0),
         )
-        return api_answers.account_info_answer(totals, self._core.account_limits(account))
+        return api_answers.account_info_answer(totals, self._core.account_limits(account), self._core.domain)

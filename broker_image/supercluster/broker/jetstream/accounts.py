@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from supercluster.broker.jetstream import errors
@@ -37,6 +37,18 @@ class AccountLimits:
     """Of all streams in memory together."""
     stream_bytes_max: int = 0
     """The largest max_bytes of one stream."""
+    memory_stream_bytes_max: int = 0
+    """The same, of a stream in memory."""
+    storage_stream_bytes_max: int = 0
+    """The same, of a stream in files."""
+    ack_pending_max: int = 0
+    """The largest max_ack_pending of one consumer."""
+    max_bytes_required: bool = False
+    """Has every stream to have max_bytes, whatever is limited?"""
+
+    def bytes_max_of_stream(self, storage: str) -> int:
+        own = self.memory_stream_bytes_max if storage == "memory" else self.storage_stream_bytes_max
+        return min((most for most in (own, self.stream_bytes_max) if most), default=0)
 
     def bytes_max(self, storage: str) -> int:
         return self.memory_bytes_max if storage == "memory" else self.storage_bytes_max
@@ -44,7 +56,7 @@ class AccountLimits:
     def wants_max_bytes(self, storage: str) -> bool:
         """Has a stream of that storage to say how large it may grow? One that does not reserves nothing, and fills the
         account all the same: what each leader would have to know of the others to stop it in time, it cannot know."""
-        return bool(self.bytes_max(storage) or self.stream_bytes_max)
+        return bool(self.max_bytes_required or self.bytes_max(storage) or self.bytes_max_of_stream(storage))
 
     def to_json(self) -> dict[str, int]:
         """Only the limits that there are."""
@@ -53,8 +65,9 @@ class AccountLimits:
     @classmethod
     def from_json(cls, data: Mapping[str, int]) -> AccountLimits:
         """What a later version added is for brokers of that version."""
-        known = {field.name for field in fields(cls)}
-        return cls(**{name: int(value) for name, value in data.items() if name in known})
+        known = {field.name for field in fields(cls)} - {"max_bytes_required"}
+        told = {name: int(value) for name, value in data.items() if name in known}
+        return replace(cls(), max_bytes_required=bool(data.get("max_bytes_required")), **told)
 
 
 NO_LIMITS = AccountLimits()
@@ -148,14 +161,17 @@ def _judge_bytes(
         if limits.wants_max_bytes(storage) and (present is None or present.max_bytes > 0):
             raise errors.detailed(
                 errors.MAX_BYTES_REQUIRED,
-                f"account {account} has a limit of bytes, and max_bytes (times replicas) is what counts",
+                f"account {account} requires it"
+                if limits.max_bytes_required
+                else f"account {account} has a limit of bytes, and max_bytes (times replicas) is what counts",
             )
         return
     is_larger = present is None or 0 < present.max_bytes < wanted.max_bytes
-    if is_larger and 0 < limits.stream_bytes_max < wanted.max_bytes:
+    most_of_stream = limits.bytes_max_of_stream(storage)
+    if is_larger and 0 < most_of_stream < wanted.max_bytes:
         raise errors.detailed(
             errors.STREAM_BYTES_EXCEEDED,
-            f"max_bytes is {wanted.max_bytes}, account {account} allows each stream {limits.stream_bytes_max}",
+            f"max_bytes is {wanted.max_bytes}, account {account} allows each stream {most_of_stream}",
         )
     needs = reserved_bytes(wanted)
     grows = present is None or needs > reserved_bytes(present)
@@ -183,6 +199,13 @@ FIELDS = {
     "memoryBytesMax": ("memory_bytes_max", BYTES_MAX),
     "streamBytesMax": ("stream_bytes_max", BYTES_MAX),
 }
+MORE_FIELDS = {
+    "memoryStreamBytesMax": ("memory_stream_bytes_max", BYTES_MAX),
+    "storageStreamBytesMax": ("storage_stream_bytes_max", BYTES_MAX),
+    "ackPendingMax": ("ack_pending_max", COUNT_MAX),
+}
+"""What NATS limits as well and resources do not: shown where it is set."""
+MAX_BYTES_REQUIRED = "maxBytesRequired"
 DECLARED_BY = "declaredBy"
 DECLARED_BY_CHARACTERS_MAX = 253
 # NATS's own limit has the account's name, and what it would mean cannot be judged here.
@@ -215,7 +238,8 @@ def read_record(body: object) -> AccountRecord:
     def wrong(why: str) -> ApiError:
         return errors.error(errors.STREAM_INVALID_CONFIG, why)
 
-    known = (*FIELDS, DECLARED_BY)
+    every = FIELDS | MORE_FIELDS
+    known = (*every, MAX_BYTES_REQUIRED, DECLARED_BY)
     if body is None:
         body = {}
     if not isinstance(body, Mapping):
@@ -225,27 +249,33 @@ def read_record(body: object) -> AccountRecord:
             more = _NOT_JUDGED.get(name, f"known are {', '.join(known)}")
             raise wrong(f"{name} is no known field: {more}")
     values: dict[str, int] = {}
-    for name, (inner, most) in FIELDS.items():
+    for name, (inner, most) in every.items():
         value = body.get(name)
         if value is not None and (type(value) is not int or not 0 <= value <= most):
             raise wrong(f"{name} is {value!r}; it has to be a whole number from 0 (no limit) to {most}")
         values[inner] = value or 0
+    required = body.get(MAX_BYTES_REQUIRED, False)
+    if type(required) is not bool:
+        raise wrong(f"{MAX_BYTES_REQUIRED} is {required!r}; it has to be true or false")
     declared_by = body.get(DECLARED_BY) or ""
     if not isinstance(declared_by, str) or len(declared_by) > DECLARED_BY_CHARACTERS_MAX:
         raise wrong(
             f"{DECLARED_BY} has to be the name of a resource, of at most {DECLARED_BY_CHARACTERS_MAX} characters"
         )
-    return AccountRecord(AccountLimits(**values), True, declared_by)
+    return AccountRecord(AccountLimits(**values, max_bytes_required=required), True, declared_by)
 
 
 def show(account: str, record: AccountRecord, use: AccountUse) -> dict[str, Any]:
     """An account, as the admin API tells it."""
     limits = asdict(record.limits)
+    more = {name: limits[inner] for name, (inner, _) in MORE_FIELDS.items() if limits[inner]}
+    if record.limits.max_bytes_required:
+        more[MAX_BYTES_REQUIRED] = True
     return {
         "account": account,
         "declared": record.is_declared,
         DECLARED_BY: record.declared_by,
-        "limits": {name: limits[inner] for name, (inner, _) in FIELDS.items()},
+        "limits": {name: limits[inner] for name, (inner, _) in FIELDS.items()} | more,
         "use": {
             "streams": use.streams,
             "storageBytes": use.storage_bytes,

@@ -20,6 +20,10 @@ _UNIT_NS = {
 _DELAY_NS_MAX = 365 * 24 * 3_600_000_000_000
 
 
+Ack = tuple[bytes, bytes, bytes]
+"""An acknowledgement as it came: subject, reply, payload."""
+
+
 class AckRef(NamedTuple):
     """The delivery that an acknowledgement's subject names."""
 
@@ -85,6 +89,19 @@ _WORDS = {
     b"+TERM": AckKind.TERM,
     b"+NXT": AckKind.NEXT,
 }
+
+
+def again(acks: list[Ack]) -> list[Ack]:
+    """Those that say the same when they are taken a second time; a message that is refused twice is delivered twice more. What
+    asks for the next message as well has asked for it."""
+    found: list[Ack] = []
+    for ack in acks:
+        kind, _ = parse_ack_payload(ack[2]) or (None, b"")
+        if kind is AckKind.NEXT:
+            found.append((ack[0], b"", b"+ACK"))
+        elif kind in (AckKind.ACK, AckKind.TERM):
+            found.append(ack)
+    return found
 
 
 def parse_nak_delay(argument: bytes) -> int:

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from supercluster.broker.jetstream.frames import ResponseStatus
+from supercluster.broker.jetstream.frames import Request, ResponseStatus
 from supercluster.broker.ports import ClientInfo
 
 if TYPE_CHECKING:
@@ -54,10 +55,17 @@ def ask_meta_leader(core: BrokerCore, account: str, subject: bytes, payload: byt
     )
 
 
-def answer_by(settle: Settle) -> Then:
-    """The leader's side: what it is given is what `then` of the broker that was asked is called with."""
+@dataclass(frozen=True, slots=True)
+class MetaCall:
+    """An internal request at the meta group's leader, which is answered once."""
 
-    def respond(status: int, body: Any) -> None:
-        settle(ResponseStatus.ANSWER, json.dumps({"status": status, "body": body}).encode())
+    node: str
+    """The broker that asks."""
+    request: Request
+    settle: Settle
+    undecided: Callable[[], None]
+    """In place of an answer: nobody knows what becomes of it, and the next leader has to be asked."""
 
-    return respond
+    def respond(self, status: int, body: Any) -> None:
+        """What `then` of the broker that was asked is called with."""
+        self.settle(ResponseStatus.ANSWER, json.dumps({"status": status, "body": body}).encode())

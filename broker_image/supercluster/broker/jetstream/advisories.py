@@ -87,6 +87,18 @@ class Advisories:
             head = {"account": self._account, **head}
         self._publish(f"{told.subject}.{self._stream}.{consumer}", told.kind, {**head, **told.fields})
 
+    def stream_action(self, what: str) -> None:
+        """`create`, `modify` or `delete`."""
+        word = {"create": "CREATED", "modify": "UPDATED", "delete": "DELETED"}[what]
+        fields = {"stream": self._stream, "action": what}
+        self._publish(f"ADVISORY.STREAM.{word}.{self._stream}", "advisory.v1.stream_action", fields)
+
+    def batch_abandoned(self, batch: bytes, reason: str) -> None:
+        """What was held of an atomic batch is not held any more: `incomplete`, `large`, `timeout`, `unsupported`."""
+        fields = {"stream": self._stream, "batch": batch.decode(errors="replace"), "reason": reason}
+        subject = f"ADVISORY.STREAM.BATCH_ABANDONED.{self._stream}"
+        self._publish(subject, "advisory.v1.stream_batch_abandoned", fields)
+
     def leader_elected(self, leader: str, replicas: list[dict[str, Any]], consumers: list[str]) -> None:
         """This broker leads the stream, and with it the consumers. Who has many is told of those that somebody asks about."""
         fields = {"leader": leader, "replicas": replicas}
@@ -98,9 +110,14 @@ class Advisories:
         )
         for name in consumers:
             subject = f"ADVISORY.CONSUMER.LEADER_ELECTED.{self._stream}.{name}"
-            if self._host.network.has_interest(self._account, f"$JS.EVENT.{subject}".encode()):
-                body = stream | {"consumer": name} | fields
-                self._publish(subject, "advisory.v1.consumer_leader_elected", body)
+            self._publish(
+                subject, "advisory.v1.consumer_leader_elected", stream | {"consumer": name} | fields
+            )
+
+    def of_backup(self, what: str, fields: dict[str, Any]) -> None:
+        """A snapshot or a restore begins, or is over: `snapshot_create`, `restore_complete` and so on."""
+        body = {"stream": self._stream, **fields}
+        self._publish(f"ADVISORY.STREAM.{what.upper()}.{self._stream}", f"advisory.v1.{what}", body)
 
     def quorum_lost(self, replicas: list[dict[str, Any]]) -> None:
         """This broker led the stream, and hears too few of the others."""
@@ -111,6 +128,9 @@ class Advisories:
         )
 
     def _publish(self, subject: str, kind: str, fields: dict[str, Any]) -> None:
+        """To whoever listens, and to a stream that captures it; where there is neither, it costs one look."""
+        if not self._host.is_heard(self._account, f"$JS.EVENT.{subject}".encode()):
+            return
         now_ns = self._host.clock.now_ns()
         self._number += 1
         seed = f"{self._host.node} {self._account} {subject} {self._number} {now_ns}"

@@ -7,11 +7,13 @@ judged where the state is. Answers are built in `api_answers.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from supercluster.broker.jetstream import api_consumers as calls
-from supercluster.broker.jetstream import direct_get
+from supercluster.broker.jetstream import direct_get, pedantic
 from supercluster.broker.jetstream.api_requests import (
     AccountInfoRequest,
+    AccountPurgeRequest,
     ApiRequest,
     ConsumerCreateRequest,
     ConsumerDeleteRequest,
@@ -26,6 +28,8 @@ from supercluster.broker.jetstream.api_requests import (
     ConsumerUnpinRequest,
     MessageDeleteRequest,
     MessageGetRequest,
+    MetaStepDownRequest,
+    ServerRemoveRequest,
     StreamCreateRequest,
     StreamDeleteRequest,
     StreamInfoRequest,
@@ -34,18 +38,30 @@ from supercluster.broker.jetstream.api_requests import (
     StreamNamesRequest,
     StreamPeerRemoveRequest,
     StreamPurgeRequest,
+    StreamRestoreRequest,
+    StreamSnapshotRequest,
     StreamStepDownRequest,
     StreamUpdateRequest,
 )
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.errors import (
     BAD_REQUEST,
+    DELIVER_SUBJECT_INVALID,
+    INVALID_JSON,
     STREAM_MISMATCH,
+    STREAM_NAME_IS_PATH,
+    ApiError,
     error,
     not_supported,
 )
 from supercluster.broker.jetstream.filters import SUBJECT_CHARS_MAX
-from supercluster.broker.jetstream.json_fields import Fields, decode_object
+from supercluster.broker.jetstream.json_fields import (
+    Fields,
+    decode_if_object,
+    decode_object,
+    is_empty_request,
+)
+from supercluster.broker.protocol.subjects import is_valid_literal
 
 API_PREFIX = b"$JS.API."
 
@@ -57,21 +73,44 @@ def _account_info(_names: list[str], _payload: bytes) -> ApiRequest:
     return AccountInfoRequest("")
 
 
-def _stream_config(stream: str, payload: bytes) -> StreamConfig:
-    data = decode_object(payload)
-    # Asked for by the client's library, and said nothing by it: a create is never pedantic here, nor less than that.
-    data.pop("pedantic", None)
-    if data.get("name") != stream:
-        raise error(STREAM_MISMATCH)
-    return StreamConfig.from_json(data)
-
-
 def _stream_create(names: list[str], payload: bytes) -> ApiRequest:
-    return StreamCreateRequest(names[0], _stream_config(names[0], payload))
+    """Of several mistakes NATS tells first what can't be read, then whose configuration it is, then what it contradicts."""
+    name, (data, is_pedantic) = names[0], _stream_data(payload)
+    refused: ApiError | None = None
+    try:
+        config = _stream_config(data, is_pedantic=is_pedantic)
+    except ApiError as problem:
+        if problem.err_code == INVALID_JSON:
+            raise
+        refused = problem
+    if data.get("name") != name:
+        raise error(STREAM_MISMATCH)
+    if "/" in name or "\\" in name:
+        raise error(STREAM_NAME_IS_PATH)
+    if refused is not None:
+        raise refused
+    return StreamCreateRequest(name, config, is_pedantic)
 
 
 def _stream_update(names: list[str], payload: bytes) -> ApiRequest:
-    return StreamUpdateRequest(names[0], _stream_config(names[0], payload))
+    """What a configuration contradicts is told first here, and whose it is then."""
+    data, is_pedantic = _stream_data(payload)
+    config = _stream_config(data, is_pedantic=is_pedantic)
+    if config.name != names[0]:
+        raise error(STREAM_MISMATCH)
+    return StreamUpdateRequest(names[0], config, is_pedantic)
+
+
+def _stream_data(payload: bytes) -> tuple[dict[str, Any], bool]:
+    """A configuration as it came, and whether nothing of it is to be mended: the flag stands among its fields."""
+    data = decode_object(payload)
+    is_pedantic = Fields(data, "request").boolean("pedantic")
+    data.pop("pedantic", None)
+    return data, is_pedantic
+
+
+def _stream_config(data: dict[str, Any], *, is_pedantic: bool) -> StreamConfig:
+    return pedantic.stream_config(data) if is_pedantic else StreamConfig.from_json(data)
 
 
 def _stream_delete(names: list[str], payload: bytes) -> ApiRequest:
@@ -80,7 +119,7 @@ def _stream_delete(names: list[str], payload: bytes) -> ApiRequest:
 
 
 def _stream_info(names: list[str], payload: bytes) -> ApiRequest:
-    fields = Fields(decode_object(payload), "request")
+    fields = Fields(decode_if_object(payload), "request")
     request = StreamInfoRequest(
         names[0],
         subjects_filter=_filter(fields.text("subjects_filter")),
@@ -92,29 +131,52 @@ def _stream_info(names: list[str], payload: bytes) -> ApiRequest:
 
 
 def _stream_list(_names: list[str], payload: bytes) -> ApiRequest:
-    fields = Fields(decode_object(payload), "request")
+    fields = Fields(decode_if_object(payload), "request")
     request = StreamListRequest("", offset=calls.offset(fields), subject=_filter(fields.text("subject")))
     fields.done()
     return request
 
 
 def _stream_names(_names: list[str], payload: bytes) -> ApiRequest:
-    fields = Fields(decode_object(payload), "request")
+    fields = Fields(decode_if_object(payload), "request")
     request = StreamNamesRequest("", offset=calls.offset(fields), subject=_filter(fields.text("subject")))
     fields.done()
     return request
 
 
-def _stream_snapshot(names: list[str], _payload: bytes) -> ApiRequest:
-    raise not_supported(f"a snapshot of stream {names[0]} is")
+def _stream_snapshot(names: list[str], payload: bytes) -> ApiRequest:
+    if is_empty_request(payload):
+        raise error(BAD_REQUEST)
+    fields = Fields(decode_object(payload), "request")
+    request = StreamSnapshotRequest(
+        names[0],
+        fields.text("deliver_subject"),
+        no_consumers=fields.boolean("no_consumers"),
+        chunk_size=fields.integer("chunk_size"),
+        window_size=fields.integer("window_size"),
+    )
+    fields.boolean("jsck")  # Whatever is read is checked.
+    fields.done()
+    if not is_valid_literal(request.deliver_subject.encode()):
+        raise error(DELIVER_SUBJECT_INVALID)
+    return request
 
 
-def _stream_restore(names: list[str], _payload: bytes) -> ApiRequest:
-    raise not_supported(f"restoring stream {names[0]} from a snapshot is")
+def _stream_restore(names: list[str], payload: bytes) -> ApiRequest:
+    if is_empty_request(payload):
+        raise error(BAD_REQUEST)
+    fields = Fields(decode_object(payload), "request")
+    config = dict(fields.nested("config") or {})
+    fields.nested("state")  # The archive says it too.
+    fields.done()
+    config.setdefault("name", names[0])
+    if config["name"] != names[0]:
+        raise error(STREAM_MISMATCH)
+    return StreamRestoreRequest(names[0], StreamConfig.from_json(config))
 
 
 def _stream_purge(names: list[str], payload: bytes) -> ApiRequest:
-    fields = Fields(decode_object(payload), "request")
+    fields = Fields(decode_if_object(payload), "request")
     request = StreamPurgeRequest(
         names[0], _filter(fields.text("filter")), fields.unsigned("seq"), fields.unsigned("keep")
     )
@@ -154,7 +216,7 @@ def _direct_get(names: list[str], payload: bytes) -> ApiRequest:
 
 
 def _message_delete(names: list[str], payload: bytes) -> ApiRequest:
-    if payload.strip() in (b"", b"{}"):
+    if is_empty_request(payload):
         raise error(BAD_REQUEST)
     fields = Fields(decode_object(payload), "request")
     request = MessageDeleteRequest(names[0], fields.unsigned("seq"), fields.boolean("no_erase"))
@@ -163,7 +225,11 @@ def _message_delete(names: list[str], payload: bytes) -> ApiRequest:
 
 
 def _step_down(names: list[str], payload: bytes) -> ApiRequest:
-    return StreamStepDownRequest(names[0], calls.preferred(payload))
+    return StreamStepDownRequest(names[0], calls.successor(payload))
+
+
+def _meta_step_down(names: list[str], payload: bytes) -> ApiRequest:
+    return MetaStepDownRequest("", calls.successor(payload))
 
 
 def _move_cancel(names: list[str], payload: bytes) -> ApiRequest:
@@ -179,6 +245,20 @@ def _peer_remove(names: list[str], payload: bytes) -> ApiRequest:
     if not peer:
         raise error(BAD_REQUEST)
     return StreamPeerRemoveRequest(names[0], peer)
+
+
+def _server_remove(_names: list[str], payload: bytes) -> ApiRequest:
+    """A broker's name stands for its id, too: they are not given twice."""
+    fields = Fields(decode_object(payload), "request")
+    name, number = fields.text("peer"), fields.text("peer_id")
+    fields.done()
+    if not (name or number):
+        raise error(BAD_REQUEST)
+    return ServerRemoveRequest("", number or name)
+
+
+def _account_purge(names: list[str], _payload: bytes) -> ApiRequest:
+    return AccountPurgeRequest("", names[0])
 
 
 def _filter(subject: str) -> str:
@@ -205,6 +285,9 @@ _CALLS: tuple[tuple[tuple[str, ...], int, int, Parser, str], ...] = (
     (("STREAM", "MSG", "DELETE"), 1, 1, _message_delete, "stream_msg_delete"),
     (("STREAM", "LEADER", "STEPDOWN"), 1, 1, _step_down, "stream_leader_stepdown"),
     (("STREAM", "PEER", "REMOVE"), 1, 1, _peer_remove, "stream_remove_peer"),
+    (("META", "LEADER", "STEPDOWN"), 0, 0, _meta_step_down, "meta_leader_stepdown"),
+    (("SERVER", "REMOVE"), 0, 0, _server_remove, "meta_server_remove"),
+    (("ACCOUNT", "PURGE"), 1, 1, _account_purge, "account_purge"),
     (("ACCOUNT", "STREAM", "CANCEL_MOVE"), 2, 2, _move_cancel, "stream_update"),
     (("DIRECT", "GET"), 1, 64, _direct_get, "stream_msg_get"),
     (("CONSUMER", "DURABLE", "CREATE"), 2, 2, calls.durable_create, "consumer_create"),
@@ -241,13 +324,9 @@ def answer_kind(subject: bytes) -> str:
     return found[1] if found is not None else ""
 
 
-_NOT_SUPPORTED = frozenset({"stream_snapshot", "stream_restore"})
-"""Calls that are known, and refused whether there is such a stream or not."""
-
-
 def is_supported(subject: bytes) -> bool:
-    """Is it a call of the API that is carried out?"""
-    return answer_kind(subject) not in {"", *_NOT_SUPPORTED}
+    """Is it a call of the API?"""
+    return answer_kind(subject) != ""
 
 
 def stream_of(subject: bytes) -> str:
@@ -280,6 +359,7 @@ def parse_api(subject: bytes, payload: bytes | memoryview) -> ApiRequest:
 __all__ = [
     "API_PREFIX",
     "AccountInfoRequest",
+    "AccountPurgeRequest",
     "ApiRequest",
     "ConsumerCreateRequest",
     "ConsumerDeleteRequest",
@@ -294,6 +374,8 @@ __all__ = [
     "ConsumerUnpinRequest",
     "MessageDeleteRequest",
     "MessageGetRequest",
+    "MetaStepDownRequest",
+    "ServerRemoveRequest",
     "StreamCreateRequest",
     "StreamDeleteRequest",
     "StreamInfoRequest",
@@ -302,6 +384,8 @@ __all__ = [
     "StreamNamesRequest",
     "StreamPeerRemoveRequest",
     "StreamPurgeRequest",
+    "StreamRestoreRequest",
+    "StreamSnapshotRequest",
     "StreamStepDownRequest",
     "StreamUpdateRequest",
     "account_of",

@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from supercluster.broker.jetstream import api_level
 from supercluster.broker.jetstream.accounts import AccountLimits
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.consumer_state import ConsumerState
-from supercluster.broker.jetstream.errors import STREAM_NOT_FOUND, ApiError
+from supercluster.broker.jetstream.errors import API_LEVEL_REQUIRED, STREAM_NOT_FOUND, ApiError
 from supercluster.broker.jetstream.times import ZERO_TIME, format_time
 from supercluster.broker.protocol.headers import no_responders
 
@@ -140,6 +141,8 @@ def error_answer(kind: str, refused: ApiError) -> bytes:
         more = {"purged": 0}
     elif kind == "consumer_pause":
         more = {"paused": False, "pause_until": ZERO_TIME}
+    elif kind == "stream_restore":
+        more = {"deliver_subject": ""}
     elif kind == "consumer_reset":
         more = {"reset_seq": 0}
     return _dump(kind, {"error": refused.to_json(), **more})
@@ -149,8 +152,9 @@ def stream_info(
     config: StreamConfig, created_ns: int, state: StreamStateInfo, cluster: ClusterInfo | None, now_ns: int
 ) -> dict[str, Any]:
     """A stream as one object: the body of several answers."""
+    told = config.to_json()
     data: dict[str, Any] = {
-        "config": config.to_json(),
+        "config": api_level.listed(told, api_level.of_stream(told)),
         "created": format_time(created_ns),
         "state": state.to_json(),
     }
@@ -161,16 +165,25 @@ def stream_info(
 
 
 def stream_create_answer(info: Mapping[str, Any], *, did_create: bool) -> bytes:
-    return _dump("stream_create", {**info, **({"did_create": True} if did_create else {})})
+    return _dump("stream_create", {**api_level.told(info), **({"did_create": True} if did_create else {})})
+
+
+def stream_snapshot_answer(info: Mapping[str, Any]) -> bytes:
+    return _dump("stream_snapshot", {"config": info["config"], "state": info["state"]})
+
+
+def stream_restore_answer(deliver_subject: str) -> bytes:
+    """Where the chunks go."""
+    return _dump("stream_restore", {"deliver_subject": deliver_subject})
 
 
 def stream_update_answer(info: Mapping[str, Any]) -> bytes:
-    return _dump("stream_update", info)
+    return _dump("stream_update", api_level.told(info))
 
 
 def stream_info_answer(info: Mapping[str, Any], *, total: int = 0, offset: int = 0, limit: int = 0) -> bytes:
     """`total`, `offset` and `limit` page the subjects, where they were asked for."""
-    return _dump("stream_info", {"total": total, "offset": offset, "limit": limit, **info})
+    return _dump("stream_info", {"total": total, "offset": offset, "limit": limit, **api_level.told(info)})
 
 
 def subjects_page(subjects: Mapping[str, int], offset: int) -> tuple[dict[str, int], int]:
@@ -196,7 +209,18 @@ def stream_list_page(infos: Sequence[Mapping[str, Any]], *, total: int, offset: 
     return _dump("stream_list", page)
 
 
-_INFO_FIELDS = ("config", "created", "state", "cluster", "mirror", "sources", "move", "ts")
+_INFO_FIELDS = (
+    "config",
+    "created",
+    "state",
+    "domain",
+    "cluster",
+    "mirror",
+    "sources",
+    "move",
+    "copy_bytes",
+    "ts",
+)
 
 
 def info_of_answer(answer: bytes) -> dict[str, Any] | None:
@@ -204,7 +228,8 @@ def info_of_answer(answer: bytes) -> dict[str, Any] | None:
     data = json.loads(answer)
     if not isinstance(data, dict) or "config" not in data:
         return None
-    return {name: data[name] for name in _INFO_FIELDS if name in data}
+    found = {name: data[name] for name in _INFO_FIELDS if name in data}
+    return {**found, "config": api_level.untold(data["config"])}
 
 
 def err_code_of_answer(answer: bytes) -> int:
@@ -225,6 +250,10 @@ def success_answer(kind: str) -> bytes:
     return _dump(kind, {"success": True})
 
 
+def account_purge_answer() -> bytes:
+    return _dump("account_purge", {"initiated": True})
+
+
 def purge_answer(purged: int) -> bytes:
     return _dump("stream_purge", {"success": True, "purged": purged})
 
@@ -240,6 +269,13 @@ def message_answer(
         data["data"] = b64encode(payload).decode()
     data["time"] = format_time(time_ns)
     return _dump("stream_msg_get", {"message": data})
+
+
+def pull_refusal(subject: bytes, answer: bytes) -> bytes:
+    """CONSUMER.MSG.NEXT: nobody responds, unless it is the request that can't be understood."""
+    if err_code_of_answer(answer) == API_LEVEL_REQUIRED:
+        return b"NATS/1.0 412 Required Api Level\r\n\r\n"
+    return no_responders(subject)
 
 
 def direct_refusal(subject: bytes, answer: bytes) -> bytes:
@@ -270,11 +306,12 @@ def consumer_info(
     floor: dict[str, Any] = {"consumer_seq": state.ack_floor_cseq, "stream_seq": state.ack_floor_sseq}
     if state.last_ack_ns:
         floor["last_active"] = format_time(state.last_ack_ns)
+    told = state.config.to_json()
     data: dict[str, Any] = {
         "stream_name": stream,
         "name": state.name,
         "created": format_time(state.created_ns),
-        "config": state.config.to_json(),
+        "config": api_level.listed(told, api_level.of_consumer(told)),
         "delivered": delivered,
         "ack_floor": floor,
         "num_ack_pending": state.num_ack_pending,
@@ -303,15 +340,15 @@ def consumer_info(
 
 
 def consumer_create_answer(info: Mapping[str, Any]) -> bytes:
-    return _dump("consumer_create", info)
+    return _dump("consumer_create", api_level.told(info))
 
 
 def consumer_info_answer(info: Mapping[str, Any]) -> bytes:
-    return _dump("consumer_info", info)
+    return _dump("consumer_info", api_level.told(info))
 
 
 def consumer_reset_answer(info: Mapping[str, Any], seq: int) -> bytes:
-    return _dump("consumer_reset", {**info, "reset_seq": seq})
+    return _dump("consumer_reset", {**api_level.told(info), "reset_seq": seq})
 
 
 def pause_answer(until_ns: int, now_ns: int) -> bytes:
@@ -352,7 +389,7 @@ class AccountTotals:
     api_errors: int = 0
 
 
-def account_info_answer(totals: AccountTotals, limits: AccountLimits) -> bytes:
+def account_info_answer(totals: AccountTotals, limits: AccountLimits, domain: str = "") -> bytes:
     """What has no limit is told as -1."""
 
     def limit(value: int) -> int:
@@ -370,13 +407,14 @@ def account_info_answer(totals: AccountTotals, limits: AccountLimits) -> bytes:
             "max_storage": limit(limits.storage_bytes_max),
             "max_streams": limit(limits.streams_max),
             "max_consumers": limit(limits.consumers_per_stream_max),
-            "max_ack_pending": -1,
-            "memory_max_stream_bytes": limit(limits.stream_bytes_max),
-            "storage_max_stream_bytes": limit(limits.stream_bytes_max),
+            "max_ack_pending": limit(limits.ack_pending_max),
+            "memory_max_stream_bytes": limit(limits.bytes_max_of_stream("memory")),
+            "storage_max_stream_bytes": limit(limits.bytes_max_of_stream("file")),
             # NATS has one word for both storages.
             "max_bytes_required": limits.wants_max_bytes("file") or limits.wants_max_bytes("memory"),
         },
-        "api": {"level": 0, "total": totals.api_total, "errors": totals.api_errors},
+        **({"domain": domain} if domain else {}),
+        "api": {"level": api_level.LEVEL, "total": totals.api_total, "errors": totals.api_errors},
         # Beyond what NATS has, and there only when it says something.
         **({"streams_unknown": totals.streams_unknown} if totals.streams_unknown else {}),
     }

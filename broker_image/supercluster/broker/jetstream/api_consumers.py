@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
+from supercluster.broker.jetstream import pedantic
 from supercluster.broker.jetstream.api_requests import (
     ApiRequest,
     ConsumerCreateRequest,
@@ -15,76 +19,111 @@ from supercluster.broker.jetstream.api_requests import (
     ConsumerStepDownRequest,
     ConsumerUnpinRequest,
 )
-from supercluster.broker.jetstream.consumer_checks import check_consumer_name
+from supercluster.broker.jetstream.config import ANYWHERE, Placement
 from supercluster.broker.jetstream.consumer_config import ConsumerConfig
-from supercluster.broker.jetstream.errors import NOT_EMPTY_REQUEST, STREAM_MISMATCH, error
-from supercluster.broker.jetstream.json_fields import Fields, decode_object, invalid_json
+from supercluster.broker.jetstream.errors import (
+    CONSUMER_NAME_IS_PATH,
+    NOT_EMPTY_REQUEST,
+    STREAM_MISMATCH,
+    error,
+)
+from supercluster.broker.jetstream.json_fields import (
+    Fields,
+    decode_if_object,
+    decode_object,
+    invalid_json,
+    is_empty_request,
+)
 
 
 def empty(payload: bytes) -> None:
     """Some clients send an empty object where others send nothing; NATS takes either."""
-    if b"".join(payload.split()) not in (b"", b"{}"):
+    if not is_empty_request(payload):
         raise error(NOT_EMPTY_REQUEST)
 
 
-def preferred(payload: bytes) -> str:
-    """The broker that is to lead; empty: any."""
+def successor(payload: bytes) -> Placement:
+    """Which broker is to lead, by name, cluster or tags; none of them: any."""
     data = decode_object(payload)
-    preferred = ""
-    if data:
-        fields = Fields(data, "request")
-        placement = Fields(fields.nested("placement") or {}, "placement")
-        preferred = placement.text("preferred")
-        placement.unsupported({"cluster": (), "tags": ()})
-        placement.done()
-        fields.done()
-    return preferred
+    if not data:
+        return ANYWHERE
+    fields = Fields(data, "request")
+    found = Placement.from_json(fields.nested("placement") or {})
+    fields.done()
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Put:
+    """A request to create or to change a consumer, before its configuration is judged."""
+
+    stream: str
+    name: str
+    """The subject's; empty where there is none."""
+    data: dict[str, Any]
+    durable_name: str
+    action: str
+    is_pedantic: bool
+
+    def request(self) -> ConsumerCreateRequest:
+        """`name` counts, whatever the configuration says.
+
+        Raises:
+            ApiError: there can be no such consumer.
+        """
+        if self.is_pedantic:
+            pedantic.check_consumer(self.data)
+        config = ConsumerConfig.from_json({**self.data, "name": self.name} if self.name else self.data)
+        # Judged here alone: consumers that are there already may be so.
+        if config.direct and not config.is_push:
+            raise error(10090)
+        if config.direct and config.durable_name:
+            raise error(10091)
+        return ConsumerCreateRequest(self.stream, config.name, config, self.action, self.is_pedantic)
 
 
 def consumer_create(names: list[str], payload: bytes) -> ApiRequest:
     """`CONSUMER.CREATE.<stream>` (ephemeral), `….<stream>.<name>`, `….<stream>.<name>.<filter>`."""
     stream, name, subject_filter = names[0], names[1] if len(names) > 1 else "", ".".join(names[2:])
-    config, action = consumer_config(stream, payload)
-    if not name and config.durable_name:
-        raise error(10020)
-    if name and config.durable_name and config.durable_name != name:
+    asked = _read(stream, payload, name)
+    if name and asked.durable_name not in ("", name):
         raise error(10017)
+    if not name and asked.durable_name:
+        raise error(10020)
     if subject_filter:
-        if len(config.filter_subjects) > 1 or not config.single_filter:
+        filters = Fields(asked.data, "consumer config")
+        if filters.texts("filter_subjects"):
             raise error(10137)
-        if config.filter_subjects != (subject_filter,):
+        if filters.text("filter_subject") != subject_filter:
             raise error(10131)
-    return ConsumerCreateRequest(stream, name or config.name, named(config, name), action)
+    return asked.request()
 
 
 def durable_create(names: list[str], payload: bytes) -> ApiRequest:
     stream, name = names
-    config, action = consumer_config(stream, payload)
-    if not config.durable_name:
+    asked = _read(stream, payload, name)
+    if not asked.durable_name:
         raise error(10018)
-    if config.durable_name != name:
+    if asked.durable_name != name:
         raise error(10017)
-    return ConsumerCreateRequest(stream, name, config, action)
+    return asked.request()
 
 
-def consumer_config(stream: str, payload: bytes) -> tuple[ConsumerConfig, str]:
+def _read(stream: str, payload: bytes, name: str) -> _Put:
     fields = Fields(decode_object(payload), "request")
-    if fields.text("stream_name") != stream:
-        raise error(STREAM_MISMATCH)
-    data = fields.nested("config")
-    if data is None:
-        raise error(10078)
+    named, data = fields.text("stream_name"), fields.nested("config") or {}
     action = fields.choice("action", ("create", "update"), "")
-    fields.boolean("pedantic")
+    is_pedantic = fields.boolean("pedantic")
     fields.done()
-    return ConsumerConfig.from_json(data), action
-
-
-def named(config: ConsumerConfig, name: str) -> ConsumerConfig:
-    if not name or config.name == name:
-        return config
-    check_consumer_name(name)
-    return ConsumerConfig.from_json(config.to_json() | {"name": name})
+    inner = Fields(data, "consumer config")
+    in_config = inner.text("name")  # Passed over where the subject has one.
+    meant = name or in_config
+    durable_name = inner.text("durable_name")
+    if named != stream:
+        raise error(STREAM_MISMATCH)
+    if "/" in meant or "\\" in meant:
+        raise error(CONSUMER_NAME_IS_PATH)
+    return _Put(stream, name, data, durable_name, action, is_pedantic)
 
 
 def consumer_delete(names: list[str], payload: bytes) -> ApiRequest:
@@ -102,32 +141,32 @@ def consumer_next(names: list[str], payload: bytes) -> ApiRequest:
 
 
 def consumer_pause(names: list[str], payload: bytes) -> ApiRequest:
-    fields = Fields(decode_object(payload), "request")
+    fields = Fields(decode_if_object(payload), "request")
     until_ns = fields.time_ns("pause_until")
     fields.done()
     return ConsumerPauseRequest(names[0], names[1], until_ns)
 
 
 def consumer_reset(names: list[str], payload: bytes) -> ApiRequest:
-    fields = Fields(decode_object(payload), "request")
-    seq = fields.unsigned("seq")
-    fields.done()
+    if payload and not payload.strip():
+        raise invalid_json("unexpected end of JSON input")
+    seq = Fields(decode_object(payload), "request").unsigned(
+        "seq"
+    )  # Other fields are passed over, as NATS does.
     return ConsumerResetRequest(names[0], names[1], seq)
 
 
 def consumer_unpin(names: list[str], payload: bytes) -> ApiRequest:
     if not payload.strip():
         raise invalid_json("unexpected end of JSON input")
-    fields = Fields(decode_object(payload), "request")
-    group = fields.text("group")
-    fields.done()
+    group = Fields(decode_object(payload), "request").text("group")
     if not group:
         raise invalid_json("consumer group not specified")
     return ConsumerUnpinRequest(names[0], names[1], group)
 
 
 def consumer_step_down(names: list[str], payload: bytes) -> ApiRequest:
-    return ConsumerStepDownRequest(names[0], names[1], preferred(payload))
+    return ConsumerStepDownRequest(names[0], names[1], successor(payload))
 
 
 def consumer_list(names: list[str], payload: bytes) -> ApiRequest:
@@ -139,7 +178,7 @@ def consumer_names(names: list[str], payload: bytes) -> ApiRequest:
 
 
 def only_offset(payload: bytes) -> int:
-    fields = Fields(decode_object(payload), "request")
+    fields = Fields(decode_if_object(payload), "request")
     found = offset(fields)
     fields.done()
     return found

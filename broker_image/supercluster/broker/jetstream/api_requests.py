@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from supercluster.broker.jetstream.config import StreamConfig
+from supercluster.broker.jetstream.config import ANYWHERE, Placement, StreamConfig
 from supercluster.broker.jetstream.consumer_config import ConsumerConfig
 
 
@@ -23,16 +23,34 @@ class AccountInfoRequest(ApiRequest):
 @dataclass(frozen=True, slots=True)
 class StreamCreateRequest(ApiRequest):
     config: StreamConfig
+    pedantic: bool = False
+    """What would be filled in against another value is refused (`pedantic.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamUpdateRequest(ApiRequest):
     config: StreamConfig
+    pedantic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class StreamDeleteRequest(ApiRequest):
     pass
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSnapshotRequest(ApiRequest):
+    """Sizes are 0 where the broker chooses."""
+
+    deliver_subject: str
+    no_consumers: bool = False
+    chunk_size: int = 0
+    window_size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRestoreRequest(ApiRequest):
+    config: StreamConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +100,14 @@ class MessageDeleteRequest(ApiRequest):
 
 @dataclass(frozen=True, slots=True)
 class StreamStepDownRequest(ApiRequest):
-    preferred: str = ""
+    successor: Placement = ANYWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class MetaStepDownRequest(ApiRequest):
+    """Of the map of streams; it names no stream."""
+
+    successor: Placement = ANYWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +121,16 @@ class StreamPeerRemoveRequest(ApiRequest):
 
 
 @dataclass(frozen=True, slots=True)
+class ServerRemoveRequest(ApiRequest):
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class AccountPurgeRequest(ApiRequest):
+    account: str
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumerRequest(ApiRequest):
     name: str
 
@@ -106,6 +141,7 @@ class ConsumerCreateRequest(ConsumerRequest):
 
     config: ConsumerConfig
     action: str = ""
+    pedantic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +163,7 @@ class ConsumerUnpinRequest(ConsumerRequest):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStepDownRequest(ConsumerRequest):
-    preferred: str = ""
+    successor: Placement = ANYWHERE
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.jetstream import (
-    account_calls,
+    administration,
     api,
     api_answers,
-    broker_calls,
-    cordon_calls,
+    api_level,
     errors,
-    move_calls,
-    recovery_calls,
+    meta_calls,
 )
 from supercluster.broker.jetstream.acks import parse_ack_subject
+from supercluster.broker.jetstream.admin_calls import MetaCall
 from supercluster.broker.jetstream.answer_book import Known
+from supercluster.broker.jetstream.backups import stream_of as backup_stream_of
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.filters import overlaps
 from supercluster.broker.jetstream.frames import (
@@ -28,30 +27,35 @@ from supercluster.broker.jetstream.frames import (
     encode_response,
 )
 from supercluster.broker.jetstream.meta_group import MetaGroup
-from supercluster.broker.jetstream.meta_requests import Decided, StreamRequest
-from supercluster.broker.jetstream.move_plan import MovePlan
 from supercluster.broker.jetstream.push import parse_flow_subject
-from supercluster.broker.jetstream.requests import continue_payload, publish_answer
+from supercluster.broker.jetstream.requests import DIRECT_PREFIX, publish_answer
 from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.ports import ClientInfo
+from supercluster.broker.protocol.subjects import SNAPSHOT_PREFIX
 from supercluster.broker.raft.errors import DiskError
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.core import BrokerCore
 
-_META_VERBS = {
-    api.StreamCreateRequest: "create",
-    api.StreamUpdateRequest: "update",
-    api.StreamDeleteRequest: "delete",
-    api.StreamMoveCancelRequest: "cancel_move",
-    api.StreamPeerRemoveRequest: "remove_peer",
-}
-_META_KINDS = frozenset({"stream_create", "stream_update", "stream_delete", "stream_remove_peer"})
+_META_KINDS = frozenset(
+    {
+        "stream_create",
+        "stream_update",
+        "stream_delete",
+        "stream_remove_peer",
+        "stream_restore",
+        "meta_leader_stepdown",
+    }
+)
+_FOR_CLUSTERS = frozenset({"stream_remove_peer", "stream_leader_stepdown", "consumer_leader_stepdown"})
+"""What has no meaning on a server alone, and is refused there before anything else of it is looked at."""
 _INFO_WAIT_MS = 1000
 
 
 def group_of_ack(core: BrokerCore, account: str, subject: bytes) -> str | None:
     """The group of the stream that the subject of an acknowledgement, or of an answer to flow control, names."""
+    if subject.startswith(SNAPSHOT_PREFIX):
+        return _group_of(core, account, backup_stream_of(subject))
     flow = parse_flow_subject(subject)
     if flow is not None:
         return _group_of(core, account, flow[0])
@@ -60,9 +64,7 @@ def group_of_ack(core: BrokerCore, account: str, subject: bytes) -> str | None:
 
 
 def _group_of(core: BrokerCore, account: str, stream: str) -> str | None:
-    if core.meta is None:
-        return None
-    found = core.meta.state.streams.get((account, stream))
+    found = core.stream_of(account, stream)
     return found.group if found is not None else None
 
 
@@ -95,66 +97,164 @@ def done_before(subject: bytes, answer: bytes) -> bytes:
     return answer
 
 
+class _OldMapError(Exception):
+    """What is asked for is known by a fresh map alone."""
+
+
 def route(
     core: BrokerCore, info: ClientInfo, subject: bytes, reply: bytes, header: bytes, payload: bytes
 ) -> None:
     """A client of this broker calls the API."""
+    if not api_level.suits(header) and not subject.startswith(DIRECT_PREFIX):
+        _refuse(core, info, subject, reply, payload, errors.error(errors.API_LEVEL_REQUIRED))
+        return
+    try:
+        _route(core, info, subject, reply, payload)
+    except _OldMapError:
+        core.map.when_fresh(lambda: _route(core, info, subject, reply, payload, has_waited=True))
+
+
+def _route(
+    core: BrokerCore,
+    info: ClientInfo,
+    subject: bytes,
+    reply: bytes,
+    payload: bytes,
+    *,
+    has_waited: bool = False,
+) -> None:
     kind = api.answer_kind(subject)
     now_ms = core.clock.monotonic_ms()
     try:
+        if kind in _FOR_CLUSTERS and _is_alone(core):
+            raise errors.error(errors.CLUSTER_REQUIRED)
+        if administration.is_administration(subject):
+            administration.check_caller(info, subject)
         if kind == "account_info":
             api.parse_api(subject, payload)
-            core.account_infos.ask(info, lambda answer: _answer_here(core, info, subject, reply, answer))
+            core.account_infos.ask(
+                info, lambda answer: _answer_here(core, info, subject, reply, payload, answer)
+            )
         elif kind in ("stream_names", "stream_list"):
-            _list(core, info, subject, reply, payload, kind)
+            _list(core, info, subject, reply, payload, kind, has_waited=has_waited)
+        elif kind in ("meta_server_remove", "account_purge"):
+            call = api.parse_api(subject, payload)
+            assert isinstance(call, api.ServerRemoveRequest | api.AccountPurgeRequest)
+            if not core.map.is_fresh:
+                raise _not_fresh(core, has_waited=has_waited)
+            core.administration.carry_out(
+                info, call, lambda answer: _answer_here(core, info, subject, reply, payload, answer)
+            )
         elif kind in _META_KINDS:
             api.parse_api(subject, payload)  # What is wrong by itself is refused here.
             core.requests.send(core.meta_id, info, subject, reply, b"", payload, now_ms)
         else:
             stream = api.stream_of(subject)
-            group = _group_of(core, info.account, stream)
+            if subject.startswith(DIRECT_PREFIX):
+                group = core.mirror_reads.whom_to_ask(info.account, stream)
+            else:
+                group = _group_of(core, info.account, stream)
             if not stream or not api.is_supported(subject):
                 api.parse_api(subject, payload)
             if group is None:
-                raise _unknown(core)
+                unknown = _unknown(core, has_waited=has_waited)
+                if not subject.startswith(DIRECT_PREFIX):
+                    _check_request(subject, payload)
+                raise unknown
             core.requests.send(group, info, subject, reply, b"", payload, now_ms)
     except ApiError as refused:
-        request = Request("", 0, "", info, subject, reply, b"", b"")
-        answer = api_answers.error_answer(kind, refused)
-        core.account_infos.answered(info.account, subject, answer)
-        publish_answer(core.network, request, answer)
+        _refuse(core, info, subject, reply, payload, refused)
 
 
-def _unknown(core: BrokerCore) -> ApiError:
-    """The map has no such stream; one that may be old says nothing of streams that were made since."""
-    return errors.error(10059) if core.map.is_fresh else core.surroundings.not_available()
+def _is_alone(core: BrokerCore) -> bool:
+    """Is this broker all that there is, now and by the map? One that only lost the others is not."""
+    known = core.meta.state.brokers if core.meta is not None else {}
+    return len(known) == 1 and len(core.brokers_in_contact()) == 1
 
 
-def _answer_here(core: BrokerCore, info: ClientInfo, subject: bytes, reply: bytes, answer: bytes) -> None:
-    core.account_infos.answered(info.account, subject, answer)
+def _refuse(
+    core: BrokerCore, info: ClientInfo, subject: bytes, reply: bytes, payload: bytes, refused: ApiError
+) -> None:
+    request = Request("", 0, "", info, subject, reply, b"", b"")
+    answer = api_answers.error_answer(api.answer_kind(subject), refused)
+    core.audit.answered(info, subject, payload, answer)
+    publish_answer(core.network, request, answer)
+
+
+def not_enabled(core: BrokerCore, info: ClientInfo, subject: bytes, reply: bytes) -> None:
+    """An account without JetStream calls its API."""
+    request = Request("", 0, "", info, subject, reply, b"", b"")
+    answer = api_answers.error_answer(api.answer_kind(subject), errors.error(errors.NOT_ENABLED_FOR_ACCOUNT))
+    publish_answer(core.network, request, answer)
+
+
+def _check_request(subject: bytes, payload: bytes) -> None:
+    """What NATS tells of a request before it looks for the stream: that it can't be read, is about something else,
+    or does not say where a backup is to go.
+
+    Raises:
+        ApiError: that.
+    """
+    try:
+        api.parse_api(subject, payload)
+    except ApiError as refused:
+        is_unsaid = api.answer_kind(subject) == "stream_snapshot" and refused.err_code == errors.BAD_REQUEST
+        if refused.err_code in errors.ABOUT_REQUEST or is_unsaid:
+            raise
+
+
+def _unknown(core: BrokerCore, *, has_waited: bool) -> ApiError:
+    """The map has no such stream; one that may be old says nothing of streams that were made since.
+
+    Raises:
+        _OldMapError: a fresh one may come soon.
+    """
+    if core.map.is_fresh:
+        return errors.error(10059)
+    return _not_fresh(core, has_waited=has_waited)
+
+
+def _not_fresh(core: BrokerCore, *, has_waited: bool) -> ApiError:
+    if not has_waited:
+        raise _OldMapError
+    return core.surroundings.not_available()
+
+
+def _answer_here(
+    core: BrokerCore, info: ClientInfo, subject: bytes, reply: bytes, payload: bytes, answer: bytes
+) -> None:
+    core.audit.answered(info, subject, payload, answer)
     if reply:
         core.network.publish(info.account, reply, b"", b"", answer)
 
 
 def _list(
-    core: BrokerCore, info: ClientInfo, subject: bytes, reply: bytes, payload: bytes, kind: str
+    core: BrokerCore,
+    info: ClientInfo,
+    subject: bytes,
+    reply: bytes,
+    payload: bytes,
+    kind: str,
+    *,
+    has_waited: bool,
 ) -> None:
     call = api.parse_api(subject, payload)
     assert isinstance(call, api.StreamNamesRequest | api.StreamListRequest)
     streams = [
         found
         for found in (core.meta.state.of_account(info.account) if core.meta is not None else ())
-        if not call.subject or any(overlaps(call.subject, mine) for mine in found.config.subjects)
+        if found.restoring is None
+        and (not call.subject or any(overlaps(call.subject, mine) for mine in found.config.subjects))
     ]
     # As NATS's servers do without a leader: a list that lacks streams misleads. A stream that was found is there, and its
     # name is all that a client needs who subscribes to a subject of it.
     if not core.map.is_fresh and not (kind == "stream_names" and call.subject and streams):
-        raise core.surroundings.not_available()
+        raise _not_fresh(core, has_waited=has_waited)
     if kind == "stream_names":
         names = api_answers.stream_names_answer([s.name for s in streams], call.offset)
-        _answer_here(core, info, subject, reply, names)
+        _answer_here(core, info, subject, reply, payload, names)
         return
-    _Listing(core, info, subject, reply, call.offset, [s.name for s in streams]).start()
+    _Listing(core, info, subject, reply, payload, call.offset, [s.name for s in streams]).start()
 
 
 class _Listing:
@@ -167,6 +267,7 @@ class _Listing:
         info: ClientInfo,
         subject: bytes,
         reply: bytes,
+        payload: bytes,
         offset: int,
         names: list[str],
     ) -> None:
@@ -174,6 +275,7 @@ class _Listing:
         self._info = info
         self._subject = subject
         self._reply = reply
+        self._payload = payload
         self._offset = offset
         self._names = names
         self._found: dict[str, dict[str, Any]] = {}
@@ -213,7 +315,7 @@ class _Listing:
     def _answer(self) -> None:
         infos = [self._found[name] for name in self._names if name in self._found]
         answer = api_answers.stream_list_page(infos, total=len(self._names), offset=self._offset)
-        _answer_here(self._core, self._info, self._subject, self._reply, answer)
+        _answer_here(self._core, self._info, self._subject, self._reply, self._payload, answer)
 
 
 def answer(core: BrokerCore, node: str, request: Request, now_ms: int) -> None:
@@ -252,120 +354,13 @@ def answer(core: BrokerCore, node: str, request: Request, now_ms: int) -> None:
         send(ResponseStatus(known[0]), known[1])
     elif known is Known.UNDER_WAY:
         return
+    elif isinstance(group, StreamGroup) and core.mirror_reads.takes(group, request):
+        core.mirror_reads.answer(group, request, settle)
     elif isinstance(group, StreamGroup):
         try:
             group.request(request, respond, undecided, give_back)
         except DiskError as error:
             group.fail(error)
             undecided()
-    elif isinstance(group, MetaGroup) and broker_calls.is_internal(request.subject):
-        broker_calls.answer(group, request, settle, undecided)
-    elif isinstance(group, MetaGroup) and cordon_calls.is_internal(request.subject):
-        cordon_calls.answer(group, request, settle, undecided)
-    elif isinstance(group, MetaGroup) and account_calls.is_internal(request.subject):
-        account_calls.answer(group, request, settle, undecided)
-    elif isinstance(group, MetaGroup) and recovery_calls.is_internal(request.subject):
-        recovery_calls.answer(group, request, settle, undecided)
-    elif isinstance(group, MetaGroup) and move_calls.is_internal(request.subject):
-        move_calls.answer(group, node, request, settle, undecided)
     elif isinstance(group, MetaGroup):
-        _meta_request(group, node, request, settle, undecided, core.settings.move_bytes_per_s)
-
-
-def _meta_request(
-    meta: MetaGroup,
-    node: str,
-    request: Request,
-    settle: Callable[[ResponseStatus, bytes], None],
-    undecided: Callable[[], None],
-    move_bytes_per_s: int,
-) -> None:
-    kind = api.answer_kind(request.subject)
-
-    def respond(outcome: Decided | MovePlan | ApiError | None) -> None:
-        if outcome is None:
-            undecided()
-            return
-        if isinstance(outcome, ApiError):
-            status, payload = ResponseStatus.ANSWER, api_answers.error_answer(kind, outcome)
-        elif kind in ("stream_delete", "stream_remove_peer"):
-            status, payload = ResponseStatus.ANSWER, api_answers.success_answer(kind)
-        else:
-            assert isinstance(outcome, Decided)
-            status, payload = (
-                ResponseStatus.CONTINUE,
-                continue_payload(outcome.assignment.group, outcome.version),
-            )
-        settle(status, payload)
-
-    try:
-        call = api.parse_api(request.subject, request.payload)
-    except ApiError as refused:
-        respond(refused)
-        return
-    config = call.config if isinstance(call, api.StreamCreateRequest | api.StreamUpdateRequest) else None
-    meta.request(
-        StreamRequest(
-            _META_VERBS[type(call)],
-            request.info,
-            call.stream,
-            config,
-            respond,
-            asked_at=node,
-            account=api.account_of(request.subject, ""),
-            peer=call.peer if isinstance(call, api.StreamPeerRemoveRequest) else "",
-            bytes_per_s=move_bytes_per_s,
-        )
-    )
-
-
-def jsz(core: BrokerCore) -> dict[str, Any]:
-    """What /jsz shows beside the streams."""
-    meta = core.meta
-    return {
-        "meta": {
-            "leader": core.leader_of(core.meta_id) or "",
-            "is_leader": meta is not None and meta.serves,
-            "term": meta.raft.term if meta is not None else 0,
-            "applied_index": meta.applied_index if meta is not None else 0,
-            "voters": list(meta.raft.membership.voters) if meta is not None else [],
-            "learners": list(meta.raft.membership.learners) if meta is not None else [],
-            "lost_clusters": core.surroundings.troubles,
-            "map_is_fresh": core.map.is_fresh,
-        },
-        "windows": {
-            window.stream: window.unconfirmed for window in core.ingest.windows.values() if window.unconfirmed
-        },
-        "requests_pending": len(core.requests),
-        "publishes_given_up": core.ingest.given_up_total,
-    }
-
-
-def jsz_streams(core: BrokerCore) -> Iterator[dict[str, Any]]:
-    """Every stream that this broker holds a replica of; those that come or go while somebody reads may be left out."""
-    for group_id in list(core.groups):
-        group = core.groups.get(group_id)
-        if isinstance(group, StreamGroup):
-            yield _jsz_stream(core, group)
-
-
-def _jsz_stream(core: BrokerCore, group: StreamGroup) -> dict[str, Any]:
-    from supercluster.broker.jetstream import stream_api
-
-    return {
-        "account": group.assignment.account,
-        "name": group.assignment.name,
-        "group": group.id,
-        "leader": core.leader_of(group.id) or "",
-        "is_leader": group.serves,
-        "term": group.raft.term,
-        "commit_index": group.raft.commit_index,
-        "last_index": group.log.last_index,
-        "quiesced": group.raft.quiesced,
-        "failed": str(group.failed) if group.failed is not None else "",
-        "config": group.state.config.to_json(),
-        "state": stream_api.state_info(group.state).to_json(),
-        "cluster": stream_api.cluster_info(group).to_json(),
-        "bytes_on_disk": group.log.bytes_on_disk(),
-        "window_unconfirmed": core.ingest.unconfirmed(group.id),
-    }
+        meta_calls.answer(group, MetaCall(node, request, settle, undecided), core.settings.move_bytes_per_s)

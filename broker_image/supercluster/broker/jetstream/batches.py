@@ -6,8 +6,10 @@ is stored is one stretch of one entry, so neither a change of leader nor a move 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from supercluster.broker.jetstream.server_limits import MS_NS, NO_SERVER_LIMITS, BatchRoom, ServerLimits
 from supercluster.broker.protocol.headers import get as header_value
 
 BATCH_ID, BATCH_SEQUENCE, BATCH_COMMIT = b"Nats-Batch-Id", b"Nats-Batch-Sequence", b"Nats-Batch-Commit"
@@ -19,8 +21,8 @@ ERRORS = frozenset(
 # NATS's own limits.
 ID_CHARS_MAX = 64
 MESSAGES_MAX = 1000
-BATCHES_MAX = 50
-IDLE_NS_MAX = 10_000_000_000
+BATCHES_MAX, BATCHES_TOTAL_MAX = 50, 1000
+IDLE_MS_MAX = 10_000
 # A batch becomes one entry of the log; and what is held takes memory of the leader's.
 BATCH_BYTES_MAX = 8 * 1024 * 1024
 HELD_BYTES_MAX = 64 * 1024 * 1024
@@ -60,13 +62,25 @@ class Batch:
     size_bytes: int = 0
 
 
+def batch_room(limits: Callable[[], ServerLimits] = lambda: NO_SERVER_LIMITS) -> BatchRoom:
+    """Of one broker, for the streams that it leads."""
+    return BatchRoom(BATCHES_MAX, BATCHES_TOTAL_MAX, IDLE_MS_MAX, limits)
+
+
 class Batches:
     """The batches that one stream's leader holds."""
 
     def __init__(self) -> None:
+        self.room = batch_room()
+        """Of the broker, as soon as it is one's."""
         self._held: dict[bytes, Batch] = {}
         self.bytes = 0
         """Of all that is held."""
+        self.abandoned: list[tuple[bytes, str]] = []
+        """Batches that are not held any more and were not committed, each with NATS's word for why; taken by `take_abandoned`."""
+
+    def __len__(self) -> int:
+        return len(self._held)
 
     def add(self, message: Candidate, now_ns: int, *, allowed: bool) -> Batch | None:
         """Hold a message that has a batch's id. The batch, with all of its messages, when this one commits it.
@@ -76,7 +90,7 @@ class Batches:
         """
         batch_id = header_value(message.header, BATCH_ID) or b""
         if not allowed:
-            self._drop(batch_id)
+            self._abandon(batch_id, "unsupported")
             raise BatchError(DISABLED)
         if len(batch_id) > ID_CHARS_MAX:
             raise BatchError(INVALID_ID)
@@ -85,12 +99,13 @@ class Batches:
             raise BatchError(NO_SEQUENCE)
         commit = header_value(message.header, BATCH_COMMIT)
         if commit is not None and commit not in (b"1", b"eob"):
-            self._drop(batch_id)
+            self._abandon(batch_id, "unsupported")
             raise BatchError(INVALID_COMMIT)
         number, is_marker = int(sequence), commit == b"eob"
-        if number > MESSAGES_MAX + is_marker:
-            self._drop(batch_id)
-            raise BatchError(TOO_LARGE, b"%d" % MESSAGES_MAX)
+        most = self.room.limits.batch_messages_max or MESSAGES_MAX
+        if number > most + is_marker:
+            self._abandon(batch_id, "large")
+            raise BatchError(TOO_LARGE, b"%d" % most)
         batch = self._find(batch_id, number, now_ns, is_marker=is_marker)
         if not is_marker:
             self._hold(batch, message, now_ns)
@@ -103,25 +118,30 @@ class Batches:
         self.sweep(now_ns)
         batch = self._held.get(batch_id)
         if batch is None and number == 1 and not is_marker:
-            if len(self._held) >= BATCHES_MAX:
+            if not self.room.has_room(self):
                 raise BatchError(TOO_MANY)
             batch = self._held[batch_id] = Batch(batch_id, now_ns)
         if batch is None or number != len(batch.messages) + 1:
-            self._drop(batch_id)
+            self._abandon(batch_id, "incomplete")
             raise BatchError(INCOMPLETE)
         return batch
 
     def _hold(self, batch: Batch, message: Candidate, now_ns: int) -> None:
         if batch.size_bytes + message.size_bytes > BATCH_BYTES_MAX:
-            self._drop(batch.id)
+            self._abandon(batch.id, "large")
             raise BatchError(TOO_LARGE, b"%d bytes" % BATCH_BYTES_MAX)
         if self.bytes + message.size_bytes > HELD_BYTES_MAX:
-            self._drop(batch.id)
+            self._abandon(batch.id, "large")
             raise BatchError(TOO_MANY)
         batch.messages.append(message)
         batch.touched_ns = now_ns
         batch.size_bytes += message.size_bytes
         self.bytes += message.size_bytes
+
+    def _abandon(self, batch_id: bytes, reason: str) -> None:
+        if batch_id in self._held:
+            self._drop(batch_id)
+            self.abandoned.append((batch_id, reason))
 
     def _drop(self, batch_id: bytes) -> None:
         gone = self._held.pop(batch_id, None)
@@ -130,9 +150,18 @@ class Batches:
 
     def sweep(self, now_ns: int) -> None:
         """Drop batches whose client has gone silent."""
-        for batch in [b for b in self._held.values() if b.touched_ns <= now_ns - IDLE_NS_MAX]:
-            self._drop(batch.id)
+        for batch in [b for b in self._held.values() if b.touched_ns <= now_ns - self._idle_ns]:
+            self._abandon(batch.id, "timeout")
+
+    def take_abandoned(self) -> list[tuple[bytes, str]]:
+        """Those since the last call."""
+        found, self.abandoned = self.abandoned, []
+        return found
 
     def next_ns(self) -> int | None:
         """When the next one is to be dropped."""
-        return min((batch.touched_ns + IDLE_NS_MAX for batch in self._held.values()), default=None)
+        return min((batch.touched_ns + self._idle_ns for batch in self._held.values()), default=None)
+
+    @property
+    def _idle_ns(self) -> int:
+        return self.room.idle_ms * MS_NS

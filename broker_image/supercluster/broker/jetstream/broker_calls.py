@@ -7,13 +7,12 @@ It goes from the broker that was asked to the meta group's leader as an internal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from supercluster.broker.jetstream.admin_calls import Settle, Then, answer_by, ask_meta_leader, not_available
+from supercluster.broker.jetstream.admin_calls import MetaCall, Then, ask_meta_leader, not_available
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.frames import Request
 from supercluster.broker.jetstream.meta import MetaState
 from supercluster.broker.jetstream.meta_brokers import holders
 from supercluster.broker.jetstream.meta_group import MetaGroup
@@ -27,6 +26,9 @@ _LEAVE, _STAY = PREFIX + b"LEAVE", PREFIX + b"STAY"
 NODE_CHARACTERS_MAX = 253
 # Streams that are named with copies beyond their count; the others are, when these have none any more.
 BEYOND_MAX = 1024
+
+Rooms: TypeAlias = Mapping[str, Mapping[str, int]]
+"""Kind of storage → broker → bytes."""
 
 
 def call(core: BrokerCore, method: str, node: str, then: Then) -> None:
@@ -48,7 +50,8 @@ def _all(core: BrokerCore) -> tuple[int, dict[str, Any]]:
     if core.meta is None:
         return not_available(core)
     copies = holders(core.meta.state)
-    found = [_state(core, core.meta, node, copies) for node in sorted(core.meta.state.brokers)]
+    rooms = _rooms(core.meta)
+    found = [_state(core, core.meta, node, copies, rooms) for node in sorted(core.meta.state.brokers)]
     return 200, {
         "brokers": found,
         "lostClusters": core.surroundings.troubles,
@@ -65,14 +68,20 @@ def _one(core: BrokerCore, node: str) -> tuple[int, dict[str, Any]]:
         return not_available(core)
     if node not in core.meta.state.brokers:
         return 404, {"error": f"there is no broker {node}"}
-    return 200, _state(core, core.meta, node, holders(core.meta.state))
+    return 200, _state(core, core.meta, node, holders(core.meta.state), _rooms(core.meta))
 
 
-def _state(core: BrokerCore, meta: MetaGroup, node: str, copies: Mapping[str, int]) -> dict[str, Any]:
-    """As this broker's map has it; how much room it has, only the map's leader knows."""
+def _rooms(meta: MetaGroup) -> Rooms:
+    """Only the map's leader knows how much room there is."""
+    return {storage: meta.rooms(storage) if meta.upkeep is not None else {} for storage in ("file", "memory")}
+
+
+def _state(
+    core: BrokerCore, meta: MetaGroup, node: str, copies: Mapping[str, int], rooms: Rooms
+) -> dict[str, Any]:
+    """As this broker's map has it."""
     state, membership = meta.state, meta.raft.membership
     record = state.brokers[node]
-    room = core.room_of(node) if meta.upkeep is not None else None
     return {
         "node": node,
         "cluster": record.cluster,
@@ -85,7 +94,8 @@ def _state(core: BrokerCore, meta: MetaGroup, node: str, copies: Mapping[str, in
         "votes": any(node_of(voter) == node for voter in membership.all_voters),
         "holdsCopies": node in copies,
         "copies": copies.get(node, 0),
-        "roomBytes": room.file_bytes if room is not None else None,
+        "roomBytes": rooms["file"].get(node),
+        "memoryRoomBytes": rooms["memory"].get(node),
     }
 
 
@@ -115,20 +125,15 @@ def is_internal(subject: bytes) -> bool:
     return subject.startswith(PREFIX)
 
 
-def answer(
-    meta: MetaGroup,
-    request: Request,
-    settle: Settle,
-    undecided: Callable[[], None],
-) -> None:
+def answer(meta: MetaGroup, call: MetaCall) -> None:
     """Another broker's call, at the meta group's leader."""
-    node = request.payload.decode("utf-8", "replace")
+    node = call.request.payload.decode("utf-8", "replace")
 
     def respond(refused: ApiError | None) -> None:
-        status, body = 200, {"node": node, "leaves": request.subject == _LEAVE}
+        status, body = 200, {"node": node, "leaves": call.request.subject == _LEAVE}
         if refused is not None:
             status = {10040: 404, 10052: 409}.get(refused.err_code, refused.code)
             body = {"error": refused.description, "err_code": refused.err_code}
-        answer_by(settle)(status, body)
+        call.respond(status, body)
 
-    meta.people.ask(node, respond, undecided, leaves=request.subject == _LEAVE)
+    meta.people.ask(node, respond, call.undecided, leaves=call.request.subject == _LEAVE)

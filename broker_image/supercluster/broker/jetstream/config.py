@@ -7,23 +7,26 @@ refused by name. Consumers' configuration is in `consumer_config.py` and importa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from supercluster.broker.jetstream import api_level
 from supercluster.broker.jetstream.consumer_config import ConsumerConfig
 from supercluster.broker.jetstream.errors import ApiError, error, invalid_config
-from supercluster.broker.jetstream.filters import first_overlap, is_subset, is_valid_filter, overlaps
-from supercluster.broker.jetstream.json_fields import Fields
+from supercluster.broker.jetstream.filters import is_subset, is_valid_filter, overlaps
+from supercluster.broker.jetstream.json_fields import Fields, invalid_json
 from supercluster.broker.jetstream.origin_config import (
     Origin,
     check_origins,
     check_origins_update,
     origins_from_json,
 )
+from supercluster.broker.jetstream.overlap_tree import first_overlap
 from supercluster.broker.jetstream.own_metadata import check_metadata
 from supercluster.broker.jetstream.publish_config import (
     check_publishing,
+    check_publishing_new,
     check_publishing_update,
     publishing_fields,
     publishing_to_json,
@@ -52,12 +55,9 @@ STORAGES = ("file", "memory")
 DISCARDS = ("old", "new")
 
 # Metadata that NATS's servers add by themselves; never part of what a client configured.
-_SERVER_METADATA = ("_nats.level", "_nats.ver", "_nats.req.level")
 
-# Fields of NATS 2.11 and later that have no mechanism here, with values that change nothing.
-_UNSUPPORTED: dict[str, tuple[object, ...]] = {
-    "template_owner": (),
-}
+# Fields of NATS that have no mechanism here, with values that change nothing.
+_UNSUPPORTED: dict[str, tuple[object, ...]] = {}
 
 
 def check_name(name: str) -> None:
@@ -65,14 +65,10 @@ def check_name(name: str) -> None:
     Raises:
         ApiError: not a name that fits into an API subject and a file name.
     """
-    if not name:
-        raise invalid_config("stream name is required")
+    if not name or any(c in _NAME_FORBIDDEN or not c.isprintable() for c in name):
+        raise invalid_config("stream name is required and can not contain '.', '*', '>', '\\', '/'")
     if len(name.encode()) > NAME_CHARS_MAX:
         raise invalid_config(f"stream name is too long, maximum allowed is {NAME_CHARS_MAX}")
-    if "/" in name or "\\" in name:
-        raise error(10128)
-    if any(c in _NAME_FORBIDDEN or not c.isprintable() for c in name):
-        raise invalid_config(f"stream name {name!r} is not valid: spaces, '.', '*' and '>' are not allowed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +96,12 @@ class Placement:
         return {name: value for name, value in known.items() if value}
 
 
+ANYWHERE = Placement()
+
+
 @dataclass(frozen=True, slots=True)
 class ConsumerLimits:
-    """Bounds that a stream sets for its consumers; 0: none."""
+    """Bounds that a stream sets for its consumers; 0: none. A max_ack_pending of -1 makes no limit the default."""
 
     inactive_threshold_ns: int = 0
     max_ack_pending: int = 0
@@ -158,6 +157,8 @@ class StreamConfig:
     """`s2` asks for the log's entries to be packed."""
     allow_batched: bool = False
     metadata: Mapping[str, str] = field(default_factory=dict)
+    has_own_window: bool = field(default=True, compare=False)
+    """Did it name its duplicate_window?"""
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> StreamConfig:
@@ -169,7 +170,6 @@ class StreamConfig:
         fields = Fields(data, "stream config")
         fields.unsupported(_UNSUPPORTED)
         name = fields.text("name")
-        check_name(name)
         max_age_ns = fields.integer("max_age")
         mirror, sources = origins_from_json(fields)
         is_fed = mirror is not None or len(sources) > 0
@@ -203,13 +203,16 @@ class StreamConfig:
             sources=sources,
             subject_transform=_subject_transform(fields),
             republish=_republish(fields),
+            has_own_window=fields.integer("duplicate_window") != 0,
             **publishing_fields(fields),
-            metadata={k: v for k, v in fields.mapping("metadata").items() if k not in _SERVER_METADATA},
+            metadata={k: v for k, v in fields.mapping("metadata").items() if k not in api_level.KEYS},
         )
         fields.done()
+        check_name(name)
         check_publishing(config)
         config = with_what_it_needs(config)
         _check_values(config)
+        config = _with_implicit_republish(config)
         _check_subjects(config)
         return _as_sealed(config) if config.sealed else config
 
@@ -294,10 +297,10 @@ def _consumer_limits(fields: Fields) -> ConsumerLimits:
     if not data:
         return ConsumerLimits()
     inner = Fields(data, "stream consumer_limits")
-    found = ConsumerLimits(inner.integer("inactive_threshold"), inner.integer("max_ack_pending"))
+    found = ConsumerLimits(
+        max(inner.integer("inactive_threshold"), 0), max(inner.integer("max_ack_pending"), -1)
+    )
     inner.done()
-    if found.inactive_threshold_ns < 0 or found.max_ack_pending < -1:
-        raise invalid_config("consumer limits can not be negative")
     return found
 
 
@@ -309,6 +312,16 @@ def _subject_transform(fields: Fields) -> TransformConfig | None:
 def _republish(fields: Fields) -> Republish | None:
     data = fields.nested("republish")
     return Republish.from_json(data) if data is not None else None
+
+
+def _with_implicit_republish(config: StreamConfig) -> StreamConfig:
+    """From all to all means: under the subjects that the stream's own transform makes, where that is about its one subject."""
+    republish, transform = config.republish, config.subject_transform
+    if republish is None or transform is None or (republish.src, republish.dest) != (">", ">"):
+        return config
+    if config.subjects != (transform.src,):
+        return config
+    return replace(config, republish=replace(republish, src=transform.dest, dest=transform.dest))
 
 
 def _check_values(config: StreamConfig) -> None:
@@ -339,7 +352,7 @@ def _check_values(config: StreamConfig) -> None:
     if config.first_seq > FIRST_SEQ_MAX:
         raise invalid_config(f"first_seq {config.first_seq} is over the limit of {FIRST_SEQ_MAX}")
     if config.max_msg_size > 2**31 - 1:
-        raise invalid_config(f"max_msg_size {config.max_msg_size} is over the limit of 2147483647")
+        raise invalid_json(f"max_msg_size is {config.max_msg_size}, it has to be at most 2147483647")
 
 
 def _check_subjects(config: StreamConfig) -> None:
@@ -347,8 +360,8 @@ def _check_subjects(config: StreamConfig) -> None:
     for subject in config.subjects:
         if not is_valid_filter(subject):
             raise invalid_config("invalid subject")
-        if config.no_ack:
-            continue
+        if config.no_ack or subject[0] not in "$*>":
+            continue  # Systems' own subjects begin with a dollar sign.
         if subject == ">":
             raise invalid_config("capturing all subjects requires no-ack to be true")
         if _reaches(subject, "$JS.>", "$JS.EVENT.>") or overlaps(subject, "$JSC.>"):
@@ -369,14 +382,30 @@ def _reaches(subject: str, system: str, events: str) -> bool:
     return overlaps(subject, system) and not is_subset(subject, events)
 
 
+def check_not_sealed(config: StreamConfig) -> None:
+    """Of a stream that is there as well as of one that is not.
+
+    Raises:
+        ApiError: a stream is sealed by an update alone.
+    """
+    if config.sealed:
+        raise invalid_config("stream configuration for create can not be sealed")
+
+
 def check_create(config: StreamConfig) -> None:
     """
     Raises:
         ApiError: the configuration is none that a new stream can have.
     """
-    if config.sealed:
-        raise invalid_config("stream configuration for create can not be sealed")
+    _check_new_subjects(config.subjects, config)
+    check_publishing_new(config)
     check_metadata(config.metadata, {})
+
+
+def _check_new_subjects(subjects: Iterable[str], config: StreamConfig) -> None:
+    """Judged of subjects that a stream does not have yet: streams that have them already are read as they are."""
+    if not config.no_ack and any(overlaps(subject, "$NRG.>") for subject in subjects):
+        raise invalid_config("subjects that overlap with jetstream api require no-ack to be true")
 
 
 def check_update(current: StreamConfig, wanted: StreamConfig) -> None:
@@ -388,6 +417,7 @@ def check_update(current: StreamConfig, wanted: StreamConfig) -> None:
     if current.name != wanted.name:
         raise invalid_config("stream configuration name must match original")
     check_origins_update(current, wanted)
+    _check_new_subjects((one for one in wanted.subjects if one not in current.subjects), wanted)
     if current.storage != wanted.storage:
         raise invalid_config("stream configuration update can not change storage type")
     if current.retention != wanted.retention and "workqueue" in (current.retention, wanted.retention):

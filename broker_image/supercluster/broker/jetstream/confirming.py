@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream.config import StreamConfig
-from supercluster.broker.jetstream.filters import overlaps
-from supercluster.broker.jetstream.meta import Assignment, MetaState, confirm_stream
+from supercluster.broker.jetstream.meta import Assignment, MetaState
+from supercluster.broker.jetstream.meta_operations import confirm_stream
 from supercluster.broker.jetstream.meta_requests import NotAppendedError
+from supercluster.broker.jetstream.overlap_tree import OverlapTree
 from supercluster.broker.jetstream.stream_facts import StreamFacts
 
 if TYPE_CHECKING:
@@ -65,12 +66,13 @@ def _newer_config(found: Assignment, facts: StreamFacts, state: MetaState) -> St
     if facts.config is None or facts.config_version <= found.version:
         return None
     config = StreamConfig.from_json(facts.config)
-    others = [
+    tree = OverlapTree(config.subjects)
+    others = (
         subject
         for other in state.of_account(found.account)
         if other.group != found.group
         for subject in other.config.subjects
-    ]
-    if any(overlaps(mine, other) for mine in config.subjects for other in others):
+    )
+    if any(map(tree.overlapping, others)):
         return replace(config, subjects=found.config.subjects)
     return config

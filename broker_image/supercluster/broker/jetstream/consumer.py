@@ -38,6 +38,7 @@ from supercluster.broker.jetstream.pull import (
     Served,
     Waiting,
     check_pull,
+    check_time,
     parse_pull,
     status,
 )
@@ -118,15 +119,16 @@ class ConsumerLeader:
             spec = parse_pull(payload)
             check_pull(spec, self.state.config)
             check_priority(spec, self.state.config)
+            check_time(spec)
             self.priority.admit(spec, now_ns)
             return self._line.add(Waiting(inbox, spec, now_ns, give_back), now_ns, has_interest)
         except PullRefusedError as refused:
-            return [Delivery(inbox, [status(inbox, refused.code, refused.text)])]
+            return [Delivery(inbox, [status(inbox, refused.code, refused.text, *refused.headers)])]
 
-    def update_config(self, committed: ConsumerState) -> None:
+    def update_config(self, committed: ConsumerState, now_ns: int) -> None:
         """The configuration was changed by a committed entry."""
         before = self.state.config
-        self._work.update_config(committed)
+        self._work.update_config(committed, now_ns)
         now = committed.config
         self.priority.adapt(now)
         if (before.deliver_subject, before.deliver_group) != (now.deliver_subject, now.deliver_group):
@@ -215,6 +217,9 @@ class ConsumerLeader:
                 self._line.pop()
             elif request.left <= 0:
                 self._line.pop()
+                if request.bytes_left:
+                    # Who asked for bytes does not count messages.
+                    items.append(request.ended(409, "Batch Completed"))
             elif len(self._line) > 1:
                 self._line.to_back()
             if deliveries and deliveries[-1].inbox is request.inbox:
@@ -306,11 +311,15 @@ class ConsumerLeader:
         now_ns: int,
         has_interest: HasInterest,
         consumer_seq: int = 0,
+        give_back: GiveBack | None = None,
     ) -> list[Delivery]:
         """Take an acknowledgement. A reply that was asked for waits in the outbox; what `+NXT` is answered at once
         (a refused request) is returned."""
         parsed = parse_ack_payload(payload)
         state = self.state
+        if parsed is None and reply:
+            # Nothing that is promised: it says only that the consumer is there, as NATS has it.
+            self._work.replies.append(reply)
         if parsed is None or not state.config.needs_ack or not 0 < stream_seq <= state.delivered_sseq:
             return []
         kind, argument = parsed
@@ -320,7 +329,7 @@ class ConsumerLeader:
         elif stream_seq in state.pending:
             self._work.other_ack(kind, stream_seq, consumer_seq, argument, now_ns)
         if kind == AckKind.NEXT:
-            return self.on_pull(argument, reply, now_ns, has_interest)
+            return self.on_pull(argument, reply, now_ns, has_interest, give_back)
         if reply:
             self._work.replies.append(reply)
         return []
@@ -331,11 +340,16 @@ class ConsumerLeader:
 
     # ---- changes of the stream ------------------------------------------------------------------------------------
 
-    def on_removed(self, seq: int, subject: bytes) -> None:
-        """The stream removed one message (limits, delete, another consumer's acknowledgement). Where its delivery is
-        not committed yet, the operation says behind it that nothing is pending."""
-        if seq in self.state.pending:
-            self._work.note(Op(OpKind.TERM, (seq,)), self.state.delivered_sseq)
+    def on_removed(self, seq: int) -> bool:
+        """The stream removed one message (limits, delete, another consumer's acknowledgement). Where its delivery is not
+        committed yet, the operation says behind it that nothing is pending. False: it was not pending here."""
+        if seq not in self.state.pending:
+            return False
+        self._work.note(Op(OpKind.TERM, (seq,)), self.state.delivered_sseq)
+        return True
+
+    def uncount(self, seq: int, subject: bytes) -> None:
+        """A message is gone that may have been counted among those to come."""
         self._work.feed.removed(seq, subject)
 
     def pins(self) -> list[tuple[str, str, int]]:

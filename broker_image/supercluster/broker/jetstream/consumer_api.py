@@ -7,12 +7,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from supercluster.broker.jetstream import api, api_answers, errors, lookup, stream_api
+from supercluster.broker.jetstream import api, api_answers, errors, lookup, pedantic, stream_api
 from supercluster.broker.jetstream.accounts import consumers_max
-from supercluster.broker.jetstream.consumer_checks import check_consumer_update, check_workqueue_filters
-from supercluster.broker.jetstream.consumer_config import ConsumerConfig
+from supercluster.broker.jetstream.consumer_checks import (
+    WIDER_VERSION,
+    check_consumer_update,
+    check_workqueue_filters,
+    is_wider,
+)
+from supercluster.broker.jetstream.consumer_config import ConsumerConfig, with_lasting_name
 from supercluster.broker.jetstream.sections import Section
+from supercluster.broker.jetstream.server_limits import consumer_within
 from supercluster.broker.jetstream.wire import text
+from supercluster.broker.raft.confchange import node_of
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.stream_api import Handler
@@ -73,7 +80,7 @@ class _Calls:
     def _config(self, name: str) -> ConsumerConfig | None:
         """As it is when all that was asked for is applied (SF-12)."""
         if name in self.group.coming:
-            return self.group.coming[name]
+            return self.group.coming[name][-1]
         found = self.state.consumers.get(name)
         return found.config if found is not None else None
 
@@ -87,10 +94,13 @@ class _Calls:
     ) -> None:
         """A change of a consumer; `config` is what it has then, None: it is gone."""
         coming = self.group.coming
-        coming[name] = config
+        asked = coming.setdefault(name, [])
+        asked.append(config)
 
         def over() -> None:
-            if name in coming and coming[name] is config:
+            place = next(at for at, one in enumerate(asked) if one is config)
+            del asked[place]
+            if not asked and coming.get(name) is asked:
                 del coming[name]
 
         self.handler.command(kind, body, answer, over)
@@ -100,11 +110,25 @@ class _Calls:
     def _put(self, call: api.ConsumerCreateRequest) -> None:
         state = self.state
         name = call.name or self.group.new_consumer_name()
-        config = call.config.for_stream(state.config)
+        limits = self.group.host.account_limits(self.group.assignment.account)
+        if call.config.num_replicas > 1 and stream_api.is_alone(self.group):
+            raise errors.error(errors.REPLICAS_NOT_SUPPORTED)
+        server = self.group.host.server_limits
+        if call.pedantic:
+            pedantic.check_consumer_limits(call.config, state.config, server)
         present = self._config(name)
+        config = call.config.for_stream(
+            state.config,
+            account_ack_pending=limits.ack_pending_max,
+            server_ack_pending=server.max_ack_pending,
+            is_new=present is None,
+        )
+        config = consumer_within(config, server)
+        self._check_readers(config)
         if present is not None:
             # Only PAUSE says for how long a consumer that is there is paused.
             config = replace(config, pause_until_ns=present.pause_until_ns)
+            config = with_lasting_name(present, config)
             if call.action == "create" and present != config:
                 raise errors.error(10148)
             if present == config and name not in self.group.coming:
@@ -112,17 +136,13 @@ class _Calls:
                 return
             leader = self.group.consumers.get(name)
             is_bound = leader is not None and leader.is_bound
+            self._check_shared(config)
             check_consumer_update(present, config, is_bound=is_bound)
         elif call.action == "update":
             raise errors.error(10149)
         else:
             self._check_number(name)
-        if present is None and state.config.retention == "workqueue":
-            others = {other.name: other.config for other in state.consumers.values()}
-            others |= {other: asked for other, asked in self.group.coming.items() if asked is not None}
-            check_workqueue_filters(config, others)
-            if any(reader.overlaps(config.filter_subjects) for reader in state.readers.values()):
-                raise errors.error(10100)
+            self._check_shared(config)
         start_seq, last_seqs = self._start(config)
         body: dict[str, Any] = {
             "name": name,
@@ -140,6 +160,37 @@ class _Calls:
             lambda result: api_answers.consumer_create_answer(self._info(name)),
         )
 
+    def _check_shared(self, config: ConsumerConfig) -> None:
+        """No two consumers of a work queue are given the same message, whether by being created or by being changed.
+
+        It is held against the consumers that there are when all that was asked for is applied: of two changes that are under way
+        and would meet, it is the later one in the log that is refused.
+        """
+        if self.state.config.retention != "workqueue":
+            return
+        others = {other.name: other.config for other in self.state.consumers.values()}
+        for other, asked in self.group.coming.items():
+            if asked[-1] is None:
+                others.pop(other, None)
+            else:
+                others[other] = asked[-1]
+        check_workqueue_filters(config, others)
+        if any(reader.overlaps(config.filter_subjects) for reader in self.state.readers.values()):
+            raise errors.error(10100)
+
+    def _check_readers(self, config: ConsumerConfig) -> None:
+        """What replicas of an older version would end at is not written. Who is out of contact is taken for one of this version:
+        else no such consumer could be created while a broker is down."""
+        members = sorted({node_of(member) for member in self.group.raft.membership.members})
+        versions = {node: self.group.host.peer_version(node) for node in members}
+        older = [
+            node for node, version in versions.items() if version is not None and version < WIDER_VERSION
+        ]
+        if older and is_wider(config):
+            raise errors.map_level_too_low(
+                f"consumers like that came with version {WIDER_VERSION}, update {', '.join(older)} first"
+            )
+
     def _check_number(self, name: str) -> None:
         """By the stream's limit and its account's; those that are asked for and not applied count."""
         state, group = self.state, self.group
@@ -147,8 +198,8 @@ class _Calls:
         most = consumers_max(state.config, group.host.account_limits(account))
         coming = sum(
             1
-            for other, config in group.coming.items()
-            if config is not None and other != name and other not in state.consumers
+            for other, asked in group.coming.items()
+            if asked[-1] is not None and other != name and other not in state.consumers
         )
         count = len(state.consumers) + coming
         if 0 < most <= count:

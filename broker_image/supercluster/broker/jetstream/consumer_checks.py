@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING
 from supercluster.broker.jetstream.errors import (
     CONSUMER_CREATE_FAILED,
     CONSUMER_INVALID_POLICY,
+    CONSUMER_NAME_IS_PATH,
+    CONSUMER_NAME_TOO_LONG,
     error,
+    invalid_config,
 )
-from supercluster.broker.jetstream.filters import is_literal, is_valid_filter, overlaps
+from supercluster.broker.jetstream.filters import is_literal, is_valid_filter
+from supercluster.broker.jetstream.overlap_tree import OverlapTree, first_overlap
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.consumer_config import ConsumerConfig
@@ -22,7 +26,10 @@ if TYPE_CHECKING:
 NAME_CHARS_MAX = 255
 DESCRIPTION_BYTES_MAX = 4096
 METADATA_BYTES_MAX = 128 * 1024
-BACKOFF_STEPS_MAX = 64
+BACKOFF_STEPS_MAX = 1024
+WIDER_VERSION = 12
+"""Brokers of versions before refuse what `is_wider` tells also where it stands in a stream's log, and would end there."""
+_FILTERS_BEFORE, _BACKOFF_BEFORE = 256, 64
 _SHORTEST_EXPIRES_NS = 1_000_000
 _SHORTEST_HEARTBEAT_NS = 100_000_000
 _GROUP_NAME = re.compile(r"[A-Za-z0-9\-_/=)+]{1,16}", re.ASCII)
@@ -38,17 +45,19 @@ _SPOKEN_POLICY = {
 }
 
 
-def check_consumer_name(name: str) -> None:
+def check_consumer_name(name: str, *, is_durable: bool = True) -> None:
     """
     Raises:
-        ApiError: not a name that fits into an API subject.
+        ApiError: not a name that fits into an API subject and, in NATS's store, a file name.
     """
-    if len(name.encode()) > NAME_CHARS_MAX:
-        raise error(10102, NAME_CHARS_MAX)
     if "/" in name or "\\" in name:
-        raise error(10127)
+        raise error(CONSUMER_NAME_IS_PATH)
     if any(c in ".*> " or not c.isprintable() for c in name):
-        raise error(10103)
+        raise invalid_config("consumer name can not contain '.', '*', '>', '\\', '/'")
+    if len(name.encode()) > NAME_CHARS_MAX:
+        if is_durable:
+            raise error(CONSUMER_NAME_TOO_LONG, NAME_CHARS_MAX)
+        raise error(CONSUMER_CREATE_FAILED, "error creating store for consumer")
 
 
 def check_values(config: ConsumerConfig) -> None:
@@ -56,21 +65,21 @@ def check_values(config: ConsumerConfig) -> None:
     Raises:
         ApiError: naming the first field that cannot be as it is.
     """
-    check_consumer_name(config.name)
+    check_consumer_name(config.name, is_durable=bool(config.durable_name))
     if config.durable_name and config.name != config.durable_name:
         raise error(10132)
     if len(config.description.encode()) > DESCRIPTION_BYTES_MAX:
         raise error(10107, DESCRIPTION_BYTES_MAX)
     if sum(len(k.encode()) + len(v.encode()) for k, v in config.metadata.items()) > METADATA_BYTES_MAX:
-        raise error(10135, f"{METADATA_BYTES_MAX} bytes")
-    if config.backoff_ns and 0 < config.max_deliver <= len(config.backoff_ns):
+        raise error(10135, f"{METADATA_BYTES_MAX // 1024}KB")
+    if config.backoff_ns and 0 < config.max_deliver < len(config.backoff_ns):
         raise error(10116)
     if len(config.backoff_ns) > BACKOFF_STEPS_MAX:
         raise error(
             CONSUMER_CREATE_FAILED,
             f"backoff has {len(config.backoff_ns)} steps, at most {BACKOFF_STEPS_MAX} are allowed",
         )
-    if config.max_expires_ns and config.max_expires_ns < _SHORTEST_EXPIRES_NS:
+    if not config.is_push and 0 < config.max_expires_ns < _SHORTEST_EXPIRES_NS:
         raise error(10115)
     if config.num_replicas < 0:
         raise error(10133)
@@ -81,6 +90,17 @@ def check_values(config: ConsumerConfig) -> None:
     else:
         _check_pull(config)
     _check_start(config)
+
+
+def is_wider(config: ConsumerConfig) -> bool:
+    """Does it have what brokers before version 12 take for wrong?"""
+    return (
+        len(config.backoff_ns) > _BACKOFF_BEFORE
+        or bool(config.backoff_ns and config.max_deliver == len(config.backoff_ns))
+        or len(config.filter_subjects) > _FILTERS_BEFORE
+        or (config.is_push and 0 < config.max_expires_ns < _SHORTEST_EXPIRES_NS)
+        or first_overlap(config.filter_subjects) is not None
+    )
 
 
 def _check_sampling(sample_freq: str) -> None:
@@ -152,7 +172,7 @@ def _check_start(config: ConsumerConfig) -> None:
         if not has_time:
             refuse("optional start time is not set")
         if has_seq:
-            refuse("optional start sequence is also set")
+            refuse("optional start start sequence is also set")  # NATS's own words.
     else:
         if has_seq:
             refuse("optional start sequence is also set")
@@ -177,7 +197,7 @@ def check_consumer_update(current: ConsumerConfig, wanted: ConsumerConfig, *, is
         ("idle_heartbeat_ns", "heart beats"),
         ("flow_control", "flow control"),
         ("max_waiting", "max waiting"),
-        ("mem_storage", "mem storage"),
+        ("mem_storage", "storage type"),
     )
     if wanted.is_push and not current.is_push:
         raise error(CONSUMER_CREATE_FAILED, "can not update pull consumer to push based")
@@ -188,8 +208,6 @@ def check_consumer_update(current: ConsumerConfig, wanted: ConsumerConfig, *, is
             raise error(CONSUMER_CREATE_FAILED, f"{spoken} can not be updated")
     if current.deliver_subject != wanted.deliver_subject and is_bound:
         raise error(10013)
-    if current.durable_name != wanted.durable_name:
-        raise error(CONSUMER_CREATE_FAILED, "durable name can not be updated")
 
 
 def check_workqueue_filters(wanted: ConsumerConfig, others: Mapping[str, ConsumerConfig]) -> None:
@@ -198,10 +216,13 @@ def check_workqueue_filters(wanted: ConsumerConfig, others: Mapping[str, Consume
     Raises:
         ApiError: 10099 or 10100.
     """
+    tree = OverlapTree(wanted.filter_subjects)
     for name, other in others.items():
         if name == wanted.name:
             continue
-        if not wanted.filter_subjects or not other.filter_subjects:
+        if not wanted.filter_subjects:
             raise error(10099)
-        if any(overlaps(a, b) for a in wanted.filter_subjects for b in other.filter_subjects):
+        if not other.filter_subjects or any(
+            tree.overlapping(item) is not None for item in other.filter_subjects
+        ):
             raise error(10100)

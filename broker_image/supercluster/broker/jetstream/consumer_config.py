@@ -10,14 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from supercluster.broker.jetstream import api_level
 from supercluster.broker.jetstream.consumer_checks import check_values
 from supercluster.broker.jetstream.errors import (
     CONSUMER_CREATE_FAILED,
     error,
+    invalid_config,
 )
-from supercluster.broker.jetstream.filters import first_overlap, is_subset, is_valid_filter
-from supercluster.broker.jetstream.json_fields import Fields, invalid_json
-from supercluster.broker.jetstream.times import format_time
+from supercluster.broker.jetstream.filters import is_subset, is_valid_filter
+from supercluster.broker.jetstream.json_fields import Fields
+from supercluster.broker.jetstream.overlap_tree import first_within
+from supercluster.broker.jetstream.times import format_duration, format_time
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.config import StreamConfig
@@ -28,13 +31,12 @@ MAX_WAITING_DEFAULT = 512
 MAX_ACK_PENDING_DEFAULT = 1000
 INACTIVE_THRESHOLD_DEFAULT_NS = 5_000_000_000
 PINNED_TIMEOUT_DEFAULT_NS = 120_000_000_000
-# Filters are matched one by one; more than this belongs into several consumers.
-FILTERS_MAX = 256
+# Each is looked at for messages that wildcards may match; more than this belongs into several consumers.
+FILTERS_MAX = 1024
 
 DELIVER_POLICIES = ("all", "last", "new", "by_start_sequence", "by_start_time", "last_per_subject")
 ACK_POLICIES = ("none", "all", "explicit")
 
-_SERVER_METADATA = ("_nats.level", "_nats.ver", "_nats.req.level")
 PRIORITY_POLICIES = ("none", "overflow", "pinned_client", "prioritized")
 
 
@@ -88,6 +90,9 @@ class ConsumerConfig:
     num_replicas: int = 0
     mem_storage: bool = False
     metadata: Mapping[str, str] = field(default_factory=dict)
+    unset: frozenset[str] = field(default=frozenset(), compare=False)
+    """Fields that were not set, where the limits of the stream and the account come before NATS's defaults. It is
+    about what was asked for, and not kept."""
 
     @property
     def is_push(self) -> bool:
@@ -108,8 +113,9 @@ class ConsumerConfig:
         return self.ack_wait_ns
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> ConsumerConfig:
-        """Read, normalise and check NATS's JSON.
+    def from_json(cls, data: Mapping[str, Any], *, is_stored: bool = False) -> ConsumerConfig:
+        """Read, normalise and check NATS's JSON. `is_stored`: it stands in a log or a snapshot, was judged by a leader of whatever
+        version, and is read as it is.
 
         Raises:
             ApiError: naming the field, its value and what would be right.
@@ -117,14 +123,14 @@ class ConsumerConfig:
         fields = Fields(data, "consumer config")
         ack_policy = fields.choice("ack_policy", ACK_POLICIES, "none")
         backoff_ns = fields.integers("backoff")
-        filters, single = _filters(fields)
+        filters, single = _filters(fields, is_stored=is_stored)
         priority_policy = fields.choice("priority_policy", PRIORITY_POLICIES, "none")
         durable_name, deliver_subject = fields.text("durable_name"), fields.text("deliver_subject")
         config = cls(
             name=fields.text("name") or durable_name,
             durable_name=durable_name,
             description=fields.text("description"),
-            deliver_policy=fields.choice("deliver_policy", DELIVER_POLICIES, "all"),
+            deliver_policy=_deliver_policy(fields),
             opt_start_seq=fields.unsigned("opt_start_seq"),
             opt_start_time_ns=fields.time_ns("opt_start_time"),
             ack_policy=ack_policy,
@@ -138,7 +144,7 @@ class ConsumerConfig:
                 fields.integer("max_waiting"), 0 if deliver_subject else MAX_WAITING_DEFAULT
             ),
             max_batch=_positive_or(fields.integer("max_batch"), 0),
-            max_expires_ns=fields.integer("max_expires"),
+            max_expires_ns=max(fields.integer("max_expires"), 0),
             max_bytes=_positive_or(fields.integer("max_bytes"), 0),
             inactive_threshold_ns=_inactive_threshold(fields, durable_name),
             headers_only=fields.boolean("headers_only"),
@@ -156,10 +162,12 @@ class ConsumerConfig:
             replay_policy=fields.choice("replay_policy", ("instant", "original"), "instant"),
             num_replicas=fields.integer("num_replicas"),
             mem_storage=fields.boolean("mem_storage"),
-            metadata={k: v for k, v in fields.mapping("metadata").items() if k not in _SERVER_METADATA},
+            metadata={k: v for k, v in fields.mapping("metadata").items() if k not in api_level.KEYS},
+            unset=_unset(fields),
         )
         fields.done()
-        check_values(config)
+        if not is_stored:
+            check_values(config)
         return config
 
     def to_json(self) -> dict[str, Any]:
@@ -211,29 +219,51 @@ class ConsumerConfig:
                 data["priority_timeout"] = self.priority_timeout_ns
         return data
 
-    def for_stream(self, stream: StreamConfig) -> ConsumerConfig:
-        """The configuration with the stream's limits and rules for consumers.
+    def for_stream(
+        self,
+        stream: StreamConfig,
+        *,
+        account_ack_pending: int = 0,
+        server_ack_pending: int = 0,
+        is_new: bool = True,
+    ) -> ConsumerConfig:
+        """The configuration with the stream's limits and rules for consumers, and the most that account and server allow as
+        max_ack_pending (0: any number). Not `is_new`: of one that is there already, whose deliver policy is what it was
+        (`check_consumer_update`).
 
         Raises:
             ApiError: the stream cannot have such a consumer.
         """
-        config = _within_limits(self, stream)
+        config = _with_ack_pending(self, stream, account_ack_pending, server_ack_pending)
+        config = _with_threshold(config, stream)
         if config.is_push and any(is_subset(config.deliver_subject, item) for item in stream.subjects):
             raise error(10081)
         if config.num_replicas > stream.num_replicas:
             raise error(10126)
-        if stream.retention == "interest" and config.num_replicas not in (0, stream.num_replicas):
+        if stream.retention in ("interest", "workqueue") and config.num_replicas not in (
+            0,
+            stream.num_replicas,
+        ):
             raise error(10134)
         if stream.retention == "workqueue":
             if config.ack_policy != "explicit":
-                raise error(10084)
-            if config.deliver_policy != "all":
+                raise error(10098 if config.is_push or config.needs_ack else 10084)
+            if is_new and config.deliver_policy != "all":
                 raise error(10101)
         return config
 
 
-def _filters(fields: Fields) -> tuple[tuple[str, ...], bool]:
+def _deliver_policy(fields: Fields) -> str:
+    """NATS has a word for one that is not said, and takes it for all."""
+    if fields.raw("deliver_policy") == "undefined":
+        return "all"
+    return fields.choice("deliver_policy", DELIVER_POLICIES, "all")
+
+
+def _filters(fields: Fields, *, is_stored: bool) -> tuple[tuple[str, ...], bool]:
     single, several = fields.text("filter_subject"), fields.texts("filter_subjects")
+    if is_stored:
+        return (single,) if single else several, not several
     if single and several:
         raise error(10136)
     if any(not item for item in several):
@@ -246,8 +276,8 @@ def _filters(fields: Fields) -> tuple[tuple[str, ...], bool]:
         )
     for item in filters:
         if not is_valid_filter(item):
-            raise error(CONSUMER_CREATE_FAILED, f"consumer filter subject {item!r} is not a valid subject")
-    if first_overlap(filters) is not None:
+            raise invalid_config("invalid subject")
+    if first_within(filters) is not None:
         raise error(10138)
     return filters, not several
 
@@ -276,9 +306,16 @@ def _max_ack_pending(fields: Fields, ack_policy: str) -> int:
 
 def _inactive_threshold(fields: Fields, durable_name: str) -> int:
     value = fields.integer("inactive_threshold")
-    if value < 0:
-        raise invalid_json(f"consumer config: field 'inactive_threshold' is {value}, it has to be at least 0")
-    return value if value or durable_name else INACTIVE_THRESHOLD_DEFAULT_NS
+    return _positive_or(value, 0 if durable_name else INACTIVE_THRESHOLD_DEFAULT_NS)
+
+
+def _unset(fields: Fields) -> frozenset[str]:
+    found = set()
+    if fields.integer("max_ack_pending") == 0:
+        found.add("max_ack_pending")
+    if fields.integer("inactive_threshold") <= 0:
+        found.add("inactive_threshold")
+    return frozenset(found)
 
 
 def _priority_timeout(fields: Fields, policy: str) -> int:
@@ -294,16 +331,42 @@ def _positive_or(value: int, default: int) -> int:
     return value if value > 0 else default
 
 
-def _within_limits(config: ConsumerConfig, stream: StreamConfig) -> ConsumerConfig:
-    limits = stream.consumer_limits
-    if limits.max_ack_pending > 0 and config.needs_ack:
-        if config.max_ack_pending == MAX_ACK_PENDING_DEFAULT > limits.max_ack_pending:
-            config = replace(config, max_ack_pending=limits.max_ack_pending)
-        elif config.max_ack_pending > limits.max_ack_pending or config.max_ack_pending < 0:
-            raise error(10121, limits.max_ack_pending)
-    if limits.inactive_threshold_ns > 0:
-        if config.inactive_threshold_ns > limits.inactive_threshold_ns:
-            raise error(10153, f"{limits.inactive_threshold_ns}ns")
-        if config.inactive_threshold_ns == 0:
-            config = replace(config, inactive_threshold_ns=limits.inactive_threshold_ns)
+def _with_ack_pending(
+    config: ConsumerConfig, stream: StreamConfig, account_max: int, server_max: int
+) -> ConsumerConfig:
+    """With the max_ack_pending that it gets where it names none: the stream's, or NATS's within what server and account allow. Of
+    several limits that one passes the server's is told, then the account's, then the stream's, as with NATS."""
+    value, limit = config.max_ack_pending, stream.consumer_limits.max_ack_pending
+    if "max_ack_pending" in config.unset:
+        if limit:
+            value = limit
+        elif config.needs_ack:
+            value = min([MAX_ACK_PENDING_DEFAULT, *(most for most in (server_max, account_max) if most > 0)])
+        if config.is_push and value > 0 and not config.needs_ack:
+            raise error(10082)
+    for most in (server_max, account_max, limit):
+        if 0 < most < value:
+            raise error(10121, most)
+    return replace(config, max_ack_pending=value)
+
+
+def _with_threshold(config: ConsumerConfig, stream: StreamConfig) -> ConsumerConfig:
+    longest_ns = stream.consumer_limits.inactive_threshold_ns
+    if longest_ns <= 0:
+        return config
+    if "inactive_threshold" in config.unset:
+        return replace(config, inactive_threshold_ns=longest_ns)
+    if config.inactive_threshold_ns > longest_ns:
+        raise error(10153, format_duration(longest_ns))
+    return config
+
+
+def with_lasting_name(present: ConsumerConfig, wanted: ConsumerConfig) -> ConsumerConfig:
+    """A durable consumer stays one when an update does not say so, and an ephemeral one may become one. How long either may be
+    without anybody stays as it was where the update says nothing of that: one that was there to stay does not go by itself."""
+    if present.durable_name == wanted.durable_name:
+        return wanted
+    config = replace(wanted, durable_name=wanted.durable_name or present.durable_name)
+    if "inactive_threshold" in wanted.unset:
+        config = replace(config, inactive_threshold_ns=present.inactive_threshold_ns)
     return config

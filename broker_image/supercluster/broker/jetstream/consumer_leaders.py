@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from supercluster.broker.jetstream import advisories
-from supercluster.broker.jetstream.acks import parse_ack_subject
+from supercluster.broker.jetstream.acks import Ack, parse_ack_subject
 from supercluster.broker.jetstream.advisories import Advisories
 from supercluster.broker.jetstream.consumer import ConsumerLeader, Delivery
 from supercluster.broker.jetstream.consumer_state import ConsumerState
-from supercluster.broker.jetstream.frames import Request
+from supercluster.broker.jetstream.frames import Frame, Request, encode_request
 from supercluster.broker.jetstream.handing_out import HandingOut
 from supercluster.broker.jetstream.proposal import Done, Proposal
 from supercluster.broker.jetstream.pull import GiveBack
@@ -27,6 +27,7 @@ from supercluster.broker.jetstream.source import StreamSource
 from supercluster.broker.jetstream.stream import StreamState
 from supercluster.broker.jetstream.stream_host import StreamHost
 from supercluster.broker.jetstream.wire import text
+from supercluster.broker.ports import ClientInfo
 from supercluster.broker.protocol.headers import no_responders
 
 # A client with so many unsent bytes is delivered nothing more to its pull requests, and asked about again after this.
@@ -55,6 +56,9 @@ class ConsumerLeaders:
         self._host = host
         self._leaders: dict[str, ConsumerLeader] = {}
         self._ready = ReadyConsumers()
+        self._given: dict[int, list[str]] = {}
+        """Sequence → consumers that wait for its acknowledgement and may have been given it by other filters than they
+        have now: it is not by its subject that they are found when it goes."""
         self._pump: dict[str, None] = {}
         self._held_back: dict[str, None] = {}
         self._held_back_until_ms = 0
@@ -73,6 +77,8 @@ class ConsumerLeaders:
         for name, consumer in state.consumers.items():
             self._begin(name, consumer, now_ns)
             self._leaders[name].pause_news(now_ns)  # It was told when it was new.
+            if consumer.config.filter_subjects:
+                self._note_given(name)  # Which filters it had, under another leader, nobody knows.
 
     def _begin(self, name: str, consumer: ConsumerState, now_ns: int) -> None:
         leader = self._leaders[name] = ConsumerLeader(self._stream, consumer, now_ns)
@@ -83,7 +89,18 @@ class ConsumerLeaders:
 
     def _note(self, name: str, leader: ConsumerLeader) -> None:
         """Something happened to the consumer: does it wait, and until when has it nothing to do?"""
-        self._ready.note(name, waits=leader.is_ready, deadline_ns=leader.next_deadline_ns())
+        self._ready.note(
+            name,
+            waits=leader.is_ready,
+            holds=bool(leader.state.pending),
+            deadline_ns=leader.next_deadline_ns(),
+        )
+
+    def _note_given(self, name: str) -> None:
+        for seq in self._leaders[name].state.pending:
+            names = self._given.setdefault(seq, [])
+            if name not in names:
+                names.append(name)
 
     def close(self, reason: str) -> None:
         """The stream is deleted: end every waiting request with a 409."""
@@ -106,6 +123,7 @@ class ConsumerLeaders:
             self._listen_no_more(name, leader.target)
         self._leaders = {}
         self._ready = ReadyConsumers()
+        self._given = {}
         self._pump.clear()
         self._held_back.clear()
 
@@ -124,8 +142,11 @@ class ConsumerLeaders:
                 self.advisories.tell(name, advisories.action("create"))
             elif leader.state.config != consumer.config:
                 before = leader.target
-                leader.update_config(consumer)
+                if leader.state.config.filter_subjects != consumer.config.filter_subjects:
+                    self._note_given(name)
+                leader.update_config(consumer, now_ns)
                 self._ready.put(name, consumer.config.filter_subjects)
+                self._note(name, leader)
                 if leader.target is not before:
                     self._listen_no_more(name, before)
                     self._listen(name, leader)
@@ -209,16 +230,21 @@ class ConsumerLeaders:
             leader.rewind(state.consumers[name], uncommitted.get(name, ()), last_seq=state.last_seq)
             self._note(name, leader)
 
-    def removed(self, seq: int, subject: bytes) -> None:
-        """The stream lost one message."""
-        for name, leader in self._leaders.items():
-            leader.on_removed(seq, subject)
-            self._pump[name] = None
+    def removed(self, seq: int, subject: bytes, *, is_first: bool) -> None:
+        """The stream lost one message, its first or another: whom that concerns is told."""
+        for name in self._ready.holding(subject) | dict.fromkeys(self._given.pop(seq, ())):
+            leader = self._leaders.get(name)  # One that was given it may be gone by now.
+            if leader is not None and leader.on_removed(seq):
+                self._pump[name] = None
+        if not is_first:
+            # What went from the stream's head is found by every count itself.
+            for name in self._ready.concerned(subject):
+                self._leaders[name].uncount(seq, subject)
 
     # ---- what comes in --------------------------------------------------------------------------------------------
 
-    def acknowledge(self, acks: list[tuple[bytes, bytes, bytes]]) -> None:
-        """Acknowledgements: (subject, reply, payload)."""
+    def acknowledge(self, node: str, acks: list[Ack]) -> None:
+        """Acknowledgements of a broker's clients."""
         now_ns = self._host.clock.now_ns()
         for subject, reply, payload in acks:
             flow = parse_flow_subject(subject)
@@ -227,15 +253,30 @@ class ConsumerLeaders:
                 continue
             found = parse_ack_subject(subject)
             leader = self._leaders.get(found.consumer) if found is not None else None
-            if found is None or leader is None:
+            if found is None or leader is None or not leader.state.config.needs_ack:
                 if reply:  # As if nobody listened, as NATS has it.
                     self._host.network.publish(self._account, reply, b"", no_responders(subject), b"")
                 continue
+            asks = payload.startswith(b"+NXT")
+            back = partial(self._pull_back, node, found.consumer, reply) if asks else None
             said = leader.on_ack(
-                found.stream_seq, payload, reply, now_ns, self._has_interest, found.consumer_seq
+                found.stream_seq,
+                payload,
+                reply,
+                now_ns,
+                self._has_interest,
+                found.consumer_seq,
+                back,
             )
             self._deliver(said)
             self._pump[found.consumer] = None
+
+    def _pull_back(self, node: str, name: str, reply: bytes, left: bytes) -> None:
+        """What an acknowledgement asked for as well is for the next leader."""
+        asked = b"$JS.API.CONSUMER.MSG.NEXT.%s.%s" % (self._stream.encode(), name.encode())
+        info = ClientInfo(self._account, "", is_operator=False)
+        request = Request("", 0, self._group, info, asked, reply, b"", left)
+        self._host.post(node, Frame.PULL_BACK, encode_request(request))
 
     def _flow(self, name: str, subject: bytes) -> None:
         """The client of a push consumer has caught up with a flow control request."""

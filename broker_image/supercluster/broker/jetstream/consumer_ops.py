@@ -35,13 +35,13 @@ class OpKind(IntEnum):
     ACK_ALL = 4
     """The one sequence named, and everything before it."""
     NAK = 5
-    """To be delivered again at `time_ns + delay_ns`."""
+    """To be delivered again at `time_ns + delay_ns`; with a delay of `NEVER_NS` its deliveries are used up."""
     TERM = 6
     """Never to be delivered again (also: the message is gone from the stream)."""
     PROGRESS = 7
     """Still being worked on: the wait begins anew at `time_ns`."""
     EXHAUSTED = 8
-    """Delivered max_deliver times without an acknowledgement: not pending any more, and not acknowledged."""
+    """Delivered max_deliver times without an acknowledgement, where nothing depends on one: not pending any more."""
     RESET = 9
     """The next message to deliver is the one sequence named; what was pending is forgotten."""
 

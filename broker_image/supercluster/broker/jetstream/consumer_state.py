@@ -22,6 +22,9 @@ from supercluster.broker.jetstream.filters import Predicate, compile_filters
 _VERSION = 1
 _NUMBERS = struct.Struct("<8Q")
 _SIZE = struct.Struct("<I")
+NEVER_NS = 2**63
+"""The delay of a message whose deliveries are used up: it is due this much behind the time that it was given up, which is
+never. It is an ordinary deadline to brokers of versions before that know nothing of it, so that theirs is the same state."""
 
 
 class ConsumerState:
@@ -36,6 +39,7 @@ class ConsumerState:
         "delivered_cseq",
         "delivered_sseq",
         "deliveries",
+        "exhausted",
         "last_ack_ns",
         "last_delivered_ns",
         "last_seqs",
@@ -74,6 +78,8 @@ class ConsumerState:
         self.pending: dict[int, tuple[int, int]] = {}
         # stream sequence → deliveries, only where there was more than one.
         self.deliveries: dict[int, int] = {}
+        # Of those pending, what was delivered max_deliver times: it waits for its acknowledgement alone.
+        self.exhausted: set[int] = set()
         self.last_seqs: tuple[int, ...] = tuple(last_seqs)
         self._wanted: Predicate | None = compile_filters(config.filter_subjects)
 
@@ -81,7 +87,7 @@ class ConsumerState:
 
     @property
     def num_ack_pending(self) -> int:
-        return len(self.pending)
+        return len(self.pending) - len(self.exhausted)
 
     @property
     def num_redelivered(self) -> int:
@@ -105,7 +111,7 @@ class ConsumerState:
     # ---- changing -------------------------------------------------------------------------------------------------
 
     def update_config(self, config: ConsumerConfig) -> None:
-        """Take a changed configuration; deadlines that run already stay as they are."""
+        """Take a changed configuration; deadlines that run already are the leader's to move (`changed_waits.py`)."""
         self.config = config
         self._wanted = compile_filters(config.filter_subjects)
 
@@ -181,6 +187,7 @@ class ConsumerState:
             if waiting is not None:
                 times = deliveries[seq] = deliveries.get(seq, 1) + 1
                 pending[seq] = (waiting[0], op.time_ns + wait_ns(times))
+                self.exhausted.discard(seq)
         self._raise_floor()
 
     def _wait_until(self, op: Op, due_ns: int) -> None:
@@ -189,6 +196,10 @@ class ConsumerState:
             waiting = pending.get(seq)
             if waiting is not None:
                 pending[seq] = (waiting[0], due_ns)
+                if due_ns >= NEVER_NS:
+                    self.exhausted.add(seq)
+                else:
+                    self.exhausted.discard(seq)
 
     def _settle(self, op: Op) -> list[int]:
         pending, deliveries = self.pending, self.deliveries
@@ -196,6 +207,8 @@ class ConsumerState:
         if deliveries:
             for seq in settled:
                 deliveries.pop(seq, None)
+        if self.exhausted:
+            self.exhausted.difference_update(settled)
         if op.kind != OpKind.EXHAUSTED:
             self.last_ack_ns = max(self.last_ack_ns, op.time_ns)
         self._raise_floor()
@@ -218,6 +231,7 @@ class ConsumerState:
         """Start again at `seq`: consumer sequences begin anew, stream positions go where they are told."""
         self.pending.clear()
         self.deliveries.clear()
+        self.exhausted.clear()
         self.last_seqs = ()
         self.start_seq = max(seq, 1)
         self.delivered_sseq = min(self.start_seq - 1, last_seq)
@@ -234,6 +248,12 @@ class ConsumerState:
         self.ack_floor_cseq = max(self.ack_floor_cseq, cseq)
         self.ack_floor_sseq = max(self.ack_floor_sseq, sseq)
 
+    def forget(self, seq: int) -> None:
+        """A pending message is not pending any more. What that does to the floor is for the caller to note."""
+        del self.pending[seq]
+        self.deliveries.pop(seq, None)
+        self.exhausted.discard(seq)
+
     def drop_below(self, first_seq: int) -> None:
         """The stream removed everything before `first_seq` (purge, limits): nothing of it is pending any more, and
         the position is at least there. Called by the state machine of the stream, on every replica."""
@@ -243,17 +263,19 @@ class ConsumerState:
                 break
             gone.append(seq)
         for seq in gone:
-            del self.pending[seq]
-            self.deliveries.pop(seq, None)
+            self.forget(seq)
         if not gone and self.delivered_sseq >= first_seq - 1:
             return
         self.delivered_sseq = max(self.delivered_sseq, first_seq - 1)
         self._raise_floor()
 
-    def drop(self, seq: int) -> None:
-        """The stream removed one message: its delivery is not pending any more."""
-        if self.pending.pop(seq, None) is not None:
-            self.deliveries.pop(seq, None)
+    def drop_gone(self, gone: Iterable[int]) -> None:
+        """The stream removed these messages, whose deliveries are pending: they are not any more."""
+        raised = False
+        for seq in gone:
+            raised = True
+            self.forget(seq)
+        if raised:
             self._raise_floor()
 
     def remaining_last_seqs(self) -> Sequence[int]:
@@ -276,6 +298,7 @@ class ConsumerState:
         other.last_delivered_ns, other.last_ack_ns = self.last_delivered_ns, self.last_ack_ns
         other.pending = dict(self.pending)
         other.deliveries = dict(self.deliveries)
+        other.exhausted = set(self.exhausted)
         return other
 
     def snapshot(self) -> bytes:
@@ -317,13 +340,14 @@ class ConsumerState:
         if len(blobs) != 8:
             raise ValueError(f"consumer snapshot has {len(blobs)} parts, 8 were expected")
         name = str(blobs[0], "utf-8")
-        config = ConsumerConfig.from_json(json.loads(bytes(blobs[1])))
+        config = ConsumerConfig.from_json(json.loads(bytes(blobs[1])), is_stored=True)
         state = cls(name=name, config=config, created_ns=numbers[0], start_seq=numbers[1])
         state.delivered_cseq, state.delivered_sseq, state.ack_floor_cseq, state.ack_floor_sseq = numbers[2:6]
         state.last_delivered_ns, state.last_ack_ns = numbers[6:8]
         sseqs, cseqs, dues, redelivered, times, last_seqs = (_column(blob) for blob in blobs[2:])
         state.pending = dict(zip(sseqs, zip(cseqs, dues, strict=True), strict=True))
         state.deliveries = dict(zip(redelivered, times, strict=True))
+        state.exhausted = {seq for seq, due_ns in zip(sseqs, dues, strict=True) if due_ns >= NEVER_NS}
         state.last_seqs = tuple(last_seqs)
         return state
 

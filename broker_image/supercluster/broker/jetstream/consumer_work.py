@@ -14,8 +14,9 @@ from isal.isal_zlib import crc32
 
 from supercluster.broker.jetstream.acks import AckKind, ack_prefix, parse_nak_delay
 from supercluster.broker.jetstream.advisories import Told, acknowledged, max_deliver, naked, terminated
+from supercluster.broker.jetstream.changed_waits import moved_deadlines
 from supercluster.broker.jetstream.consumer_ops import Op, OpKind, encode_ops
-from supercluster.broker.jetstream.consumer_state import ConsumerState
+from supercluster.broker.jetstream.consumer_state import NEVER_NS, ConsumerState
 from supercluster.broker.jetstream.feed import Feed
 from supercluster.broker.jetstream.handout import cut_to_bytes, new_replies, shown_items
 from supercluster.broker.jetstream.message_source import MessageBatch, MessageSource
@@ -80,9 +81,15 @@ class ConsumerWork:
         for done in dones:
             done(None)
 
-    def update_config(self, committed: ConsumerState) -> None:
+    def update_config(self, committed: ConsumerState, now_ns: int) -> None:
         """The configuration was changed by a committed entry."""
+        before = self.state.config
         self.state.update_config(committed.config)
+        moved = moved_deadlines(self.state, before, committed.config, now_ns)
+        for op in moved:
+            self.note(op, self.state.delivered_sseq)
+        if moved:
+            self.again = RedeliveryQueue(self.state)
         self.feed.restart()
         self.pace.adapt(committed.config)
 
@@ -142,8 +149,7 @@ class ConsumerWork:
                 self.note(Op(OpKind.ACK_ALL, (seq,), now_ns), state.delivered_sseq)
         elif seq in state.pending:
             # The floor is found once for all acknowledgements of a turn, in `flush_acks`.
-            del state.pending[seq]
-            state.deliveries.pop(seq, None)
+            state.forget(seq)
             self._acks.append(seq)
             self._acks_ns = now_ns
 
@@ -152,7 +158,11 @@ class ConsumerWork:
         last, times = self.state.delivered_sseq, self.state.deliveries.get(seq, 1)
         if kind == AckKind.TERM:
             self._told.append(terminated(cseq, seq, times, argument.decode("utf-8", "replace")))
-            self.note(Op(OpKind.TERM, (seq,), now_ns), last)
+            # By `ack_policy: all` it says of those before it what an acknowledgement says.
+            kind_of = OpKind.ACK_ALL if self.state.config.ack_policy == "all" else OpKind.TERM
+            self.note(Op(kind_of, (seq,), now_ns), last)
+            return
+        if seq in self.state.exhausted:
             return
         if kind == AckKind.NAK:
             self._told.append(naked(cseq, seq, times))
@@ -168,7 +178,7 @@ class ConsumerWork:
         config = self.state.config
         if not config.needs_ack or config.max_ack_pending <= 0:
             return PUMP_MESSAGES_MAX
-        return config.max_ack_pending - len(self.state.pending)
+        return config.max_ack_pending - self.state.num_ack_pending
 
     def new_items(
         self,
@@ -231,7 +241,7 @@ class ConsumerWork:
                 break
             times = state.deliveries.get(seq, 1)
             if 0 < state.config.max_deliver <= times:
-                self.note(Op(OpKind.EXHAUSTED, (seq,), now_ns), source.last_seq)
+                self.note(_given_up(seq, now_ns, source), source.last_seq)
                 self._told.append(max_deliver(seq, times))
                 due.pop()
                 continue
@@ -256,6 +266,13 @@ class ConsumerWork:
             for seq in given:
                 due.add(state.pending[seq][1], (seq,))
         return items, size, ended
+
+
+def _given_up(seq: int, now_ns: int, source: MessageSource) -> Op:
+    """Its deliveries are used up. Where a message stays until it is acknowledged, who has it may still say so."""
+    if source.keeps_until_acknowledged:
+        return Op(OpKind.NAK, (seq,), now_ns, NEVER_NS)
+    return Op(OpKind.EXHAUSTED, (seq,), now_ns)
 
 
 def _is_sampled(name: str, cseq: int, percent: int) -> bool:

@@ -4,14 +4,13 @@ already is answered at once, so a call may be repeated. It goes to the meta grou
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.admin_calls import Then, answer_by, ask_meta_leader
+from supercluster.broker.jetstream.admin_calls import MetaCall, Then, ask_meta_leader
 from supercluster.broker.jetstream.cordons import REASON_CHARACTERS_MAX, Cordon
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.frames import Request, ResponseStatus
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.core import BrokerCore
@@ -63,23 +62,17 @@ def is_internal(subject: bytes) -> bool:
     return subject == SUBJECT
 
 
-def answer(
-    meta: MetaGroup,
-    request: Request,
-    settle: Callable[[ResponseStatus, bytes], None],
-    undecided: Callable[[], None],
-) -> None:
+def answer(meta: MetaGroup, call: MetaCall) -> None:
     """Another broker's call, at the meta group's leader."""
-    told = json.loads(bytes(request.payload))
+    told = json.loads(bytes(call.request.payload))
     node = str(told["node"])
     cordon = Cordon.from_json(told["cordon"]) if told["cordon"] is not None else None
-    respond = answer_by(settle)
 
     def answered(refused: ApiError | None) -> None:
         if refused is None:
-            respond(200, {"node": node, "cordoned": told["cordon"]})
+            call.respond(200, {"node": node, "cordoned": told["cordon"]})
         else:
             status = 404 if refused.err_code == errors.PEER_NOT_MEMBER else refused.code
-            respond(status, {"error": refused.description, "err_code": refused.err_code})
+            call.respond(status, {"error": refused.description, "err_code": refused.err_code})
 
-    meta.people.cordon(node, cordon, answered, undecided)
+    meta.people.cordon(node, cordon, answered, call.undecided)

@@ -6,30 +6,32 @@ over. The process, the tests and the simulator run this same class.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
 from isal.isal_zlib import crc32
 
 from supercluster.broker.jetstream import (
-    account_calls,
     api_routing,
-    broker_calls,
-    cordon_calls,
     frames,
-    map_calls,
-    move_calls,
-    recovery_calls,
-    restart_calls,
+    jsz,
+    restore_calls,
 )
 from supercluster.broker.jetstream.account_info import AccountInfos
 from supercluster.broker.jetstream.accounts import NO_LIMITS, AccountLimits
+from supercluster.broker.jetstream.ack_post import BACK_VERSION, AckPost
+from supercluster.broker.jetstream.acks import Ack
+from supercluster.broker.jetstream.administration import Administration, is_administration
 from supercluster.broker.jetstream.answer_book import AnswerBook
+from supercluster.broker.jetstream.audit import Audit
+from supercluster.broker.jetstream.backups import RESTORE_PREFIX
+from supercluster.broker.jetstream.batches import batch_room
 from supercluster.broker.jetstream.copy_facts import Survey
+from supercluster.broker.jetstream.core_settings import CoreSettings
 from supercluster.broker.jetstream.dispatch import dispatch
+from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.founding import Founding
 from supercluster.broker.jetstream.frames import Body, Frame, Leadership
 from supercluster.broker.jetstream.group import Group
@@ -47,17 +49,20 @@ from supercluster.broker.jetstream.map_survey import MapSurvey
 from supercluster.broker.jetstream.meta import Assignment
 from supercluster.broker.jetstream.meta_group import MetaGroup
 from supercluster.broker.jetstream.meta_lineages import MetaLineages
+from supercluster.broker.jetstream.mirror_reads import MirrorReads
+from supercluster.broker.jetstream.operator_calls import OperatorCalls
+from supercluster.broker.jetstream.origin_config import Origin
 from supercluster.broker.jetstream.origin_frames import OriginAsk, OriginTold
-from supercluster.broker.jetstream.origin_links import OriginLinks
-from supercluster.broker.jetstream.raft_mail import RaftMail
+from supercluster.broker.jetstream.origin_links import OriginLinks, find_origin
 from supercluster.broker.jetstream.recovery import CopiesTold
 from supercluster.broker.jetstream.republishing import CapturedAgain, Publication
 from supercluster.broker.jetstream.requests import Requests
-from supercluster.broker.jetstream.schedule import GroupSchedule
 from supercluster.broker.jetstream.sections import SessionKey, VerdictRun
+from supercluster.broker.jetstream.server_limits import ServerLimits
 from supercluster.broker.jetstream.stepping_aside import SteppingAside
 from supercluster.broker.jetstream.stream_facts import StreamFacts
 from supercluster.broker.jetstream.surroundings import Surroundings
+from supercluster.broker.jetstream.turns import Timed, Turns
 from supercluster.broker.jetstream.unusable import UnusableCopies
 from supercluster.broker.jetstream.window import Window
 from supercluster.broker.jetstream.wire import WireError
@@ -73,19 +78,17 @@ from supercluster.broker.ports import (
 )
 from supercluster.broker.protocol.frames import VERSION
 from supercluster.broker.protocol.headers import no_responders
+from supercluster.broker.protocol.imports import NO_ACCOUNTS
+from supercluster.broker.protocol.subjects import SNAPSHOT_PREFIX
 from supercluster.broker.raft.confchange import Membership, node_of
 from supercluster.broker.raft.config import NEVER_MS, RaftConfig
 from supercluster.broker.raft.errors import MessageError
 from supercluster.broker.raft.messages import Message
 
-# A turn ends after so many passes over its own effects; what is left is for the next.
-PASSES_MAX = 8
-# Frames that a broker sent to itself and that wait within a turn.
-LOCAL_FRAMES_MAX = 65536
 # Frame version of brokers that know the frame; others hear of tags in the next handshake.
 TAGS_VERSION = 3
-# A turn that took so long ends; what is left is for the next, behind the links' heartbeats.
-TURN_MS_MAX = 50
+SPREAD_MS_PER_GROUP = 1
+"""Over what time the elections of a lost broker's groups are spread: one alone is held at once."""
 
 
 class Rng(Protocol):
@@ -94,27 +97,6 @@ class Rng(Protocol):
     def randrange(self, start: int, /) -> int: ...
 
     def getrandbits(self, k: int, /) -> int: ...
-
-
-@dataclass(frozen=True, slots=True)
-class CoreSettings:
-    """What the core is told about itself."""
-
-    node: str
-    cluster: str
-    meta_voters: tuple[str, ...]
-    window_bytes: int = 8 * 1024 * 1024
-    window_wait_ms: int = 10_000
-    heartbeat_ms: int = 100
-    election_timeout_ms: int = 500
-    quiesce_after_ms: int = 500
-    retired_grace_ms: int = 600_000
-    """How long the copy of a former member is kept after a move (SF-5)."""
-    tags: tuple[str, ...] = ()
-    move_bytes_per_s: int = 0
-    """Limit of a move that a client starts by JetStream's own API; 0: none."""
-    founding_wait_ms: int = 0
-    """For so long an empty founder looks for brokers that know of a meta group already, before it starts one."""
 
 
 class BrokerCore:
@@ -138,14 +120,9 @@ class BrokerCore:
         self.peers: dict[str, PeerInfo] = {}
         self._rng = rng
         self._on_event = on_event
-        self._raft_mail = RaftMail(network)
-        self._local: deque[tuple[int, memoryview]] = deque()
-        self._dirty: dict[str, None] = {}
-        self._next: dict[str, None] = {}
-        self._votes: list[tuple[str, Ticket]] = []
-        self._schedule = GroupSchedule(clock)
+        self.turns = Turns(self)
         self.interests = Interests()
-        self._acks: dict[str, list[tuple[bytes, bytes, bytes]]] = {}
+        self.acks = AckPost(self)
         self.invalidate_captures: Callable[[], None] = lambda: None
         self.store = store
         session = SessionKey(settings.node, store.incarnation, store.process_count)
@@ -157,10 +134,19 @@ class BrokerCore:
             self._peer_names,
             window_bytes=settings.window_bytes,
             wait_ms=settings.window_wait_ms,
+            domain=settings.domain,
+            limits=lambda: self.server_limits,
         )
+        self.batch_room = batch_room(lambda: self.server_limits)
+        self.book = NO_ACCOUNTS
+        """What accounts import and export, and which have no JetStream."""
+        self._domain_prefix = f"$JS.{settings.domain}.".encode() if settings.domain else b""
         self.origin_links = OriginLinks(self)
         self.captured_again = CapturedAgain(self.ingest.capture, self.event)
         self.account_infos = AccountInfos(self)
+        self.administration = Administration(self)
+        self.mirror_reads = MirrorReads(self)
+        self.audit = Audit(self)
         self.requests = Requests(
             network,
             self.post,
@@ -171,8 +157,11 @@ class BrokerCore:
             origin=store.incarnation,
             node=settings.node,
             first_number=(store.process_count << 32) + 1,
-            answered=self.account_infos.answered,
+            answered=self.audit.answered,
+            whom_to_ask=self.mirror_reads.whom_to_ask,
         )
+        self.restore_chunks = restore_calls.Chunks(self)
+        self.calls = OperatorCalls(self)
         self.answers = AnswerBook()
         self.meta_lineages = MetaLineages(self)
         self.leaderships = Leaderships(self)
@@ -196,11 +185,11 @@ class BrokerCore:
         if node_of(message.to) not in self.peers:
             return
         held = self.groups.get(group)
-        self._raft_mail.add(group, message, learns=held is not None and held.raft.learns(message.to))
+        self.turns.mail.add(group, message, learns=held is not None and held.raft.learns(message.to))
 
     def save_vote(self, group: str, ticket: Ticket) -> None:
         """Terms and votes of all groups' turns go to the disk together."""
-        self._votes.append((group, ticket))
+        self.turns.votes.append((group, ticket))
 
     def start_votes(self, votes: list[tuple[str, Ticket]]) -> None:
         """Have these tickets run, and `vote_saved` told; a process does it on threads."""
@@ -255,6 +244,14 @@ class BrokerCore:
         """What the map has of an account."""
         return self.meta.state.accounts.limits_of(account) if self.meta is not None else NO_LIMITS
 
+    @property
+    def server_limits(self) -> ServerLimits:
+        return self.settings.limits
+
+    @property
+    def domain(self) -> str:
+        return self.settings.domain
+
     def tags_of(self, node: str) -> tuple[str, ...]:
         """What a broker in contact says of its place."""
         return self.surroundings.tags_of(node)
@@ -288,6 +285,11 @@ class BrokerCore:
     def is_unusable(self, group_id: str, node: str) -> bool:
         """Does the map say that the broker's copy has been of no use for a while?"""
         return self.meta is not None and group_id in self.meta.state.unusable.get(node, ())
+
+    def store_bytes_max(self, storage: str) -> int:
+        """What this broker was told that its streams may take; 0: nothing was said."""
+        settings = self.settings
+        return settings.memory_bytes_max if storage == "memory" else settings.file_bytes_max
 
     def room_of(self, node: str) -> Room | None:
         """What may still be stored on a broker; None while it has not said."""
@@ -330,15 +332,35 @@ class BrokerCore:
     def verdicts(self, group: str, key: SessionKey, runs: list[VerdictRun], *, appended: bool) -> None:
         self.post(key.node, Frame.VERDICTS, frames.encode_verdicts(group, key, runs, appended=appended))
 
+    def acks_back(self, node: str, group: str, acks: list[Ack]) -> None:
+        """This broker could not write acknowledgements into the log, for it does not lead: they are for the next leader."""
+        peer = self.peers.get(node)
+        if node == self.node or (peer is not None and peer.version >= BACK_VERSION):
+            self.post(node, Frame.ACKS_BACK, frames.encode_acks(group, acks))
+
     def republish(self, account: str, message: Publication) -> None:
         """Publish what a stream's leader has stored, to subscribers and to the stream that captures it."""
         subject, header, payload = message
         self.network.publish(account, subject, b"", header, payload)
         self.captured_again.publish(account, message)
 
+    def is_heard(self, account: str, subject: bytes) -> bool:
+        """Would anybody get what is published to that subject, or a stream capture it?"""
+        return self.network.has_interest(account, subject) or self.captured_again.is_captured(
+            account, subject
+        )
+
     def stream_of(self, account: str, name: str) -> Assignment | None:
-        """What the map has of a stream."""
-        return self.meta.state.streams.get((account, name)) if self.meta is not None else None
+        """What the map has of a stream that is whole."""
+        found = self.meta.state.streams.get((account, name)) if self.meta is not None else None
+        return found if found is not None and found.restoring is None else None
+
+    def end_restore(self, told: dict[str, Any], then: Callable[[bytes | None], None]) -> None:
+        restore_calls.tell(self, told, then)
+
+    def origin_of(self, account: str, origin: Origin) -> Assignment | ApiError | None:
+        """The stream that an origin is, by whatever API leads there."""
+        return find_origin(self, account, origin)
 
     def who_leads(self, group_id: str) -> None:
         self.leaderships.ask(group_id)
@@ -385,10 +407,7 @@ class BrokerCore:
         """Send a frame to a broker; to this one it waits for the next pass of the same turn."""
         if node != self.node:
             return self.network.send(node, frame, body, Channel.CONTROL)
-        if len(self._local) >= LOCAL_FRAMES_MAX:
-            return False
-        self._local.append((frame, memoryview(body[0] if len(body) == 1 else b"".join(body))))
-        return True
+        return self.turns.post_here(frame, body)
 
     def on_frame(self, node: str, frame: int, body: memoryview) -> None:
         """A frame of a linked broker. Garbage is dropped whole, with an event."""
@@ -423,6 +442,7 @@ class BrokerCore:
         now_ms = self.clock.monotonic_ms()
         self.ingest.leader_serves(news.group, now_ms)
         self.requests.leader_serves(news.group, now_ms)
+        self.acks.leader_serves(news.group)
         self.origin_links.leader_changed(news.group)
         membership = Membership.decode(news.membership)
         if news.group == self.meta_id:
@@ -469,18 +489,24 @@ class BrokerCore:
         self.peers.pop(node, None)
         self.answers.forget_node(node)
         now_ms = self.clock.monotonic_ms()
+        led = sum(self._is_led_by(group, node) for group in self.groups.values())
         for group in self.groups.values():
-            self._wake(group, node, now_ms)
+            self._wake(group, node, now_ms, led * SPREAD_MS_PER_GROUP)
         self.map.link_down(node)
         self.leaderships.forget_node(node)
         self.origin_links.all_changed()
         self.surroundings.link_down(node)
         self.touch(self.meta_id)
 
-    def _wake(self, group: Group, node: str, now_ms: int) -> None:
+    def _wake(self, group: Group, node: str, now_ms: int, spread_ms: int | None = None) -> None:
         if any(node_of(member) == node for member in group.raft.membership.members):
-            group.raft.wake(now_ms, node)
+            group.raft.wake(now_ms, node, spread_ms)
             self.touch(group.id)
+
+    @staticmethod
+    def _is_led_by(group: Group, node: str) -> bool:
+        leader = group.raft.leader
+        return leader is not None and node_of(leader) == node
 
     def _peer_names(self) -> list[str]:
         return list(self.peers)
@@ -502,24 +528,23 @@ class BrokerCore:
 
     def on_api(self, info: ClientInfo, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
         """A client's request or acknowledgement."""
-        if subject.startswith((b"$JS.ACK.", b"$JS.FC.")):
+        if subject.startswith(RESTORE_PREFIX):
+            self.restore_chunks.take(info, subject, reply, payload)
+            return
+        if subject.startswith((b"$JS.ACK.", b"$JS.FC.", SNAPSHOT_PREFIX)):
             group = api_routing.group_of_ack(self, info.account, subject)
             if group is not None:
-                self._acks.setdefault(group, []).append((subject, reply, payload))
+                self.acks.add(info.account, group, (subject, reply, payload))
             elif reply:  # No such stream, or no acknowledgement's subject: nobody will answer.
                 self.network.publish(info.account, reply, b"", no_responders(subject), b"")
             return
+        prefix = self._domain_prefix
+        if prefix and subject.startswith(prefix):
+            subject = b"$JS." + subject[len(prefix) :]
+        if info.account in self.book.without_jetstream and not is_administration(subject):
+            api_routing.not_enabled(self, info, subject, reply)
+            return
         api_routing.route(self, info, subject, reply, header, payload)
-
-    def move_call(
-        self, method: str, account: str, name: str, body: object, then: Callable[[int, Any], None]
-    ) -> None:
-        """The operator's call about a move."""
-        move_calls.call(self, method, account, name, body, then)
-
-    def running_moves(self) -> tuple[int, dict[str, Any]]:
-        """All moves that run, for the operator."""
-        return move_calls.running(self)
 
     def awaiting_answers(self, clients: Mapping[Publisher, ClientInfo]) -> set[Publisher]:
         windows = [window for window in self.ingest.windows.values() if window.unconfirmed]
@@ -527,158 +552,71 @@ class BrokerCore:
         asking = self.requests.asking()
         return found | {publisher for publisher, info in clients.items() if id(info) in asking}
 
-    def recovery_call(
-        self, method: str, account: str, name: str, body: object, then: Callable[[int, Any], None]
-    ) -> None:
-        """A person's call about a stream that lost its majority."""
-        recovery_calls.call(self, method, account, name, body, then)
-
-    def restart_call(self, method: str, body: object, then: Callable[[int, Any], None]) -> None:
-        """The operator's call before it restarts this broker, or another one."""
-        restart_calls.call(self, method, body, then)
-
-    def account_call(self, method: str, account: str, body: object, then: Callable[[int, Any], None]) -> None:
-        """The operator's call about an account's limits."""
-        account_calls.call(self, method, account, body, then)
-
-    def map_call(self, method: str, body: object, then: Callable[[int, Any], None]) -> None:
-        """A person's call about a map of streams that lost its majority."""
-        map_calls.call(self, method, body, then)
-
-    def broker_call(self, method: str, node: str, then: Callable[[int, Any], None]) -> None:
-        """The operator's call about a broker that goes for good."""
-        broker_calls.call(self, method, node, then)
-
-    def cordon_call(self, method: str, node: str, body: object, then: Callable[[int, Any], None]) -> None:
-        """The operator's call about a broker that is to get no new copies."""
-        cordon_calls.call(self, method, node, body, then)
-
     # ---- turns ----------------------------------------------------------------------------------------------------
 
     def touch(self, group_id: str) -> None:
         """The group has something to do in this turn."""
-        self._dirty[group_id] = None
+        self.turns.touch(group_id)
 
     def touch_next(self, group_id: str) -> None:
         """The group has more to do than is good for one turn: it goes on when sockets were served."""
-        self._next[group_id] = None
+        self.turns.touch_next(group_id)
 
     def turn(self) -> None:
         """Everything that was taken in since the last turn takes effect, and leaves in as few frames as there are
         brokers to tell."""
-        now_ms = self.clock.monotonic_ms()
-        turned: dict[str, Group] = {}
-        for number in range(PASSES_MAX):
-            self.ingest.flush(now_ms)
-            self._flush_acks()
-            while self._local:
-                frame, body = self._local.popleft()
-                dispatch(self, self.node, frame, body)
-            if not self._dirty and not self._local and not self.ingest.dirty:
-                break
-            # However long the intake took, somebody has a turn: what fills the windows never outruns what empties them.
-            if number and self.clock.monotonic_ms() - now_ms >= TURN_MS_MAX:
-                break
-            turned |= self._turn_groups(now_ms)
-            if self._votes:
-                votes, self._votes = self._votes, []
-                self.start_votes(votes)
-            self.leaderships.flush()
-        self._raft_mail.flush()
-        for group in turned.values():
-            self.reschedule(group)
-        self._dirty |= self._next
-        self._next = {}
-
-    def _turn_groups(self, now_ms: int) -> dict[str, Group]:
-        """The touched groups' turns, as many as the time allows: the rest keeps its place in line. A thousand elections at
-        once, whose votes have to be durable, would otherwise keep the loop from its links until these count as silent,
-        which would lead to a thousand elections more."""
-        turned: dict[str, Group] = {}
-        dirty, self._dirty = self._dirty, {}
-        if self.meta_id in dirty:  # While it has no leader, nobody takes messages for any stream.
-            dirty = {self.meta_id: None} | dirty
-        left = iter(dirty)
-        for group_id in left:
-            group = self.groups.get(group_id)
-            if group is None:
-                continue
-            group.turn(now_ms)
-            turned[group_id] = group
-            if self.clock.monotonic_ms() - now_ms >= TURN_MS_MAX:
-                self._dirty = dict.fromkeys(left) | self._dirty
-                break
-        return turned
-
-    def _flush_acks(self) -> None:
-        if not self._acks:
-            return
-        acks, self._acks = self._acks, {}
-        for group_id, items in acks.items():
-            leader = self.leader_of(group_id)
-            if leader is not None:
-                self.post(leader, Frame.ACKS, frames.encode_acks(group_id, items))
+        self.turns.turn()
 
     @property
     def has_work(self) -> bool:
         """Is there something that the next turn would do without any new input?"""
-        return bool(self._dirty or self._local or self.ingest.dirty)
+        return self.turns.has_work
 
     def tick(self) -> None:
         """Time has passed: do what is due, then a turn."""
         now_ms = self.clock.monotonic_ms()
         self.store.tick(now_ms)
-        for group_id in self._schedule.tick(now_ms, self.groups):
-            self.touch(group_id)
-        self.ingest.tick(now_ms)
-        self.requests.tick(now_ms)
-        self.founding.tick(now_ms)
-        self.life.tick(now_ms)
-        self.unusable.tick(now_ms)
-        self.joining.tick(now_ms)
-        self.aside.tick(now_ms)
-        self.lineages.tick(now_ms)
-        self.survey.tick(now_ms)
-        self.map_survey.tick(now_ms)
-        self.meta_lineages.tick(now_ms)
-        self.map.tick(now_ms)
-        self.surroundings.load.tick(now_ms)
+        self.turns.tick_groups(now_ms)
+        for part in self._timed():
+            part.tick(now_ms)
         self.turn()
 
     def next_deadline_ms(self) -> int:
         """When `tick` has something to do at the latest, on the monotonic clock."""
-        found = (
-            self._schedule.next_ms(),
-            self.ingest.deadline_ms(),
-            self.requests.deadline_ms(),
-            self.founding.deadline_ms(),
-            self.life.deadline_ms(),
-            self.unusable.deadline_ms(),
-            self.joining.deadline_ms(),
-            self.aside.deadline_ms(),
-            self.lineages.deadline_ms(),
-            self.survey.deadline_ms(),
-            self.map_survey.deadline_ms(),
-            self.meta_lineages.deadline_ms(),
-            self.map.deadline_ms(),
-            self.surroundings.load.deadline_ms(),
-        )
+        found = (self.turns.deadline_ms(), *(part.deadline_ms() for part in self._timed()))
         return min((at for at in found if at is not None), default=NEVER_MS)
+
+    def _timed(self) -> tuple[Timed, ...]:
+        """The parts that have something to do by time alone, in the order of their ticks."""
+        return (
+            self.ingest,
+            self.requests,
+            self.acks,
+            self.founding,
+            self.life,
+            self.unusable,
+            self.joining,
+            self.aside,
+            self.lineages,
+            self.survey,
+            self.map_survey,
+            self.meta_lineages,
+            self.map,
+            self.surroundings.load,
+        )
 
     def reschedule(self, group: Group) -> None:
         """Whatever a group waits for may be due at another time now."""
-        if self.groups.get(group.id) is group:
-            self._schedule.follow(group)
+        self.turns.reschedule(group)
 
     def add_group(self, group: Group) -> None:
         """This broker holds a replica of the group from now on."""
         self.groups[group.id] = group
-        self._schedule.begin(group.id)
-        self.touch(group.id)
+        self.turns.begin(group)
 
     def drop_group(self, group_id: str) -> Group | None:
         """It does not any more."""
-        self._schedule.end(group_id)
+        self.turns.end(group_id)
         return self.groups.pop(group_id, None)
 
     def close(self, *, clean: bool) -> None:
@@ -688,8 +626,8 @@ class BrokerCore:
 
     def jsz(self) -> dict[str, Any]:
         """What /jsz shows."""
-        return api_routing.jsz(self)
+        return jsz.overview(self)
 
     def jsz_streams(self) -> Iterator[dict[str, Any]]:
         """The streams of /jsz, one by one."""
-        return api_routing.jsz_streams(self)
+        return jsz.streams(self)

@@ -1,6 +1,8 @@
 """Message counters (allow_msg_counter): a message says by how much, and what is stored says what the counter stands at.
 
-The leader adds at the end of its log, so each acknowledgement names the sum behind that very message.
+The leader adds at the end of its log, so each acknowledgement names the sum behind that very message. What comes from a source says
+what the counter stands at there: it counts by how much that is more than what was last heard of it, which is kept beside the sum. So
+it does not matter what is left out in between, and nothing counts twice.
 """
 
 from __future__ import annotations
@@ -72,6 +74,61 @@ def count(end: LogEnd, subject: bytes, header: bytes) -> tuple[bytes, bytes, byt
             header = with_value(header, SOURCES, sources)
     said = b'"val":"%d"' % (total + increment)
     return header, b"{%s}" % said, said
+
+
+def count_taken(
+    end: LogEnd, subject: bytes, header: bytes, payload: bytes, source: str, from_subject: str
+) -> tuple[bytes, bytes]:
+    """The same for what a source's counter says: header and payload to be stored. `source` is how the source is called, and
+    `from_subject` the subject there.
+
+    Raises:
+        CounterError: MISSING: it is no counter's message; BROKEN: what the subject holds is no counter, or has something else where
+            it says what was heard of sources.
+    """
+    if not header_value(header, INCREMENT):
+        raise CounterError(MISSING)
+    try:
+        told = _value(payload)
+    except CounterError:
+        raise CounterError(MISSING) from None
+    total, before, known = 0, end.counter(subject), dict[str, dict[str, str]]()
+    if before is not None:
+        total, known = _value(before[1]), _sources(header_value(before[0], SOURCES))
+    of_source = known.setdefault(source, {})
+    increment = told - _heard(of_source.get(from_subject, "0"))
+    of_source[from_subject] = str(told)
+    header = with_value(header, INCREMENT, b"%d" % increment)
+    header = with_value(header, SOURCES, _json(known))
+    return header, b'{"val":"%d"}' % (total + increment)
+
+
+def _sources(value: bytes | None) -> dict[str, dict[str, str]]:
+    """What is known of sources: name → subject there → sum."""
+    if not value:
+        return {}
+    try:
+        found = json.loads(value)
+    except ValueError:
+        raise CounterError(BROKEN) from None
+    if not isinstance(found, dict) or not all(isinstance(sums, dict) for sums in found.values()):
+        raise CounterError(BROKEN)
+    return found
+
+
+def _heard(value: object) -> int:
+    found = _number(value.encode()) if isinstance(value, str) else None
+    if found is None:
+        raise CounterError(BROKEN)
+    return found
+
+
+def _json(known: dict[str, dict[str, str]]) -> bytes:
+    """As Go writes it, which clients may compare."""
+    found = json.dumps(known, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    for sign in "&<>":
+        found = found.replace(sign, f"\\u{ord(sign):04x}")
+    return found.encode()
 
 
 def _number(text: bytes) -> int | None:

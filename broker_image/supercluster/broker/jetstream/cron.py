@@ -183,12 +183,14 @@ def _number(text: str, least: int, most: int, names: tuple[str, ...]) -> int:
     return int(text)
 
 
-def check_zone(schedule: Schedule) -> None:
+def check_zone(name: str) -> None:
     """
     Raises:
         ZoneError: this machine has no such time zone.
     """
-    _zone(schedule.zone)
+    if not 0 < len(name) <= _ZONE_CHARS_MAX:
+        raise ZoneError(f"{name[:_ZONE_CHARS_MAX]!r} is no time zone")
+    _zone_of(name)
 
 
 def _zone_of(name: str) -> tzinfo:

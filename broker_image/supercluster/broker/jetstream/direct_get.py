@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from supercluster.broker.jetstream import lookup
 from supercluster.broker.jetstream.api_requests import ApiRequest
-from supercluster.broker.jetstream.errors import ApiError, error
+from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.json_fields import Fields, decode_object
 from supercluster.broker.jetstream.message_source import MessageSource
 from supercluster.broker.jetstream.messages import Message
@@ -56,9 +56,10 @@ def read(stream: str, payload: bytes, subject: str = "") -> DirectGetRequest:
     Raises:
         ApiError: 408, worded as the status that the client is told.
     """
+    if payload and not payload.strip():
+        raise _status(408, "Malformed Request")
     try:
-        data = {} if payload.strip() == b"null" else decode_object(payload)
-        fields = Fields(data, "request")
+        fields = Fields(decode_object(payload), "request")
         request = DirectGetRequest(
             stream,
             seq=fields.unsigned("seq"),
@@ -91,10 +92,8 @@ def answers(state: StoredMessages, source: MessageSource, request: DirectGetRequ
     """What the client gets, in order.
 
     Raises:
-        ApiError: the stream is not to be read so, or it is too much.
+        ApiError: it is too much.
     """
-    if not state.config.allow_direct:
-        raise error(10059)
     if request.multi_last:
         return _multi_last(state, request)
     start_seq = lookup.seq_at(state, request.start_time_ns) if request.start_time_ns else request.seq

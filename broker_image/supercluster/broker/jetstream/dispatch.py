@@ -61,7 +61,9 @@ def dispatch(core: BrokerCore, node: str, frame: int, body: memoryview) -> None:
         group_id, acks = frames.decode_acks(body)
         group = _serving_stream(core, group_id, node)
         if group is not None:
-            group.consumers.acknowledge(acks)
+            group.appending.acknowledge(node, group.snapshots.take_acks(acks))
+        else:
+            core.acks_back(node, group_id, acks)
     else:
         _dispatch_rare(core, node, frame, body, now_ms)
 
@@ -101,6 +103,8 @@ def _dispatch_rare(core: BrokerCore, node: str, frame: int, body: memoryview, no
     elif frame == Frame.PULL_BACK:
         left = frames.decode_request(body)
         core.requests.send(left.group, left.info, left.subject, left.reply, b"", left.payload, now_ms)
+    elif frame == Frame.ACKS_BACK:
+        core.acks.back(node, *frames.decode_acks(body), now_ms)
     elif frame == Frame.LOAD:
         core.surroundings.load.took(node, Room(*frames.decode_load(body)), now_ms)
     elif frame == Frame.MOVE_END:
@@ -116,8 +120,8 @@ def _dispatch_rare(core: BrokerCore, node: str, frame: int, body: memoryview, no
     elif frame == Frame.MOVE_HASHED:
         told = move_frames.decode_told(body)
         group = core.groups.get(told.group)
-        if isinstance(group, StreamGroup) and group.mover is not None:
-            group.mover.told(told)
+        if isinstance(group, StreamGroup) and group.move.mover is not None:
+            group.move.mover.told(told)
             core.touch(told.group)
     elif frame == Frame.COPY_ASK:
         copy_facts.asked(core, node, body)

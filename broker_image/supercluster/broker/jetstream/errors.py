@@ -45,13 +45,16 @@ TABLE: dict[int, tuple[int, str]] = {
     10012: (500, "{}"),
     10013: (400, "consumer name already in use"),
     10014: (404, "consumer not found"),
+    10015: (400, "deliver subject not valid"),
     10016: (400, "consumer expected to be durable but no durable name set in subject"),
     10017: (400, "consumer name in subject does not match durable name in request"),
     10018: (400, "consumer expected to be durable but a durable name was not set"),
     10019: (400, "consumer expected to be ephemeral but detected a durable name set in subject"),
     10020: (400, "consumer expected to be ephemeral but a durable name was set in request"),
     10021: (400, "stream external api prefix {} must not overlap with $JS.API"),
+    10022: (400, "stream external delivery prefix {}"),
     10023: (503, "insufficient resources"),
+    10024: (400, "stream external delivery prefix {} must not contain wildcards"),
     10025: (400, "invalid JSON: {}"),
     10026: (400, "maximum consumers limit reached"),
     10027: (400, "maximum number of streams reached"),
@@ -65,6 +68,7 @@ TABLE: dict[int, tuple[int, str]] = {
     10038: (400, "expected an empty request payload"),
     10039: (503, "JetStream not enabled for account"),
     10040: (400, "peer not a member"),
+    10044: (400, "server is not a member of the cluster"),
     10043: (400, "sequence {} not found"),
     10046: (400, "stream source must have max message size >= target"),
     10047: (500, "insufficient storage resources available"),
@@ -80,7 +84,9 @@ TABLE: dict[int, tuple[int, str]] = {
     10059: (404, "stream not found"),
     10060: (400, "expected stream does not match"),
     10061: (400, "Replicas configuration can not be updated"),
+    10062: (500, "restore failed: {}"),
     10063: (503, "expected stream sequence does not match"),
+    10064: (500, "snapshot failed: {}"),
     10065: (400, "subjects overlap with an existing stream"),
     10069: (500, "{}"),
     10070: (400, "wrong last msg ID: {}"),
@@ -100,6 +106,8 @@ TABLE: dict[int, tuple[int, str]] = {
     10087: (400, "consumer max waiting needs to be positive"),
     10088: (400, "consumer idle heartbeat requires a push based consumer"),
     10089: (400, "consumer flow control requires a push based consumer"),
+    10090: (400, "consumer direct requires a push based consumer"),
+    10091: (400, "consumer direct requires an ephemeral consumer"),
     10093: (400, "consumer filter subject is not a valid subset of the interest subjects"),
     10094: (400, "{}"),
     10095: (400, "failed to parse consumer sampling configuration: {}"),
@@ -110,7 +118,6 @@ TABLE: dict[int, tuple[int, str]] = {
     10100: (400, "filtered consumer not unique on workqueue stream"),
     10101: (400, "consumer must be deliver all on workqueue stream"),
     10102: (400, "consumer name is too long, maximum allowed is {}"),
-    10103: (400, "durable name can not contain '.', '*', '>'"),
     10104: (500, "error creating store for consumer: {}"),
     10105: (400, "consumer already exists and is still active"),
     10107: (400, "consumer description is too long, maximum allowed is {}"),
@@ -135,6 +142,7 @@ TABLE: dict[int, tuple[int, str]] = {
     10127: (400, "Consumer name can not contain path separators"),
     10128: (400, "Stream name can not contain path separators"),
     10129: (400, "stream move not in progress{}"),
+    10130: (400, "stream name already in use, cannot restore"),
     10131: (400, "Consumer create request did not match filtered subject from create subject"),
     10132: (400, "Consumer Durable and Name have to be equal if both are provided"),
     10133: (400, "replicas count cannot be negative"),
@@ -161,6 +169,7 @@ TABLE: dict[int, tuple[int, str]] = {
     10154: (400, "mirror transform: {}"),
     10155: (400, "stream transform source: {}"),
     10156: (400, "stream transform: {}"),
+    10157: (400, "pedantic mode: {}"),
     10158: (409, "duplicate message id is in process"),
     10159: (400, "Setting PriorityPolicy requires at least one PriorityGroup to be set"),
     10160: (400, "Provided priority group does not exist for this consumer"),
@@ -191,6 +200,7 @@ TABLE: dict[int, tuple[int, str]] = {
     10182: (400, "consumer replay policy invalid"),
     10183: (400, "consumer ack wait needs to be positive"),
     10184: (400, "consumer backoff needs to be positive"),
+    10185: (412, "JetStream minimum api level required"),
     10186: (400, "stream mirrors can not also schedule messages"),
     10187: (400, "stream source can not also schedule messages"),
     10188: (400, "message schedules is disabled"),
@@ -215,7 +225,10 @@ TABLE: dict[int, tuple[int, str]] = {
     10210: (429, "atomic publish too many inflight"),
     10211: (429, "batch publish too many inflight"),
     10212: (400, "message schedules invalid scheduler"),
+    10213: (400, "stream mirror consumer config is invalid"),
+    10215: (400, "stream source consumer config is invalid"),
     10223: (400, "message schedules time zone is invalid"),
+    10227: (400, "message stream source header is not allowed"),
     # Ours, far above NATS's range, so that no later release of it can take them.
     19001: (403, "{}"),
     19002: (400, "{}"),
@@ -230,6 +243,7 @@ TABLE: dict[int, tuple[int, str]] = {
 BAD_REQUEST = 10003
 NO_SUITABLE_PEERS = 10005
 JETSTREAM_NOT_AVAILABLE = 10008
+CLUSTER_REQUIRED = 10010
 CONSUMER_CREATE_FAILED = 10012
 CONSUMER_NOT_FOUND = 10014
 INSUFFICIENT_RESOURCES = 10023
@@ -243,9 +257,17 @@ STORAGE_RESOURCES = 10047
 STREAM_INVALID_CONFIG = 10052
 MESSAGE_TOO_LARGE = 10054
 STREAM_MISMATCH = 10056
+STREAM_NAME_IS_PATH = 10128
 MESSAGE_DELETE_FAILED = 10057
 STREAM_NAME_IN_USE = 10058
+NOT_ENABLED_FOR_ACCOUNT = 10039
+PEDANTIC = 10157
+API_LEVEL_REQUIRED = 10185
+SOURCE_HEADER_REFUSED = 10227
 STREAM_NOT_FOUND = 10059
+RESTORE_FAILED = 10062
+RESTORE_NAME_IN_USE = 10130
+DELIVER_SUBJECT_INVALID = 10015
 EXPECTED_STREAM_MISMATCH = 10060
 SUBJECTS_OVERLAP = 10065
 WRONG_LAST_MSG_ID = 10070
@@ -261,8 +283,22 @@ CONSUMER_INVALID_POLICY = 10094
 STREAM_OFFLINE = 10118
 STREAM_BYTES_EXCEEDED = 10122
 PEER_NOT_MEMBER = 10040
+SERVER_NOT_MEMBER = 10044
+CONSUMER_NAME_TOO_LONG = 10102
+CONSUMER_NAME_IS_PATH = 10127
 CONSUMER_EXISTS = 10148
 CONSUMER_DOES_NOT_EXIST = 10149
+ABOUT_REQUEST = frozenset(
+    (
+        BAD_REQUEST,
+        INVALID_JSON,
+        NOT_EMPTY_REQUEST,
+        STREAM_MISMATCH,
+        CONSUMER_NAME_IS_PATH,
+        *(10017, 10018, 10020, 10131, 10137),
+    )
+)
+"""What is wrong with a request whatever stream it is about: told before that there is no such stream."""
 DECLARED_STREAM = 19001
 """A client's change of a stream that a resource declares (SF-23); the text names the resource."""
 FOREIGN_ACCOUNT = 19003

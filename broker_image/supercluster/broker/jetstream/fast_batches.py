@@ -16,13 +16,14 @@ from enum import Enum, IntEnum, auto
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.sections import Exceptional
+from supercluster.broker.jetstream.server_limits import NO_SERVER_LIMITS, BatchRoom, ServerLimits
 from supercluster.broker.jetstream.settling import Outcome
 from supercluster.broker.ports import Publisher
 
 SUFFIX = b".$FI"
 DISABLED, INVALID_PATTERN, INVALID_ID, UNKNOWN_ID, TOO_MANY = 10205, 10206, 10207, 10208, 10211
 ID_CHARS_MAX = 64
-BATCHES_MAX = 1000
+BATCHES_MAX, BATCHES_TOTAL_MAX = 1000, 50_000
 FLOW_DEFAULT, FLOW_MAX = 10, 500
 IDLE_MS_MAX = 10_000
 _DIGITS_MAX = 19
@@ -100,16 +101,27 @@ def read(reply: bytes) -> Said | None:
     return Said(b".".join(tokens[:-5]), name, flow_of, mode == b"fail", number, kind)
 
 
+def fast_batch_room(limits: Callable[[], ServerLimits] = lambda: NO_SERVER_LIMITS) -> BatchRoom:
+    """Of one broker, for the streams whose messages it takes."""
+    return BatchRoom(BATCHES_MAX, BATCHES_TOTAL_MAX, IDLE_MS_MAX, limits)
+
+
 class FastBatches:
     """One stream's fast batches at one broker. `answer` publishes a payload on a reply subject."""
 
-    def __init__(self, stream: str, answer: Callable[[bytes, bytes], None]) -> None:
+    def __init__(
+        self, stream: str, answer: Callable[[bytes, bytes], None], room: BatchRoom | None = None
+    ) -> None:
+        self._room = room or fast_batch_room()
         self._stream = stream
         self._answer = answer
         self._batches: dict[bytes, FastBatch] = {}
         self.allowed = False
         self.may_refuse = False
         """Is the stream one that refuses messages without headers, too?"""
+
+    def __len__(self) -> int:
+        return len(self._batches)
 
     @property
     def is_busy(self) -> bool:
@@ -126,6 +138,9 @@ class FastBatches:
         if len(said.id) > ID_CHARS_MAX:
             return self._refuse(reply, INVALID_ID)
         batch = self._batches.get(said.key)
+        if batch is not None and self._is_silent(batch, now_ms):
+            self._resume(self._batches.pop(said.key))
+            batch = None
         if batch is not None and batch.end:
             return self._refuse(reply, UNKNOWN_ID)
         if batch is None:
@@ -154,9 +169,9 @@ class FastBatches:
     def _begin(self, said: Said, reply: bytes, now_ms: int) -> Fate:
         if said.operation not in (Operation.START, Operation.COMMIT) or said.sequence != 1:
             return self._refuse(reply, UNKNOWN_ID)
-        if len(self._batches) >= BATCHES_MAX:
+        if not self._room.has_room(self):
             self.sweep(now_ms)
-            if len(self._batches) >= BATCHES_MAX:
+            if not self._room.has_room(self):
                 return self._refuse(reply, TOO_MANY)
         batch = self._batches[said.key] = FastBatch(said.id, said.must_not_fail, said.flow, now_ms)
         if said.operation is Operation.START:
@@ -228,13 +243,12 @@ class FastBatches:
 
     def sweep(self, now_ms: int) -> None:
         """Forget batches whose client has gone silent."""
-        silent = [
-            key
-            for key, batch in self._batches.items()
-            if not batch.outstanding and batch.touched_ms <= now_ms - IDLE_MS_MAX
-        ]
+        silent = [key for key, batch in self._batches.items() if self._is_silent(batch, now_ms)]
         for key in silent:
             self._resume(self._batches.pop(key))
+
+    def _is_silent(self, batch: FastBatch, now_ms: int) -> bool:
+        return not batch.outstanding and batch.touched_ms <= now_ms - self._room.idle_ms
 
     # ---- saying -----------------------------------------------------------------------------------------------------
 

@@ -39,6 +39,22 @@ def overlaps(one: str, other: str) -> bool:
     return len(left) == len(right)
 
 
+def shared(one: str, other: str) -> str | None:
+    """The pattern of all subjects that both match; None: there are none."""
+    left, right = one.split("."), other.split(".")
+    found: list[str] = []
+    for position in range(max(len(left), len(right))):
+        if position >= len(left) or position >= len(right):
+            return None
+        a, b = left[position], right[position]
+        if a == ">" or b == ">":
+            return ".".join(found + (right if a == ">" else left)[position:])
+        if a != b and a != "*" and b != "*":
+            return None
+        found.append(b if a == "*" else a)
+    return ".".join(found)
+
+
 def is_subset(narrow: str, wide: str) -> bool:
     """Does `wide` match everything that `narrow` matches?"""
     inner, outer = narrow.split("."), wide.split(".")
@@ -55,15 +71,6 @@ def is_subset(narrow: str, wide: str) -> bool:
 def matches(pattern: str, subject: str) -> bool:
     """Does `pattern` match the literal `subject`?"""
     return is_subset(subject, pattern)
-
-
-def first_overlap(subjects: Sequence[str]) -> tuple[str, str] | None:
-    """The first two of the subjects that overlap."""
-    for index, one in enumerate(subjects):
-        for other in subjects[index + 1 :]:
-            if overlaps(one, other):
-                return one, other
-    return None
 
 
 def literals(filters: Sequence[str]) -> list[bytes] | None:

@@ -99,7 +99,11 @@ class Founding:
         peers = core.peers
         if any(node != core.node and node not in peers for node in voters):
             return
-        if core.clock.monotonic_ms() < self._founding_from_ms:
+        now_ms = core.clock.monotonic_ms()
+        if core.settings.founding_clusters - {peer.cluster for peer in peers.values()}:
+            # Of each one who is linked may know of others there, and of a group that is younger than these settings.
+            self._founding_from_ms = now_ms + core.settings.founding_wait_ms
+        if now_ms < self._founding_from_ms:
             return  # Where there are other clusters, they may know of a group that all founders lost with their volumes.
         if any(peer.meta_state for peer in peers.values()):
             return  # A group exists: this volume was lost, and joins it under its new identity (SF-4).

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from supercluster.broker.jetstream.acks import Ack
 from supercluster.broker.jetstream.judge import Forward
 from supercluster.broker.jetstream.move_record import MoveEnd
 from supercluster.broker.jetstream.sections import (
@@ -72,6 +73,8 @@ class Frame(IntEnum):
     ORIGIN_ASK = 67
     """A stream's leader → the leader of an origin that it takes messages from (`origin_frames.py`)."""
     ORIGIN_TOLD = 68
+    ACKS_BACK = 69
+    """A broker that does not lead the stream (any more) → the client's: acknowledgements that are for the next leader."""
 
 
 # ---- Raft: messages of all groups that share a pair of brokers travel in one frame (RP-3) ---------------------------
@@ -266,15 +269,15 @@ def decode_response(body: memoryview) -> tuple[str, int, ResponseStatus, bytes]:
         raise WireError(f"response status {status}") from error
 
 
-def encode_acks(group: str, acks: Sequence[tuple[bytes, bytes, bytes]]) -> Body:
-    """Consumer acknowledgements of one turn: (subject, reply, payload) each."""
+def encode_acks(group: str, acks: Sequence[Ack]) -> Body:
+    """ACKS, ACKS_BACK: consumers' acknowledgements of one turn."""
     return [text(group), *(blob(part) for ack in acks for part in ack)]
 
 
-def decode_acks(body: memoryview) -> tuple[str, list[tuple[bytes, bytes, bytes]]]:
+def decode_acks(body: memoryview) -> tuple[str, list[Ack]]:
     reader = Reader(body)
     group = reader.text()
-    acks: list[tuple[bytes, bytes, bytes]] = []
+    acks: list[Ack] = []
     while reader.left:
         acks.append((bytes(reader.blob()), bytes(reader.blob()), bytes(reader.blob())))
     return group, acks

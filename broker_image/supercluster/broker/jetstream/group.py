@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import Protocol
 
+from supercluster.broker.jetstream.group_host import GroupHost
+from supercluster.broker.jetstream.newcomers import Newcomers
 from supercluster.broker.jetstream.wire import Reader, blob
-from supercluster.broker.ports import Clock, StreamLog, Ticket
-from supercluster.broker.raft.confchange import Membership, MembershipChange, node_of
+from supercluster.broker.ports import StreamLog, Ticket
+from supercluster.broker.raft.confchange import Membership
 from supercluster.broker.raft.config import NEVER_MS, ReadState, Ready, Role
 from supercluster.broker.raft.entry import Entry, EntryKind
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.raft.messages import Message
 from supercluster.broker.raft.node import Raft
 
 # Entries are applied in stretches of this size, so that catching up does not load a log into memory.
@@ -28,48 +28,10 @@ APPLY_TURN_ENTRIES = 64
 APPLY_TURN_MESSAGES = 1024
 # A turn ends after so many rounds of Raft output; the rest is for the next turn.
 ROUNDS_MAX = 16
-# How often a leader looks whether members changed their identity and learners have caught up.
-MEMBERS_CHECK_MS = 500
 # A checkpoint that the disk did not take is tried again at this pace.
 CHECKPOINT_RETRY_MS = 1000
 # The log keeps what a follower lacks for this long after it was last heard.
 HEAD_PATIENCE_MS = 5000
-
-
-class GroupHost(Protocol):
-    """What a group needs from the broker that holds it."""
-
-    @property
-    def clock(self) -> Clock: ...
-
-    @property
-    def node(self) -> str: ...
-
-    def send_raft(self, group: str, message: Message) -> None: ...
-
-    def serving(self, group: Group) -> None:
-        """The group's leader is this replica, and it serves: tell the others."""
-        ...
-
-    def save_vote(self, group: str, ticket: Ticket) -> None:
-        """Run the ticket, beside others, and say so to `Group.vote_saved`."""
-        ...
-
-    def touch(self, group: str) -> None:
-        """The group has something to do in the next pass of this turn."""
-        ...
-
-    def touch_next(self, group: str) -> None:
-        """The group has something to do in the next turn, when sockets were served."""
-        ...
-
-    def event(self, group: str, reason: str, text: str) -> None:
-        """Something that people should see: a log line, and an event of the resource."""
-        ...
-
-    def group_failed(self, group: Group) -> None:
-        """The disk took the replica out of its group."""
-        ...
 
 
 class Group(ABC):
@@ -103,8 +65,7 @@ class Group(ABC):
         """Why the last checkpoint was not taken, until one is."""
         self._checkpoint_ms = 0
         """When the next one is tried, while one is deferred."""
-        self._members_check_ms = 0
-        self._joiners: dict[str, str] = {}
+        self.newcomers = Newcomers(self)
 
     # ---- what a state machine adds --------------------------------------------------------------------------------
 
@@ -420,7 +381,7 @@ class Group(ABC):
         if self._vote is None and now_ms >= self.raft.next_deadline_ms():
             self.raft.tick(now_ms)
             due = True
-        if self._joiners and self.serves and now_ms >= self._members_check_ms:
+        if self.newcomers.waiting and self.serves and now_ms >= self.newcomers.look_ms:
             due = True
         if self.deferred is not None and now_ms >= self._checkpoint_ms:
             self._head_is_due = due = True
@@ -432,8 +393,8 @@ class Group(ABC):
         if self._vote is not None:
             return log_ms  # The turn behind the vote's fsync asks anew.
         due = [at_ms for at_ms in (raft_ms, log_ms) if at_ms is not None and at_ms != NEVER_MS]
-        if self._joiners and self.serves and not self.raft.is_handing_over:
-            due.append(self._members_check_ms)
+        if self.newcomers.waiting and self.serves and not self.raft.is_handing_over:
+            due.append(self.newcomers.look_ms)
         if self.deferred is not None:
             due.append(self._checkpoint_ms)
         return min(due, default=None)
@@ -451,59 +412,9 @@ class Group(ABC):
     def applied_time_ns(self) -> int:
         """Leader time of the newest applied entry."""
 
-    # ---- membership: who came back as somebody else ---------------------------------------------------------------
+    # ---- membership -----------------------------------------------------------------------------------------------
 
     def join_requested(self, member: str) -> None:
-        """A broker that should hold a replica has another identity than the membership says: its volume or its copy
-        was lost (SF-4). Its new identity learns first and then takes the place of the old one."""
-        if self.serves and len(self._joiners) < 64:
-            self._joiners[node_of(member)] = member
-
-    @property
-    def is_taking_in(self) -> bool:
-        """Is somebody about to get a place, whose identity changed or who is new?"""
-        return bool(self._joiners)
-
-    def _caught_up(self, member: str) -> bool:
-        """Does the learner have all that is committed, durably?"""
-        progress = self.raft.progress.get(member)
-        return progress is not None and progress.match >= self.raft.commit_index
-
-    def check_members(self, now_ms: int) -> None:
-        """Take the next step of replacing members that came back as somebody else: learn, then swap in one change."""
-        if not self._joiners or now_ms < self._members_check_ms:
-            return
-        self._members_check_ms = now_ms + MEMBERS_CHECK_MS
-        membership = self.raft.membership
-        if membership.is_joint or membership.index > self.raft.commit_index:
-            return
-        for node, member in list(self._joiners.items()):
-            if membership.is_voter(member):
-                del self._joiners[node]
-                continue
-            old = [voter for voter in membership.voters if node_of(voter) == node]
-            stale = [
-                learner for learner in membership.learners if node_of(learner) == node and learner != member
-            ]
-            if not old and (member in membership.learners or not self.takes_learners):
-                del self._joiners[node]
-                continue
-            learners = tuple(learner for learner in membership.learners if learner not in stale)
-            if member not in membership.learners:
-                change = MembershipChange(membership.index, membership.voters, (*learners, member))
-            elif self._caught_up(member):
-                voters = tuple(member if voter in old else voter for voter in membership.voters)
-                rest = tuple(learner for learner in learners if learner != member)
-                change = MembershipChange(membership.index, voters, rest, joint=True)
-            else:
-                continue
-            refusal = self.raft.propose_membership(change, self.leader_time_ns())
-            if refusal is None and not old:
-                self.host.event(self.id, "LearnerAdded", f"{member} learns and does not vote")
-            elif refusal is None:
-                self.host.event(
-                    self.id,
-                    "MemberReplaced",
-                    f"{member} takes the place of {', '.join(old)}, which lost its data",
-                )
-            return
+        """A broker that should hold a replica has another identity than the membership says."""
+        if self.serves:
+            self.newcomers.asked(member)

@@ -13,7 +13,7 @@ from typing import Protocol
 from supercluster.broker.jetstream import api_answers, batches, refusals
 from supercluster.broker.jetstream.capture_map import CaptureMap
 from supercluster.broker.jetstream.fast_batches import SUFFIX as FAST_SUFFIX
-from supercluster.broker.jetstream.fast_batches import FastBatches
+from supercluster.broker.jetstream.fast_batches import FastBatches, fast_batch_room
 from supercluster.broker.jetstream.frames import (
     Frame,
     encode_forward,
@@ -25,6 +25,7 @@ from supercluster.broker.jetstream.lineage import is_same_stream
 from supercluster.broker.jetstream.meta import Assignment
 from supercluster.broker.jetstream.own_metadata import ack_policy_of
 from supercluster.broker.jetstream.sections import SessionKey, VerdictRun
+from supercluster.broker.jetstream.server_limits import NO_SERVER_LIMITS, ServerLimits
 from supercluster.broker.jetstream.settling import Outcome, WindowBlock
 from supercluster.broker.jetstream.window import Window
 from supercluster.broker.ports import Network, Publisher
@@ -72,6 +73,8 @@ class Ingest:
         *,
         window_bytes: int,
         wait_ms: int,
+        domain: str = "",
+        limits: Callable[[], ServerLimits] = lambda: NO_SERVER_LIMITS,
     ) -> None:
         self._session = session
         self._network = network
@@ -80,6 +83,8 @@ class Ingest:
         self._peers = peers
         self._window_bytes = window_bytes
         self._wait_ms = wait_ms
+        self._domain = domain
+        self._fast_batches = fast_batch_room(limits)
         self._captures: dict[str, CaptureMap] = {}
         """By account."""
         self._asked_ms: dict[str, int] = {}
@@ -116,9 +121,12 @@ class Ingest:
                     wait_ms=self._wait_ms,
                     ack_policy="commit",
                     notify=self.dirty,
+                    domain=self._domain,
                 )
                 self.windows[found.group] = window
-                window.fast = FastBatches(found.name, partial(self._answer, found.account))
+                window.fast = FastBatches(
+                    found.name, partial(self._answer, found.account), self._fast_batches
+                )
             if window.fast is not None:
                 config = found.config
                 window.fast.allowed = config.allow_batched

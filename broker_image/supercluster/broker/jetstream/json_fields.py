@@ -20,7 +20,7 @@ def invalid_json(why: str) -> ApiError:
 
 
 def decode_object(payload: bytes | memoryview) -> dict[str, Any]:
-    """The JSON object in a request; an empty payload is an empty object.
+    """The JSON object in a request; an empty payload, and `null`, are an empty object.
 
     Raises:
         ApiError: 10025, with what is wrong and where.
@@ -38,6 +38,8 @@ def decode_object(payload: bytes | memoryview) -> dict[str, Any]:
         raise invalid_json(f"{problem.msg} at offset {problem.pos}") from None
     except ValueError as problem:
         raise invalid_json(str(problem)) from None
+    if value is None:
+        return {}
     if not isinstance(value, dict):
         raise invalid_json(f"expected an object, got {type(value).__name__}")
     if rb"\u" in raw:
@@ -47,6 +49,21 @@ def decode_object(payload: bytes | memoryview) -> dict[str, Any]:
         except UnicodeEncodeError:
             raise invalid_json("a text has half of a surrogate pair") from None
     return value
+
+
+def decode_if_object(payload: bytes | memoryview) -> dict[str, Any]:
+    """The same of calls that can do without a body: what begins like neither an object nor a list is none, as NATS has it.
+
+    Raises:
+        ApiError: 10025.
+    """
+    raw = bytes(payload).strip()
+    return decode_object(raw) if raw[:1] in (b"{", b"[") else {}
+
+
+def is_empty_request(payload: bytes | memoryview) -> bool:
+    """Nothing, or an object without fields; blanks alone are something, as NATS has it."""
+    return not payload or b"".join(bytes(payload).split()) == b"{}"
 
 
 class Fields:
@@ -72,8 +89,6 @@ class Fields:
         value = self.raw(name)
         if value is None:
             return default
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or not _INT_MIN <= value <= _INT_MAX:
             raise self._wrong(name, value, "a whole number")
         return value
@@ -102,11 +117,18 @@ class Fields:
             raise self._wrong(name, value, "a text")
         return value
 
-    def choice(self, name: str, choices: Iterable[str], default: str) -> str:
-        """One of some words, the default where the field is absent; said and left empty is a mistake."""
+    def said(self, name: str, default: str) -> str:
+        """A text that is there even when it is empty or null; `default` where the field is absent."""
         value = self.text(name)
+        return value if name in self._data else default
+
+    def choice(self, name: str, choices: Iterable[str], default: str) -> str:
+        """One of some words, the default where the field is absent; said and left empty is a mistake, and so is null."""
         allowed = tuple(choices)
-        if self._data.get(name) is None or value == default:
+        if name in self._data and self._data[name] is None:
+            raise self._wrong(name, None, "one of " + ", ".join(allowed))
+        value = self.text(name)
+        if name not in self._data or value == default:
             return default
         if value not in allowed:
             raise self._wrong(name, value, "one of " + ", ".join(allowed))
@@ -133,12 +155,13 @@ class Fields:
         return tuple(value)
 
     def mapping(self, name: str) -> dict[str, str]:
+        """Texts by their keys; a null among them is an empty one."""
         value = self.raw(name)
         if value is None:
             return {}
-        if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
+        if not isinstance(value, dict) or not all(isinstance(item, str | None) for item in value.values()):
             raise self._wrong(name, value, "an object whose values are texts")
-        return dict(value)
+        return {key: item or "" for key, item in value.items()}
 
     def nested(self, name: str) -> dict[str, Any] | None:
         value = self.raw(name)
@@ -155,9 +178,9 @@ class Fields:
         return value
 
     def time_ns(self, name: str) -> int:
-        """An RFC 3339 time as Unix nanoseconds; 0 when it is absent."""
+        """An RFC 3339 time as Unix nanoseconds; 0 when it is absent or null."""
         value = self.text(name)
-        if not value:
+        if self._data.get(name) is None:
             return 0
         try:
             return parse_time(value)

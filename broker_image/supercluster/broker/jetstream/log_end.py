@@ -86,6 +86,8 @@ class LogEnd:
                     self.opened(decode_session(Reader(body)))
                 elif kind == Section.ORIGIN_TAKEN:
                     self.taken(*decode_taken(Reader(body)))
+                elif kind == Section.RESTORED:
+                    self.next_seq = max(self.next_seq, Reader(body).u64() + 1)
                 elif kind == Section.CONFIG_PUT:
                     reader = Reader(body)
                     reader.u64(), reader.u64()

@@ -16,6 +16,12 @@ from supercluster.broker.jetstream import errors
 FIRST = 0
 CORDONS = 5
 """Brokers that get no new copies, and the level itself."""
+RESTORES = 7
+"""Streams that are being restored."""
+EXTERNAL = 8
+"""Streams with origins that another API leads to."""
+COUNTED_SOURCES = 11
+"""Streams that add up the counters of their sources: an older leader would store what each of them says as it is."""
 
 
 def raise_level(level: int) -> bytes:

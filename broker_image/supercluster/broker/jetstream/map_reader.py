@@ -8,6 +8,8 @@ have them.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream import api_routing, frames
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 MAP_WAIT_MS = 5000
 # A map read that failed is repeated after this.
 MAP_RETRY_MS = 200
+# A client's call that depends on a fresh map waits so long for one: an election, and less than clients wait for an answer.
+CALL_WAIT_MS = 4000
+CALLS_MAX = 4096
 
 
 class MapReader:
@@ -36,6 +41,8 @@ class MapReader:
         """Term and broker of the meta leader that the map was read from, or is being read from."""
         self._reads = core.store.process_count << 32
         self._retry_ms = 0
+        self._calls: deque[tuple[int, Callable[[], None]]] = deque()
+        """Until when each waits for a fresh map."""
         self.deadline_unread_ms = core.clock.monotonic_ms() + MAP_WAIT_MS
         """Until then nothing is done by a map that was not read."""
 
@@ -47,11 +54,13 @@ class MapReader:
         assert core.meta is not None
         if groups or self.index == 0:
             core.life.follow_map(groups)
-            core.ingest.set_map(list(core.meta.state.streams.values()), core.invalidate_captures)
+            core.ingest.set_map(core.meta.state.shown(), core.invalidate_captures)
             core.origin_links.all_changed()
+            core.mirror_reads.map_changed()
             present = {found.group for found in core.meta.state.streams.values()}
             gone = [group for group in groups if group not in present]
             if gone:
+                core.acks.groups_gone(gone)
                 core.requests.groups_gone(
                     gone, lambda request: api_routing.successor(core, request), api_routing.not_there
                 )
@@ -172,6 +181,27 @@ class MapReader:
             self.is_fresh = True
             self._core.life.map_was_read()
             self._core.ingest.release(self._core.invalidate_captures)
+        self._call(self._core.clock.monotonic_ms())
+
+    def when_fresh(self, call: Callable[[], None]) -> None:
+        """Have it called as soon as the map is fresh; as it is, when that takes too long."""
+        if self.is_fresh or len(self._calls) >= CALLS_MAX:
+            call()
+        else:
+            self._calls.append((self._core.clock.monotonic_ms() + CALL_WAIT_MS, call))
+            self._find_leader()
+
+    def _find_leader(self) -> None:
+        """Somebody waits for a read: whoever leads the map is to say so, if it is not known."""
+        core = self._core
+        if core.leader_of(core.meta_id) is None:
+            core.who_leads(core.meta_id)
+            self._retry_ms = core.clock.monotonic_ms() + MAP_RETRY_MS
+
+    def _call(self, now_ms: int) -> None:
+        """Those whose time has come."""
+        while self._calls and (self.is_fresh or now_ms >= self._calls[0][0]):
+            self._calls.popleft()[1]()
 
     def read_failed(self) -> None:
         """Nobody confirmed the read: ask again with the next tick."""
@@ -190,15 +220,19 @@ class MapReader:
         leader = self._core.leaderships.find(self._core.meta_id)
         if not self.is_fresh and self._read_from is None and leader is not None and now_ms >= self._retry_ms:
             self._ask(leader)
+        if self._calls and leader is None and now_ms >= self._retry_ms:
+            self._find_leader()
         if not self.is_fresh and now_ms >= self.deadline_unread_ms and self._core.ingest.held:
             self._core.ingest.release(self._core.invalidate_captures)
+        self._call(now_ms)
 
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do."""
         if self.is_fresh:
             return None
-        due = []
-        if self._read_from is None and self._core.leader_of(self._core.meta_id) is not None:
+        due = [self._calls[0][0]] if self._calls else []
+        is_led = self._core.leader_of(self._core.meta_id) is not None
+        if (self._read_from is None and is_led) or (self._calls and not is_led):
             due.append(self._retry_ms)
         if self._core.ingest.held:
             due.append(self.deadline_unread_ms)

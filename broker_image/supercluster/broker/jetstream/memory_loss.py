@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from supercluster.broker.jetstream.meta import Assignment, renew_stream
+from supercluster.broker.jetstream.meta import Assignment
+from supercluster.broker.jetstream.meta_operations import renew_stream
 from supercluster.broker.jetstream.meta_requests import NotAppendedError
 from supercluster.broker.jetstream.recovery import CopyFacts
 from supercluster.broker.raft.confchange import node_of
@@ -179,5 +180,5 @@ class MemoryLoss:
         group.host.event(
             found.group,
             "MemoryLost",
-            f"all copies of stream {found.name} were in memory and are gone: it begins anew",
+            f"all copies of stream {found.name} were in memory and are gone: it begins anew, empty and without consumers",
         )

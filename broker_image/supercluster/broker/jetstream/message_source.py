@@ -48,6 +48,11 @@ class MessageSource(Protocol):
     @property
     def last_seq(self) -> int: ...
 
+    @property
+    def keeps_until_acknowledged(self) -> bool:
+        """Does a message stay until its consumers acknowledged it (work queues, interest)?"""
+        ...
+
     def read(self, from_seq: int, count_max: int, bytes_max: int) -> MessageBatch:
         """Stored messages from `from_seq` on, without those that were removed; empty only when there are none. May
         end early (at an entry's end, say), but holds at least one message whatever `bytes_max` is."""

@@ -7,7 +7,7 @@ always this state as of some applied index, so that "has the new map" is a numbe
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,9 +16,11 @@ from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.cordons import Cordon
 from supercluster.broker.jetstream.map_level import FIRST
 from supercluster.broker.jetstream.map_recovery import MapRecovery, Standing
-from supercluster.broker.jetstream.move_record import Move, MoveEnd, MoveReport, Outcome
+from supercluster.broker.jetstream.meta_changes import CHANGES
+from supercluster.broker.jetstream.move_record import Move, MoveReport
 from supercluster.broker.jetstream.own_metadata import RESOURCE_KEY
 from supercluster.broker.jetstream.recovery import Recovery
+from supercluster.broker.jetstream.restoring import Restoring
 from supercluster.broker.jetstream.sections import Section, sections
 from supercluster.broker.raft.entry import Entry, EntryKind
 
@@ -42,6 +44,13 @@ class Assignment:
     recovery: Recovery | None = None
     """The forced recovery that began the stream's present lineage (SF-9)."""
     standing: Standing = Standing.KNOWN
+    restoring: Restoring | None = None
+    """The restore that makes it, while the stream is not whole and nobody sees it."""
+
+    @property
+    def wanted(self) -> StreamConfig:
+        """The configuration that it has, or gets when it is whole: what names, subjects and bytes it takes from others."""
+        return self.restoring.config if self.restoring is not None else self.config
 
     @property
     def has_begun_before(self) -> bool:
@@ -140,6 +149,8 @@ class MetaState:
             return []
         key = (op["account"], op["name"])
         present = self.streams.get(key)
+        if what == "restore":
+            return self._begin_restore(key, present, op, entry)
         if what == "put":
             config = StreamConfig.from_json(op["config"])
             if present is None:
@@ -151,7 +162,7 @@ class MetaState:
                 return [created.group]
             self.streams[key] = replace(present, config=config, version=entry.index)
             return [present.group]
-        if what != "delete" and what not in _CHANGES:
+        if what != "delete" and what not in CHANGES:
             raise AssertionError(f"meta group: unknown operation {what!r} in entry {entry.index}")
         if present is None or present.group != op["group"]:
             return []
@@ -162,11 +173,22 @@ class MetaState:
             if not self._has_streams(present.account):
                 self.accounts.has_none(present.account)
             return [present.group]
-        changed = _CHANGES[what](present, op, entry)
+        changed = CHANGES[what](present, op, entry)
         if changed is None:
             return []
         self._put(key, changed)
         return [present.group, *([changed.group] if changed.group != present.group else [])]
+
+    def _begin_restore(
+        self, key: tuple[str, str], present: Assignment | None, op: dict[str, Any], entry: Entry
+    ) -> list[str]:
+        if present is not None and present.restoring is None:
+            return []
+        config, members = StreamConfig.from_json(op["config"]), tuple(op["members"])
+        begun = Assignment(*key, op["group"], config, entry.index, members, entry.time_ns)
+        self._put(key, replace(begun, restoring=Restoring.from_json(op["restoring"])))
+        self.accounts.has_stream(begun.account)
+        return [begun.group, *([present.group] if present is not None else [])]
 
     def _put(self, key: tuple[str, str], changed: Assignment) -> None:
         self.streams[key] = changed
@@ -228,8 +250,12 @@ class MetaState:
         else:
             self.unusable.pop(node, None)
 
+    def shown(self) -> list[Assignment]:
+        """Every stream that is whole."""
+        return [found for found in self.streams.values() if found.restoring is None]
+
     def of_account(self, account: str) -> Iterator[Assignment]:
-        """The account's streams by name."""
+        """The account's streams by name, also those that are being restored."""
         return (self.streams[key] for key in sorted(self.streams) if key[0] == account)
 
     def _has_streams(self, account: str) -> bool:
@@ -266,6 +292,8 @@ class MetaState:
             whole["recovery"] = self.recovery.to_json()
         if self.level:
             whole["level"] = self.level
+        if restoring := {s.group: s.restoring.to_json() for s in self.streams.values() if s.restoring}:
+            whole["restoring"] = restoring
         if self.cordoned:
             whole["cordoned"] = {node: found.to_json() for node, found in self.cordoned.items()}
         return json.dumps(whole, sort_keys=True).encode()
@@ -283,6 +311,7 @@ class MetaState:
                 MoveReport.from_json(last_move) if last_move is not None else None,
                 Recovery.from_json(recovery) if recovery is not None else None,
                 Standing(standing[0] if standing else 0),
+                Restoring.from_json(told) if (told := whole.get("restoring", {}).get(group)) else None,
             )
             state._put((account, name), restored)
         for node, cluster, incarnation, since_ns, *tags in whole["brokers"]:
@@ -296,236 +325,3 @@ class MetaState:
         if whole.get("recovery") is not None:
             state.recovery = MapRecovery.from_json(whole["recovery"])
         return state
-
-
-# ---- operations on a stream that is there ----------------------------------------------------------------------------
-
-
-def _renewed(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment:
-    config, last_move = present.config, present.last_move
-    if present.move is not None:
-        gone = MoveReport(present.move.id, Outcome.CANCELLED, "all copies were in memory and are gone")
-        last_move = gone.of_move(present.move, entry.time_ns, last_move)
-        config = present.move.undone(config)
-    whole = (op["new_group"], config, entry.index, tuple(op["members"]), entry.time_ns)
-    return Assignment(present.account, present.name, *whole, None, last_move)
-
-
-def _recovered(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment:
-    """A new lineage, of one member so far. A move that ran is over: nobody knows how far it was."""
-    config, last_move = present.config, present.last_move
-    if present.move is not None:
-        over = MoveReport(present.move.id, Outcome.CANCELLED, "the stream was recovered by force")
-        last_move = over.of_move(present.move, entry.time_ns, last_move)
-        config = present.move.undone(config)
-    recovery = Recovery.from_json(op["recovery"]).after(present.recovery, entry.time_ns)
-    return replace(
-        present,
-        group=op["new_group"],
-        config=config,
-        version=entry.index,
-        members=(recovery.member,),
-        # Sequences behind the copy's end will mean other messages: who stored a position has to notice.
-        created_ns=max(entry.time_ns, present.created_ns + 1),
-        move=None,
-        last_move=last_move,
-        recovery=recovery,
-        standing=present.standing.after_word(),
-    )
-
-
-def _move_started(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment | None:
-    running = _of_move(present, op["id"])
-    if running is not None:
-        return replace(present, move=replace(running, bytes_per_s=op["bytes_per_s"]))
-    if present.move is not None:
-        return None
-    config, before = StreamConfig.from_json(op["config"]), present.config
-    move = Move(
-        op["id"],
-        tuple(op["targets"]),
-        tuple(op["origin"]),
-        before.placement,
-        entry.time_ns,
-        op["bytes_per_s"],
-        origin_replicas=before.num_replicas if before.num_replicas != config.num_replicas else 0,
-        copy_bytes=op.get("copy_bytes", 0),
-    )
-    version = entry.index if config != present.config else present.version
-    return replace(present, config=config, version=version, move=move)
-
-
-def _of_move(present: Assignment, move_id: str) -> Move | None:
-    return present.move if present.move is not None and present.move.id == move_id else None
-
-
-def _target_replaced(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment | None:
-    move = _of_move(present, op["id"])
-    if move is None or move.cancelled or op["old"] not in move.joining:
-        return None
-    return replace(present, move=move.with_target(op["old"], op["new"]))
-
-
-def _move_cancelled(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment | None:
-    """Asked for, not done: the stream's own group says how the move ended, and until then the placement stays."""
-    move = _of_move(present, op["id"])
-    if move is None or move.cancelled:
-        return None
-    reason = str(op.get("reason", ""))
-    return replace(present, move=replace(move, cancelled=True, cancel_reason=reason))
-
-
-def _move_ended(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment | None:
-    end = MoveEnd.from_json(op["end"])
-    move = _of_move(present, end.report.id)
-    if move is None:
-        return None
-    config = present.config
-    if end.report.outcome is Outcome.CANCELLED:
-        config = move.undone(config)
-    return replace(
-        present,
-        config=config,
-        version=entry.index if config != present.config else present.version,
-        members=end.members,
-        move=None,
-        last_move=end.report.of_move(move, entry.time_ns, present.last_move),
-        standing=present.standing.after_word(),
-    )
-
-
-def _confirmed(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment | None:
-    """The stream's own group has said who its members are, and what its configuration is, where that is newer. A move that
-    the map knows starts from those members."""
-    if not present.is_unconfirmed:
-        return None
-    members, move = tuple(map(str, op["members"])), present.move
-    config = StreamConfig.from_json(op["config"]) if op.get("config") is not None else present.config
-    return replace(
-        present,
-        config=config,
-        version=entry.index,
-        members=members,
-        move=replace(move, origin=members) if move is not None else None,
-        standing=Standing.CONFIRMED,
-    )
-
-
-_CHANGES: dict[str, Callable[[Assignment, dict[str, Any], Entry], Assignment | None]] = {
-    "renew": _renewed,
-    "recover": _recovered,
-    "confirm": _confirmed,
-    "move": _move_started,
-    "move_target": _target_replaced,
-    "move_cancel": _move_cancelled,
-    "move_end": _move_ended,
-}
-"""What an operation makes of the assignment; None: nothing. One about another group or another move is void."""
-
-
-# ---- what the leader appends -----------------------------------------------------------------------------------------
-
-
-def _operation(what: str, found: Assignment, **fields: Any) -> bytes:
-    op = {"op": what, "account": found.account, "name": found.name, "group": found.group}
-    return json.dumps({**op, **fields}).encode()
-
-
-def put_stream(account: str, name: str, group: str, config: StreamConfig, members: tuple[str, ...]) -> bytes:
-    """The section body that creates a stream or changes its configuration."""
-    op = {"op": "put", "account": account, "name": name, "group": group, "config": config.to_json()}
-    return json.dumps({**op, "members": list(members)}).encode()
-
-
-def renew_stream(found: Assignment, new_group: str, members: tuple[str, ...]) -> bytes:
-    """The section body that begins a stream anew, with a group of its own, since every copy of it is gone."""
-    return _operation("renew", found, new_group=new_group, members=list(members))
-
-
-def recover_stream(found: Assignment, new_group: str, recovery: Recovery) -> bytes:
-    """The section body that has a stream go on from one copy, as a new lineage."""
-    return _operation("recover", found, new_group=new_group, recovery=recovery.to_json())
-
-
-def confirm_stream(found: Assignment, members: tuple[str, ...], config: StreamConfig | None) -> bytes:
-    """The section body that says who the members of a stream in a recovered map are, by its own group's word; with the
-    configuration, where the group's is newer than the map's."""
-    told = config.to_json() if config is not None else None
-    return _operation("confirm", found, members=list(members), config=told)
-
-
-def delete_stream(found: Assignment) -> bytes:
-    return _operation("delete", found)
-
-
-def start_move(
-    found: Assignment,
-    config: StreamConfig,
-    move_id: str,
-    targets: tuple[str, ...],
-    origin: tuple[str, ...],
-    bytes_per_s: int = 0,
-    copy_bytes: int = 0,
-) -> bytes:
-    """The section body that starts a move; `config` is the stream's from now on, with the new placement or count. For the
-    move that runs only the limit is new."""
-    return _operation(
-        "move",
-        found,
-        config=config.to_json(),
-        id=move_id,
-        targets=list(targets),
-        origin=list(origin),
-        bytes_per_s=bytes_per_s,
-        copy_bytes=copy_bytes,
-    )
-
-
-def replace_target(found: Assignment, move_id: str, old: str, new: str) -> bytes:
-    """The section body that has another node join in place of one that is gone."""
-    return _operation("move_target", found, id=move_id, old=old, new=new)
-
-
-def cancel_move(found: Assignment, move_id: str, reason: str = "") -> bytes:
-    """The section body that calls a move off; the reason is for one that nobody asked for."""
-    return _operation("move_cancel", found, id=move_id, reason=reason)
-
-
-def end_move(found: Assignment, end: MoveEnd) -> bytes:
-    return _operation("move_end", found, end=end.to_json())
-
-
-def put_broker(
-    node: str, cluster: str, incarnation: str, tags: tuple[str, ...], *, leaving: bool | None = None
-) -> bytes:
-    """The section body that records a broker. `leaving` as somebody said just now; None: as it was, if it is the same."""
-    op: dict[str, Any] = {
-        "op": "broker",
-        "node": node,
-        "cluster": cluster,
-        "incarnation": incarnation,
-        "tags": list(tags),
-    }
-    if leaving is not None:
-        op["leaving"] = leaving
-    return json.dumps(op).encode()
-
-
-def note_away(record: BrokerRecord, since_ns: int) -> bytes:
-    """The section body that says since when a broker has been out of contact; 0: it is back. Brokers of before this take it
-    for the same record."""
-    told = json.loads(put_broker(record.node, record.cluster, record.incarnation, record.tags))
-    return json.dumps({**told, "away_ns": since_ns}).encode()
-
-
-def note_unusable(record: BrokerRecord, away_ns: int, copies: Mapping[str, int]) -> bytes:
-    """The section body that says since when copies on a broker have been of no use, by their groups; 0: one is usable. What is
-    noted of its absence stays. Brokers of before this take it for the same record."""
-    told = json.loads(note_away(record, away_ns))
-    return json.dumps({**told, "unusable": dict(copies)}).encode()
-
-
-def forget_broker(record: BrokerRecord) -> bytes:
-    """The section body that strikes a broker from the map: nothing of it is left. Brokers of before this keep the record."""
-    op = {"op": "broker", "node": record.node, "cluster": record.cluster, "incarnation": record.incarnation}
-    return json.dumps({**op, "tags": list(record.tags), "gone": True}).encode()

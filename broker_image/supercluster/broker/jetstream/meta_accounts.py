@@ -43,7 +43,7 @@ def shown(state: MetaState, account: str) -> dict[str, Any] | None:
     record = state.accounts.get(account)
     if record is None:
         return None
-    use = accounts.use_of(found.config for found in state.of_account(account))
+    use = accounts.use_of(found.wanted for found in state.of_account(account))
     return accounts.show(account, record, use)
 
 
@@ -51,7 +51,7 @@ def all_shown(state: MetaState) -> list[dict[str, Any]]:
     """Every account, by name."""
     streams: dict[str, list[StreamConfig]] = {}
     for found in state.streams.values():
-        streams.setdefault(found.account, []).append(found.config)
+        streams.setdefault(found.account, []).append(found.wanted)
     return [
         accounts.show(name, record, accounts.use_of(streams.get(name, ())))
         for name, record in sorted(state.accounts.items())

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.cordons import Cordon, put_cordon
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.map_level import CORDONS, needs_raise, raise_level
-from supercluster.broker.jetstream.meta import MetaState, forget_broker, put_broker
+from supercluster.broker.jetstream.map_level import CORDONS
+from supercluster.broker.jetstream.meta import MetaState
+from supercluster.broker.jetstream.meta_operations import forget_broker, put_broker
 from supercluster.broker.jetstream.meta_requests import NotAppendedError
 from supercluster.broker.raft.confchange import Membership, MembershipChange, node_of
 
@@ -102,13 +103,7 @@ class BrokerRequests:
             raise errors.error(errors.PEER_NOT_MEMBER)
         if state.cordoned.get(node) == cordon:
             return state.applied_index
-        known = {
-            *state.brokers,
-            *map(node_of, group.raft.membership.members),
-            *group.host.brokers_in_contact(),
-        }
-        if needs_raise(state.level, CORDONS, known, group.host.version_of, "a cordon"):
-            group.propose(raise_level(CORDONS))
+        group.need_level(CORDONS, "a cordon")
         index = group.propose(put_cordon(node, cordon)).index
         reason, text = (
             ("BrokerCordoned", cordon.text)

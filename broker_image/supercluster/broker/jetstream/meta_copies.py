@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from supercluster.broker.jetstream.meta import note_unusable
+from supercluster.broker.jetstream.meta_operations import note_unusable
 from supercluster.broker.jetstream.meta_requests import NotAppendedError
 from supercluster.broker.raft.confchange import node_of
 

@@ -8,25 +8,26 @@ change is answered when it is committed and every broker in contact has the new 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from itertools import count
-from typing import Protocol
 
-from supercluster.broker.jetstream import errors
+from supercluster.broker.jetstream import errors, meta_nodes
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.group import Group, GroupHost
+from supercluster.broker.jetstream.group import Group
 from supercluster.broker.jetstream.lineage import META_GROUP
-from supercluster.broker.jetstream.load import Room
+from supercluster.broker.jetstream.map_level import (
+    COUNTED_SOURCES,
+    EXTERNAL,
+    RESTORES,
+    needs_raise,
+    raise_level,
+)
 from supercluster.broker.jetstream.map_waits import MapWaits
 from supercluster.broker.jetstream.memory_loss import MemoryLoss
-from supercluster.broker.jetstream.meta import (
-    Assignment,
-    MetaState,
-    end_move,
-    put_broker,
-)
+from supercluster.broker.jetstream.meta import Assignment, MetaState
 from supercluster.broker.jetstream.meta_accounts import AccountRequests
 from supercluster.broker.jetstream.meta_brokers import BrokerRequests
+from supercluster.broker.jetstream.meta_host import MetaHost
+from supercluster.broker.jetstream.meta_operations import end_move, put_broker
 from supercluster.broker.jetstream.meta_recoveries import Recoveries
 from supercluster.broker.jetstream.meta_requests import (
     Asked,
@@ -37,9 +38,9 @@ from supercluster.broker.jetstream.meta_requests import (
 )
 from supercluster.broker.jetstream.meta_upkeep import Upkeep
 from supercluster.broker.jetstream.move_plan import MovePlan
-from supercluster.broker.jetstream.move_record import MoveEnd
-from supercluster.broker.jetstream.placement import NodeFacts, room_needed
-from supercluster.broker.jetstream.recovery import CopiesTold
+from supercluster.broker.jetstream.move_record import Move, MoveEnd
+from supercluster.broker.jetstream.origin_config import counts_sources, has_external
+from supercluster.broker.jetstream.placement import NodeFacts
 from supercluster.broker.jetstream.sections import Section, section
 from supercluster.broker.jetstream.stream_decisions import StreamDecisions
 from supercluster.broker.jetstream.stream_facts import StreamFacts
@@ -51,63 +52,6 @@ from supercluster.broker.raft.node import Raft
 
 # Requests that may wait for a turn; more are refused at once.
 REQUESTS_MAX = 1024
-
-
-class MetaHost(GroupHost, Protocol):
-    """What the meta group needs from its broker besides a group's host."""
-
-    def map_changed(self, groups: list[str]) -> None:
-        """Entries were applied: open, change or remove these groups, and the capture map."""
-        ...
-
-    def brokers_in_contact(self) -> dict[str, tuple[str, str]]:
-        """Own node and linked ones: node → (cluster, incarnation)."""
-        ...
-
-    def tags_of(self, node: str) -> tuple[str, ...]:
-        """What a broker in contact says of its place."""
-        ...
-
-    def version_of(self, node: str) -> int | None:
-        """The frame version of a broker in contact, this one included; None: it is not in contact."""
-        ...
-
-    def room_of(self, node: str) -> Room | None:
-        """What may still be stored on a broker; None while it has not said."""
-        ...
-
-    def ask_stream(self, found: Assignment, then: Callable[[StreamFacts | None], None]) -> None:
-        """Ask the stream's leader; None when it does not answer in time."""
-        ...
-
-    def ask_copies(self, found: Assignment, then: CopiesTold) -> None:
-        """Ask every broker in contact what copies of the stream it holds, within a bound; who did not answer in time is
-        told too."""
-        ...
-
-    def map_index_of(self, node: str) -> int:
-        """The meta index whose map that broker has said to have."""
-        ...
-
-    def map_was_read(self) -> None:
-        """Everything that was committed when the read was asked for is applied here."""
-        ...
-
-    def map_read_failed(self) -> None:
-        """Nobody could confirm the read: ask again later."""
-        ...
-
-    def meta_leader_heard(self, *, heard: bool) -> None:
-        """This replica hears a leader, again or another one; or none any more."""
-        ...
-
-    def meta_leadership_lost(self) -> None:
-        """This replica does not lead any more: its map may not be the newest one."""
-        ...
-
-    def new_token(self) -> str:
-        """A random name part."""
-        ...
 
 
 class MetaGroup(Group):
@@ -276,7 +220,7 @@ class MetaGroup(Group):
                 request.respond(None)
             except FactsNeededError as needed:
                 self._ask(request, needed.assignment)
-        self.check_members(now_ms)
+        self.newcomers.look(now_ms)
         if self.upkeep is not None:
             self.upkeep.turn(now_ms)
 
@@ -310,45 +254,14 @@ class MetaGroup(Group):
     def nodes(self, storage: str, without: str = "") -> dict[str, NodeFacts]:
         """Every broker that is known, as placement looks at it for a stream of that storage: its room is what copies under
         way, except those of one group, leave of it."""
-        contact = self.host.brokers_in_contact()
-        room = {node: told.of(storage) for node in contact if (told := self.host.room_of(node)) is not None}
-        reserved = self._reserved(storage, without)
-        held = dict.fromkeys(self.end.brokers, 0)
-        for found in self.end.streams.values():
-            targets = found.move.targets if found.move is not None else ()
-            members = {*found.members, *targets} if targets else found.members
-            for member in members:
-                node = node_of(member)
-                if node in held:
-                    held[node] += 1
-        return {
-            record.node: NodeFacts(
-                record.node,
-                record.cluster,
-                record.tags,
-                record.node in contact,
-                max(0, room[record.node] - reserved.get(record.node, 0)) if record.node in room else None,
-                held[record.node],
-                record.node in self.end.leaving,
-                reserved.get(record.node, 0),
-                cordon.text if (cordon := self.end.cordoned.get(record.node)) is not None else "",
-            )
-            for record in self.end.brokers.values()
-        }
+        return meta_nodes.facts(self.end, self.host, self._still_to_come, storage, without)
 
-    def _reserved(self, storage: str, without: str) -> dict[str, int]:
-        """Node → bytes that copies on their way there will still take."""
-        found: dict[str, int] = {}
-        for key in self.end.moving:
-            moving = self.end.streams[key]
-            move = moving.move
-            if move is None or move.cancelled or moving.config.storage != storage or moving.group == without:
-                continue
-            for target in move.joining:
-                left = self.upkeep.still_to_come(move, target) if self.upkeep else move.copy_bytes
-                node = node_of(target)
-                found[node] = found.get(node, 0) + (room_needed(left) if left else 0)
-        return found
+    def rooms(self, storage: str) -> dict[str, int]:
+        """Node → room for streams of that storage, as placement counts with it; of others nothing is known."""
+        return meta_nodes.rooms(self.end, self.host, self._still_to_come, storage)
+
+    def _still_to_come(self, move: Move, target: str) -> int:
+        return self.upkeep.still_to_come(move, target) if self.upkeep else move.copy_bytes
 
     def _ask(self, request: StreamRequest, found: Assignment) -> None:
         """The decision waits for what the stream's leader says, within a bound that the host keeps."""
@@ -366,17 +279,43 @@ class MetaGroup(Group):
     def _decide(self, request: StreamRequest, asked: Asked | None, now_ms: int) -> None:
         present = self.end.streams.get(request.key)
         now_ns = self.leader_time_ns()
-        decisions = StreamDecisions(self.end, self.nodes, self.host.new_token, request, asked, now_ns)
+        decisions = StreamDecisions(
+            self.end,
+            self.nodes,
+            self.host.new_token,
+            request,
+            asked,
+            now_ns,
+            self.host.server_limits,
+            self.host.store_bytes_max,
+        )
         decided = decisions.decide()
         if isinstance(decided, MovePlan):
             request.respond(decided)
             return
+        if decided is not None and request.verb == "restore":
+            self.need_level(RESTORES, "a restore")
+        if decided is not None and request.config is not None and has_external(request.config):
+            self.need_level(EXTERNAL, f"stream {request.name} with an external origin")
+        if decided is not None and request.config is not None and counts_sources(request.config):
+            self.need_level(COUNTED_SOURCES, f"stream {request.name}, which counts over sources,")
         index = self.propose(decided).index if decided is not None else self.end.applied_index
         found = self.end.streams.get(request.key) or present
         assert found is not None
         if found.move is not None and (present is None or present.move is None):
             self._say_move(found)
         self._wait(found, index, request, now_ms)
+
+    def need_level(self, level: int, what: str) -> None:
+        """Before an operation that came with a version: raise the map's level, or refuse.
+
+        Raises:
+            ApiError: not all brokers can read it.
+        """
+        contact = self.host.brokers_in_contact()
+        known = {*self.end.brokers, *map(node_of, self.raft.membership.members), *contact}
+        if needs_raise(self.end.level, level, known, self.host.version_of, what):
+            self.propose(raise_level(level))
 
     def _say_move(self, found: Assignment) -> None:
         assert found.move is not None

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.lineage import lineage_of
-from supercluster.broker.jetstream.meta import Assignment, recover_stream
+from supercluster.broker.jetstream.meta import Assignment
+from supercluster.broker.jetstream.meta_operations import recover_stream
 from supercluster.broker.jetstream.meta_requests import NotAppendedError
 from supercluster.broker.jetstream.recovery import CopyFacts, Recovery, Situation, judge, why_alive
 from supercluster.broker.raft.confchange import node_of

@@ -30,7 +30,7 @@ class StreamRequest:
     """What a client or the operator asks."""
 
     verb: str
-    """create, update, delete; move, plan_move (its dry run), cancel_move, remove_peer."""
+    """create, update, delete; restore, restored, abandon (one that is under way); move, plan_move (its dry run), cancel_move, remove_peer."""
     info: ClientInfo
     name: str
     config: StreamConfig | None
@@ -58,6 +58,12 @@ class StreamRequest:
     """Of move and plan_move, instead of a placement: nodes whose copies go, down to the count."""
     min_usable: int = 0
     """With `remove`: only if so many usable copies are left."""
+    restore_id: str = ""
+    """Of restore, restored and abandon: which one."""
+    group: str = ""
+    """Of restored: the group that has the stream."""
+    pedantic: bool = False
+    """Of create and update: the configuration of a mirror says what its origin makes of it."""
     away_ms: int = 0
     """With `replace`: only if the map says that they have been out of contact for so long."""
 

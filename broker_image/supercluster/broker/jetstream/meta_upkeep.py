@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from supercluster.broker.jetstream import meta_brokers, meta_moves
 from supercluster.broker.jetstream.confirming import Confirming
 from supercluster.broker.jetstream.leaderless import waits_for
-from supercluster.broker.jetstream.meta import Assignment, cancel_move, note_away, replace_target
+from supercluster.broker.jetstream.meta import Assignment
 from supercluster.broker.jetstream.meta_copies import CopyReports
+from supercluster.broker.jetstream.meta_operations import cancel_move, note_away, replace_target
 from supercluster.broker.jetstream.meta_requests import NotAppendedError
 from supercluster.broker.jetstream.meta_voters import VoterPlan, VoterView, of_one_cluster, plan_voters
 from supercluster.broker.jetstream.move_plan import copy_bytes
@@ -169,7 +170,7 @@ class Upkeep:
         membership = raft.membership
         # By what was committed a moment ago: whoever follows a busy leader is always a little behind.
         before, self._committed_before = self._committed_before, raft.commit_index
-        if membership.is_joint or membership.index > raft.commit_index or group.is_taking_in:
+        if membership.is_joint or membership.index > raft.commit_index or group.newcomers.waiting:
             return
         caught_up = {group.member}
         for member, progress in raft.progress.items():

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.admin_calls import Settle, Then, answer_by, ask_meta_leader, not_available
+from supercluster.broker.jetstream.admin_calls import MetaCall, Then, ask_meta_leader, not_available
 from supercluster.broker.jetstream.config import REPLICAS_MAX, Placement, check_name
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.frames import Request
 from supercluster.broker.jetstream.leaderless import taking_part
 from supercluster.broker.jetstream.meta import Assignment
 from supercluster.broker.jetstream.meta_group import MetaGroup
 from supercluster.broker.jetstream.meta_requests import Decided, StreamRequest
 from supercluster.broker.jetstream.move_plan import MovePlan
 from supercluster.broker.jetstream.stream_facts import StreamFacts
+from supercluster.broker.raft.confchange import node_of
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.core import BrokerCore
@@ -218,6 +218,8 @@ def _running(found: Assignment, contact: Collection[str]) -> dict[str, Any]:
         "name": found.name,
         "id": move.id,
         "nodes": taking_part(found),
+        "origin": sorted(map(node_of, move.origin)),
+        "targets": sorted(map(node_of, move.targets)),
         "outOfContact": [node for node in taking_part(found) if node not in contact],
         "startedNs": move.started_ns,
         "bytesPerS": move.bytes_per_s,
@@ -273,35 +275,29 @@ def is_internal(subject: bytes) -> bool:
     return subject.startswith(PREFIX)
 
 
-def answer(
-    meta: MetaGroup,
-    node: str,
-    request: Request,
-    settle: Settle,
-    undecided: Callable[[], None],
-) -> None:
-    """Another broker's call."""
+def answer(meta: MetaGroup, call: MetaCall) -> None:
+    """Another broker's call, at the meta group's leader."""
 
     def respond(outcome: Decided | MovePlan | ApiError | None) -> None:
         if outcome is None:
-            undecided()
+            call.undecided()
             return
         status, body = _outcome(outcome)
-        answer_by(settle)(status, body)
+        call.respond(status, body)
 
-    verb = _VERBS.get(request.subject)
+    verb = _VERBS.get(call.request.subject)
     try:
         if verb is None:
-            raise errors.not_supported(f"call {request.subject.decode('utf-8', 'replace')!r} is")
-        fields = json.loads(request.payload)
+            raise errors.not_supported(f"call {call.request.subject.decode('utf-8', 'replace')!r} is")
+        fields = json.loads(call.request.payload)
         placement = Placement.from_json(fields["placement"]) if "placement" in fields else None
         wanted = StreamRequest(
             verb,
-            request.info,
+            call.request.info,
             str(fields["name"]),
             None,
             respond,
-            asked_at=node,
+            asked_at=call.node,
             account=str(fields["account"]),
             placement=placement,
             replicas=int(fields.get("replicas", 0)),

@@ -165,7 +165,9 @@ class MoveHeadway:
         """Do the copies come no nearer? Empty: they do, or it is too early to tell."""
         self._bytes_per_s = move.bytes_per_s
         left = sum(replica.lag_bytes for replica in fed.values())
-        self._catch_up.look(frozenset(fed), Sample(now_ms, left, sent_bytes, self._group.grown_bytes))
+        self._catch_up.look(
+            frozenset(fed), Sample(now_ms, left, sent_bytes, self._group.appending.grown_bytes)
+        )
         rates = self._catch_up.falls_behind()
         if rates is None or max(replica.lag_bytes for replica in fed.values()) <= NEAR_BYTES:
             return ""

@@ -49,7 +49,8 @@ class Leftovers:
     """Watches for one, on the leader."""
 
     def __init__(self) -> None:
-        self._since_ms: int | None = None
+        self.since_ms: int | None = None
+        """Since when there is something, as far as is known; None: there is nothing."""
         self.move: Move | None = None
         """To be brought to an end."""
 
@@ -57,13 +58,13 @@ class Leftovers:
         """True when something else is to be done than before."""
         before, found = self.move, left_over(membership, assignment)
         if found is None:
-            self._since_ms = self.move = None
-        elif self._since_ms is None or not is_fresh:
-            self._since_ms = now_ms
-        elif now_ms - self._since_ms >= LEFTOVER_MS and before is None:
+            self.since_ms = self.move = None
+        elif self.since_ms is None or not is_fresh:
+            self.since_ms = now_ms
+        elif now_ms - self.since_ms >= LEFTOVER_MS and before is None:
             self.move = found
         return (self.move is None) != (before is None)
 
     def deadline_ms(self) -> int | None:
         """When to look again."""
-        return self._since_ms + LEFTOVER_MS if self._since_ms is not None and self.move is None else None
+        return self.since_ms + LEFTOVER_MS if self.since_ms is not None and self.move is None else None

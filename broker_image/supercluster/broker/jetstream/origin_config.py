@@ -5,13 +5,16 @@ NATS's JSON, its rules and its words. What needs other streams to be judged (a l
 
 from __future__ import annotations
 
+from base64 import b32encode
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.jetstream.errors import error, invalid_config, not_supported
-from supercluster.broker.jetstream.filters import is_valid_filter, overlaps
+from supercluster.broker.jetstream.filters import is_literal, is_valid_filter
 from supercluster.broker.jetstream.json_fields import Fields
+from supercluster.broker.jetstream.overlap_tree import first_overlap
 from supercluster.broker.jetstream.times import format_time
 from supercluster.broker.jetstream.transform_config import TransformConfig
 
@@ -24,6 +27,46 @@ _NAME_FORBIDDEN = frozenset(" .*>/\\")
 _BETWEEN = "\f"
 
 
+OWN_API = "$JS.API"
+MIRROR_SPOKEN, SOURCE_SPOKEN = "stream mirror", "stream source"
+
+
+@dataclass(frozen=True, slots=True)
+class External:
+    """An origin that is reached by another API than the account's own: that of another account, imported under a prefix, or the
+    own one by its domain."""
+
+    api: str
+    """The prefix, as in `$JS.hub.API`; empty: the own one."""
+    deliver: str
+    """Where messages would be delivered to: the account that has the origin exports what is below, and this one imports it."""
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], what: str) -> External:
+        """
+        Raises:
+            ApiError: 10025, a field has a wrong type or is unknown.
+        """
+        fields = Fields(data, f"{what} external")
+        found = cls(fields.text("api"), fields.text("deliver"))
+        fields.done()
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        return {"api": self.api, "deliver": self.deliver}
+
+
+def _refuse_consumer(asked: Mapping[str, Any], origin: Origin, what: str) -> None:
+    """A consumer of the origin's that somebody made is not read from here; one that NATS would not take is refused as there."""
+    fields = Fields(asked, f"{what} consumer")
+    name, deliver = fields.text("name"), fields.text("deliver_subject")
+    begins = origin.opt_start_seq or origin.opt_start_time_ns or origin.filter_subject
+    is_named = bool(name) and not _NAME_FORBIDDEN & set(name)
+    if begins or not is_named or not is_literal(deliver) or not is_valid_filter(deliver):
+        raise error(10213 if what == MIRROR_SPOKEN else 10215)
+    raise not_supported(f"{what} field 'consumer' (set to {name!r}) is")
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """A stream that messages are taken from."""
@@ -33,6 +76,7 @@ class Origin:
     opt_start_time_ns: int = 0
     filter_subject: str = ""
     subject_transforms: tuple[TransformConfig, ...] = ()
+    external: External | None = None
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], what: str) -> Origin:
@@ -42,6 +86,7 @@ class Origin:
             ApiError: 10025, a field has a wrong type or is unknown; 19002, it is one that these brokers do not have.
         """
         fields = Fields(data, what)
+        external = fields.nested("external")
         found = cls(
             fields.text("name"),
             fields.unsigned("opt_start_seq"),
@@ -51,12 +96,12 @@ class Origin:
                 TransformConfig.from_json(item, f"{what} subject_transforms")
                 for item in fields.objects("subject_transforms")
             ),
+            External.from_json(external, what) if external is not None else None,
         )
-        external = fields.nested("external")
-        if external:
-            _refuse_external(external, what)
-        fields.unsupported({"consumer": ()})
+        consumer = fields.nested("consumer")
         fields.done()
+        if consumer is not None:
+            _refuse_consumer(consumer, found, what)
         return found
 
     def to_json(self) -> dict[str, Any]:
@@ -65,6 +110,7 @@ class Origin:
             "opt_start_seq": self.opt_start_seq,
             "opt_start_time": format_time(self.opt_start_time_ns) if self.opt_start_time_ns else "",
             **self.filters_json(),
+            "external": self.external.to_json() if self.external is not None else None,
         }
         return {name: value for name, value in known.items() if value}
 
@@ -86,8 +132,15 @@ class Origin:
 
     @property
     def key(self) -> str:
-        """Tells the sources of a stream apart, as NATS does: name, filters, destinations."""
-        return f"{self.name} {self.filters_text} {self.destinations_text}"
+        """Tells the sources of a stream apart, as NATS does: name, the API it is reached by, filters, destinations."""
+        return f"{self.told_name} {self.filters_text} {self.destinations_text}"
+
+    @property
+    def told_name(self) -> str:
+        """In the header of the messages that are taken: streams of other APIs may have the same name."""
+        if self.external is None:
+            return self.name
+        return f"{self.name}:{short_hash(self.external.api)}"
 
     @property
     def filters_text(self) -> str:
@@ -102,15 +155,9 @@ class Origin:
         return _BETWEEN.join(found.dest or ">" for found in self.subject_transforms) or ">"
 
 
-def _refuse_external(external: Mapping[str, Any], what: str) -> None:
-    fields = Fields(external, f"{what} external")
-    api, _ = fields.text("api"), fields.text("deliver")
-    fields.done()
-    if api and (not is_valid_filter(api) or "*" in api or ">" in api):
-        raise invalid_config(f'stream external api prefix "{api}" must be a valid subject without wildcards')
-    if api == "$JS.API":
-        raise error(10021, api)
-    raise not_supported(f"{what} field 'external' (set to {dict(external)}) is")
+def short_hash(text: str) -> str:
+    """Eight characters that tell a text from another."""
+    return b32encode(blake2b(text.encode(), digest_size=5).digest()).decode()
 
 
 def origins_from_json(fields: Fields) -> tuple[Origin | None, tuple[Origin, ...]]:
@@ -120,8 +167,8 @@ def origins_from_json(fields: Fields) -> tuple[Origin | None, tuple[Origin, ...]
         ApiError: 10025, a field has a wrong type or is unknown; 19002, it is one that these brokers do not have.
     """
     mirror = fields.nested("mirror")
-    sources = tuple(Origin.from_json(data, "stream source") for data in fields.objects("sources"))
-    return Origin.from_json(mirror, "stream mirror") if mirror is not None else None, sources
+    sources = tuple(Origin.from_json(data, SOURCE_SPOKEN) for data in fields.objects("sources"))
+    return Origin.from_json(mirror, MIRROR_SPOKEN) if mirror is not None else None, sources
 
 
 def origins_of(config: StreamConfig) -> dict[str, Origin]:
@@ -129,6 +176,16 @@ def origins_of(config: StreamConfig) -> dict[str, Origin]:
     if config.mirror is not None:
         return {MIRROR_KEY: config.mirror}
     return {origin.key: origin for origin in config.sources}
+
+
+def has_external(config: StreamConfig) -> bool:
+    """Is there an origin that another API leads to?"""
+    return any(origin.external is not None for origin in origins_of(config).values())
+
+
+def counts_sources(config: StreamConfig) -> bool:
+    """Does the stream add up what the counters of other streams stand at?"""
+    return config.allow_msg_counter and bool(config.sources)
 
 
 def check_origins(config: StreamConfig) -> None:
@@ -143,12 +200,10 @@ def check_origins(config: StreamConfig) -> None:
         raise invalid_config("stream has no mirror but does have mirror direct")
     if config.sources and config.allow_msg_schedules:
         raise error(10187)
-    if config.sources and config.allow_msg_counter:
-        raise not_supported("stream config field 'allow_msg_counter' beside 'sources' is")
     for source in config.sources:
         if not _is_name(source.name):
             raise error(10141)
-        if source.name == config.name:
+        if source.name == config.name and source.external is None:
             raise invalid_config("detected cycle")
         if source.filter_subject and source.subject_transforms:
             raise error(10144)
@@ -159,18 +214,31 @@ def check_origins(config: StreamConfig) -> None:
         _check_overlap(source, 10147)
     if len({source.key for source in config.sources}) < len(config.sources):
         raise error(10140)
+    for origin in origins_of(config).values():
+        if origin.external is not None:
+            _check_external(origin.external)
+
+
+def _check_external(external: External) -> None:
+    deliver, api = external.deliver, external.api
+    if deliver and not (is_valid_filter(deliver) and is_literal(deliver)):
+        raise error(10024, deliver)
+    if api and not (is_valid_filter(api) and is_literal(api)):
+        raise invalid_config(f'stream external api prefix "{api}" must be a valid subject without wildcards')
+    if api == OWN_API:
+        raise error(10021, api)
 
 
 def _check_mirror(config: StreamConfig, mirror: Origin) -> None:
-    if not _is_name(mirror.name):
-        raise error(10142)
     if config.subjects:
         raise error(10034)
+    if not _is_name(mirror.name):
+        raise error(10142)
     if config.sources:
         raise error(10031)
     if config.first_seq > 0:
         raise error(10143)
-    if mirror.name == config.name:
+    if mirror.name == config.name and mirror.external is None:
         raise invalid_config("detected cycle")
     if mirror.filter_subject and mirror.subject_transforms:
         raise error(10150)
@@ -197,10 +265,8 @@ def _is_name(name: str) -> bool:
 
 
 def _check_overlap(origin: Origin, err_code: int) -> None:
-    subjects = [transform.src or ">" for transform in origin.subject_transforms]
-    for at, one in enumerate(subjects):
-        if any(overlaps(one, other) for other in subjects[at + 1 :]):
-            raise error(err_code)
+    if first_overlap(transform.src or ">" for transform in origin.subject_transforms) is not None:
+        raise error(err_code)
 
 
 def check_origins_update(current: StreamConfig, wanted: StreamConfig) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from supercluster.broker.jetstream import errors
+from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.frames import Frame
 from supercluster.broker.jetstream.origin_frames import OriginAsk, OriginTold
 from supercluster.broker.jetstream.stream_group import StreamGroup
@@ -12,6 +14,31 @@ from supercluster.broker.ports import Channel
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.core import BrokerCore
+    from supercluster.broker.jetstream.meta import Assignment
+    from supercluster.broker.jetstream.origin_config import Origin
+
+
+def find_origin(core: BrokerCore, account: str, origin: Origin) -> Assignment | ApiError | None:
+    """The stream that an origin of a stream of that account is. Another account's is read the same way as one's own, where both
+    what is asked for its messages (a consumer) and those messages are exported and imported, as a consumer would need it."""
+    external = origin.external
+    if external is None or external.api in ("", f"$JS.{core.domain}.API"):
+        return core.stream_of(account, origin.name)
+    call = f"CONSUMER.CREATE.{origin.name}.x".encode()
+    home, asked = core.book.asked(account, f"{external.api}.".encode() + call)
+    if asked not in (b"$JS.API." + call, f"$JS.{core.domain}.API.".encode() + call):
+        return errors.detailed(
+            errors.STREAM_NOT_FOUND,
+            f"nothing that account {account} imports leads from {external.api} to an API",
+        )
+    delivered = f"{external.deliver}.x".encode()
+    if not (external.deliver or home == account) or not core.book.hears(account, home, delivered):
+        return errors.detailed(
+            errors.STREAM_NOT_FOUND,
+            f"account {account} has to import from {home} what is delivered below {external.deliver or 'deliver'!r}",
+        )
+    return core.stream_of(home, origin.name)
+
 
 # Frame version of brokers that know the frames.
 ORIGINS_VERSION = 4

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from urllib.parse import quote, unquote
 
 from supercluster.broker.jetstream.filters import compile_filters, overlaps
 from supercluster.broker.jetstream.wire import Reader, text, u32, u64
@@ -29,6 +30,17 @@ class OriginReader:
     def overlaps(self, filters: tuple[str, ...]) -> bool:
         """Could it and a consumer with these filters want the same message?"""
         return any(overlaps(one, other) for one in self.filters or (">",) for other in filters or (">",))
+
+
+def name_for(account: str, stream: str, origin_account: str) -> str:
+    """What an origin calls the stream that takes: with its account, where that is another one."""
+    return stream if account == origin_account else f"{quote(account, safe='')}/{stream}"
+
+
+def account_and_stream(name: str, origin_account: str) -> tuple[str, str]:
+    """What `name_for` put together; streams' names have no slashes."""
+    account, slash, stream = name.rpartition("/")
+    return (unquote(account) if slash else origin_account), stream
 
 
 def reader_name(stream: str, key: str) -> str:

@@ -32,7 +32,7 @@ def check_priority(spec: PullSpec, config: ConsumerConfig) -> None:
         raise PullRefusedError(400, "Bad Request - Not a Pinned Client Priority consumer")
     if (spec.min_pending or spec.min_ack_pending) and policy != _OVERFLOW:
         raise PullRefusedError(400, "Bad Request - Not a Overflow Priority consumer")
-    if policy == _PRIORITIZED and not 0 <= spec.priority <= PRIORITY_MAX:
+    if not 0 <= spec.priority <= PRIORITY_MAX:
         raise PullRefusedError(400, f"Bad Request - Priority must be between 0 and {PRIORITY_MAX}")
 
 

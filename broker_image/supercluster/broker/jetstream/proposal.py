@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from supercluster.broker.jetstream.acks import Ack
 from supercluster.broker.jetstream.log_end import LogEnd
 from supercluster.broker.jetstream.sections import Section, SessionKey, VerdictRun, encode_block, section
 
@@ -34,6 +35,8 @@ class Proposal:
     replies: list[bytes] = field(default_factory=list)
     noted: list[Done] = field(default_factory=list)
     """Called with 1 when the entry is applied, with None as commands are."""
+    acks: list[tuple[str, list[Ack]]] = field(default_factory=list)
+    """Whose acknowledgements are in it, or are repeated by it: broker, and what that sent."""
     early: list[tuple[SessionKey, VerdictRun]] = field(default_factory=list)
 
     @property

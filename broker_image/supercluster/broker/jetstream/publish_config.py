@@ -25,7 +25,7 @@ def publishing_fields(fields: Fields) -> dict[str, Any]:
     Raises:
         ApiError: naming the field that is wrong.
     """
-    compression = "none" if fields.raw("compression") is None else fields.text("compression")
+    compression = fields.said("compression", "none")
     if compression not in COMPRESSIONS:
         raise error(10025, "unknown compression algorithm")
     return {
@@ -35,7 +35,10 @@ def publishing_fields(fields: Fields) -> dict[str, Any]:
         "allow_msg_counter": fields.boolean("allow_msg_counter"),
         "allow_atomic": fields.boolean("allow_atomic"),
         "allow_msg_schedules": fields.boolean("allow_msg_schedules"),
-        "persist_mode": fields.choice("persist_mode", PERSIST_MODES, "default"),
+        # Said and left empty it is the default, unlike other words.
+        "persist_mode": "default"
+        if fields.raw("persist_mode") == ""
+        else fields.choice("persist_mode", PERSIST_MODES, "default"),
         "allow_batched": fields.boolean("allow_batched"),
     }
 
@@ -88,11 +91,23 @@ def with_what_it_needs(config: StreamConfig) -> StreamConfig:
     return config
 
 
+def check_publishing_new(config: StreamConfig) -> None:
+    """Judged of streams that become so: those that were before are read as they are.
+
+    Raises:
+        ApiError: a schedule takes the place of the one before, which a stream that is full could not do.
+    """
+    if config.allow_msg_schedules and config.discard == "new" and not config.sealed:
+        raise invalid_config("message scheduling cannot use discard new")
+
+
 def check_publishing_update(current: StreamConfig, wanted: StreamConfig) -> None:
     """
     Raises:
         ApiError: what a stream promised its publishers once may not be taken back.
     """
+    if (current.allow_msg_schedules, current.discard) != (wanted.allow_msg_schedules, wanted.discard):
+        check_publishing_new(wanted)
     if current.allow_msg_ttl and not wanted.allow_msg_ttl:
         raise invalid_config("message TTL status can not be disabled")
     if current.persist_mode != wanted.persist_mode:

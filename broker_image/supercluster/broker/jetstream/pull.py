@@ -84,38 +84,38 @@ class PullSpec:
 
 
 class PullRefusedError(Exception):
-    """The request is not taken; `code` and `text` make the status message."""
+    """The request is not taken; `code`, `text` and `headers` make the status message."""
 
-    def __init__(self, code: int, text: str) -> None:
+    def __init__(self, code: int, text: str, *headers: tuple[str, object]) -> None:
         super().__init__(text)
         self.code = code
         self.text = text
+        self.headers = headers
 
 
 def parse_pull(payload: bytes | memoryview) -> PullSpec:
-    """Read a request: empty (one message), a number, or NATS's JSON.
+    """Read a request: NATS's JSON, or how many messages; what is neither asks for one.
 
     Raises:
         PullRefusedError: not a request, or one for a feature these brokers do not have.
     """
     raw = bytes(payload).strip()
-    if not raw:
-        return PullSpec()
-    if raw.isdigit() and len(raw) < 10:
-        return PullSpec(batch=min(max(int(raw), 1), BATCH_MAX))
+    if not raw.startswith(b"{"):
+        count = int(raw) if raw.isdigit() and len(raw) < 10 else 1
+        return PullSpec(batch=min(max(count, 1), BATCH_MAX))
     try:
         fields = Fields(decode_object(raw), "request")
         spec = PullSpec(
             batch=min(max(fields.integer("batch"), 1), BATCH_MAX),
-            expires_ns=max(fields.integer("expires"), 0),
+            expires_ns=fields.integer("expires"),
             max_bytes=max(fields.integer("max_bytes"), 0),
             no_wait=fields.boolean("no_wait"),
             heartbeat_ns=max(fields.integer("idle_heartbeat"), 0),
             group=fields.text("group"),
             pin_id=fields.text("id"),
             priority=fields.integer("priority"),
-            min_pending=max(fields.integer("min_pending"), 0),
-            min_ack_pending=max(fields.integer("min_ack_pending"), 0),
+            min_pending=fields.integer("min_pending"),
+            min_ack_pending=fields.integer("min_ack_pending"),
         )
     except ApiError as problem:
         raise PullRefusedError(400, f"Bad Request - {problem.description}") from None
@@ -136,6 +136,19 @@ def check_pull(spec: PullSpec, config: ConsumerConfig) -> None:
         raise PullRefusedError(409, f"Exceeded MaxRequestExpires of {format_duration(config.max_expires_ns)}")
     if config.max_bytes and spec.max_bytes > config.max_bytes:
         raise PullRefusedError(409, f"Exceeded MaxRequestMaxBytes of {config.max_bytes}")
+
+
+def check_time(spec: PullSpec) -> None:
+    """
+    Raises:
+        PullRefusedError: 408, its time is over before it begins.
+    """
+    if spec.expires_ns < 0:
+        raise PullRefusedError(408, "Request Timeout", *_unserved(spec.batch, spec.max_bytes))
+
+
+def _unserved(messages: int, size_bytes: int) -> tuple[tuple[str, object], ...]:
+    return (("Nats-Pending-Messages", messages), ("Nats-Pending-Bytes", size_bytes))
 
 
 class Waiting:
@@ -168,8 +181,7 @@ class Waiting:
 
     def ended(self, code: int, text: str) -> Item:
         """The status that ends the request and says what of it is unserved."""
-        pending = (("Nats-Pending-Messages", self.left), ("Nats-Pending-Bytes", self.bytes_left))
-        return status(self.inbox, code, text, *pending)
+        return status(self.inbox, code, text, *_unserved(self.left, self.bytes_left))
 
     def rest(self, now_ns: int) -> bytes:
         """A request for what is still open."""

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.admin_calls import Settle, Then, answer_by, ask_meta_leader
+from supercluster.broker.jetstream.admin_calls import MetaCall, Then, ask_meta_leader
 from supercluster.broker.jetstream.config import check_name
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.frames import Request
 from supercluster.broker.jetstream.meta_group import MetaGroup
 from supercluster.broker.jetstream.meta_recoveries import RecoverCall
 
@@ -65,19 +64,12 @@ def is_internal(subject: bytes) -> bool:
     return subject == SUBJECT
 
 
-def answer(
-    meta: MetaGroup,
-    request: Request,
-    settle: Settle,
-    undecided: Callable[[], None],
-) -> None:
+def answer(meta: MetaGroup, call: MetaCall) -> None:
     """Another broker's call, at the meta group's leader."""
-    respond = answer_by(settle)
-
     try:
-        account, name, node, accepted, act, dry_run = json.loads(request.payload)
+        account, name, node, accepted, act, dry_run = json.loads(call.request.payload)
         wanted = RecoverCall(str(account), str(name), str(node), int(accepted), str(act), bool(dry_run))
     except (ValueError, TypeError):
-        respond(400, {"error": "this is no call", "err_code": 10003})
+        call.respond(400, {"error": "this is no call", "err_code": 10003})
         return
-    meta.recoveries.ask(wanted, respond, undecided)
+    meta.recoveries.ask(wanted, call.respond, call.undecided)

@@ -33,7 +33,10 @@ class RedeliveryQueue:
 
     def _rebuild(self) -> None:
         by_due: dict[int, list[int]] = {}
+        exhausted = self._state.exhausted
         for seq, (_, due_ns) in self._state.pending.items():
+            if exhausted and seq in exhausted:
+                continue
             by_due.setdefault(due_ns, []).append(seq)
         self._heap = []
         self._count = 0

@@ -15,6 +15,7 @@ from supercluster.broker.jetstream.message_judge import (
     ROLLUP_INVALID,
     ROLLUP_REFUSED,
     ROLLUP_SUB_IN_BATCH,
+    SOURCE_REFUSED,
     STREAM_FULL,
 )
 from supercluster.broker.jetstream.sections import Exceptional
@@ -33,8 +34,12 @@ def of_publish(item: Exceptional) -> ApiError:
         return errors.maximum_messages()
     if code == EXPECTED_LAST_SEQUENCE:
         return errors.error(code, detail)
+    if code == ROLLUP_REFUSED and detail == SOURCE_REFUSED:
+        return errors.error(errors.SOURCE_HEADER_REFUSED)
     if code == ROLLUP_REFUSED:
         return errors.error(code, _rollup(detail, text))
+    if code not in errors.TABLE:  # Of a leader of a later version.
+        return ApiError(400, code, "the message is refused")
     return errors.error(code, text) if code in _NAMED else errors.error(code)
 
 

@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream import meta_moves
-from supercluster.broker.jetstream.meta import Assignment, start_move
+from supercluster.broker.jetstream.meta import Assignment
+from supercluster.broker.jetstream.meta_operations import start_move
 from supercluster.broker.jetstream.meta_requests import NotAppendedError
 from supercluster.broker.jetstream.move_plan import copy_bytes
 from supercluster.broker.jetstream.placement import Choice, NodeFacts

@@ -88,6 +88,10 @@ class CapturedAgain:
         self._held: deque[tuple[str, Publication]] = deque()
         self.dropped_total = 0
 
+    def is_captured(self, account: str, subject: bytes) -> bool:
+        """Would a stream get it?"""
+        return self._capture(account, subject) is not None
+
     def publish(self, account: str, message: Publication) -> None:
         """Offer a message to the stream that captures its subject, behind those that wait."""
         if self._held or not self._offer(account, message):

@@ -13,11 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
 
-from supercluster.broker.jetstream.api_answers import direct_refusal
+from supercluster.broker.jetstream.api import stream_of
+from supercluster.broker.jetstream.api_answers import direct_refusal, pull_refusal
+from supercluster.broker.jetstream.backups import RESTORE_PREFIX
 from supercluster.broker.jetstream.frames import Frame, Request, ResponseStatus, encode_request, encode_texts
 from supercluster.broker.jetstream.ingest import Post
 from supercluster.broker.ports import ClientInfo, Network
-from supercluster.broker.protocol.headers import no_responders
 
 REQUEST_WAIT_MS = 5000
 # A request that got no answer is repeated after this: frames are lost with links.
@@ -42,6 +43,8 @@ class Pending:
     sent: bool = False
     """A leader has it and did not say anything yet."""
     sent_to: str = ""
+    is_late: bool = False
+    """It was tried before."""
     perhaps_done: bool = False
     """An earlier leader may have carried it out."""
 
@@ -61,10 +64,14 @@ class Requests:
         origin: str,
         node: str = "",
         first_number: int = 1,
-        answered: Callable[[str, bytes, bytes], None] = lambda account, subject, answer: None,
+        answered: Callable[[ClientInfo, bytes, bytes, bytes], None] = lambda info, subject, payload, answer: (
+            None
+        ),
+        whom_to_ask: Callable[[str, str], str | None] = lambda account, stream: None,
     ) -> None:
         """`done_before(subject, answer)` words the answer of a request that an earlier leader may have carried out.
-        `answered(account, subject, answer)` is told what a client of this broker is answered.
+        `answered(info, subject, payload, answer)` is told what a client of this broker is answered.
+        `whom_to_ask(account, stream)` is the group that can answer a direct get of that stream now, perhaps a mirror's.
         `origin` is the incarnation of this broker's volume, and `first_number` above all numbers that earlier
         processes on it used."""
         self._network = network
@@ -74,6 +81,7 @@ class Requests:
         self._unavailable = unavailable
         self._done_before = done_before
         self._answered = answered
+        self._whom_to_ask = whom_to_ask
         self._origin = origin
         self._node = node
         self._numbers = count(first_number)
@@ -104,6 +112,9 @@ class Requests:
         self._try(pending, now_ms)
 
     def _try(self, pending: Pending, now_ms: int) -> None:
+        if pending.is_late and not pending.request.header:
+            self._choose_again(pending)
+        pending.is_late = True
         leader = self._leader_of(pending.request.group)
         if leader is not None and self._post(leader, Frame.REQUEST, encode_request(pending.request)):
             pending.next_try_ms = now_ms + REQUEST_RETRY_MS
@@ -113,6 +124,13 @@ class Requests:
         pending.next_try_ms = now_ms + ASK_LEADER_MS
         for peer in self._peers():
             self._post(peer, Frame.WHO_LEADS, encode_texts(pending.request.group))
+
+    def _choose_again(self, pending: Pending) -> None:
+        """Whoever was to answer a direct get did not: another group may. One that was sent on to the origin stays there."""
+        request = pending.request
+        if request.subject.startswith(DIRECT_PREFIX):
+            found = self._whom_to_ask(request.info.account, stream_of(request.subject))
+            pending.request = replace(request, group=found or request.group)
 
     def response(
         self, number: int, status: ResponseStatus, payload: bytes, now_ms: int, node: str = ""
@@ -181,6 +199,10 @@ class Requests:
         for number, pending in list(self._pending.items()):
             if pending.request.group not in gone:
                 continue
+            if pending.request.subject.startswith(RESTORE_PREFIX):
+                # Who ended the restore says why; where nobody does, it has ended all the same.
+                pending.give_up_ms = min(pending.give_up_ms, pending.next_try_ms + REQUEST_RETRY_MS)
+                continue
             group = successor(pending.request)
             if group is not None:
                 pending.request = replace(pending.request, group=group)
@@ -205,7 +227,7 @@ class Requests:
             self._publish(request, self._unavailable(request))
 
     def _publish(self, request: Request, payload: bytes) -> None:
-        self._answered(request.info.account, request.subject, payload)
+        self._answered(request.info, request.subject, request.payload, payload)
         publish_answer(self._network, request, payload)
 
     def asking(self) -> set[int]:
@@ -228,7 +250,7 @@ def publish_answer(network: Network, request: Request, payload: bytes) -> None:
         return
     header = b""
     if request.subject.startswith(PULL_PREFIX):
-        header, payload = no_responders(request.subject), b""
+        header, payload = pull_refusal(request.subject, payload), b""
     elif request.subject.startswith(DIRECT_PREFIX):
         header, payload = direct_refusal(request.subject, payload), b""
     network.publish(request.info.account, request.reply, b"", header, payload)

@@ -73,6 +73,7 @@ def _state(core: BrokerCore) -> dict[str, Any]:
         "stepsAside": core.aside.is_active,
         "behind": behind[:SHOWN_MAX],
         "behindTotal": len(behind),
+        "lacking": sorted({node for entry in behind for node in entry["brokers"]}),
         "leaderless": leaderless[:SHOWN_MAX],
         "leaderlessTotal": len(leaderless),
     }

@@ -19,6 +19,7 @@ from supercluster.broker.jetstream.schedules import (
     PURGE,
     SCHEDULE,
     SCHEDULER,
+    ZONE,
     encode_due,
     schedule_of,
 )
@@ -60,18 +61,21 @@ def check_schedule(config: StreamConfig, subject: bytes, header: bytes) -> bytes
         ScheduleError: it can't be.
     """
     _check_scheduler(config, header)
-    if not header_value(header, SCHEDULE):
+    pattern, zone = header_value(header, SCHEDULE), header_value(header, ZONE)
+    if not pattern and zone is None:
         return header
     if not config.allow_msg_schedules:
         raise ScheduleError(DISABLED)
     try:
-        schedule = schedule_of(header)
-        if schedule is not None:
-            check_zone(schedule)
+        if zone is not None:
+            check_zone(zone.decode("utf-8", "replace"))  # Also of a message that is no schedule.
+        schedule_of(header)
     except PatternError:
         raise ScheduleError(INVALID_PATTERN) from None
     except ZoneError:
         raise ScheduleError(INVALID_ZONE) from None
+    if not pattern:
+        return header
     ttl = header_value(header, SCHEDULE_TTL)
     if ttl and read_ttl(ttl) is None:
         raise ScheduleError(INVALID_TTL)
@@ -80,10 +84,10 @@ def check_schedule(config: StreamConfig, subject: bytes, header: bytes) -> bytes
     target, source = header_value(header, TARGET), header_value(header, SOURCE)
     if not target or not _may_be(config, target, subject):
         raise ScheduleError(INVALID_TARGET)
-    if source and (source == target or not _may_be(config, source, subject)):
-        raise ScheduleError(INVALID_SOURCE)
     if header_value(header, SCHEDULE_ROLLUP) not in (None, b"", b"sub"):
         raise ScheduleError(INVALID_ROLLUP)
+    if source and (source == target or not _may_be(config, source, subject)):
+        raise ScheduleError(INVALID_SOURCE)
     rollup = header_value(header, ROLLUP)
     if rollup and rollup.lower() != b"sub":
         raise ScheduleError(INVALID_ROLLUP)
@@ -91,13 +95,14 @@ def check_schedule(config: StreamConfig, subject: bytes, header: bytes) -> bytes
 
 
 def _check_scheduler(config: StreamConfig, header: bytes) -> None:
+    """All that a client may say of a schedule that is there is that it ends; times are the leader's to say."""
     scheduler, told = header_value(header, SCHEDULER), header_value(header, NEXT)
     if not scheduler and not told:
         return
+    if not scheduler or told != PURGE or not is_valid_literal(scheduler):
+        raise ScheduleError(INVALID_SCHEDULER)
     if not config.allow_msg_schedules:
         raise ScheduleError(DISABLED)
-    if not scheduler or not told:
-        raise ScheduleError(INVALID_SCHEDULER)
 
 
 def _may_be(config: StreamConfig, subject: bytes, schedule_subject: bytes) -> bool:

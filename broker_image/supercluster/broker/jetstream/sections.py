@@ -58,6 +58,10 @@ class Section(IntEnum):
     ORIGIN_READER = 22
     """Up to where another stream has taken this one's messages (`origin_readers.py`), which begins with the first one."""
     ORIGIN_READER_END = 23
+    RESTORED = 24
+    """A restored stream is whole: it ends at that sequence, whatever was there before it."""
+    CONSUMER_RESTORED = 25
+    """A consumer of a restored stream, with where it stands (`ConsumerState.snapshot`)."""
     META = 32
 
 

@@ -24,6 +24,10 @@ class StreamSource:
     def last_seq(self) -> int:
         return self._state.last_seq
 
+    @property
+    def keeps_until_acknowledged(self) -> bool:
+        return self._state.config.retention != "limits"
+
     def read(self, from_seq: int, count_max: int, bytes_max: int) -> MessageBatch:
         """Messages of as many entries as it takes, within both bounds, but at least one message."""
         state = self._state

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from base64 import b32encode
-from hashlib import blake2b
-
-from supercluster.broker.jetstream.origin_config import Origin
+from supercluster.broker.jetstream.origin_config import Origin, short_hash
 from supercluster.broker.jetstream.transform_config import SubjectMap
 from supercluster.broker.protocol.headers import VERSION, build, parse
 
@@ -16,14 +13,14 @@ _NOT_TAKEN = (b"Nats-Expected-", b"Nats-Batch-")
 
 def origin_token(origin: str) -> str:
     """Eight characters that tell an origin from another of the same name; `origin` is its group without the lineage."""
-    return b32encode(blake2b(origin.encode(), digest_size=5).digest()).decode()
+    return short_hash(origin)
 
 
 class Conversion:
     """How one origin's messages are taken."""
 
     def __init__(self, origin: Origin, token: str, *, is_mirror: bool) -> None:
-        self._name = origin.name.encode()
+        self._name = origin.told_name.encode()
         self._end = f"{origin.filters_text} {origin.destinations_text}".encode()
         self._token = token.encode()
         self._is_mirror = is_mirror

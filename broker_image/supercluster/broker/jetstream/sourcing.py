@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.batches import Candidate
+from supercluster.broker.jetstream.counting import BROKEN
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.judge import Judge
 from supercluster.broker.jetstream.lineage import base_of
@@ -20,6 +21,7 @@ from supercluster.broker.jetstream.message_judge import STREAM_FULL, STREAM_SEAL
 from supercluster.broker.jetstream.origin_config import MIRROR_KEY, Origin, origins_of
 from supercluster.broker.jetstream.origin_frames import OriginAsk, OriginTold
 from supercluster.broker.jetstream.origin_position import OriginPosition, encode_taken
+from supercluster.broker.jetstream.origin_readers import name_for
 from supercluster.broker.jetstream.proposal import Proposal
 from supercluster.broker.jetstream.sections import (
     Exceptional,
@@ -57,6 +59,8 @@ class _Reader:
     origin: Origin
     conversion: Conversion | None = None
     group: str = ""
+    told_stream: str = ""
+    """What the origin calls the stream that takes."""
     node: str = ""
     number: int = 0
     asked_with: OriginPosition | None = None
@@ -70,6 +74,18 @@ class _Reader:
     heard_ms: int = -1
     lag: int = 0
     error: ApiError | None = None
+    told_seq: int = 0
+    """The last message that the origin told of."""
+    whole_seq: int = 0
+    whole_told_ms: int = -1
+    """The origin had nothing behind that sequence then; -1: that is applied, or it is not known."""
+    whole_ms: int = -1
+    """When the origin had nothing that is not applied here; -1: not since this replica leads."""
+
+    def note_whole(self, last_seq: int) -> None:
+        """The stream's applied messages end there."""
+        if self.whole_told_ms >= 0 and last_seq >= self.whole_seq:
+            self.whole_ms, self.whole_told_ms = self.whole_told_ms, -1
 
 
 class Sourcing:
@@ -91,9 +107,13 @@ class Sourcing:
         self._readers = {}
         self._config = None
 
+    def is_behind(self, config: StreamConfig) -> bool:
+        """Is another configuration in force than the one that is followed?"""
+        return config is not self._config
+
     def follow(self, config: StreamConfig) -> None:
         """The configuration in force."""
-        if config is self._config:
+        if not self.is_behind(config):
             return
         self._config = config
         origins = origins_of(config)
@@ -115,18 +135,22 @@ class Sourcing:
     def look(self, judge: Judge, now_ms: int) -> None:
         """Ask where nothing is asked, and whoever leads the origin now where another one was asked."""
         for reader in self._readers.values():
+            reader.note_whole(judge.end.state.last_seq)
             if reader.told is None:
                 self._look_at(reader, judge, now_ms)
 
     def _look_at(self, reader: _Reader, judge: Judge, now_ms: int) -> None:
-        found = self._host.stream_of(self._account, reader.origin.name)
-        if found is None:
-            if self._host.map_is_fresh:
+        found = self._host.origin_of(self._account, reader.origin)
+        if found is None or isinstance(found, ApiError):
+            if found is not None:
+                reader.error = found
+            elif self._host.map_is_fresh:
                 reader.error = errors.error(errors.STREAM_NOT_FOUND)
             reader.is_asked, reader.again_ms = False, now_ms + MISSING_RETRY_MS
             return
         if found.group != reader.group:
             reader.group, reader.is_asked, reader.again_ms = found.group, False, now_ms
+            reader.told_stream = name_for(self._account, self._stream, found.account)
             is_mirror = reader.key == MIRROR_KEY
             token = origin_token(base_of(found.group))
             reader.conversion = Conversion(reader.origin, token, is_mirror=is_mirror)
@@ -162,7 +186,7 @@ class Sourcing:
             origin.opt_start_seq,
             origin.opt_start_time_ns,
             origin.filters,
-            self._stream,
+            reader.told_stream,
             self._taken(reader, judge),
         )
         reader.is_asked = self._host.ask_origin(leader, ask)
@@ -181,6 +205,9 @@ class Sourcing:
         reader.is_asked = False
         reader.heard_ms = now_ms
         reader.lag = max(0, told.last_seq - told.up_to)
+        reader.told_seq = told.seqs[-1] if told.seqs else reader.told_seq
+        if not reader.lag and not told.refusal and reader.whole_told_ms < 0:
+            reader.whole_seq, reader.whole_told_ms = reader.told_seq, now_ms
         if told.refusal:
             reader.error = errors.detailed(10100, told.refusal)
             reader.again_ms = now_ms + ASK_AGAIN_MS
@@ -226,6 +253,14 @@ class Sourcing:
                 return Proposal()
         return proposal
 
+    def whole_since_ms(self, state: StreamState) -> int:
+        """Of a mirror: everything that the origin had then is applied here. -1: this leader has not heard so yet."""
+        reader = self._readers.get(MIRROR_KEY)
+        if reader is None:
+            return -1
+        reader.note_whole(state.last_seq)
+        return reader.whole_ms
+
     # ---- showing ----------------------------------------------------------------------------------------------------
 
     def info(self, state: StreamState, now_ms: int) -> dict[str, Any]:
@@ -239,7 +274,10 @@ class Sourcing:
 
     def _info_of(self, key: str, origin: Origin, state: StreamState, now_ms: int) -> dict[str, Any]:
         reader = self._readers.get(key)
-        data: dict[str, Any] = {"name": origin.name, "lag": reader.lag if reader is not None else 0}
+        data: dict[str, Any] = {"name": origin.name}
+        if origin.external is not None:
+            data["external"] = origin.external.to_json()
+        data["lag"] = reader.lag if reader is not None else 0
         position = state.origins.get(key)
         if position is not None and position.last_seq and key != MIRROR_KEY:
             data["seq"] = position.last_seq
@@ -307,7 +345,8 @@ class _Writer:
 
 
 def _is_held(found: Exceptional) -> bool:
-    return found.verdict == Verdict.REFUSED and found.code in (STREAM_FULL, STREAM_SEALED)
+    """Is it to be tried again, when somebody has made room, or has purged what is no counter?"""
+    return found.verdict == Verdict.REFUSED and found.code in (STREAM_FULL, STREAM_SEALED, BROKEN)
 
 
 class _SourceWriter(_Writer):

@@ -10,33 +10,25 @@ from __future__ import annotations
 import json
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
-from struct import Struct
-from typing import Any
 
-from isal import isal_zlib
-
-from supercluster.broker.jetstream.config import ConsumerConfig, StreamConfig
+from supercluster.broker.jetstream import stream_snapshot
+from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.consumer_state import ConsumerState
-from supercluster.broker.jetstream.deleted import DeletedSeqs
-from supercluster.broker.jetstream.gaps import Gaps
-from supercluster.broker.jetstream.message_ttl import MessageTtls, ttl_seconds
+from supercluster.broker.jetstream.message_ttl import ttl_seconds
 from supercluster.broker.jetstream.messages import (
     MESSAGE_OVERHEAD_BYTES,
-    Message,
     logical_bytes,
 )
 from supercluster.broker.jetstream.origin_config import origins_of
 from supercluster.broker.jetstream.origin_position import (
     OriginPosition,
-    decode_positions,
     decode_taken,
-    encode_positions,
 )
 from supercluster.broker.jetstream.origin_position import keep as keep_position
-from supercluster.broker.jetstream.origin_readers import OriginReader, OriginReaders, decode_reader
-from supercluster.broker.jetstream.schedules import Schedules
+from supercluster.broker.jetstream.origin_readers import decode_reader
+from supercluster.broker.jetstream.retained import RetainedMessages
 from supercluster.broker.jetstream.sections import (
     Block,
     MessagesSection,
@@ -51,19 +43,13 @@ from supercluster.broker.jetstream.sections import (
     sections,
 )
 from supercluster.broker.jetstream.sessions import SessionTable
-from supercluster.broker.jetstream.stored import StoredMessages
-from supercluster.broker.jetstream.subject_index import SubjectIndex
-from supercluster.broker.jetstream.wire import Reader, blob, text, u32, u64
+from supercluster.broker.jetstream.wire import Reader
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.protocol.headers import get as header_value
 from supercluster.broker.raft.entry import Entry, EntryKind
 
 MSG_ID = b"Nats-Msg-Id"
 ROLLUP = b"Nats-Rollup"
-_SNAPSHOT_VERSION = 1
-# Around a message id in a snapshot: its size before it, sequence and time behind it.
-_ID_SIZE = Struct("<I")
-_ID_ENTRY = Struct("<QQ")
 
 
 @dataclass(slots=True)
@@ -81,7 +67,7 @@ class Applied:
     """The entry sets a mark: the state as of it is to be compared (`moves`)."""
 
 
-class StreamState(StoredMessages):
+class StreamState(RetainedMessages):
     """A stream's replicated state. `log` is read, never written."""
 
     def __init__(self, config: StreamConfig, created_ns: int, log: StreamLog) -> None:
@@ -99,11 +85,6 @@ class StreamState(StoredMessages):
         """What a moving stream's leaders leave for one another (`moves.note`)."""
         self.origins: dict[str, OriginPosition] = {}
         """Up to where messages of other streams are taken, by the origin's key (`origin_config.py`)."""
-        self.readers = OriginReaders()
-        """Other streams that take messages from this one, which keeps only what is wanted."""
-        self.consumers: dict[str, ConsumerState] = {}
-        self.on_removed: Callable[[int, bytes], None] | None = None
-        """For the leader's volatile side: one message was removed (sequence, subject)."""
 
     # ---- applying -------------------------------------------------------------------------------------------------
 
@@ -123,25 +104,15 @@ class StreamState(StoredMessages):
                     next_seq = self._apply_messages(decode_messages(body), next_seq, entry.time_ns, done)
                 elif kind == Section.MIRRORED:
                     next_seq = self._store_mirrored(*decode_mirrored(body), next_seq)
+                    self._forget_message_ids(entry.time_ns)
                 elif kind == Section.OWN_MESSAGES:
                     next_seq = self._store_own(decode_block(body), next_seq, entry.time_ns)
                 else:
                     self._apply_command(kind, body, entry, done)
         self.applied_index = entry.index
         if self.first_seq != first_seq:
-            for consumer in self.consumers.values():
-                self._keep_up(consumer)
+            self.consumers.begins_at(self.first_seq)
         return done
-
-    def _keep_up(self, consumer: ConsumerState) -> None:
-        """After every entry, no consumer stands or waits for anything before the stream's beginning."""
-        before = self.first_seq - 1
-        if (
-            consumer.delivered_sseq < before
-            or consumer.ack_floor_sseq < before
-            or next(iter(consumer.pending), self.first_seq) < self.first_seq
-        ):
-            consumer.drop_below(self.first_seq)
 
     def _apply_messages(self, found: MessagesSection, next_seq: int, time_ns: int, done: Applied) -> int:
         session = self.sessions.current(found.session)
@@ -195,13 +166,18 @@ class StreamState(StoredMessages):
         mirror = self.config.mirror
         keep_position(self.origins, key, position, frozenset(origins_of(self.config)))
         if mirror is not None and not mirror.filters and position.up_to > self.last_seq:
-            # The origin has nothing of all that either. Whatever messages there are: a replay from a base without the
-            # old ones has to end in the same place (Group.emptied_state).
-            if self.messages:
-                self.gaps.add(self.last_seq + 1, position.up_to)
-            else:
-                self.first_seq = position.up_to + 1
-            self.last_seq = position.up_to
+            self._skip_to(position.up_to)  # The origin has nothing of all that either.
+
+    def _skip_to(self, last_seq: int) -> None:
+        """There are no messages up to there. Whatever messages there are: a replay from a base without the old ones has to
+        end in the same place (Group.emptied_state)."""
+        if last_seq <= self.last_seq:
+            return
+        if self.messages:
+            self.gaps.add(self.last_seq + 1, last_seq)
+        else:
+            self.first_seq = last_seq + 1
+        self.last_seq = last_seq
 
     def _were_stored(self, first_seq: int, count: int) -> int:
         if self.config.retention == "interest":
@@ -276,10 +252,14 @@ class StreamState(StoredMessages):
             self._reader_took(*decode_reader(reader))
             done.results.append(1)
         elif kind == Section.ORIGIN_READER_END:
-            gone = self.readers.pop(reader.text(), None)
-            if gone is not None and self.config.retention == "interest":
-                self._remove_unwanted(self.first_seq, self.last_seq)
+            self._drop_reader(reader.text())
             done.results.append(1)
+        elif kind == Section.RESTORED:
+            self._skip_to(reader.u64())
+        elif kind == Section.CONSUMER_RESTORED:
+            restored = ConsumerState.restore(reader.rest())
+            self._add_consumer(restored)
+            done.consumers[restored.name] = None
         elif kind == Section.CONSUMER_PUT:
             request = json.loads(bytes(reader.rest()))
             self._put_consumer(request, entry.time_ns)
@@ -316,175 +296,19 @@ class StreamState(StoredMessages):
         else:
             raise AssertionError(f"{self.config.name}: section of unknown kind {kind} in entry {entry.index}")
 
-    # ---- consumers ------------------------------------------------------------------------------------------------
-
-    def _put_consumer(self, request: dict[str, Any], time_ns: int) -> None:
-        config = ConsumerConfig.from_json(request["config"])
-        name = str(request["name"])
-        present = self.consumers.get(name)
-        if present is not None:
-            present.update_config(config)
-            return
-        if request.get("update"):
-            return  # It went before the change of it was applied.
-        self.consumers[name] = ConsumerState(
-            name=name,
-            config=config,
-            created_ns=time_ns,
-            start_seq=int(request["start_seq"]),
-            stream_last_seq=self.last_seq,
-            last_seqs=tuple(request.get("last_seqs") or ()),
-        )
-        self._keep_up(self.consumers[name])
-
-    def _delete_consumer(self, name: str) -> bool:
-        gone = self.consumers.pop(name, None)
-        if gone is not None and self.config.retention == "interest":
-            self._remove_unwanted(self.first_seq, self.last_seq)
-        return gone is not None
-
-    def _apply_consumer_ops(self, name: str, ops: bytes) -> None:
-        consumer = self.consumers.get(name)
-        if consumer is None:
-            return  # It was deleted by an earlier section; what its leader still had to say is void.
-        start_seq = consumer.start_seq
-        acknowledged = consumer.apply(ops, last_seq=self.last_seq)
-        self._keep_up(consumer)
-        if consumer.start_seq != start_seq and self.config.retention == "interest":
-            self._remove_unwanted(self.first_seq, self.last_seq)  # A reset may have left messages to nobody.
-        if self.config.retention == "limits":
-            return
-        for seq in acknowledged:
-            if self.config.retention == "workqueue" or not self._wanted(seq):
-                self.remove(seq)
-
-    def _wanted(self, seq: int) -> bool:
-        """Under interest retention: does any consumer still have to acknowledge `seq`?"""
-        message = self.message(seq)
-        if message is None:
-            return False
-        return any(
-            consumer.wants(seq, message.subject) for consumer in self.consumers.values()
-        ) or self.readers.wants(seq, message.subject)
-
-    def _reader_took(self, name: str, reader: OriginReader) -> None:
-        before = self.readers.get(name)
-        self.readers[name] = reader
-        if before is None or self.config.retention == "limits":
-            return
-        for seq in range(max(before.up_to + 1, self.first_seq), min(reader.up_to, self.last_seq) + 1):
-            message = self.message(seq)
-            if message is None or not reader.is_about(message.subject):
-                continue
-            if self.config.retention == "workqueue" or not self._wanted(seq):
-                self.remove(seq)
-
-    def _remove_unwanted(self, first: int, last: int) -> None:
-        """Interest retention: what no consumer waits for does not stay."""
-        for seq in range(max(first, self.first_seq), last + 1):
-            if self.has(seq) and not self._wanted(seq):
-                self.remove(seq)
-
-    def _removed(self, message: Message) -> None:
-        for consumer in self.consumers.values():
-            consumer.drop(message.seq)
-        if self.on_removed is not None:
-            self.on_removed(message.seq, message.subject)
-
-    def empty(self) -> None:
-        """Take out every message without touching what else the state knows (`Group.emptied_state`)."""
-        self._remove_all()
-        for consumer in self.consumers.values():
-            consumer.drop_below(self.first_seq)
-
     # ---- snapshots ------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> bytes:
         """The whole state as bytes; `restore` gives an equal one."""
-        ids = b"".join(
-            piece
-            for key, (seq, at) in self.message_ids.items()
-            for piece in (_ID_SIZE.pack(len(key)), key, _ID_ENTRY.pack(seq, at))
-        )
-        consumers = b"".join(
-            text(name) + blob(self.consumers[name].snapshot()) for name in sorted(self.consumers)
-        )
-        numbers = (
-            *(self.created_ns, self.first_seq, self.last_seq, self.messages, self.bytes, self.first_time_ns),
-            *(self.last_time_ns, self.leader_time_ns, self.applied_index, self.config_version),
-        )
-        body = b"".join(
-            (
-                blob(json.dumps(self.config.to_json(), sort_keys=True).encode()),
-                b"".join(map(u64, numbers)),
-                blob(array("Q", sorted(self.deleted)).tobytes()),
-                blob(self.subjects.snapshot()),
-                u32(len(self.message_ids)) + ids,
-                blob(self.last_message_id),
-                self.sessions.encode(),
-                u32(len(self.consumers)) + consumers,
-                blob(self.move_note),
-                *(text(name) + blob(part) for name, part in self._later_parts()),
-            )
-        )
-        return bytes((_SNAPSHOT_VERSION,)) + isal_zlib.compress(body, 1)
+        return stream_snapshot.encode(self)
 
     @classmethod
     def restore(cls, data: bytes | memoryview, log: StreamLog) -> StreamState:
         """The state that `snapshot` wrote."""
-        view = memoryview(data)
-        if view[0] != _SNAPSHOT_VERSION:
-            raise ValueError(f"stream snapshot of version {view[0]}, this broker reads {_SNAPSHOT_VERSION}")
-        reader = Reader(isal_zlib.decompress(view[1:]))
-        state = cls(StreamConfig.from_json(json.loads(bytes(reader.blob()))), 0, log)
-        state.created_ns, state.first_seq, state.last_seq = reader.u64(), reader.u64(), reader.u64()
-        state.messages, state.bytes, state.first_time_ns = reader.u64(), reader.u64(), reader.u64()
-        state.last_time_ns, state.leader_time_ns = reader.u64(), reader.u64()
-        state.applied_index, state.config_version = reader.u64(), reader.u64()
-        deleted = array("Q")
-        deleted.frombytes(reader.blob())
-        state.deleted = DeletedSeqs(deleted)
-        state.subjects = SubjectIndex.restore(bytes(reader.blob()))
-        for _ in range(reader.u32()):
-            key = bytes(reader.blob())
-            state.message_ids[key] = (reader.u64(), reader.u64())
-        state.last_message_id = bytes(reader.blob())
-        state.sessions = SessionTable.decode(reader)
-        for _ in range(reader.u32()):
-            name = reader.text()
-            state.consumers[name] = ConsumerState.restore(bytes(reader.blob()))
-        if reader.left:  # A volume written before streams could move has no note.
-            state.move_note = bytes(reader.blob())
-        while reader.left:
-            state._restore_later_part(reader.text(), Reader(reader.blob()))
+        config, rest = stream_snapshot.opened(data)
+        state = cls(config, 0, log)
+        stream_snapshot.fill(state, rest)
         return state
-
-    def _later_parts(self) -> Iterator[tuple[str, bytes]]:
-        """What came to the snapshot later, each part under its name: old ones lack it, and an empty part is left out."""
-        if self.origins:
-            yield "origins", encode_positions(self.origins)
-        if self.readers:
-            yield "readers", self.readers.encode()
-        if self.gaps:
-            yield "gaps", self.gaps.encode()
-        if self.ttls:
-            yield "ttls", self.ttls.encode()
-        if self.schedules:
-            yield "schedules", self.schedules.encode()
-
-    def _restore_later_part(self, name: str, reader: Reader) -> None:
-        if name == "origins":
-            self.origins = decode_positions(reader)
-        elif name == "readers":
-            self.readers = OriginReaders.decode(reader)
-        elif name == "gaps":
-            self.gaps = Gaps.decode(reader)
-        elif name == "ttls":
-            self.ttls = MessageTtls.decode(reader)
-        elif name == "schedules":
-            self.schedules = Schedules.decode(reader)
-        else:
-            raise ValueError(f"stream snapshot has the part {name!r}, which this broker does not know")
 
 
 __all__ = ["MSG_ID", "ROLLUP", "Applied", "StreamState", "Verdict"]

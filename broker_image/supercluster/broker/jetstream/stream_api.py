@@ -17,14 +17,17 @@ from supercluster.broker.jetstream import (
     direct_get,
     errors,
     lookup,
+    stepping_down,
     stream_facts,
 )
-from supercluster.broker.jetstream.api_answers import ClusterInfo, ReplicaInfo, StreamStateInfo
+from supercluster.broker.jetstream.api_answers import ClusterInfo, StreamStateInfo
+from supercluster.broker.jetstream.config import Placement
 from supercluster.broker.jetstream.direct_get import DirectGetRequest
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.frames import Request
 from supercluster.broker.jetstream.messages import Message
 from supercluster.broker.jetstream.pull import GiveBack
+from supercluster.broker.jetstream.replicas import replicas_of
 from supercluster.broker.jetstream.sections import Section
 from supercluster.broker.jetstream.stream import StreamState
 from supercluster.broker.jetstream.wire import u64
@@ -87,6 +90,12 @@ class Handler:
                 self.respond(api_answers.stream_update_answer(info(self.group)))
             case api.StreamInfoRequest():
                 self._info(call)
+            case api.StreamSnapshotRequest():
+                whole = info(self.group)
+                answer = api_answers.stream_snapshot_answer(whole)
+                self.group.snapshots.begin(self.request, call, whole["state"], self.respond, answer)
+            case api.StreamRestoreRequest():
+                self.group.restores.begin(self.request, self.respond, api_answers.stream_restore_answer)
             case api.StreamPurgeRequest():
                 self._purge(call)
             case api.MessageGetRequest():
@@ -96,7 +105,7 @@ class Handler:
             case api.MessageDeleteRequest():
                 self._delete(call)
             case api.StreamStepDownRequest():
-                self._step_down(call)
+                self._step_down(call.successor)
             case api.ConsumerStepDownRequest():
                 self._consumer_step_down(call)
             case api.ConsumerListRequest() | api.ConsumerNamesRequest() | api.ConsumerRequest():
@@ -129,6 +138,9 @@ class Handler:
 
     def _info(self, call: api.StreamInfoRequest) -> None:
         whole = info(self.group)
+        if self.request.info.is_operator:
+            # What placement counts with: the log as it is, which may be much more than the messages that are left in it.
+            whole["copy_bytes"] = max(self.state.bytes, self.group.log.bytes_on_disk())
         paging: dict[str, int] = {}
         if call.subjects_filter:
             found = self.state.subjects.subjects(call.subjects_filter)
@@ -168,6 +180,8 @@ class Handler:
         return state.message(call.seq)
 
     def _get_direct(self, call: DirectGetRequest) -> None:
+        if not self.state.config.allow_direct:
+            raise errors.error(errors.STREAM_NOT_FOUND)
         account, network = self.request.info.account, self.group.host.network
         for header, payload in direct_get.answers(self.state, self.group.source, call):
             network.publish(account, self.request.reply, b"", header, payload)
@@ -178,6 +192,8 @@ class Handler:
             raise errors.error(10109)
         if self.state.config.deny_delete:
             raise errors.error(10057, "message delete not permitted")
+        if call.seq < self.state.first_seq:
+            raise errors.error(10057, "no message found")
         if not self.state.has(call.seq):
             raise errors.error(10043, call.seq)
 
@@ -191,32 +207,22 @@ class Handler:
     def _consumer_step_down(self, call: api.ConsumerStepDownRequest) -> None:
         """A consumer's leader is its stream's: that one steps down."""
         if len(self.group.host.brokers_in_contact()) == 1:
-            raise errors.error(10010)
+            raise errors.error(errors.CLUSTER_REQUIRED)
         if call.name not in self.state.consumers:
             raise errors.error(10014)
-        self._step_down(api.StreamStepDownRequest(call.stream, call.preferred))
+        self._step_down(call.successor)
 
-    def _step_down(self, call: api.StreamStepDownRequest) -> None:
-        raft = self.group.raft
-        others = [voter for voter in raft.membership.voters if voter != self.group.member]
-        if call.preferred:
-            others = [voter for voter in others if node_of(voter) == call.preferred]
-            if not others:
-                why = f"{call.preferred} is no other voter of the stream"
-                raise errors.no_suitable_peers(why)
-        now_ms = self.group.host.clock.monotonic_ms()
-        # The follower that lacks least takes over soonest.
-        others.sort(key=lambda voter: -raft.progress[voter].match if voter in raft.progress else 0)
-        well = [voter for voter in others if stream_facts.is_heard(self.group, voter)]
-        is_on_its_way = raft.is_handing_over and not call.preferred
-        if not others or is_on_its_way or any(raft.transfer_leadership(voter, now_ms) for voter in well):
-            self.respond(api_answers.success_answer(self.kind))
-            return
-        names = ", ".join(sorted(map(node_of, others)))
-        state = (
-            "cannot now: leadership is on its way, or its log is in doubt" if well else "is not in contact"
-        )
-        raise errors.no_suitable_peers(f"nobody can take the leadership over: {names} {state}")
+    def _step_down(self, successor: Placement) -> None:
+        """Who is alone has nobody to step down for."""
+        if is_alone(self.group):
+            raise errors.error(errors.CLUSTER_REQUIRED)
+        stepping_down.step_down(self.group, successor)
+        self.respond(api_answers.success_answer(self.kind))
+
+
+def is_alone(group: StreamGroup) -> bool:
+    """Is the stream's one replica on a broker that knows of no other?"""
+    return len(group.raft.membership.members) == 1 and len(group.host.brokers_in_contact()) == 1
 
 
 def _deleted(state: StreamState) -> list[int]:
@@ -247,27 +253,10 @@ def state_info(state: StreamState) -> StreamStateInfo:
 
 def cluster_info(group: StreamGroup) -> ClusterInfo:
     """The membership in force, and how far each replica is (MV-7)."""
-    raft, now_ms = group.raft, group.host.clock.monotonic_ms()
-    last, contact = group.log.last_index, group.host.brokers_in_contact()
-    replicas: list[ReplicaInfo] = []
-    for member in raft.membership.members:
-        if member == group.member:
-            continue
-        progress = raft.progress.get(member)
-        match = progress.match if progress is not None else 0
-        node = node_of(member)
-        heard_ms = now_ms - progress.heard_ms if progress is not None else 0
-        replicas.append(
-            ReplicaInfo(
-                name=node,
-                current=node in contact and match >= raft.commit_index,
-                active_ns=max(0, heard_ms) * 1_000_000,
-                lag=max(0, last - match),
-                offline=node not in contact,
-                observer=not raft.membership.is_voter(member),
-                unusable=group.host.is_unusable(group.id, node),
-            )
-        )
+    members = map(node_of, group.raft.membership.members)
+    unusable = {node for node in members if group.host.is_unusable(group.id, node)}
+    contact = group.host.brokers_in_contact()
+    replicas = replicas_of(group, contact, unusable)
     cluster = contact[group.host.node][0]
     return ClusterInfo(cluster, group.host.node if group.serves else "", replicas, group.id)
 
@@ -279,9 +268,11 @@ def info(group: StreamGroup) -> dict[str, Any]:
         state.config, state.created_ns, state_info(state), cluster_info(group), group.host.clock.now_ns()
     )
     whole |= group.sourcing.info(state, group.host.clock.monotonic_ms())
+    if group.host.domain:
+        whole["domain"] = group.host.domain
     if state.config.compression != "none":
         # NATS's S2 is asked for, and clients compare what they asked for: what is done is said beside it.
         whole["compressed_by"] = "deflate"
-    if group.mover is not None:
-        whole["move"] = group.mover.info()
+    if group.move.mover is not None:
+        whole["move"] = group.move.mover.info()
     return whole

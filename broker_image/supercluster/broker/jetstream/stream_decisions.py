@@ -11,23 +11,19 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from supercluster.broker.jetstream import accounts, errors, members_by_name, meta_moves
-from supercluster.broker.jetstream.config import StreamConfig, check_create, check_update
+from supercluster.broker.jetstream import accounts, errors, members_by_name, meta_moves, pedantic
+from supercluster.broker.jetstream.config import StreamConfig, check_create, check_not_sealed, check_update
 from supercluster.broker.jetstream.errors import ApiError, no_suitable_peers
-from supercluster.broker.jetstream.filters import overlaps
-from supercluster.broker.jetstream.meta import (
-    Assignment,
-    MetaState,
-    cancel_move,
-    delete_stream,
-    put_stream,
-    start_move,
-)
+from supercluster.broker.jetstream.meta import Assignment, MetaState
+from supercluster.broker.jetstream.meta_operations import cancel_move, delete_stream, put_stream, start_move
 from supercluster.broker.jetstream.meta_requests import Asked, FactsNeededError, StreamRequest
 from supercluster.broker.jetstream.move_plan import MovePlan, copy_bytes, make_plan
 from supercluster.broker.jetstream.origin_rules import judge_origins, with_origin
-from supercluster.broker.jetstream.own_metadata import RESOURCE_KEY
+from supercluster.broker.jetstream.overlap_tree import OverlapTree
+from supercluster.broker.jetstream.own_metadata import RESOURCE_KEY, check_metadata
 from supercluster.broker.jetstream.placement import Choice, NodeFacts, choose
+from supercluster.broker.jetstream.restoring import Restoring, begin_restore, end_restore
+from supercluster.broker.jetstream.server_limits import NO_SERVER_LIMITS, ServerLimits, stream_within
 from supercluster.broker.jetstream.stream_facts import StreamFacts
 from supercluster.broker.raft.confchange import node_of
 
@@ -43,6 +39,8 @@ class StreamDecisions:
         request: StreamRequest,
         asked: Asked | None,
         now_ns: int = 0,
+        limits: ServerLimits = NO_SERVER_LIMITS,
+        store_bytes_max: Callable[[str], int] = lambda storage: 0,
     ) -> None:
         self._state = state
         self._look_at_nodes = nodes
@@ -50,6 +48,8 @@ class StreamDecisions:
         self._request = request
         self._asked = asked
         self._now_ns = now_ns
+        self._limits = limits
+        self._store_bytes_max = store_bytes_max
         self._present = state.streams.get(request.key)
 
     def decide(self) -> bytes | MovePlan | None:
@@ -59,12 +59,23 @@ class StreamDecisions:
             ApiError: it is refused.
             FactsNeededError: the stream's leader has to be asked.
         """
+        if self._request.config is not None and self._request.verb in ("create", "update", "restore"):
+            if self._request.pedantic:
+                pedantic.check_window(self._request.config, self._limits)
+            config = stream_within(self._request.config, self._limits)
+            self._request = replace(self._request, config=config)
         request, present = self._request, self._present
         self._check_who()
+        if request.verb == "restore":
+            return self._restore()
+        if present is not None and present.restoring is not None:
+            return self._of_restored(present)
         if request.verb == "create":
             return self._create()
-        if present is None:
+        if present is None or request.verb == "abandon":
             raise errors.error(10059)
+        if request.verb == "restored":
+            return self._was_restored(present)
         if request.verb == "update":
             return self._update(present)
         if request.verb == "delete":
@@ -110,6 +121,8 @@ class StreamDecisions:
 
     def _create(self) -> bytes | None:
         assert self._request.config is not None
+        check_not_sealed(self._request.config)
+        self._check_pedantic()
         config = with_origin(self._request.config, self._config_of)
         if self._present is not None:
             if self._present.config == config:
@@ -123,25 +136,93 @@ class StreamDecisions:
         account, name = self._request.key
         return put_stream(account, name, f"S.{account}.{name}.{self._new_token()}", config, members)
 
+    def _check_pedantic(self) -> None:
+        if self._request.pedantic and self._request.config is not None:
+            pedantic.check_mirror(self._request.config, self._config_of)
+
+    def _restore(self) -> bytes | None:
+        """A stream that nobody sees until it is whole. While it is not, nobody else restores one of its name: who sends nothing
+        for some seconds makes room by that."""
+        request, present = self._request, self._present
+        assert request.config is not None
+        config = with_origin(request.config, self._config_of)
+        if present is not None and present.restoring is None:
+            raise errors.error(errors.RESTORE_NAME_IN_USE)
+        if (
+            present is not None
+            and present.restoring is not None
+            and present.restoring.id == request.restore_id
+        ):
+            return None  # A call that is repeated, since its answer was lost.
+        if present is not None:
+            raise errors.detailed(errors.RESTORE_NAME_IN_USE, "a restore of that name is under way")
+        check_metadata(config.metadata, {})
+        judge_origins(config, self._config_of)
+        self._check_overlap(config)
+        self._check_account(config)
+        members = self._place(config)
+        account, name = request.key
+        group = f"S.{account}.{name}.{self._new_token()}"
+        return begin_restore(account, name, group, Restoring(request.restore_id, config), members)
+
+    def _of_restored(self, present: Assignment) -> bytes:
+        """What may be asked of a stream that is not whole: that it is now, or that it goes."""
+        request, restoring = self._request, present.restoring
+        assert restoring is not None
+        is_meant = restoring.id == request.restore_id
+        if request.verb == "delete" or (request.verb == "abandon" and is_meant):
+            return delete_stream(present)
+        if request.verb == "restored" and is_meant:
+            return end_restore(present.account, present.name, present.group, restoring.id)
+        if request.verb == "create":
+            raise errors.detailed(errors.STREAM_NAME_IN_USE, "a stream of that name is being restored")
+        raise errors.error(10059)
+
+    def _was_restored(self, present: Assignment) -> bytes | None:
+        """The call is repeated, since its answer was lost; or it is about another stream."""
+        if present.group != self._request.group:
+            raise errors.error(10059)
+        return None
+
     def _config_of(self, name: str) -> StreamConfig | None:
         """Of another stream of the account."""
         found = self._state.streams.get((self._request.key[0], name))
-        return found.config if found is not None else None
+        return found.wanted if found is not None else None
 
     def _check_overlap(self, config: StreamConfig) -> None:
+        tree = OverlapTree(config.subjects)
         for other in self._state.of_account(self._request.key[0]):
-            if other.name != config.name and any(
-                overlaps(mine, theirs) for mine in config.subjects for theirs in other.config.subjects
-            ):
+            if other.name != config.name and any(map(tree.overlapping, other.wanted.subjects)):
                 raise errors.error(10065)
 
     def _check_account(self, config: StreamConfig) -> None:
         """By the limits at the end of the log, so that all leaders judge alike (SF-12); the operator's calls too."""
         account = self._request.key[0]
         limits = self._state.accounts.limits_of(account)
-        present = self._present.config if self._present is not None else None
-        others = (found.config for found in self._state.of_account(account) if found.name != config.name)
+        present = self._present.wanted if self._present is not None else None
+        others = (found.wanted for found in self._state.of_account(account) if found.name != config.name)
         accounts.judge_stream(account, limits, others, present, config)
+        if len(self._state.brokers) == 1:
+            self._check_store(config)
+
+    def _check_store(self, config: StreamConfig) -> None:
+        """A broker alone with a limit takes no stream that could not become full there, beside the others; among several placement
+        looks at what is free."""
+        most, present = self._store_bytes_max(config.storage), self._present
+        grows = present is None or config.max_bytes > present.wanted.max_bytes
+        if not most or config.max_bytes <= 0 or not grows:
+            return
+        reserved = sum(
+            max(found.wanted.max_bytes, 0)
+            for found in self._state.streams.values()
+            if found is not present and found.wanted.storage == config.storage
+        )
+        if reserved + config.max_bytes > most:
+            number = errors.MEMORY_RESOURCES if config.storage == "memory" else errors.STORAGE_RESOURCES
+            raise errors.detailed(
+                number,
+                f"max_bytes is {config.max_bytes}, other streams reserve {reserved}, and this broker's limit is {most}",
+            )
 
     def _place(self, config: StreamConfig) -> tuple[str, ...]:
         """Members for a new stream. Where it names no cluster it goes to that of the broker where it was asked for."""
@@ -162,6 +243,7 @@ class StreamDecisions:
     def _update(self, present: Assignment) -> bytes | None:
         config = self._request.config
         assert config is not None
+        self._check_pedantic()
         check_update(present.config, config)
         if config.sources != present.config.sources or config.max_msg_size != present.config.max_msg_size:
             judge_origins(config, self._config_of)

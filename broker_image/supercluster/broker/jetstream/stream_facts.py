@@ -15,6 +15,7 @@ from supercluster.broker.moves.plan import Stage
 from supercluster.broker.raft.confchange import node_of
 
 if TYPE_CHECKING:
+    from supercluster.broker.jetstream.meta_group import MetaGroup
     from supercluster.broker.jetstream.stream_group import StreamGroup
 
 FACTS_SUBJECT = b"$SC.STREAM.FACTS"
@@ -116,7 +117,7 @@ class StreamFacts:
             return None
 
 
-def is_heard(group: StreamGroup, member: str) -> bool:
+def is_heard(group: StreamGroup | MetaGroup, member: str) -> bool:
     """Is the member in contact with this leader? A silent group was in contact when it fell silent, and a lost link wakes
     it."""
     if member == group.member:

@@ -12,33 +12,39 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from supercluster.broker.jetstream import stream_api
+from supercluster.broker.jetstream import api_answers, stream_api
+from supercluster.broker.jetstream.appending import Appending
 from supercluster.broker.jetstream.auditor import Auditor
+from supercluster.broker.jetstream.backups import RESTORE_PREFIX
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.consumer_config import ConsumerConfig
 from supercluster.broker.jetstream.consumer_leaders import ConsumerLeaders
+from supercluster.broker.jetstream.current_move import CurrentMove
 from supercluster.broker.jetstream.expiry import Expiry
 from supercluster.broker.jetstream.frames import Request
 from supercluster.broker.jetstream.group import Group
 from supercluster.broker.jetstream.intake import Intake
+from supercluster.broker.jetstream.interest_begins import put_interest
 from supercluster.broker.jetstream.judge import Judge
 from supercluster.broker.jetstream.meta import Assignment
-from supercluster.broker.jetstream.move_leftover import Leftovers
 from supercluster.broker.jetstream.origin_config import origins_of
+from supercluster.broker.jetstream.origin_readers import account_and_stream
 from supercluster.broker.jetstream.origin_reads import OriginReads
 from supercluster.broker.jetstream.preferred import Preference
 from supercluster.broker.jetstream.proposal import Done, Proposal
 from supercluster.broker.jetstream.pull import GiveBack
 from supercluster.broker.jetstream.republishing import Republisher
+from supercluster.broker.jetstream.restores import Restores
+from supercluster.broker.jetstream.restoring import is_bare
 from supercluster.broker.jetstream.scheduling import Scheduling
-from supercluster.broker.jetstream.sections import Section, packed, sections
+from supercluster.broker.jetstream.sections import Section, sections
+from supercluster.broker.jetstream.snapshots import Snapshots
 from supercluster.broker.jetstream.source import StreamSource
 from supercluster.broker.jetstream.sourcing import Sourcing
 from supercluster.broker.jetstream.stream import Applied, StreamState
 from supercluster.broker.jetstream.stream_host import StreamHost
-from supercluster.broker.jetstream.stream_move import StreamMove
 from supercluster.broker.jetstream.waiting import Waiting
-from supercluster.broker.jetstream.wire import Reader, text, u8, u64
+from supercluster.broker.jetstream.wire import text, u8, u64
 from supercluster.broker.moves.note import Note
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.confchange import node_of
@@ -72,24 +78,24 @@ class StreamGroup(Group):
         super().__init__(assignment.group, member, log, raft, host)
         self.assignment = assignment
         self.state = StreamState(assignment.config, assignment.created_ns, log)
-        self.judge: Judge | None = None
         self.consumers = ConsumerLeaders(assignment.group, assignment.account, assignment.name, host)
         self.source = StreamSource(self.state)
         self.intake = Intake(assignment.group, host)
         self.sourcing = Sourcing(assignment.group, assignment.account, assignment.name, host)
         self.origin_reads = OriginReads(host.tell_target, self._command_soon, self._takes_from_here)
         self.auditor = Auditor(log)
-        self.mover: StreamMove | None = None
-        """The stream's move, while this replica leads it."""
-        self._leftovers = Leftovers()
-        self.grown_bytes = 0
-        """What this replica has appended as the leader."""
-        self.coming: dict[str, ConsumerConfig | None] = {}
-        """Consumers that were asked for (None: to go) and are not applied yet, as the newest request has them."""
+        self.move = CurrentMove(self)
+        self.coming: dict[str, list[ConsumerConfig | None]] = {}
+        """Consumers that were asked for (None: to go) and are not applied yet, as the requests have them one behind the other:
+        when the newest is not taken, it is the one before that the log ends with."""
+        self.snapshots = Snapshots(self)
+        self.restores = Restores(self)
+        """What makes the stream, while it is not whole."""
         self._waiting = Waiting(self._reply)
+        self.appending = Appending(self, self._waiting)
         self.expiry = Expiry()
         self.scheduling = Scheduling()
-        self._config_sent = 0
+        self._config_told = 0
         self._has_grown = False
         self._grown_subjects: set[bytes] = set()
         self._all_subjects = False
@@ -114,9 +120,8 @@ class StreamGroup(Group):
             self.host.republish(self.assignment.account, message)
         if done.marked:
             self.auditor.marked(entry.index, self.state)
-        if self.mover is not None and (done.marked or entry.kind == EntryKind.CONFIG):
-            self.mover.stir()
-            self.host.touch(self.id)
+        if done.marked or entry.kind == EntryKind.CONFIG:
+            self.move.stir()
         if self.serves:
             if entry.count:
                 self._has_grown = True
@@ -153,7 +158,12 @@ class StreamGroup(Group):
     def set_assignment(self, assignment: Assignment) -> None:
         """The meta group has a new configuration: the leader writes it into the stream's log."""
         self.assignment = assignment
-        self._follow_move(self.host.clock.monotonic_ms())
+        self.move.follow(self.host.clock.monotonic_ms())
+
+    @property
+    def is_hidden(self) -> bool:
+        """Is the stream still being restored, or its own configuration not in force yet? Nothing but the restore is done."""
+        return is_bare(self.state.config)
 
     @property
     def has_no_voter(self) -> bool:
@@ -170,80 +180,46 @@ class StreamGroup(Group):
 
     # ---- moving -----------------------------------------------------------------------------------------------------
 
-    def _follow_move(self, now_ms: int) -> None:
-        """The map shows a move, another one, or none."""
-        move = (self.assignment.move or self._leftovers.move) if self.serves else None
-        if self.mover is not None and (move is None or move.id != self.mover.move.id):
-            self.mover.close()
-            self.mover = None
-        if move is None:
-            return
-        if self.mover is None:
-            self.mover = StreamMove(self, move, now_ms)
-        else:
-            self.mover.set_move(move)
-        self.host.touch(self.id)
-
-    def _look_for_leftovers(self, now_ms: int) -> None:
-        """Is there something of a move that the map does not know?"""
-        fresh = self.host.map_is_fresh
-        if self._leftovers.look(self.raft.membership, self.assignment, now_ms, is_fresh=fresh):
-            left = self._leftovers.move
-            if left is not None:
-                where = "goes back to" if left.cancelled else "goes on to"
-                members = ", ".join(left.origin if left.cancelled else left.targets)
-                text = (
-                    f"the map knows no move of stream {self.assignment.name}, whose group {where} {members}"
-                )
-                self.host.event(self.id, "MoveLost", text)
-            self._follow_move(now_ms)
-
     def put_note(self, note: Note) -> int:
         """Append what a move's leader leaves for the next one. Returns the entry's index; 0: it was not taken."""
         proposal = Proposal()
         proposal.add(Section.MOVE_NOTE, [u8(note.mark), note.encode()])
         before = self.log.last_index
-        self._propose(proposal)
+        self.appending.propose(proposal)
         return self.log.last_index if self.log.last_index > before else 0
 
     def join_requested(self, member: str) -> None:
         """A target's copy is open; or a member came back as somebody else (SF-4)."""
-        if self.mover is not None and self.mover.names_node(node_of(member)):
-            self.mover.asked_to_join(member)
-        else:
+        if not self.move.takes_in(member):
             super().join_requested(member)
 
     # ---- leading --------------------------------------------------------------------------------------------------
 
     def start_serving(self, now_ms: int) -> None:
-        tail = self.log.last_index
-        uncommitted = (
-            self.log.entries(self.applied_index + 1, tail, 1 << 40) if tail > self.applied_index else []
-        )
-        self.judge = Judge(self.state, uncommitted)
-        self._config_sent = self.state.config_version
+        self.appending.begin()
+        self._config_told = self.state.config_version
         self.expiry, self.scheduling = Expiry(), Scheduling()
         self.consumers.open(self.state, self.host.clock.now_ns())
         self.state.on_removed = self.consumers.removed
         if len(self.raft.membership.voters) > 1:
             consumers = list(self.state.consumers)
             self.consumers.advisories.leader_elected(self.host.node, self._replicas(), consumers)
-        self._follow_move(now_ms)
+        self.move.follow(now_ms)
+        self.restores.start(now_ms)
 
     def stop_serving(self) -> None:
-        if self.mover is not None:
-            self.mover.close()
-            self.mover = None
-        self._leftovers = Leftovers()
-        if self.judge is not None and not self._hears_majority():
+        self.snapshots.stop("the stream has another leader")
+        self.restores.stop()
+        self.move.stop()
+        if self.appending.judge is not None and not self._hears_majority():
             self.consumers.advisories.quorum_lost(self._replicas())
-        self.judge = None
+        self.appending.end()
         self.state.on_removed = None
         self.consumers.give_back()
         self.intake.clear()
         self.sourcing.close()
         self.origin_reads.clear()
-        self._waiting.give_back()
+        self.appending.give_acks_back()
 
     def _replicas(self) -> list[dict[str, Any]]:
         return [replica.to_json() for replica in stream_api.cluster_info(self).replicas]
@@ -255,6 +231,8 @@ class StreamGroup(Group):
 
     def stop(self, *, is_deleted: bool = False) -> None:
         if is_deleted:
+            if self.serves:
+                self.consumers.advisories.stream_action("delete")
             self.consumers.close("Consumer Deleted")
         super().stop(is_deleted=is_deleted)
 
@@ -282,110 +260,75 @@ class StreamGroup(Group):
     ) -> None:
         """An API request about this stream. `retry` tells the asker to ask the next leader; `give_back` is for a pull
         that was taken: what is still open of it is for the next leader."""
+        if request.subject.startswith(RESTORE_PREFIX):
+            self.restores.chunk(request, respond)
+            return
         handle = partial(stream_api.handle, self, request, respond, retry, give_back)
         version = int(request.header) if request.header.isdigit() else 0
+        if is_bare(self.state.config) and self.assignment.restoring is None:
+            version = max(
+                version, self.assignment.version
+            )  # It is whole, and its own configuration is on its way.
         if version > self.state.config_version:
             self._waiting.for_version(version, handle, retry)
         else:
             handle()
 
+    def when_configured(self, version: int, run: Callable[[], None]) -> None:
+        """Call it when that configuration is in force; not at all, if this replica ceases to lead before."""
+        self._waiting.for_version(version, run, lambda: None)
+        self.host.touch_next(self.id)
+
+    def created_answer(self) -> bytes:
+        return api_answers.stream_create_answer(stream_api.info(self), did_create=False)
+
     # ---- proposing ------------------------------------------------------------------------------------------------
 
     def propose_turn(self, now_ms: int) -> None:
-        judge = self.judge
+        judge = self.appending.judge
         if judge is None:
             return
         proposal = Proposal()
-        if self.assignment.version > self._config_sent:
-            self._config_sent = self.assignment.version
+        if self.assignment.version > self.appending.config_sent:
+            self.appending.config_sent = self.assignment.version
             config = json.dumps(self.assignment.config.to_json()).encode()
             proposal.add(
                 Section.CONFIG_PUT, [u64(self.assignment.version) + u64(self.assignment.created_ns), config]
             )
             proposal.commands.append(lambda result: None)
+            if self.state.config_version:
+                put_interest(self.state.config, self.assignment.config, proposal)
             judge.end.configured(self.assignment.config)
-        if self.state.config_version or self._config_sent:
+        if self.state.config_version or self.appending.config_sent:
             self.intake.put_sessions(judge, self.state, proposal)
             proposal = self._put_messages(judge, proposal)
         self.sourcing.follow(self.state.config)
-        proposal = self.sourcing.put(judge, proposal, self._append, self.leader_time_ns(), now_ms)
+        proposal = self.sourcing.put(judge, proposal, self.appending.append, self.leader_time_ns(), now_ms)
         self._waiting.put_commands(proposal)
         judge.batches.sweep(self.leader_time_ns())
-        if self.expiry.is_due(self.state, now_ms):
+        self._tell_abandoned(judge)
+        if self.is_hidden:
+            self.restores.put(judge, self.appending.append, now_ms)
+        elif self.expiry.is_due(self.state, now_ms):
             self.expiry.put(judge.end, self.leader_time_ns(), now_ms, proposal)
-        if self.scheduling.is_due(self.state, self.leader_time_ns(), now_ms):
+        if not self.is_hidden and self.scheduling.is_due(self.state, self.leader_time_ns(), now_ms):
             self.scheduling.put(judge.end, self.leader_time_ns(), now_ms, proposal)
+        self.appending.put_acks(proposal)
         self.consumers.put_ops(proposal)
-        self._propose(proposal)
-        if self.judge is not None:
-            self.sourcing.look(self.judge, now_ms)
-        self._look_for_leftovers(now_ms)
-        if self.mover is not None:
-            self.mover.look(now_ms)
-        self.check_members(now_ms)
+        self.appending.propose(proposal)
+        if self.appending.judge is not None:
+            self.sourcing.look(self.appending.judge, now_ms)
+        self.move.look(now_ms)
+        self.newcomers.look(now_ms)
 
     def _put_messages(self, judge: Judge, proposal: Proposal) -> Proposal:
         now_ns = self.leader_time_ns()
         while self.intake.put_messages(judge, self.state, proposal, self.log, now_ns):
-            self._propose(proposal)
+            self.appending.propose(proposal)
             proposal = Proposal()
-            if self.judge is not judge:
+            if self.appending.judge is not judge:
                 break  # It was not appended, and judged anew: what waits is for the next turn.
         return proposal
-
-    def _propose(self, proposal: Proposal) -> None:
-        if not proposal.payload:
-            if proposal.replies:
-                # Nothing new to replicate: these acknowledgements repeat what is in the log's uncommitted end.
-                self._waiting.proposed(self.log.last_index, proposal)
-                self._waiting.applied(self.applied_index, [])
-            return
-        payload = b"".join(proposal.payload)
-        entry = self.raft.propose(
-            packed(payload) if proposal.count and self.state.config.compression != "none" else payload,
-            time_ns=self.leader_time_ns(),
-            first_seq=proposal.first_seq if proposal.count else 0,
-            count=proposal.count,
-        )
-        if entry is None:
-            # Not the leader any more, or handing over, or the disk is full: nothing was taken, everybody asks again.
-            for done in (*proposal.commands, *proposal.noted):
-                done(None)
-            if self.judge is not None:
-                self._rejudge()
-            return
-        assert self.judge is not None
-        self.judge.end.appended(entry, len(entry.record))
-        self.grown_bytes += len(entry.record)
-        self._waiting.proposed(entry.index, proposal)
-        for key, run in proposal.early:
-            self.host.verdicts(self.id, key, [run], appended=True)
-
-    def _append(self, proposal: Proposal) -> bool:
-        """False: it was not appended, and what was judged with it is void."""
-        judge = self.judge
-        self._propose(proposal)
-        return self.judge is judge
-
-    def _rejudge(self) -> None:
-        """A proposal was judged and not appended: judge anew from what the log really ends with."""
-        first, last = self.applied_index + 1, self.log.last_index
-        self.intake.not_appended()
-        self.judge = Judge(self.state, self.log.entries(first, last, 1 << 40) if last >= first else [])
-        self._config_sent = self.state.config_version
-        self.consumers.rewind(self.state, self._uncommitted_ops())
-
-    def _uncommitted_ops(self) -> dict[str, list[bytes]]:
-        """Consumer operations that are in the log and not applied, by consumer."""
-        found: dict[str, list[bytes]] = {}
-        first, last = self.applied_index + 1, self.log.last_index
-        for entry in self.log.entries(first, last, 1 << 40) if last >= first else []:
-            if entry.kind == EntryKind.BATCH:
-                for kind, body in sections(entry.payload):
-                    if kind == Section.CONSUMER_OPS:
-                        reader = Reader(body)
-                        found.setdefault(reader.text(), []).append(bytes(reader.rest()))
-        return found
 
     def frees_room(self, entry: Entry) -> bool:
         """Raft's own are among them: without a leader nothing is purged."""
@@ -396,13 +339,29 @@ class StreamGroup(Group):
     # ---- what was applied -----------------------------------------------------------------------------------------
 
     def _applied_as_leader(self, done: Applied) -> None:
-        if self.judge is not None:
-            self.judge.end.applied(done.index)
+        if self.appending.judge is not None:
+            self.appending.judge.end.applied(done.index)
+        self._tell_config()
         self.intake.applied(done)
+        if self.sourcing.is_behind(self.state.config):
+            self.host.touch(self.id)  # Nothing else may ever happen here, and there may be origins now.
         if done.consumers:
             self.consumers.follow(self.state, done.consumers, self.host.clock.now_ns())
         self._waiting.applied(done.index, done.results)
         self.consumers.committed(done.index)
+        if self.is_hidden:
+            self.restores.applied()
+
+    def _tell_abandoned(self, judge: Judge) -> None:
+        if judge.batches.abandoned:
+            for batch, reason in judge.batches.take_abandoned():
+                self.consumers.advisories.batch_abandoned(batch, reason)
+
+    def _tell_config(self) -> None:
+        """The stream is new, or its configuration is another."""
+        if self.state.config_version != self._config_told and not self.is_hidden:
+            self.consumers.advisories.stream_action("modify" if self._config_told else "create")
+            self._config_told = self.state.config_version
 
     def _reply(self, subject: bytes) -> None:
         self.host.network.publish(self.assignment.account, subject, b"", b"", b"")
@@ -429,7 +388,10 @@ class StreamGroup(Group):
         ):
             self.host.touch_next(self.id)
         self._waiting.version_applied(self.state.config_version)
-        if not self.raft.is_handing_over:  # What would be handed out could not be noted.
+        self.snapshots.serve(now_ms)
+        if (
+            not self.raft.is_handing_over and not self.is_hidden
+        ):  # What would be handed out could not be noted.
             self._pump_consumers()
 
     def _pump_consumers(self) -> None:
@@ -438,7 +400,7 @@ class StreamGroup(Group):
             return
         proposal = Proposal()
         self.consumers.put_ops(proposal)
-        self._propose(proposal)
+        self.appending.propose(proposal)
         if self.consumers.pumped(self.log.last_index) or proposal.payload:
             self.host.touch(self.id)
 
@@ -453,31 +415,37 @@ class StreamGroup(Group):
         self.auditor.advance(self.state, self.applied_index, now_ms)
         if not self.serves:
             return due
-        if self.mover is not None and now_ms >= self.mover.deadline_ms():
-            due = True
-        leftover_ms = self._leftovers.deadline_ms()
-        if leftover_ms is not None and now_ms >= leftover_ms:
+        move_ms = self.move.deadline_ms()
+        if move_ms is not None and now_ms >= move_ms:
             due = True
         due |= self._preference.look(now_ms)
         due |= any(at <= now_ms for at in self._origin_deadlines_ms())
+        if self.is_hidden:
+            return due
         found = self.consumers.tick(now_ms, self.host.clock.now_ns())
         for name in found.inactive:
             self.command(Section.CONSUMER_DELETE, [text(name)], lambda result: None)
-        if self.judge is not None:
-            self.judge.batches.sweep(self.host.clock.now_ns())
+        if self.appending.judge is not None:
+            self.appending.judge.batches.sweep(self.host.clock.now_ns())
+            self._tell_abandoned(self.appending.judge)
         due |= self.scheduling.is_due(self.state, self.host.clock.now_ns(), now_ms)
         return due or found.any_due or self.expiry.is_due(self.state, now_ms)
 
     def _origin_deadlines_ms(self) -> list[int]:
         """When there is something to do about origins of this stream, or those who take messages from it."""
-        found = (self.sourcing.deadline_ms(), self.origin_reads.deadline_ms(self.state))
+        found = (
+            self.sourcing.deadline_ms(),
+            self.origin_reads.deadline_ms(self.state),
+            self.snapshots.deadline_ms(),
+            self.restores.deadline_ms() if self.is_hidden else None,
+        )
         return [at for at in found if at is not None]
 
     def _takes_from_here(self, stream: str, key: str) -> bool:
         """By the map: does that stream take messages of this one under that key? Yes, while the map may be old."""
         if not self.host.map_is_fresh:
             return True
-        found = self.host.stream_of(self.assignment.account, stream)
+        found = self.host.stream_of(*account_and_stream(stream, self.assignment.account))
         origin = origins_of(found.config).get(key) if found is not None else None
         return origin is not None and origin.name == self.assignment.name
 
@@ -494,18 +462,18 @@ class StreamGroup(Group):
             deadlines.append(self._head_check_ms)
         if not self.serves or self.raft.is_handing_over:
             return min(deadlines, default=None)
-        if self.mover is not None:
-            deadlines.append(self.mover.deadline_ms())
-        leftover_ms = self._leftovers.deadline_ms()
-        if leftover_ms is not None:
-            deadlines.append(leftover_ms)
+        move_ms = self.move.deadline_ms()
+        if move_ms is not None:
+            deadlines.append(move_ms)
         deadlines += self._origin_deadlines_ms()
+        if self.is_hidden:
+            return min(deadlines, default=None)
         preferred_ms = self._preference.deadline_ms()
         if preferred_ms is not None:
             deadlines.append(preferred_ms)
         now_ms, now_ns = self.host.clock.monotonic_ms(), self.host.clock.now_ns()
         deadlines += self.consumers.deadlines_ms(now_ms, now_ns)
-        batch_ns = self.judge.batches.next_ns() if self.judge is not None else None
+        batch_ns = self.appending.judge.batches.next_ns() if self.appending.judge is not None else None
         if batch_ns is not None:
             deadlines.append(now_ms + max(0, -(-(batch_ns - now_ns) // 1_000_000)))
         for pacer in (self.expiry, self.scheduling):

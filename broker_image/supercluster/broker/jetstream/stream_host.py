@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from supercluster.broker.jetstream.accounts import AccountLimits
-from supercluster.broker.jetstream.group import GroupHost
+from supercluster.broker.jetstream.acks import Ack
+from supercluster.broker.jetstream.group_host import GroupHost
 from supercluster.broker.jetstream.interests import Interests
 from supercluster.broker.jetstream.sections import SessionKey, VerdictRun
+from supercluster.broker.jetstream.server_limits import BatchRoom, ServerLimits
 from supercluster.broker.ports import Network
 
 if TYPE_CHECKING:
+    from supercluster.broker.jetstream.errors import ApiError
     from supercluster.broker.jetstream.meta import Assignment
+    from supercluster.broker.jetstream.origin_config import Origin
     from supercluster.broker.jetstream.origin_frames import OriginAsk, OriginTold
 
 
@@ -27,9 +31,18 @@ class StreamHost(GroupHost, Protocol):
         """Who waits for subscriptions to a subject."""
         ...
 
+    @property
+    def domain(self) -> str:
+        """JetStream's domain; empty: there is none."""
+        ...
+
     def new_token(self) -> str: ...
 
     def brokers_in_contact(self) -> dict[str, tuple[str, str]]: ...
+
+    def tags_of(self, node: str) -> tuple[str, ...]:
+        """What a broker in contact says of its place."""
+        ...
 
     def peer_version(self, node: str) -> int | None:
         """The frame version spoken with a broker; None while it is not in contact."""
@@ -48,6 +61,16 @@ class StreamHost(GroupHost, Protocol):
         """What an account may have, by the map as it is applied here."""
         ...
 
+    @property
+    def server_limits(self) -> ServerLimits:
+        """What this broker allows every stream and consumer."""
+        ...
+
+    @property
+    def batch_room(self) -> BatchRoom:
+        """For atomic batches of the streams that this broker leads."""
+        ...
+
     def is_unusable(self, group_id: str, node: str) -> bool:
         """Does the map say that the broker's copy has been of no use for a while?"""
         ...
@@ -57,12 +80,29 @@ class StreamHost(GroupHost, Protocol):
         """The meta group's name, which has its lineage."""
         ...
 
+    def acks_back(self, node: str, group: str, acks: list[Ack]) -> None:
+        """Acknowledgements that the broker sent are for the next leader."""
+        ...
+
     def republish(self, account: str, message: tuple[bytes, bytes, bytes]) -> None:
         """Publish (subject, header, payload), as a client would: to subscribers, and to a stream that captures it."""
         ...
 
+    def is_heard(self, account: str, subject: bytes) -> bool:
+        """Would anybody get what is published to that subject, or a stream capture it?"""
+        ...
+
     def stream_of(self, account: str, name: str) -> Assignment | None:
         """What the map has of a stream; None: there is none of that name."""
+        ...
+
+    def end_restore(self, told: dict[str, Any], then: Callable[[bytes | None], None]) -> None:
+        """Tell the meta group's leader how a restore ended; None: nobody answered in time."""
+        ...
+
+    def origin_of(self, account: str, origin: Origin) -> Assignment | ApiError | None:
+        """The stream that an origin of a stream of that account is; None: there is none of that name. An error: no way leads
+        there."""
         ...
 
     def who_leads(self, group_id: str) -> None:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from supercluster.broker.jetstream.acks import Ack
 from supercluster.broker.jetstream.proposal import Command, Done, Proposal
 
 # Commands that wait for a turn, or requests for a configuration; beyond it the asker is told to ask again.
@@ -22,6 +23,7 @@ class _Answers:
     dones: list[Done]
     replies: list[bytes]
     noted: list[Done]
+    acks: list[tuple[str, list[Ack]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,9 @@ class Waiting:
 
     def proposed(self, index: int, proposal: Proposal) -> None:
         """The proposal's answers are due when the entry is applied."""
-        self._answers.append(_Answers(index, proposal.commands, proposal.replies, proposal.noted))
+        self._answers.append(
+            _Answers(index, proposal.commands, proposal.replies, proposal.noted, proposal.acks)
+        )
 
     def applied(self, index: int, results: Sequence[int]) -> None:
         """Entries up to `index` are applied, the last of them with these results of its commands."""
@@ -85,8 +89,9 @@ class Waiting:
             for request in ready:
                 request.run()
 
-    def give_back(self) -> None:
-        """This replica does not lead any more: whoever waits asks again."""
+    def give_back(self) -> list[tuple[str, list[Ack]]]:
+        """This replica does not lead any more: whoever waits asks again. Returns acknowledgements that were appended and
+        that nobody knows the commit of, by broker."""
         commands, self._commands = self._commands, deque()
         answers, self._answers = self._answers, deque()
         requests, self._requests = self._requests, []
@@ -97,3 +102,4 @@ class Waiting:
         for owed in answers:
             for done in (*owed.dones, *owed.noted):
                 done(None)
+        return [sent for owed in answers for sent in owed.acks]

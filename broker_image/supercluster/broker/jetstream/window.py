@@ -72,6 +72,7 @@ class Window:
         wait_ms: int,
         ack_policy: str,
         notify: set[str],
+        domain: str = "",
     ) -> None:
         self.group = group
         self.account = account
@@ -79,7 +80,8 @@ class Window:
         self.session = session
         self.config_version = 0
         self.ack_policy = ack_policy
-        self.ack_prefix = b'{"stream":"%s","seq":' % stream.encode()
+        within = f',"domain":"{domain}"' if domain else ""
+        self.ack_prefix = f'{{"stream":"{stream}"{within},"seq":'.encode()
         self.fast: FastBatches | None = None
         """Batches of publishers that are acknowledged every so many messages."""
         self.phase = SessionPhase.CLOSED

@@ -29,7 +29,7 @@ def register(monitor: Monitor, process: BrokerProcess) -> None:
 async def _call(process: BrokerProcess, method: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
     account = query.get("account", "")
     status, document = await ask_core(
-        process, lambda core, then: core.account_call(method, account, body, then)
+        process, lambda core, then: core.calls.account(method, account, body, then)
     )
     if method != "GET":
         log.info("admin: %s of account %s: %d", method, account, status)

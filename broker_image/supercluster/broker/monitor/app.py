@@ -6,6 +6,7 @@ credentials and carry no secrets; everything under `/admin/` needs the operator'
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import json
@@ -16,8 +17,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aiohttp import web
 
-from supercluster.broker.monitor import views
+from supercluster.broker.monitor import health, nats_pages, views
+from supercluster.broker.monitor.options import Options, WrongOptionsError
 from supercluster.broker.monitor.slices import encode_rows
+from supercluster.broker.net.tls import ClientCertificates, renewed
+from supercluster.broker.runtime.credentials import Shown
 
 if TYPE_CHECKING:
     from supercluster.broker.runtime.process import BrokerProcess
@@ -55,22 +59,28 @@ class Monitor:
         """Serve `/admin/<path>`; may be called at any time. A part of the path like `{name}` stands for any text."""
         self._admin[method.upper(), path.strip("/")] = handler
 
-    async def start(self, host: str, port: int) -> int:
-        """Bind and serve; returns the port.
+    async def start(self, host: str, port: int, certificates: ClientCertificates | None = None) -> int:
+        """Bind and serve, over TLS where there are certificates; returns the port.
 
         Raises:
             OSError: the address is in use or not ours.
         """
         app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[self._bounded])
+        is_nats = self._process.place.shows_nats_pages
+        if is_nats:
+            nats_pages.add(app.router, self._process.system.documents, self._process.clock)
+        else:
+            app.router.add_get("/jsz", self._jsz)
         for path, view in views.VIEWS.items():
-            app.router.add_get(path, self._json(view))
-        app.router.add_get("/jsz", self._jsz)
+            if not (is_nats and path in nats_pages.PAGES):
+                app.router.add_get(path, self._json(view))
         app.router.add_get("/healthz", self._health)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_route("*", "/admin/{path:.*}", self._serve_admin)
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port, backlog=128)
+        tls = renewed(certificates) if certificates is not None else None
+        site = web.TCPSite(self._runner, host, port, backlog=128, ssl_context=tls)
         await site.start()
         bound: int = self._runner.addresses[0][1]
         return bound
@@ -106,14 +116,20 @@ class Monitor:
         return web.Response(text=text, content_type="application/json")
 
     async def _health(self, request: web.Request) -> web.Response:
-        status, document = views.health(self._process, request.query.get("probe", "ready"))
+        query = request.query
+        try:
+            options = Options.of_query(query, flags=health.FLAGS, texts=health.TEXTS)
+            accounts = self._process.system.documents.accounts() if query.get("account") else ()
+            status, document = health.health(self._process, options, query.get("probe", "ready"), accounts)
+        except WrongOptionsError as error:
+            status, document = error.code, {"status": "error", "error": str(error)}
         return _answer(status, document)
 
     async def _metrics(self, request: web.Request) -> web.Response:
         return web.Response(text=views.metrics(self._process), content_type="text/plain")
 
     async def _serve_admin(self, request: web.Request) -> web.Response:
-        who = self._who(request.headers.get("Authorization", ""))
+        who = await self._who(request.headers.get("Authorization", ""))
         if who is Who.CLIENT:
             return _answer(403, {"error": "these credentials are not the operator's"})
         if who is Who.NOBODY:
@@ -153,7 +169,7 @@ class Monitor:
                 return handler, blanks
         return None
 
-    def _who(self, authorization: str) -> Who:
+    async def _who(self, authorization: str) -> Who:
         credentials = self._process.credentials
         if not credentials.users:
             return Who.OPERATOR
@@ -164,7 +180,13 @@ class Monitor:
             user, colon, password = base64.b64decode(encoded, validate=True).decode().partition(":")
         except (binascii.Error, UnicodeDecodeError):
             return Who.NOBODY
-        found = credentials.find(user, password, "") if colon else None
+        if not colon:
+            return Who.NOBODY
+        shown = Shown(user, password)
+        if credentials.takes_long(shown):
+            found = await asyncio.to_thread(credentials.find, shown)
+        else:
+            found = credentials.find(shown)
         if found is None:
             return Who.NOBODY
         return Who.OPERATOR if found.is_operator else Who.CLIENT

@@ -32,7 +32,7 @@ def register(monitor: Monitor, process: BrokerProcess) -> None:
 
 async def _call(process: BrokerProcess, method: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
     node = query.get("node", "")
-    status, document = await ask_core(process, lambda core, then: core.broker_call(method, node, then))
+    status, document = await ask_core(process, lambda core, then: core.calls.broker(method, node, then))
     if method != "GET":
         log.info("admin: %s of broker %s: %d", method, node, status)
     return status, document
@@ -40,6 +40,6 @@ async def _call(process: BrokerProcess, method: str, query: dict[str, str], body
 
 async def _cordon(process: BrokerProcess, method: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
     node = query.get("node", "")
-    status, document = await ask_core(process, lambda core, then: core.cordon_call(method, node, body, then))
+    status, document = await ask_core(process, lambda core, then: core.calls.cordon(method, node, body, then))
     log.info("admin: %s of the cordon of broker %s: %d", method, node, status)
     return status, document

@@ -27,7 +27,7 @@ def register(monitor: Monitor, process: BrokerProcess) -> None:
 
 
 async def _running(process: BrokerProcess, query: dict[str, str], body: Any) -> tuple[int, Any]:
-    return process.core.running_moves() if process.core is not None else NO_CORE
+    return process.core.calls.running_moves() if process.core is not None else NO_CORE
 
 
 async def _call(process: BrokerProcess, method: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
@@ -35,7 +35,7 @@ async def _call(process: BrokerProcess, method: str, query: dict[str, str], body
     if method == "DELETE" and "id" in query:
         body = {"id": query["id"]}
     status, document = await ask_core(
-        process, lambda core, then: core.move_call(method, account, name, body, then)
+        process, lambda core, then: core.calls.move(method, account, name, body, then)
     )
     if method != "GET":
         log.info("admin: %s of a move of %s in account %s: %d", method, name, account, status)

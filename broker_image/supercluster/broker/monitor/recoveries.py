@@ -31,7 +31,7 @@ def register(monitor: Monitor, process: BrokerProcess) -> None:
 async def _call(process: BrokerProcess, method: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
     account, name = query["account"], query["name"]
     status, document = await ask_core(
-        process, lambda core, then: core.recovery_call(method, account, name, body, then)
+        process, lambda core, then: core.calls.stream_recovery(method, account, name, body, then)
     )
     if method == "POST":
         log.warning(
@@ -41,7 +41,7 @@ async def _call(process: BrokerProcess, method: str, query: dict[str, str], body
 
 
 async def _map_call(process: BrokerProcess, method: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
-    status, document = await ask_core(process, lambda core, then: core.map_call(method, body, then))
+    status, document = await ask_core(process, lambda core, then: core.calls.map_recovery(method, body, then))
     if method == "POST":
         log.warning("admin: forced recovery of the map of streams asked for, %r: %d", body, status)
     return status, document

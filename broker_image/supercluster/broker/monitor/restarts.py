@@ -26,7 +26,7 @@ def register(monitor: Monitor, process: BrokerProcess) -> None:
 
 
 async def _call(process: BrokerProcess, method: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
-    status, document = await ask_core(process, lambda core, then: core.restart_call(method, body, then))
+    status, document = await ask_core(process, lambda core, then: core.calls.restart(method, body, then))
     if method != "GET":
         log.info("admin: %s of the restart: %d", method, status)
     if status < 400:

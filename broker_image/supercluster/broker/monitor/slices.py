@@ -26,3 +26,15 @@ async def encode_rows(rows: Iterator[dict[str, Any]], clock: Clock) -> str:
             await asyncio.sleep(0)
             until_ms = clock.monotonic_ms() + SLICE_MS
     return "[\n  " + ",\n  ".join(encoded) + "\n ]" if encoded else "[]"
+
+
+async def encode_jsz(head: dict[str, Any], rows: dict[str, Iterator[dict[str, Any]]], clock: Clock) -> str:
+    """NATS's JSZ: each of `head`'s accounts gets its rows as `stream_detail`, where there are any."""
+    if not rows:
+        return json.dumps(head)
+    parts = []
+    for detail in head["account_details"]:
+        streams = await encode_rows(rows[detail["name"]], clock)
+        parts.append(f'{json.dumps(detail).removesuffix("}")},"stream_detail":{streams}}}')
+    rest = {name: value for name, value in head.items() if name != "account_details"}
+    return f'{json.dumps(rest).removesuffix("}")},"account_details":[{",".join(parts)}]}}'

@@ -46,7 +46,7 @@ def varz(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
     counts = server.counts
     clients = server.clients.values()
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    routes, gateways = _links(process, far=False), _links(process, far=True)
+    routes, gateways = links_of(process, far=False), links_of(process, far=True)
     return {
         "server_id": process.process_id,
         "server_name": process.place.name,
@@ -56,6 +56,8 @@ def varz(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
         "host": process.place.host,
         "port": process.client_port,
         "auth_required": server.auth_required,
+        "tls_required": server.tls is not None and not server.tls.settings.allow_plain,
+        "tls_verify": server.tls is not None and server.tls.settings.asks_certificate,
         "max_connections": server.limits.max_connections,
         "max_payload": server.limits.max_payload_bytes,
         "max_control_line": server.limits.max_control_line_bytes,
@@ -65,8 +67,8 @@ def varz(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
         "cluster": {"name": process.settings.cluster, "cluster_port": process.cluster_port},
         "gateway": {"name": process.settings.cluster, "port": process.gateway_port},
         "super_cluster": {"name": process.settings.super_cluster, "identity": process.settings.identity},
-        "start": _time(process.started_ns),
-        "now": _time(process.clock.now_ns()),
+        "start": time_of(process.started_ns),
+        "now": time_of(process.clock.now_ns()),
         "uptime": f"{(process.clock.now_ns() - process.started_ns) // 1_000_000_000}s",
         "mem": resident_bytes(),
         "cpu_seconds": usage.ru_utime + usage.ru_stime,
@@ -83,6 +85,7 @@ def varz(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
         "slow_consumers": counts.slow_consumers,
         "stale_connections": counts.stale_connections,
         "auth_failures": counts.auth_failures,
+        "tls_failures": counts.tls_failures,
         "permission_violations": counts.permission_violations,
         "protocol_errors": counts.protocol_errors,
         "publish_errors_sent": counts.errors_sent,
@@ -113,7 +116,7 @@ def connz(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
     shown = list(server.clients.values())[offset : offset + limit]
     return {
         "server_id": process.process_id,
-        "now": _time(process.clock.now_ns()),
+        "now": time_of(process.clock.now_ns()),
         "num_connections": len(shown),
         "total": len(server.clients),
         "offset": offset,
@@ -134,6 +137,7 @@ def _connection(process: BrokerProcess, client: ClientConnection) -> dict[str, A
         "name": client.name,
         "lang": client.language,
         "version": client.library_version,
+        **({"tls_version": tls[0], "tls_cipher": tls[1]} if (tls := client.tls) is not None else {}),
         "pending_bytes": client.pending_bytes(),
         "held_bytes": client.held.total_bytes,
         "in_msgs": client.in_messages,
@@ -146,32 +150,34 @@ def _connection(process: BrokerProcess, client: ClientConnection) -> dict[str, A
 
 def routez(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
     """The links within the cluster."""
-    links = _links(process, far=False)
+    links = links_of(process, far=False)
     return {
         "server_id": process.process_id,
         "server_name": process.place.name,
-        "now": _time(process.clock.now_ns()),
+        "now": time_of(process.clock.now_ns()),
         "num_routes": len(links),
-        "routes": [_link(link) for link in links],
+        "routes": [link_view(link) for link in links],
     }
 
 
 def gatewayz(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
     """The links with brokers of other clusters, and how they are found: there is one with every broker, dialled here
     (outbound) or there (inbound); messages cross it both ways."""
-    links = _links(process, far=True)
+    links = links_of(process, far=True)
     outbound: dict[str, list[dict[str, Any]]] = {}
     inbound: dict[str, list[dict[str, Any]]] = {}
     for link in links:
-        (outbound if link.control.dialled else inbound).setdefault(link.peer.cluster, []).append(_link(link))
+        (outbound if link.control.dialled else inbound).setdefault(link.peer.cluster, []).append(
+            link_view(link)
+        )
     gateways = process.mesh.gateways if process.mesh is not None else None
     linked = {link.peer.node for link in links}
     return {
         "server_id": process.process_id,
         "server_name": process.place.name,
-        "now": _time(process.clock.now_ns()),
+        "now": time_of(process.clock.now_ns()),
         "name": process.settings.cluster,
-        "host": process.place.host,
+        "host": process.place.gateway_host or process.place.host,
         "port": process.gateway_port,
         "tls_required": process.settings.gateway_tls is not None,
         "num_gateways": len(links),
@@ -195,12 +201,14 @@ def gatewayz(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _links(process: BrokerProcess, *, far: bool) -> list[Link]:
+def links_of(process: BrokerProcess, *, far: bool) -> list[Link]:
+    """Those with brokers of other clusters, or of the own one."""
     links = process.mesh.links.values() if process.mesh is not None else ()
     return [link for link in links if (link.peer.cluster != process.settings.cluster) is far]
 
 
-def _link(link: Link) -> dict[str, Any]:
+def link_view(link: Link) -> dict[str, Any]:
+    """One link."""
     return {
         "remote_id": link.peer.process,
         "remote_name": link.peer.node,
@@ -229,7 +237,7 @@ def jsz(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
     told = {
         "server_id": process.process_id,
         "server_name": process.place.name,
-        "now": _time(process.clock.now_ns()),
+        "now": time_of(process.clock.now_ns()),
     }
     if process.core is None:
         return {**told, "disabled": True}
@@ -265,6 +273,7 @@ _COUNTERS = (
     "slow_consumers",
     "stale_connections",
     "auth_failures",
+    "tls_failures",
     "permission_violations",
     "links_refused",
     "protocol_errors",
@@ -298,6 +307,7 @@ def resident_bytes() -> int:
         return 0
 
 
-def _time(unix_ns: int) -> str:
+def time_of(unix_ns: int) -> str:
+    """As NATS has times."""
     seconds, rest = divmod(unix_ns, 1_000_000_000)
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest // 1000:06d}Z"

@@ -9,15 +9,20 @@ cut off alone (MV-11).
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from supercluster.broker.net.account_limits import Allowance
+from supercluster.broker.net.foreign import BETWEEN, Foreign
 from supercluster.broker.net.held import HeldMessages
+from supercluster.broker.net.keep_alive import KeepAlive
+from supercluster.broker.net.login import Login
 from supercluster.broker.net.subscription import Subscription
+from supercluster.broker.net.write_deadline import WriteDeadline
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.protocol.parser import (
-    PARSER_ERROR,
+    PAYLOAD_VIOLATION,
     ClientParser,
     Connect,
     Event,
@@ -31,6 +36,7 @@ from supercluster.broker.protocol.parser import (
 )
 from supercluster.broker.protocol.permissions import Gate
 from supercluster.broker.protocol.subjects import is_valid_filter
+from supercluster.broker.runtime.credentials import STANDARD, WEBSOCKET, User
 
 if TYPE_CHECKING:
     from supercluster.broker.net.server import ClientServer
@@ -48,7 +54,7 @@ SOLICITED_BYTES_MAX = 64 << 20
 """Unsent bytes allowed at least to a client that pulls: brokers that deliver stop long before, but with a delay."""
 
 _HELD = ""
-"""The reason for not reading that is no broker's name."""
+"""A reason for not reading that is no broker's name."""
 
 CLOSE_WAIT_S = 2.0
 """How long a closing connection may take to read the last -ERR."""
@@ -70,10 +76,12 @@ class ClientConnection(asyncio.Protocol):
         self.info = ClientInfo(self.account.name, "", False)
         self.is_websocket = False
         """It came by WebSocket: addresses of other ports are of no use to it."""
+        self.cookies: Mapping[str, str] = {}
+        """What the request for that said of its CONNECT."""
         self.name = ""
         self.language = ""
         self.library_version = ""
-        self.credential: object | None = None
+        self.credential: User | None = None
         self.gate: Gate | None = None
         """What the user may do; None: everything."""
         self.echo = True
@@ -85,9 +93,13 @@ class ClientConnection(asyncio.Protocol):
         self.authenticated = False
         self.closed = False
         self.close_reason = ""
+        self.has_come = False
+        """Its CONNECT was taken: who watches over the broker was told of it."""
         self.out: list[Any] = []
         self.subscriptions: dict[bytes, Subscription] = {}
         self.held = HeldMessages()
+        self.foreign: dict[str, Foreign] = {}
+        """By account: what it is there, where imports lead its messages."""
         self.congested = False
         self.solicited = False
         """What waits to be sent was asked for by pull requests, which are served at the client's pace."""
@@ -96,14 +108,17 @@ class ClientConnection(asyncio.Protocol):
         self.slow_for: set[tuple[str, str, bytes]] = set()
         """(broker, account, inbox) that were told that this client takes too little."""
         self.started_ms = 0
+        self.heard_ms = 0
         self.in_messages = 0
         self.in_bytes = 0
         self.out_messages = 0
         self.out_bytes = 0
         self._parser = ClientParser(server.limits.max_control_line_bytes, server.limits.max_payload_bytes)
         self._transport: asyncio.Transport | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._pings_out = 0
+        self.keep_alive = KeepAlive(self)
+        self.login = Login(self)
+        self.allowance = Allowance(self)
+        self._write_deadline = WriteDeadline(server.loop, self._is_slow)
         self._pauses: set[str] = set()
         """Why the socket is not read: the held messages, or brokers whose link is congested."""
         self._fin_sent = False
@@ -114,7 +129,7 @@ class ClientConnection(asyncio.Protocol):
         """Greet with INFO; start the time limit for CONNECT where credentials are asked for."""
         self._transport = cast("asyncio.Transport", transport)
         self.peer = (transport.get_extra_info("peername") or ("", 0))[:2]
-        self.started_ms = self.server.clock.monotonic_ms()
+        self.started_ms = self.heard_ms = self.server.clock.monotonic_ms()
         self._transport.set_write_buffer_limits(high=CONGESTED_BYTES, low=RELIEVED_BYTES)
         refusal = self.server.connected(self)
         self.push(self.server.info_line(self))
@@ -122,10 +137,12 @@ class ClientConnection(asyncio.Protocol):
             self.close(refusal)
             return
         self.authenticated = not self.server.auth_required
-        wait_ms = (
-            self.server.limits.ping_interval_ms if self.authenticated else self.server.limits.auth_timeout_ms
-        )
-        self._timer = self.server.loop.call_later(wait_ms / 1000, self._time_is_up)
+        if not transport.get_extra_info("awaits_tls"):
+            self.settled()
+
+    def settled(self) -> None:
+        """It is the client's turn."""
+        self.keep_alive.begin()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone, and with it all subscriptions."""
@@ -146,37 +163,55 @@ class ClientConnection(asyncio.Protocol):
         """The client has taken most of it: deliveries from other brokers may go on."""
         self.congested = False
         self.solicited = False
-        self.router.relieved(self)
+        self.router.deliveries.relieved(self)
 
     def data_received(self, data: bytes) -> None:
         """Parse one read and route what it held."""
         if self.closed:
             return
-        self._pings_out = 0
+        self.keep_alive.pings_out = 0
+        self.heard_ms = self.server.clock.monotonic_ms()
         self.in_bytes += len(data)
         if self.router.mesh is not None:
             self.router.mesh.wake()
+        self.take(self._parser.feed(data))
+        self.turn.want()
+
+    def take(self, events: list[Event]) -> None:
+        """Route publishes and carry out operations, in order."""
         publishes = self.router.publishes
-        for event in self._parser.feed(data):
+        login = self.login
+        for at, event in enumerate(events):
+            if login.judged is not None:
+                login.postpone(events[at:])
+                return
+            if (
+                not self.authenticated
+                and not isinstance(event, Connect | Failed)
+                and not login.takes_without()
+            ):
+                self.close("Authorization Violation")
+                return
             if type(event) is list:
-                if not self.authenticated:
-                    self.close("Authorization Violation")
-                    break
                 self.in_messages += len(event)
                 if not self.headers and any(message[2] for message in event):
                     self.server.counts.protocol_errors += 1
                     self.close("message headers not supported")  # The client said that it knows none.
                     break
+                whole, event = len(event), self.allowance.within_payload(event)
+                is_too_large = len(event) < whole
                 if self.gate is not None:
                     event = self._permitted(self.gate, event)
                 publishes(self, event)
+                if is_too_large:
+                    self.close(PAYLOAD_VIOLATION)
+                    return
                 if self.verbose:
                     self.push(b"+OK\r\n" * len(event))
             else:
                 self._operation(event)
             if self.closed:
-                break
-        self.turn.want()
+                return
 
     # ports.Publisher
 
@@ -191,6 +226,9 @@ class ClientConnection(asyncio.Protocol):
         self.turn.want()
 
     def _offer_again(self, stream: str, message: Message) -> bool:
+        account, between, name = stream.rpartition(BETWEEN)
+        if between:
+            return self.foreign[account].offer_again(name, message)
         return self.router.offer_again(self, stream, message)
 
     def error(self, text: str) -> None:
@@ -198,7 +236,26 @@ class ClientConnection(asyncio.Protocol):
         self.server.counts.errors_sent += 1
         self.push(_error_line(text))
 
+    def described(self) -> dict[str, Any]:
+        """What a responder in another account is told of it, where the import shares that."""
+        told = {
+            "host": self.peer[0],
+            "id": self.id,
+            "user": self.info.user,
+            "name": self.name,
+            "lang": self.language,
+            "ver": self.library_version,
+            "server": self.server.facts.name if self.server.facts is not None else "",
+            "kind": "Client",
+            "client_type": "websocket" if self.is_websocket else "nats",
+        }
+        return {name: value for name, value in told.items() if value}
+
     # Router
+
+    def holds(self, stream: str) -> bool:
+        """Do messages for that stream wait already?"""
+        return stream in self.held.streams
 
     def hold(self, stream: str, message: Message) -> None:
         """Keep a message that the stream's window had no room for; stop reading when too much is held."""
@@ -220,20 +277,35 @@ class ClientConnection(asyncio.Protocol):
             return
         self._pauses.discard(reason)
         if not self._pauses and self._transport is not None and not self.closed:
-            self._pings_out = 0
+            self.keep_alive.pings_out = 0
             self._transport.resume_reading()
+
+    @property
+    def is_stalled(self) -> bool:
+        """Is its socket read no more? Then nobody knows whether it answers."""
+        return bool(self._pauses)
 
     def refuse_held(self, now_ms: int, wait_ms: int) -> None:
         """Refuse what has waited for a stream too long: 503 to those that asked for an acknowledgement, -ERR to plain
         publishers; each is counted (SF-15)."""
-        for stream, (subject, reply, _, _) in self.held.give_up(now_ms, wait_ms):
+        for key, (subject, reply, _, _) in self.held.give_up(now_ms, wait_ms):
             self.server.counts.held_refused += 1
+            account, _, stream = key.rpartition(BETWEEN)
             if reply:
-                self.router.no_responders(self, subject, reply)
+                self.router.no_responders(self.foreign.get(account, self), subject, reply)
             else:
                 self.error(f"Stream {stream} takes no messages: a publish to {_shown(subject)} was dropped")
         self._read_if_room()
         self.turn.want()
+
+    def limits_changed(self) -> None:
+        """The server holds clients to other limits from now on."""
+        self.limit_payload(self.allowance.payload_bytes_max)
+        self.keep_alive.limits_changed()
+
+    def limit_payload(self, payload_bytes_max: int) -> None:
+        """What is read from now on is held to this."""
+        self._parser.limit_payload(payload_bytes_max)
 
     def push(self, data: bytes) -> None:
         """Collect output."""
@@ -259,10 +331,15 @@ class ClientConnection(asyncio.Protocol):
         if self.solicited:
             limit = max(limit, SOLICITED_BYTES_MAX)
         if waiting and waiting + len(data) > limit:
-            self.server.counts.slow_consumers += 1
-            self.close("Slow Consumer")
+            self._is_slow()
             return
         transport.write(data)
+        if deadline_ms := self.server.limits.write_deadline_ms:
+            self._write_deadline.wrote(transport, waiting, deadline_ms)
+
+    def _is_slow(self) -> None:
+        self.server.counts.slow_consumers += 1
+        self.close("Slow Consumer")
 
     def pending_bytes(self) -> int:
         """Bytes that wait to be taken by the client; of those collected in this turn only what pull requests get."""
@@ -318,86 +395,95 @@ class ClientConnection(asyncio.Protocol):
         match event:
             case Ping():
                 self.push(b"PONG\r\n")
+                self.allowance.tell()
             case Pong():
                 pass
             case Connect(options):
-                self._connect(options)
+                self.login.connect(options)
             case Failed(text):
                 self.server.counts.protocol_errors += 1
                 self.close(text)
-            case _ if not self.authenticated:
-                self.close("Authorization Violation")
             case Subscribe(subject, queue, sid):
                 self._subscribe(subject, queue, sid)
             case Unsubscribe(sid, max_messages):
                 self._unsubscribe(sid, max_messages)
 
-    def _connect(self, raw: bytes) -> None:
-        try:
-            options = json.loads(raw)
-        except (ValueError, RecursionError):
-            options = None
-        if not isinstance(options, dict):
-            self.close(PARSER_ERROR)
-            return
-        if not self.server.authenticate(self, options):
-            self.server.counts.auth_failures += 1
-            self.close("Authorization Violation")
-            return
-        self.authenticated = True
-        self.verbose = options.get("verbose") is True
-        self.pedantic = options.get("pedantic") is not False
-        self.echo = options.get("echo") is not False
-        self.headers = options.get("headers") is True
-        self.no_responders = options.get("no_responders") is True
-        if self.no_responders and not self.headers:
-            self.close("no responders requires headers support")  # What it is told then is a header.
-            return
-        self.wants_info = options.get("protocol") == 1
-        self.name = str(options.get("name") or "")[:256]
-        self.language = str(options.get("lang") or "")[:64]
-        self.library_version = str(options.get("version") or "")[:64]
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self.server.loop.call_later(
-            self.server.limits.ping_interval_ms / 1000, self._time_is_up
-        )
-        self._ok()
+    @property
+    def connection_type(self) -> str:
+        """Which way it came, as users' `allowed_connection_types` name it."""
+        return WEBSOCKET if self.is_websocket else STANDARD
+
+    @property
+    def mapped_certificate(self) -> Any:
+        """The certificate that says who the client is, where that is how it is told; an empty one, which is nobody's, when it
+        showed none."""
+        tls = self.server.websocket_tls if self.is_websocket else self.server.tls
+        if tls is None or not tls.settings.verify_and_map:
+            return None
+        return (self._transport.get_extra_info("peercert") if self._transport is not None else None) or {}
+
+    @property
+    def tls(self) -> tuple[str, str] | None:
+        """Version of TLS and cipher; None: plain."""
+        found: tuple[str, str] | None = self._transport.get_extra_info("tls") if self._transport else None
+        return found
 
     def _subscribe(self, subject: bytes, queue: bytes, sid: bytes) -> None:
         if not is_valid_filter(subject) or len(queue) > QUEUE_NAME_BYTES_MAX:
             self.error("Invalid Subject")
             return
         if sid in self.subscriptions or self._fin_sent:
-            self._ok()
+            self.ok()
             return
         if self.gate is not None and not self.gate.may_subscribe(subject, queue):
-            self._refuse("Subscription", subject, queue)
+            self.refuse("Subscription", subject, queue)
             return
-        if len(self.subscriptions) >= self.server.limits.max_subscriptions:
+        tokens_max = self.server.limits.max_subscription_tokens
+        if tokens_max and subject.count(b".") >= tokens_max:
+            self.refuse("Subscription", subject, note=", too many tokens")
+            return
+        if len(self.subscriptions) >= self.allowance.subscriptions_max:
             self.error("maximum subscriptions exceeded")
             return
         subscription = Subscription(self, subject, queue, sid)
         if self.gate is not None:
-            subscription.withheld = self.gate.withheld(subject)
+            subscription.withhold(self.gate.withheld(subject))
         self.subscriptions[sid] = subscription
         self.router.subscribe(subscription)
-        self._ok()
+        self.ok()
 
     def _permitted(self, gate: Gate, messages: Publishes) -> Publishes:
-        """Those that the user may publish; of each other one it is told."""
+        """Those that the user may publish; of each other one it is told. What a mapping calls otherwise is judged by the name that it
+        gets (`beyond.Mapped`)."""
+        beyond = self.account.beyond
+        mapping_of = beyond.mapping_of if beyond is not None and beyond.maps else None
         kept: Publishes = []
         for message in messages:
-            if gate.may_publish(message[0]):
+            if (mapping_of is not None and mapping_of(message[0]) is not None) or gate.may_publish(
+                message[0]
+            ):
                 kept.append(message)
             else:
-                self._refuse("Publish", message[0])
+                self.refuse("Publish", message[0])
         return kept
 
-    def _refuse(self, what: str, subject: bytes, queue: bytes = b"") -> None:
+    def may_publish_mapped(self, subject: bytes) -> bool:
+        """May it publish to what a mapping made of its subject? It is told if not."""
+        if self.gate is None or self.gate.may_publish(subject):
+            return True
+        self.refuse("Publish", subject)
+        return False
+
+    def refuse_reply(self, reply: bytes) -> None:
+        """It asked for an answer to where only servers do."""
+        self.server.counts.permission_violations += 1
+        self.error(f'Permissions Violation for Publish with Reply of "{_shown(reply)}"')
+
+    def refuse(self, what: str, subject: bytes, queue: bytes = b"", note: str = "") -> None:
+        """The user may not do that: the client is told; the connection stays."""
         self.server.counts.permission_violations += 1
         group = f' using queue "{_shown(queue)}"' if queue else ""
-        self.error(f'Permissions Violation for {what} to "{_shown(subject)}"{group}')
+        self.error(f'Permissions Violation for {what} to "{_shown(subject)}"{group}{note}')
 
     def _unsubscribe(self, sid: bytes, max_messages: int) -> None:
         subscription = self.subscriptions.get(sid)
@@ -405,39 +491,14 @@ class ClientConnection(asyncio.Protocol):
             subscription.max_messages = max_messages
             if subscription.delivered >= max_messages:  # also when there is no maximum
                 self.end_subscription(subscription)
-        self._ok()
+        self.ok()
 
-    def _ok(self) -> None:
+    def ok(self) -> None:
+        """An operation was carried out: a verbose client is told."""
         if self.verbose:
             self.push(b"+OK\r\n")
 
-    # Time and end
-
-    def limits_changed(self) -> None:
-        """The server holds clients to other limits from now on."""
-        limits = self.server.limits
-        self._parser.limit_payload(limits.max_payload_bytes)
-        if self._timer is not None and self.authenticated and not self.closed:
-            self._timer.cancel()
-            self._timer = self.server.loop.call_later(limits.ping_interval_ms / 1000, self._time_is_up)
-
-    def _time_is_up(self) -> None:
-        """No CONNECT in time, or the next PING is due."""
-        self._timer = None
-        if self.closed:
-            return
-        limits = self.server.limits
-        if not self.authenticated:
-            self.close("Authentication Timeout")
-            return
-        if not self._pauses:
-            if self._pings_out >= limits.pings_out_max:
-                self.server.counts.stale_connections += 1
-                self.close("Stale Connection")
-                return
-            self._pings_out += 1
-        self.push(b"PING\r\n")
-        self._timer = self.server.loop.call_later(limits.ping_interval_ms / 1000, self._time_is_up)
+    # End
 
     def _read_if_room(self) -> None:
         if self.held.total_bytes <= HELD_BYTES_MAX // 2:
@@ -448,13 +509,13 @@ class ClientConnection(asyncio.Protocol):
         if self.closed:
             return
         self.closed = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._write_deadline.stop()
+        self.server.account_limits.leave(self)
+        self.keep_alive.stop()
         for subscription in self.subscriptions.values():
             self.router.unsubscribe(subscription)
         self.subscriptions.clear()
-        self.router.relieved(self)
+        self.router.deliveries.relieved(self)
         self.turn.want()
 
 

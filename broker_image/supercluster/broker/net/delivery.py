@@ -18,10 +18,13 @@ _SIZES = [b"%d\r\n" % size for size in range(_USUAL)]
 
 def put(turn: Turn, subscription: Subscription, message: Message) -> None:
     """Collect one message for one subscription."""
+    if subscription.aside is not None:
+        kept = subscription.aside(message)
+        if kept is None:
+            return
+        message = kept
     subject, reply, header, payload = message
     connection = subscription.connection
-    if subscription.withheld is not None and subscription.withheld(subject):
-        return
     if reply and connection.gate is not None:
         connection.gate.note_reply(reply)
     out = connection.out
@@ -61,8 +64,10 @@ def put_plain(turn: Turn, subscription: Subscription, subject: bytes, payload: b
 
 def put_items(turn: Turn, subscription: Subscription, items: Sequence[Item]) -> None:
     """Collect a pull consumer's batch for one subscription."""
+    if subscription.aside is not None:
+        subscription = subscription.receiver()
     connection = subscription.connection
-    if subscription.max_messages or connection.gate is not None:
+    if subscription.aside is not None or subscription.max_messages or connection.gate is not None:
         for subject, reply, header, payload in items:
             if subscription.sid in connection.subscriptions:
                 put(turn, subscription, (subject, reply, header, bytes(payload)))

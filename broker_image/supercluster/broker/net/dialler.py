@@ -62,7 +62,8 @@ class Dialler:
     async def _dial(self, node: str) -> Link:
         if self._mesh.faults.cuts(node, self._mesh.facts.cluster):
             raise TimeoutError("a fault that is switched on cuts it off")
-        return await dial(self._mesh, self._resolver, Door.CLUSTER, node, self._peers[node])
+        mesh = self._mesh
+        return await dial(mesh, self._resolver, Door.CLUSTER, node, self._peers[node], mesh.route_tls)
 
     async def _keep_linked(self, node: str) -> None:
         wait_s = BACKOFF_FIRST_S
@@ -112,15 +113,22 @@ async def dial(
 
 
 async def introduce(
-    mesh: Mesh, resolver: Resolver, address: str, tls: ssl.SSLContext | None = None, node: str = ""
+    mesh: Mesh,
+    resolver: Resolver,
+    address: str,
+    tls: ssl.SSLContext | None = None,
+    node: str = "",
+    *,
+    door: Door = Door.GATEWAY,
 ) -> Hello:
-    """Let a broker of another cluster (`node`, or whoever is there) know of this one, and be told whom it knows.
+    """Let a broker of another cluster (`node`, or whoever is there) know of this one, and be told whom it knows; by the
+    door CLUSTER one of this cluster.
 
     Raises:
         OSError, TimeoutError, FrameError: nobody answered, or refused; the text says why.
     """
     pair = f"{random.getrandbits(64):016x}"
-    connection = LinkConnection(mesh, Door.GATEWAY, Channel.CONTROL, pair, node, introduces=True)
+    connection = LinkConnection(mesh, door, Channel.CONTROL, pair, node, introduces=True)
     try:
         async with asyncio.timeout(2 * mesh.handshake_s):
             await _connect(connection, resolver, address, tls)

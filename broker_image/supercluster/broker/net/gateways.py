@@ -132,6 +132,8 @@ class Gateways:
     def link_down(self, link: Link) -> None:
         """Others are told that this broker vouches for that one no more."""
         self.book.teller_lost(link.peer.node)
+        if self._mesh.routes is not None:
+            self._mesh.routes.teller_lost(link.peer.node)
         self._gossip_due = True
 
     def met(self, connection: LinkConnection, hello: Hello) -> None:
@@ -157,7 +159,11 @@ class Gateways:
 
     def told(self, link: Link, body: memoryview) -> None:
         """GATEWAYS of a linked broker."""
-        self.book.told(link.peer.node, frames.decode_gateways(body))
+        entries = frames.decode_gateways(body)
+        self.book.told(link.peer.node, entries)
+        if self._mesh.routes is not None and link.peer.cluster != self._facts.cluster:
+            own = (entry.node for entry in entries if entry.cluster == self._facts.cluster)
+            self._mesh.routes.heard(link.peer.node, own)
         self._keep_all()
 
     def gossip(self) -> None:
@@ -176,12 +182,14 @@ class Gateways:
                 self._gossip_due = True
 
     def _known_for(self, cluster: str) -> list[GatewayAddress]:
-        """Linked brokers that are of another cluster than the one that is told."""
+        """Linked brokers that are of another cluster than the one that is told. Where brokers of a cluster find one another by
+        routes also those of that one: it may not know them."""
         peers = [link.peer for link in self._mesh.links.values()]
+        by_routes = self._mesh.routes is not None and cluster != self._facts.cluster
         return [
             GatewayAddress(peer.node, peer.cluster, peer.gateway_url)
             for peer in peers
-            if peer.gateway_url and peer.cluster != cluster
+            if peer.gateway_url and (peer.cluster != cluster or by_routes)
         ]
 
     # Dialling

@@ -95,6 +95,7 @@ class Handshakes:
         """This broker's HELLO."""
         facts = self._facts
         login = self._credentials_of(connection.door).send
+        by_route = connection.introduces and connection.door is Door.CLUSTER
         return frames.encode_hello(
             Hello(
                 version=frames.VERSION,
@@ -112,7 +113,7 @@ class Handshakes:
                 user=login.user,
                 password=login.password,
                 tags=facts.tags,
-                gateway_url=facts.gateway_url(),
+                gateway_url=facts.route_url() if by_route else facts.gateway_url(),
                 introduces=connection.introduces,
                 lineage=facts.lineage(),
             )
@@ -122,6 +123,9 @@ class Handshakes:
         """Why a broker can't be linked to, or an empty text. Says nothing about secrets."""
         if not self._credentials_of(connection.door).accepts(hello.user, hello.password):
             return "its credentials are not among the accepted ones"
+        by_route = hello.introduces and connection.door is Door.CLUSTER and self._mesh.routes is not None
+        if by_route and hello.process == self._facts.process:
+            return ""  # One of the routes leads to this very broker.
         reason = identity_refusal(self._facts, hello, connection.door, self._mesh.cluster_of)
         if reason:
             return reason
@@ -130,7 +134,7 @@ class Handshakes:
         wants_link = not connection.dialled and not hello.introduces
         if wants_link and hello.node > self._facts.node:
             return f"{self._facts.node} dials {hello.node}, not the other way round"
-        if hello.introduces and connection.door is Door.CLUSTER:
+        if hello.introduces and connection.door is Door.CLUSTER and not by_route:
             return "brokers introduce themselves to those of other clusters, at the gateway port"
         if hello.channel not in (Channel.CONTROL, Channel.BULK):
             return f"channel {hello.channel} is not known"
@@ -145,8 +149,11 @@ class Handshakes:
         if connection.dialled:
             return
         if hello.introduces:
+            connection.introduces = True
             connection.greet(Channel.CONTROL)
-            self._mesh.gateways.met(connection, hello)
+            finder = self._mesh.routes if connection.door is Door.CLUSTER else self._mesh.gateways
+            assert finder is not None
+            finder.met(connection, hello)
             return
         connection.channel = Channel(hello.channel)
         connection.pair = hello.pair

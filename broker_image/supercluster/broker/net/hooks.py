@@ -5,11 +5,21 @@ A broker without a core is a plain NATS server: every hook is absent then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from supercluster.broker.ports import ClientInfo, PeerInfo, Publisher
+from supercluster.broker.protocol.frames import RemoteMessage
+from supercluster.broker.protocol.imports import AccountBook
 from supercluster.broker.runtime.settings import Settings
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.asked_health import Ailment
+    from supercluster.broker.jetstream.totals import Totals
+    from supercluster.broker.net.client import ClientConnection
+    from supercluster.broker.net.subscription import Subscription
+    from supercluster.broker.protocol.parser import Message
+    from supercluster.broker.protocol.sublist import Match
 
 
 class Window(Protocol):
@@ -27,6 +37,71 @@ class Window(Protocol):
         ...
 
 
+class SystemHooks(Window, Protocol):
+    """Who answers requests under `$SYS.REQ` and tells of clients that come and go. As a window it takes every request."""
+
+    def forwarded(self, messages: Sequence[RemoteMessage]) -> None:
+        """Requests that came over a link."""
+        ...
+
+    def came(self, client: ClientConnection) -> None:
+        """A client has shown its credentials."""
+        ...
+
+    def went(self, client: ClientConnection) -> None:
+        """A client is gone that had come."""
+        ...
+
+    def refused(self, client: ClientConnection, user: str) -> None:
+        """A client had wrong credentials."""
+        ...
+
+    def trace(self, client: ClientConnection, match: Match[Subscription], message: Message) -> bool:
+        """A client wants to know a message's ways. True: it was for that alone, and goes no further."""
+        ...
+
+
+class CallHooks(Protocol):
+    """What the operator and people may ask for, besides JetStream's API."""
+
+    def stream_recovery(
+        self, method: str, account: str, name: str, body: object, then: Callable[[int, Any], None]
+    ) -> None:
+        """A person's call about a stream that lost its majority; `then` takes status and JSON, once."""
+        ...
+
+    def restart(self, method: str, body: object, then: Callable[[int, Any], None]) -> None:
+        """The operator asks what a restart has to wait for, or has leaderships handed over before it; `then` takes status
+        and JSON."""
+        ...
+
+    def account(self, method: str, account: str, body: object, then: Callable[[int, Any], None]) -> None:
+        """The operator's call about an account's limits; `then` takes status and JSON, once."""
+        ...
+
+    def map_recovery(self, method: str, body: object, then: Callable[[int, Any], None]) -> None:
+        """A person's call about a map of streams that lost its majority; `then` takes status and JSON, once."""
+        ...
+
+    def broker(self, method: str, node: str, then: Callable[[int, Any], None]) -> None:
+        """The operator's call about a broker that goes for good; `then` takes status and JSON."""
+        ...
+
+    def cordon(self, method: str, node: str, body: object, then: Callable[[int, Any], None]) -> None:
+        """The operator's call about a broker that is to get no new copies; `then` takes status and JSON."""
+        ...
+
+    def move(
+        self, method: str, account: str, name: str, body: object, then: Callable[[int, Any], None]
+    ) -> None:
+        """The operator plans, starts, watches or cancels a move; `then` is called once, with status and JSON."""
+        ...
+
+    def running_moves(self) -> tuple[int, dict[str, Any]]:
+        """All moves that run in the super-cluster: status and JSON."""
+        ...
+
+
 class CoreHooks(Protocol):
     """Calls are made on the loop's thread, in the order in which the bytes came."""
 
@@ -38,6 +113,9 @@ class CoreHooks(Protocol):
         """Could any stream's filter match a subject that starts with `_INBOX.`? While not, unique reply subjects are
         routed without asking `capture`."""
         ...
+
+    book: AccountBook
+    """What accounts import and export, and which have no JetStream."""
 
     def interest_changed(self, account: str, subject: bytes) -> None:
         """A subscription to `subject` (wildcards allowed) came or went, here or at a linked broker."""
@@ -129,6 +207,9 @@ class Core(CoreHooks, Protocol):
         """Close the volume."""
         ...
 
+    @property
+    def calls(self) -> CallHooks: ...
+
     def awaiting_answers(self, clients: Mapping[Publisher, ClientInfo]) -> set[Publisher]:
         """Of these clients of this broker, who waits for an acknowledgement or an answer of the API; a pull request that waits
         for messages is none, since messages follow the client."""
@@ -139,50 +220,27 @@ class Core(CoreHooks, Protocol):
         """What people should know though clients are served: one sentence each, for /healthz."""
         ...
 
-    def recovery_call(
-        self, method: str, account: str, name: str, body: object, then: Callable[[int, Any], None]
-    ) -> None:
-        """A person's call about a stream that lost its majority; `then` takes status and JSON, once."""
-        ...
-
-    def restart_call(self, method: str, body: object, then: Callable[[int, Any], None]) -> None:
-        """The operator asks what a restart has to wait for, or has leaderships handed over before it; `then` takes status
-        and JSON."""
-        ...
-
-    def account_call(self, method: str, account: str, body: object, then: Callable[[int, Any], None]) -> None:
-        """The operator's call about an account's limits; `then` takes status and JSON, once."""
-        ...
-
-    def map_call(self, method: str, body: object, then: Callable[[int, Any], None]) -> None:
-        """A person's call about a map of streams that lost its majority; `then` takes status and JSON, once."""
-        ...
-
-    def broker_call(self, method: str, node: str, then: Callable[[int, Any], None]) -> None:
-        """The operator's call about a broker that goes for good; `then` takes status and JSON."""
-        ...
-
     @property
     def map_level(self) -> int:
         """What a broker has to speak to read this broker's map of streams."""
         ...
 
-    def cordon_call(self, method: str, node: str, body: object, then: Callable[[int, Any], None]) -> None:
-        """The operator's call about a broker that is to get no new copies; `then` takes status and JSON."""
-        ...
-
-    def move_call(
-        self, method: str, account: str, name: str, body: object, then: Callable[[int, Any], None]
-    ) -> None:
-        """The operator plans, starts, watches or cancels a move; `then` is called once, with status and JSON."""
-        ...
-
-    def running_moves(self) -> tuple[int, dict[str, Any]]:
-        """All moves that run in the super-cluster: status and JSON."""
-        ...
-
     def jsz(self) -> dict[str, Any]:
         """What /jsz shows beside the streams."""
+        ...
+
+    def totals(self) -> Totals:
+        """What the streams with a copy here amount to, by account."""
+        ...
+
+    def stream_details(
+        self, account: str, *, led_only: bool, config: bool, consumers: bool
+    ) -> Iterator[dict[str, Any]]:
+        """An account's streams with a copy here, in NATS's field names, made one by one; `led_only`: those that are led here."""
+        ...
+
+    def ailment_of(self, account: str, stream: str, consumer: str) -> Ailment | None:
+        """What is wrong with a stream, or one of its consumers if that is named, as far as this broker knows."""
         ...
 
     def jsz_streams(self) -> Iterator[dict[str, Any]]:

@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from supercluster.broker.jetstream.api_level import LEVEL
+from supercluster.broker.runtime.settings import ClientTls
 from supercluster.broker.version import NATS_VERSION, VERSION
 
 PROTOCOL = 1
@@ -23,14 +25,26 @@ class ServerFacts:
     host: str
     port: int
     client_url: str
-    max_payload_bytes: int
     jetstream: bool
+    domain: str = ""
+    """JetStream's; empty: it has none."""
+    headers: bool = True
+    """Do clients have headers?"""
 
 
 def info_line(
-    facts: ServerFacts, client_id: int, client_ip: str, urls: list[str], auth_required: bool, lame_duck: bool
+    facts: ServerFacts,
+    client_id: int,
+    client_ip: str,
+    urls: list[str],
+    *,
+    max_payload_bytes: int,
+    auth_required: bool,
+    lame_duck: bool,
+    tls: ClientTls | None = None,
+    nonce: str = "",
 ) -> bytes:
-    """INFO for one client."""
+    """INFO for one client; `tls` is that of its port, `nonce` what users by nkey sign."""
     info: dict[str, Any] = {
         "server_id": facts.server_id,
         "server_name": facts.name,
@@ -39,17 +53,29 @@ def info_line(
         "git_commit": f"supercluster-{VERSION}",
         "host": facts.host,
         "port": facts.port,
-        "headers": True,
-        "max_payload": facts.max_payload_bytes,
+        "headers": facts.headers,
+        "max_payload": max_payload_bytes,
         "client_id": client_id,
         "client_ip": client_ip,
         "cluster": facts.cluster,
         "supercluster": facts.super_cluster,
+        "api_lvl": LEVEL,
     }
     if facts.jetstream:
         info["jetstream"] = True
+        if facts.domain:
+            info["domain"] = facts.domain
     if auth_required:
         info["auth_required"] = True
+    if tls is not None:
+        if tls.allow_plain:
+            info["tls_available"] = True
+        if tls.handshake_first or not tls.allow_plain:
+            info["tls_required"] = True
+        if tls.asks_certificate:
+            info["tls_verify"] = True
+    if nonce:
+        info["nonce"] = nonce
     if urls:
         info["connect_urls"] = urls
     if lame_duck:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from supercluster.broker.net.facts import Door
 from supercluster.broker.ports import Channel, PeerInfo
 from supercluster.broker.protocol.frames import (
     FRAME_BYTES_MAX,
+    QUEUES_PER_MESSAGE_MAX,
     Buffer,
     FrameError,
     FrameReader,
@@ -142,7 +144,10 @@ class LinkConnection(asyncio.Protocol):
             if self.hello is None:
                 self._greeting(frame_type, body)
             elif self.introduces:
-                self.mesh.gateways.introduced(self, frame_type, body)
+                finder = self.mesh.routes if self.door is Door.CLUSTER else self.mesh.gateways
+                if finder is None:
+                    raise FrameError("there are no routes")
+                finder.introduced(self, frame_type, body)
             elif self.link is None:
                 self._early.append((frame_type, body))
                 if self._transport is not None:
@@ -298,7 +303,7 @@ class Link:
         self,
         account: str,
         plain: bool,
-        queues: list[bytes] | tuple[()],
+        queues: Sequence[bytes],
         message: tuple[bytes, bytes, bytes, bytes],
     ) -> bool:
         """Collect a message for the broker's subscribers; False when its queue is full."""
@@ -314,6 +319,13 @@ class Link:
             if not control.out:
                 control.mesh.turn.dirty.append(control)
         subject, reply, header, payload = message
+        while (
+            len(queues) > QUEUES_PER_MESSAGE_MAX
+        ):  # It crosses the link again for those that it cannot name at once.
+            named, queues = queues[:QUEUES_PER_MESSAGE_MAX], queues[QUEUES_PER_MESSAGE_MAX:]
+            self._messages += message_pieces(plain, named, subject, reply, header, payload)
+            self._message_bytes += len(payload) + len(header) + 64
+            plain = False
         self._messages += message_pieces(plain, queues, subject, reply, header, payload)
         self._message_bytes += len(payload) + len(header) + 64
         return True

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import ParamSpec
+from typing import TYPE_CHECKING, ParamSpec
 
 from supercluster.broker.net.client import CONGESTED_BYTES, ClientConnection
 from supercluster.broker.net.dialler import Dialler
@@ -23,6 +23,7 @@ from supercluster.broker.net.handshake import Handshakes
 from supercluster.broker.net.hooks import CoreHooks
 from supercluster.broker.net.link import Link, LinkConnection
 from supercluster.broker.net.router import Router
+from supercluster.broker.net.routes import Routes
 from supercluster.broker.net.server import ClientServer
 from supercluster.broker.net.turn import Turn
 from supercluster.broker.ports import Channel, Clock, PeerInfo
@@ -30,6 +31,9 @@ from supercluster.broker.protocol import frames
 from supercluster.broker.protocol.frames import CORE_TYPES_FROM, FrameError, FrameType
 from supercluster.broker.runtime.credentials import Credentials
 from supercluster.broker.runtime.resolver import Resolver
+
+if TYPE_CHECKING:
+    import ssl
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +88,10 @@ class Mesh:
         self.refused_total = 0
         self.handshakes = Handshakes(self, facts, credentials)
         self.gateways = Gateways(self, resolver, facts)
+        self.routes: Routes | None = None
+        """Where the brokers of the own cluster are not declared by name."""
+        self.route_tls: ssl.SSLContext | None = None
+        """For dialling brokers of the own cluster; None: in plain."""
         self.faults = LinkFaults(self)
         self._core: CoreHooks | None = None
         self._dialler = Dialler(self, resolver)
@@ -126,6 +134,8 @@ class Mesh:
     async def stop(self) -> None:
         """Close everything."""
         self.handshakes.refuse_all()
+        if self.routes is not None:
+            await self.routes.stop()
         await self._dialler.stop()
         await self.gateways.stop()
         self.faults.release()
@@ -221,7 +231,12 @@ class Mesh:
             account, messages = frames.decode_messages(body)
             self.router.remote_messages(account, list(messages))
         elif frame_type == FrameType.DELIVER:
-            self.router.remote_deliver(link.peer.node, *frames.decode_deliver(body))
+            self.router.deliveries.remote_deliver(link.peer.node, *frames.decode_deliver(body))
+        elif frame_type == FrameType.DELIVER_TO:
+            account, inbox, plain, queues, items = frames.decode_deliver_to(body)
+            self.router.deliveries.remote_deliver(
+                link.peer.node, account, inbox, items, plain=plain, queues=queues
+            )
         elif frame_type == FrameType.INTEREST:
             account, entries = frames.decode_interest(body)
             known = link.interest.setdefault(account, set())

@@ -187,7 +187,7 @@ class Rebalance:
 
     def _ask(self, run: Run, due: int, now_ms: int) -> None:
         batch = self._batch(run)
-        awaiting = self._awaiting({client: client.info for client in batch})
+        awaiting = self._waiting(batch)
         patient = now_ms - run.started_ms < QUIET_WAIT_MS
         run.busy = 0
         for client in batch:
@@ -202,6 +202,15 @@ class Rebalance:
                 run.asked_ms = now_ms
                 run.leaving[client.id] = now_ms + self._server.limits.drain_ms
                 self._server.ask_to_leave(client)
+
+    def _waiting(self, batch: list[ClientConnection]) -> set[Publisher]:
+        """Of these, who waits for an answer, of another account as well: there a client has another name."""
+        asked: dict[Publisher, ClientInfo] = {client: client.info for client in batch}
+        behind: dict[Publisher, ClientConnection] = {
+            foreign: client for client in batch for foreign in client.foreign.values()
+        }
+        asked |= {foreign: foreign.info for client in batch for foreign in client.foreign.values()}
+        return {behind.get(found, found) for found in self._awaiting(asked)}
 
     def _batch(self, run: Run) -> list[ClientConnection]:
         """Who came meanwhile, and the next of the others, the longest connected first, and around again."""

@@ -8,33 +8,54 @@ loop writes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
-from supercluster.broker.net.delivery import put, put_items, put_plain
+from supercluster.broker.net.beyond import Beyond, Passage
+from supercluster.broker.net.deliveries import Deliveries
+from supercluster.broker.net.delivery import put, put_plain
+from supercluster.broker.net.foreign import Foreign
 from supercluster.broker.net.held import HOLD_ALL
-from supercluster.broker.net.hooks import CoreHooks
+from supercluster.broker.net.hooks import CoreHooks, SystemHooks
+from supercluster.broker.net.queue_choice import QueueChoice, Rng
+from supercluster.broker.net.replies import Replies
 from supercluster.broker.net.subscription import Account, Subscription
 from supercluster.broker.net.turn import Turn
 from supercluster.broker.ports import Channel
 from supercluster.broker.protocol import headers
-from supercluster.broker.protocol.frames import FrameType, Item, RemoteMessage, encode_deliver, encode_slow
+from supercluster.broker.protocol.frames import (
+    RemoteMessage,
+)
+from supercluster.broker.protocol.imports import NO_ACCOUNTS, AccountBook
 from supercluster.broker.protocol.parser import Message, Publishes
 from supercluster.broker.protocol.subjects import (
     ACK_PREFIX,
     API_PREFIX,
     FLOW_PREFIX,
-    INBOX_PREFIX,
+    RESERVED_REPLY_HEADS,
+    SNAPSHOT_PREFIX,
+    UNIQUE_PREFIXES,
+    is_reserved_reply,
     is_valid_literal,
 )
-from supercluster.broker.protocol.sublist import UNRESOLVED, GroupMatch, Match
+from supercluster.broker.protocol.sublist import UNRESOLVED, Match
 
 if TYPE_CHECKING:
     from supercluster.broker.net.client import ClientConnection
     from supercluster.broker.net.mesh import Mesh
 
+    Origin = ClientConnection | Foreign
+
 DEFAULT_ACCOUNT = "$G"
+# What the core is handed, also where nobody subscribed to it.
+_CORE_PREFIXES = (API_PREFIX, ACK_PREFIX, FLOW_PREFIX, SNAPSHOT_PREFIX)
+
+SYSTEM_PREFIX = b"$SYS.REQ."
+TRACED = b"\r\nNats-Trace-Dest:"
+"""Of a message whose ways somebody wants to know (`monitor/tracing.py`)."""
+BROKERS_ACCOUNT = " brokers"
+"""Brokers ask each other in it: no client is in an account whose name begins with a space."""
 
 _INVALID: Match[Subscription] = Match([], set(), [])
 _INVALID.window = None
@@ -51,28 +72,54 @@ class RouterCounts:
     invalid_subjects: int = 0
 
 
-class Rng(Protocol):
-    """The part of `random.Random` that the choice of a queue group's member takes."""
-
-    def random(self) -> float: ...
-
-
 class Router:
     """Routes messages; implements `ports.Network`."""
 
     def __init__(self, turn: Turn, rng: Rng) -> None:
         self.turn = turn
-        self._random = rng.random
+        self._choice = QueueChoice(rng)
         self.accounts: dict[str, Account] = {}
         self.mesh: Mesh | None = None
         self.counts = RouterCounts()
+        self.book = NO_ACCOUNTS
+        self.draw = rng.random
+        self._beyond: Beyond | None = None
+        self.replies: Replies | None = None
+        """Who asked for what from another account; None: accounts have nothing to do with each other."""
+        self._api_prefixes: tuple[bytes, ...] = _CORE_PREFIXES
+        self.system: SystemHooks | None = None
+        """Who answers under `$SYS.REQ`."""
         self._far: set[str] = set()
         self._core: CoreHooks | None = None
+        self.deliveries = Deliveries(self, self._choice)
+        # The core delivers and asks without a call between.
+        self.deliver = self.deliveries.deliver
+        self.pending_bytes = self.deliveries.pending_bytes
 
     def attach(self, core: CoreHooks | None) -> None:
         """Plug the core in; without one this is a plain NATS server."""
         self._core = core
+        self._tell_core()
         self.invalidate_captures()
+
+    def _tell_core(self) -> None:
+        if self._core is not None:
+            self._core.book = self.book
+
+    def declare(self, book: AccountBook, replies: Replies, present: Sequence[Subscription]) -> None:
+        """What accounts import and export from now on; `present` are the subscriptions of all clients."""
+        self.book = book
+        if self._beyond is None:
+            self._beyond = Beyond(self, replies)
+            self.replies = replies
+        self._beyond.declare(book, present)
+        self._tell_core()
+        self.invalidate_captures()
+
+    def serve_domain(self, domain: str) -> None:
+        """JetStream's API is asked as `$JS.<domain>.API` as well."""
+        own = (b"$JS.%b.API." % domain.encode(),) if domain else ()
+        self._api_prefixes = (*_CORE_PREFIXES, *own)
 
     def account(self, name: str) -> Account:
         """The account of that name; made when first asked for."""
@@ -96,9 +143,19 @@ class Router:
         core = self._core
         for message in batch:
             subject, reply, header, payload = message
+            if reply[:4] in RESERVED_REPLY_HEADS and is_reserved_reply(reply):
+                origin.refuse_reply(reply)
+                continue
             match = get(subject)
             if match is None or match.window is UNRESOLVED:
                 match = self.find(account, subject)
+            if (
+                header
+                and TRACED in header
+                and self.system is not None
+                and self.system.trace(origin, match, message)
+            ):
+                continue
             delivered = match.anyone and self._fan_out(account, match, message, origin)
             window = match.window
             if window is not None:
@@ -109,13 +166,34 @@ class Router:
             elif match.is_api and core is not None:
                 core.on_api(origin.info, subject, reply, header, payload)
             elif not delivered:
-                self._undelivered(origin, match, subject, reply)
+                self.undelivered(origin, match, subject, reply)
 
-    def find(self, account: Account, subject: bytes) -> Match[Subscription]:
-        """The route of a subject that a client published to, with its window or API flag."""
+    def find(self, account: Account, subject: bytes, *, is_named: bool = False) -> Match[Subscription]:
+        """The route of a subject that a client published to, with its window or API flag. `is_named`: it was called so by
+        an import or a mapping, and no other mapping is asked."""
+        beyond = account.beyond
+        if beyond is None:
+            return self._find(account, subject)
+        mapped = beyond.mapping_of(subject) if not is_named else None
+        if mapped is not None:
+            return mapped
+        match = self._find(account, subject)
+        if type(match.window) is Passage:
+            return match
+        if match is _INVALID:
+            return beyond.asked(subject, match)  # The names of the API's calls may end with a filter.
+        wider = beyond.extended(subject, match)
+        cache = account.sublist.cache
+        if is_named and beyond.maps:
+            cache.pop(subject, None)  # A client that publishes to it means what it is mapped to.
+        elif wider is not match and subject in cache:
+            cache[subject] = wider
+        return wider
+
+    def _find(self, account: Account, subject: bytes) -> Match[Subscription]:
         sublist = account.sublist
         core = self._core
-        if subject.startswith(INBOX_PREFIX):
+        if subject.startswith(UNIQUE_PREFIXES):
             if core is not None and core.captures_inboxes(account.name):
                 match = sublist.lookup(subject)
                 match.window = core.capture(account.name, subject)
@@ -123,7 +201,7 @@ class Router:
                 match = sublist.match(subject)
                 match.window = None
             return match
-        if core is not None and subject.startswith((API_PREFIX, ACK_PREFIX, FLOW_PREFIX)):
+        if core is not None and subject.startswith(self._api_prefixes):
             if not sublist.first_token_is_wanted(b"$JS"):
                 return _API_ONLY
             match = sublist.lookup(subject)
@@ -132,42 +210,89 @@ class Router:
             return match
         if not is_valid_literal(subject):
             return _INVALID
+        if self.system is not None and subject.startswith(SYSTEM_PREFIX):
+            match = sublist.lookup(subject)
+            match.window = self.system
+            return match
         match = sublist.match(subject)
         if match.window is UNRESOLVED:
             match.window = core.capture(account.name, subject) if core is not None else None
         return match
 
-    def offer_again(self, origin: ClientConnection, stream: str, message: Message) -> bool:
+    def pass_on(self, origin: Foreign, message: Message, stored: Message) -> bool:
+        """Route what imports or a mapping named; `stored` is what a stream gets of it. False: nobody was there for it."""
+        account = origin.account
+        subject, reply, header, payload = message
+        match = self.find(account, subject, is_named=True)
+        delivered = match.anyone and self._fan_out(account, match, message, origin.origin)
+        if match.window is not None:
+            origin.take(match.window, stored)
+            return True
+        if match.is_api and self._core is not None:
+            self._core.on_api(origin.info, subject, reply, header, payload)
+            return True
+        return delivered
+
+    def call_api(self, origin: Origin, message: Message) -> None:
+        """A request to JetStream's API."""
+        if self._core is not None:
+            self._core.on_api(origin.info, *message)
+
+    def captured(self, account: str, subject: bytes) -> Any:
+        """The window of the stream of that account that has the subject; None: there is none."""
+        return self._core.capture(account, subject) if self._core is not None else None
+
+    def offer_again(self, origin: Origin, stream: str, message: Message) -> bool:
         """Offer a message that was held for `stream` to the stream that captures its subject now.
 
         False: it has to wait where it is. A message whose subject went to another stream waits there if need be, and
         one that no stream captures any more goes the way of any such message.
         """
         subject, reply, header, payload = message
-        match = self.find(origin.account, subject)
+        is_foreign = type(origin) is Foreign
+        match = self.find(origin.account, subject, is_named=is_foreign)
         window = match.window
+        if is_foreign and type(window) is Passage:
+            window = window.own  # The message has gone all other ways.
         if window is None:
             if not match.anyone:
-                self._undelivered(origin, match, subject, reply)
+                self.undelivered(origin, match, subject, reply)
             return True
         if window.stream in (stream, HOLD_ALL):
             taken: bool = window.take(origin, subject, reply, header, payload)
             return taken
-        if window.stream in origin.held.streams or not window.take(origin, subject, reply, header, payload):
+        if origin.holds(window.stream) or not window.take(origin, subject, reply, header, payload):
             origin.hold(window.stream, message)
         return True
 
-    def no_responders(self, origin: ClientConnection, subject: bytes, reply: bytes) -> None:
-        """Tell who asked on `subject`, if it has a subscription for the answer, that nobody is there (status 503)."""
+    def no_responders(self, origin: Origin, subject: bytes, reply: bytes) -> None:
+        """Tell who asked on `subject`, if it has a subscription for the answer, that nobody is there (status 503).
+
+        Nobody else hears of it, whatever the reply subject is: the client may have no right to publish there.
+        """
         self.counts.no_responders += 1
-        for subscription in self._local(origin.account.sublist.match(reply)):
-            if subscription.connection is origin:
+        client: Any = origin
+        if type(origin) is Foreign:
+            client = origin.origin
+            account, replies = origin.account.name, self.replies
+            while replies is not None and (home := replies.end(account, reply)) is not None:
+                account, reply = home
+            if account != client.account.name:
+                return  # It is not known any more who asked.
+        for subscription in client.account.sublist.match(reply).local:
+            if subscription.connection is client:
                 put(self.turn, subscription, (reply, b"", headers.no_responders(subject), b""))
                 return
 
     def subscribe(self, subscription: Subscription) -> None:
         """A client subscribed."""
         account = subscription.connection.account
+        self.join(account, subscription)
+        if account.beyond is not None and self._beyond is not None:
+            self._beyond.subscribed(account, subscription)
+
+    def join(self, account: Account, subscription: Subscription) -> None:
+        """Somebody listens in that account from now on."""
         count = account.add(subscription)
         if count == 1 and self._core is not None:
             self._core.interest_changed(account.name, subscription.subject)
@@ -177,6 +302,12 @@ class Router:
     def unsubscribe(self, subscription: Subscription) -> None:
         """A subscription ended, or its client went."""
         account = subscription.connection.account
+        self.leave(account, subscription)
+        if self._beyond is not None:
+            self._beyond.unsubscribed(subscription)
+
+    def leave(self, account: Account, subscription: Subscription) -> None:
+        """Somebody listens there no more."""
         count = account.discard(subscription)
         if count == 0 and self._core is not None:
             self._core.interest_changed(account.name, subscription.subject)
@@ -187,6 +318,10 @@ class Router:
 
     def remote_messages(self, account_name: str, messages: Sequence[RemoteMessage]) -> None:
         """Messages that came over a link: for local subscribers only."""
+        if account_name == BROKERS_ACCOUNT:
+            if self.system is not None:
+                self.system.forwarded(messages)
+            return
         account = self.account(account_name)
         for plain, queues, subject, reply, header, payload in messages:
             match = account.sublist.match(subject)
@@ -196,7 +331,7 @@ class Router:
                     put(self.turn, subscription, message)
             for group in match.groups:
                 if group.name in queues and group.local:
-                    put(self.turn, self._one_of(group.local), message)
+                    put(self.turn, self._choice.member(group.local), message)
 
     def remote_interest(
         self, node: str, account_name: str, entries: Sequence[tuple[bytes, bytes, int]]
@@ -239,80 +374,12 @@ class Router:
                 and not match.groups
                 and not match.nodes
                 and not plain[0].max_messages
-                and not plain[0].withheld
+                and plain[0].aside is None
             ):
                 put_plain(turn, plain[0], subject, payload)
             elif match.anyone:
                 self._fan_out(where, match, (subject, b"", b"", payload), None)
         self.turn.want()
-
-    def deliver(self, account: str, inbox: bytes, items: Sequence[Item]) -> None:
-        """See `ports.Network`."""
-        where = self.account(account)
-        match = where.sublist.match(inbox)
-        self.turn.want()
-        for subscription in match.plain:
-            put_items(self.turn, subscription, items)
-        nodes: dict[str, Sequence[Item]] = dict.fromkeys(match.nodes, items)
-        for group in match.groups:
-            if group.local:
-                self._share_out(group.local, items)
-            elif group.remote and len(match.groups) == 1 and not nodes:
-                nodes = dict(self._shares_of(group, items))
-            elif group.remote and not nodes.keys() & group.remote.keys():
-                nodes[self._node_of(group)] = items
-        for node, share in nodes.items():
-            self.send(node, FrameType.DELIVER, encode_deliver(account, inbox, share), Channel.CONTROL)
-
-    def _share_out(self, members: list[Subscription], items: Sequence[Item]) -> list[Subscription]:
-        """Each item to one member of a queue group; those of one member in order. Returns who got any."""
-        if len(members) == 1 or len(items) == 1:
-            chosen = self._one_of(members)
-            put_items(self.turn, chosen, items)
-            return [chosen]
-        shares: dict[Subscription, list[Item]] = {}
-        for item in items:
-            shares.setdefault(self._one_of(members), []).append(item)
-        for member, share in shares.items():
-            put_items(self.turn, member, share)
-        return list(shares)
-
-    def _shares_of(
-        self, group: GroupMatch[Subscription], items: Sequence[Item]
-    ) -> Iterable[tuple[str, Sequence[Item]]]:
-        """What each broker's members of a queue group get."""
-        if len(group.remote) == 1 or len(items) == 1:
-            return [(self._node_of(group), items)]
-        shares: dict[str, list[Item]] = {}
-        for item in items:
-            shares.setdefault(self._node_of(group), []).append(item)
-        return shares.items()
-
-    def remote_deliver(self, node: str, account: str, inbox: bytes, items: Sequence[Item]) -> None:
-        """A linked broker's `deliver`. It is told when the client takes too little."""
-        match = self.account(account).sublist.match(inbox)
-        chosen = list(match.plain)
-        for subscription in chosen:
-            put_items(self.turn, subscription, items)
-        for group in match.groups:
-            if group.local:
-                chosen += self._share_out(group.local, items)
-        for subscription in chosen:
-            connection = subscription.connection
-            key = (node, account, inbox)
-            if connection.congested and key not in connection.slow_for:
-                connection.slow_for.add(key)
-                self._tell_slow(key, slow=True)
-
-    def relieved(self, connection: ClientConnection) -> None:
-        """A client takes all again, or is gone."""
-        for key in connection.slow_for:
-            self._tell_slow(key, slow=False)
-        connection.slow_for.clear()
-
-    def _tell_slow(self, key: tuple[str, str, bytes], *, slow: bool) -> None:
-        node, account, inbox = key
-        self.send(node, FrameType.SLOW, [encode_slow(account, inbox, slow)], Channel.CONTROL)
 
     def has_interest(self, account: str, subject: bytes, queue: bytes = b"") -> bool:
         """See `ports.Network`."""
@@ -321,18 +388,6 @@ class Router:
             return False
         match = found.sublist.match(subject)
         return any(group.name == queue for group in match.groups) if queue else match.anyone
-
-    def pending_bytes(self, account: str, inbox: bytes) -> int:
-        """See `ports.Network`."""
-        found = self.accounts.get(account)
-        if found is None:
-            return 0
-        match = found.sublist.match(inbox)
-        waiting = [subscription.connection.pending_bytes() for subscription in self._local(match)]
-        if self.mesh is not None:
-            nodes = {*match.nodes, *(node for group in match.groups for node in group.remote)}
-            waiting += [self.mesh.pending_bytes(node, account, inbox) for node in nodes]
-        return max(waiting, default=0)
 
     # Within
 
@@ -356,10 +411,10 @@ class Router:
             if not echo:
                 members = [member for member in members if member.connection is not origin]
             if members:
-                put(self.turn, self._one_of(members), message)
+                put(self.turn, self._choice.member(members), message)
                 delivered = True
             elif group.remote:
-                nodes.setdefault(self._node_of(group), []).append(group.name)
+                nodes.setdefault(self._choice.broker(group.remote), []).append(group.name)
         mesh = self.mesh
         if mesh is not None and (nodes or match.nodes):
             for node in match.nodes:
@@ -368,30 +423,11 @@ class Router:
                 delivered |= mesh.send_message(node, account.name, False, queues, message, origin)
         return delivered
 
-    def _undelivered(
-        self, origin: ClientConnection, match: Match[Subscription], subject: bytes, reply: bytes
-    ) -> None:
+    def undelivered(self, origin: Origin, match: Match[Subscription], subject: bytes, reply: bytes) -> None:
+        """A message that nobody wanted: whoever asked is told."""
         if match is _INVALID:
             self.counts.invalid_subjects += 1
             if origin.pedantic:
                 origin.error("Invalid Publish Subject")
         if reply and origin.no_responders:
             self.no_responders(origin, subject, reply)
-
-    @staticmethod
-    def _local(match: Match[Subscription]) -> list[Subscription]:
-        return match.plain + [member for group in match.groups for member in group.local]
-
-    def _one_of(self, members: list[Subscription]) -> Subscription:
-        return members[int(self._random() * len(members))] if len(members) > 1 else members[0]
-
-    def _node_of(self, group: GroupMatch[Subscription]) -> str:
-        """A broker with members of the group, by their number."""
-        nodes = list(group.remote)
-        if len(nodes) > 1:
-            left = self._random() * sum(group.remote.values())
-            for node in nodes:
-                left -= group.remote[node]
-                if left < 0:
-                    return node
-        return nodes[-1]

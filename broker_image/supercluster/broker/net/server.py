@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
+from supercluster.broker.net.account_limits import AccountLimits
+from supercluster.broker.net.admission import Admission
 from supercluster.broker.net.client import ClientConnection
+from supercluster.broker.net.hooks import SystemHooks
 from supercluster.broker.net.info import ServerFacts, info_line
+from supercluster.broker.net.reauthorization import Reauthorization
+from supercluster.broker.net.replies import Replies
 from supercluster.broker.net.router import DEFAULT_ACCOUNT, Router
+from supercluster.broker.net.secure import SecureProtocol
+from supercluster.broker.net.tls import ClientCertificates
 from supercluster.broker.net.turn import Turn
 from supercluster.broker.net.websocket import WebSocketProtocol
-from supercluster.broker.ports import ClientInfo, Clock
-from supercluster.broker.protocol.permissions import Gate
-from supercluster.broker.runtime.credentials import Credentials, User
+from supercluster.broker.ports import Clock
+from supercluster.broker.protocol.websocket import NO_RULES
+from supercluster.broker.runtime.credentials import Credentials
 from supercluster.broker.runtime.settings import Limits
 
 log = logging.getLogger(__name__)
@@ -24,6 +32,29 @@ HELD_CHECK_S = 0.25
 """How often it is checked whether held messages have waited too long; only while some are held."""
 
 BACKLOG = 1024
+REPLY_TOKEN_BYTES = 9
+"""Nobody guesses where another account's answers go."""
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Of clients that are gone, from the broker's side."""
+
+    connections: int = 0
+    in_messages: int = 0
+    in_bytes: int = 0
+    out_messages: int = 0
+    out_bytes: int = 0
+    slow_consumers: int = 0
+
+    def add(self, client: ClientConnection) -> None:
+        """And of this one."""
+        self.connections += 1
+        self.in_messages += client.in_messages
+        self.in_bytes += client.in_bytes
+        self.out_messages += client.out_messages
+        self.out_bytes += client.out_bytes
+        self.slow_consumers += client.close_reason == "Slow Consumer"
 
 
 @dataclass(slots=True)
@@ -34,6 +65,7 @@ class ServerCounts:
     slow_consumers: int = 0
     stale_connections: int = 0
     auth_failures: int = 0
+    tls_failures: int = 0
     permission_violations: int = 0
     protocol_errors: int = 0
     errors_sent: int = 0
@@ -63,13 +95,23 @@ class ClientServer:
         self.turn = turn
         self.limits = limits
         self.credentials = credentials
+        self.admission = Admission(loop, clock, credentials)
+        self.account_limits = AccountLimits(lambda: credentials.client_limits)
         self.default_account = DEFAULT_ACCOUNT
+        self.replies = Replies(router, clock.monotonic_ms, lambda: secrets.token_urlsafe(REPLY_TOKEN_BYTES))
         self.counts = ServerCounts()
         self.clients: dict[int, ClientConnection] = {}
         self.lame_duck = False
         self.facts: ServerFacts | None = None
+        self.system: SystemHooks | None = None
+        self.gone: dict[str, Traffic] = {}
+        """By account."""
         self._lingering: set[ClientConnection] = set()
         """Gone clients with messages that still wait for their streams."""
+        self.tls: ClientCertificates | None = None
+        self.websocket_tls: ClientCertificates | None = None
+        self.web_rules = NO_RULES
+        """For clients that come by WebSocket."""
         self._listener: asyncio.Server | None = None
         self._websocket_listener: asyncio.Server | None = None
         self._peer_urls: list[str] = []
@@ -80,31 +122,52 @@ class ClientServer:
     @property
     def auth_required(self) -> bool:
         """Do clients need credentials?"""
-        return bool(self.credentials.users)
+        return self.admission.is_needed
 
-    async def listen(self, host: str, port: int) -> int:
+    async def listen(self, host: str, port: int, tls: ClientCertificates | None = None) -> int:
         """Bind without accepting anyone yet; returns the port.
 
         Raises:
             OSError: the address is in use or not ours.
         """
-        self._listener = await self.loop.create_server(
-            lambda: ClientConnection(self), host, port, backlog=BACKLOG, start_serving=False
-        )
-        bound: int = self._listener.sockets[0].getsockname()[1]
-        return bound
+        self.tls = tls
+        make = partial(ClientConnection, self)
+        self._listener = await self._bind(host, port, make, tls, greets=True)
+        return _port_of(self._listener)
 
-    async def listen_websocket(self, host: str, port: int) -> int:
+    async def listen_websocket(self, host: str, port: int, tls: ClientCertificates | None = None) -> int:
         """The same for clients that come by WebSocket.
 
         Raises:
             OSError: the address is in use or not ours.
         """
-        self._websocket_listener = await self.loop.create_server(
-            lambda: WebSocketProtocol(self), host, port, backlog=BACKLOG, start_serving=False
-        )
-        bound: int = self._websocket_listener.sockets[0].getsockname()[1]
-        return bound
+        self.websocket_tls = tls
+        make = partial(WebSocketProtocol, self)
+        self._websocket_listener = await self._bind(host, port, make, tls, greets=False)
+        return _port_of(self._websocket_listener)
+
+    async def _bind(
+        self,
+        host: str,
+        port: int,
+        make: Callable[[], asyncio.Protocol],
+        tls: ClientCertificates | None,
+        *,
+        greets: bool,
+    ) -> asyncio.Server:
+        make_inner = make
+        if tls is not None:
+
+            def make() -> asyncio.Protocol:
+                return SecureProtocol(
+                    self.loop, tls, make_inner, failed=self._handshake_failed, greets=greets
+                )
+
+        return await self.loop.create_server(make, host, port, backlog=BACKLOG, start_serving=False)
+
+    def _handshake_failed(self, reason: str) -> None:
+        self.counts.tls_failures += 1
+        log.info("a client was not let in: %s", reason)
 
     async def start(self, facts: ServerFacts) -> None:
         """Accept clients from now on (SF-14: once the broker knows the streams)."""
@@ -113,6 +176,11 @@ class ClientServer:
             if listener is not None:
                 await listener.start_serving()
 
+    @property
+    def has_headers(self) -> bool:
+        """Do clients have headers?"""
+        return self.facts is None or self.facts.headers
+
     def change_limits(self, limits: Limits) -> None:
         """Hold clients to other limits from now on: those that are here too, except that none is sent away because there
         are more than may be."""
@@ -120,7 +188,6 @@ class ClientServer:
         for client in self.clients.values():
             client.limits_changed()
         if self.facts is not None and limits.max_payload_bytes != before.max_payload_bytes:
-            self.facts = replace(self.facts, max_payload_bytes=limits.max_payload_bytes)
             self.push_info()
 
     def stop_accepting(self) -> None:
@@ -148,52 +215,74 @@ class ClientServer:
         self.counts.in_bytes += client.in_bytes
         self.counts.out_messages += client.out_messages
         self.counts.out_bytes += client.out_bytes
+        if client.has_come:
+            self.gone.setdefault(client.account.name, Traffic()).add(client)
+            if self.system is not None:
+                self.system.went(client)
         if client.held.total_bytes:
             self._lingering.add(client)
             self.holding()
+        else:
+            client.foreign.clear()
 
-    def authenticate(self, client: ClientConnection, options: Mapping[str, Any]) -> bool:
-        """Judge CONNECT's credentials and give the client its account."""
-        user: User | None = None
-        if self.auth_required:
-            given = [options.get(name) for name in ("user", "pass", "auth_token")]
-            texts = [text if isinstance(text, str) else "" for text in given]
-            user = self.credentials.find(*texts)
-            if user is None:
-                log.warning("client %d (%s): wrong or missing credentials", client.id, client.peer[0])
-                return False
-        client.credential = user
-        allowed = user.permissions if user is not None else None
-        client.gate = Gate(allowed, self.clock.monotonic_ms) if allowed is not None else None
-        account = user.account if user is not None else self.default_account
-        if account != client.account.name:
-            for subscription in list(client.subscriptions.values()):
-                client.end_subscription(subscription)
-            client.account = self.router.account(account)
-        client.info = ClientInfo(
-            account, user.user if user is not None else "", user is None or user.is_operator
-        )
-        return True
+    def declare_accounts(self) -> None:
+        """What the credentials say of accounts' imports and exports is in force from now on."""
+        book = self.credentials.book
+        if book == self.router.book:
+            return
+        present = [found for client in self.clients.values() for found in client.subscriptions.values()]
+        self.router.declare(book, self.replies, present)
+
+    def came(self, client: ClientConnection) -> None:
+        """A client's CONNECT was taken."""
+        client.has_come = True
+        if self.system is not None:
+            self.system.came(client)
+
+    def refused(self, client: ClientConnection, user: str) -> None:
+        """A client's credentials are wrong."""
+        self.counts.auth_failures += 1
+        if self.system is not None:
+            self.system.refused(client, user)
 
     def credentials_changed(self) -> None:
-        """Cut off clients whose credentials are no longer among the valid ones (CL-5)."""
-        valid = set(self.credentials.users)
+        """Clients that are known by them still go on under the permissions of now; the others are cut off (CL-5)."""
+        self.declare_accounts()
+        changed = Reauthorization(self.credentials, self.clock.monotonic_ms)
         for client in list(self.clients.values()):
-            if client.credential is not None and client.credential not in valid:
-                client.close("User Authentication Revoked")
-            elif client.credential is None and client.authenticated and valid:
-                client.close("User Authentication Expired")
+            changed.judge(client)
 
     # INFO
+
+    @property
+    def urls(self) -> list[str]:
+        """Where clients may connect: here, and at the others of the cluster."""
+        own = self.facts.client_url if self.facts is not None else ""
+        return [url for url in (own, *self._peer_urls) if url]
 
     def info_line(self, client: ClientConnection) -> bytes:
         """INFO for a client."""
         assert self.facts is not None
-        everywhere = [url for url in (self.facts.client_url, *self._peer_urls) if url]
-        urls = self._urls_to_leave_for() if self.lame_duck else everywhere
+        urls = self._urls_to_leave_for() if self.lame_duck else self.urls
         if client.is_websocket:
             urls = []
-        return info_line(self.facts, client.id, client.peer[0], urls, self.auth_required, self.lame_duck)
+        return self._info(client, urls, lame_duck=self.lame_duck)
+
+    def _info(self, client: ClientConnection, urls: list[str], *, lame_duck: bool) -> bytes:
+        assert self.facts is not None
+        credentials = self.credentials
+        tls = self.websocket_tls if client.is_websocket else self.tls
+        return info_line(
+            self.facts,
+            client.id,
+            client.peer[0],
+            urls,
+            max_payload_bytes=client.allowance.payload_bytes_max,
+            auth_required=self.auth_required and credentials.anonymous(client.connection_type) is None,
+            lame_duck=lame_duck,
+            tls=tls.settings if tls is not None else None,
+            nonce=client.login.nonce if credentials.has_nkeys else "",
+        )
 
     def set_load(self, url: str, clients: int) -> None:
         """How many clients another broker of the cluster says it has."""
@@ -257,9 +346,7 @@ class ClientServer:
         """Ask one client to go to another broker (CL-7), as a lame duck asks all; what it still sends is taken (SF-16)."""
         assert self.facts is not None
         urls = [] if client.is_websocket else self._urls_to_leave_for()
-        client.push(
-            info_line(self.facts, client.id, client.peer[0], urls, self.auth_required, lame_duck=True)
-        )
+        client.push(self._info(client, urls, lame_duck=True))
         client.finish()
 
     def begin_lame_duck(self) -> None:
@@ -279,5 +366,11 @@ class ClientServer:
         if self._held_timer is not None:
             self._held_timer.cancel()
             self._held_timer = None
+        self.admission.close()
         for client in list(self.clients.values()):
             client.close("Server Shutdown", tell=False)
+
+
+def _port_of(listener: asyncio.Server) -> int:
+    bound: int = listener.sockets[0].getsockname()[1]
+    return bound

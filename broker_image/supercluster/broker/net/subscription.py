@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
+from supercluster.broker.protocol.parser import Message
 from supercluster.broker.protocol.sublist import Sublist
 
 if TYPE_CHECKING:
+    from supercluster.broker.net.beyond import AccountRoutes
     from supercluster.broker.net.client import ClientConnection
 
 
 class Subscription:
     """SUB of one client. `middle` is what stands between subject and sizes in a MSG line."""
 
-    __slots__ = ("connection", "delivered", "max_messages", "middle", "queue", "sid", "subject", "withheld")
+    __slots__ = ("aside", "connection", "delivered", "max_messages", "middle", "queue", "sid", "subject")
 
     def __init__(self, connection: ClientConnection, subject: bytes, queue: bytes, sid: bytes) -> None:
         self.connection = connection
@@ -25,20 +27,30 @@ class Subscription:
         self.max_messages = 0
         """UNSUB with a maximum: the subscription ends after so many; 0: no end."""
         self.delivered = 0
-        self.withheld: Callable[[bytes], bool] | None = None
+        self.aside: Callable[[Message], Message | None] | None = None
+        """What becomes of a message instead of its delivery: None, it went elsewhere or must not be delivered."""
+
+    def receiver(self) -> Subscription:
+        """Who gets what a stream delivers to it."""
+        return self
+
+    def withhold(self, withheld: Callable[[bytes], bool] | None) -> None:
         """Which subjects the user must not get, though the subscription matches them."""
+        self.aside = None if withheld is None else lambda message: None if withheld(message[0]) else message
 
 
 class Account:
     """Subscriptions of one account, and how many of them each subject and queue has on this broker."""
 
-    __slots__ = ("interest", "name", "sublist")
+    __slots__ = ("beyond", "interest", "name", "sublist")
 
     def __init__(self, name: str, far: Collection[str] = frozenset()) -> None:
         self.name = name
         self.sublist: Sublist[Subscription] = Sublist(far)
         self.interest: dict[tuple[bytes, bytes], int] = {}
         """(subject, queue) → local subscriptions: what links are told."""
+        self.beyond: AccountRoutes | None = None
+        """What it has to do with other accounts."""
 
     def add(self, subscription: Subscription) -> int:
         """Insert; returns how many there are now on its subject and queue."""

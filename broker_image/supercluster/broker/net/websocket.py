@@ -123,9 +123,11 @@ class WebSocketProtocol(asyncio.Protocol):
         try:
             if end < 0 or end > websocket.HEAD_BYTES_MAX:
                 raise websocket.UpgradeError(f"the request is over {websocket.HEAD_BYTES_MAX} bytes")
-            answer = websocket.upgrade(self._head[: end + 4])
+            rules, is_secure = self._server.web_rules, self._server.websocket_tls is not None
+            answer = websocket.upgrade(self._head[: end + 4], rules, is_secure=is_secure)
+            cookies = websocket.login_of(self._head[: end + 4], rules)
         except websocket.UpgradeError as error:
-            self._transport.write(websocket.refusal(str(error)))
+            self._transport.write(websocket.refusal(error))
             self._transport.close()
             return b""
         if self._timer is not None:
@@ -135,6 +137,7 @@ class WebSocketProtocol(asyncio.Protocol):
         self._framed = _FramedTransport(self._transport)
         self._client = ClientConnection(self._server)
         self._client.is_websocket = True
+        self._client.cookies = cookies
         self._client.connection_made(cast("asyncio.Transport", self._framed))
         return rest
 

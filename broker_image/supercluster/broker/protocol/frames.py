@@ -15,16 +15,22 @@ from typing import TypeAlias
 
 Buffer: TypeAlias = bytes | memoryview
 
-VERSION = 5
+VERSION = 12
 """Version of the frames this broker speaks; the smaller of a pair's is spoken. 2 added GATEWAYS and LOAD, 3 the core's ASIDE
 and TAGS, 4 the choice of a digest in MOVE_HASHES, and the core's ORIGIN_ASK and ORIGIN_TOLD, 5 operations of the map
-(`jetstream/map_level.py`)."""
+(`jetstream/map_level.py`), 6 the core's ACKS_BACK, 7 restores in the map, 8 streams whose
+origins another API leads to, 9 direct gets that mirrors answer for their origins, 10 DELIVER_TO,
+11 streams that add up the counters of their sources, 12 consumers that only brokers from then on read
+(`jetstream/consumer_checks.py`)."""
 
 VERSION_LEAST = 1
 """The oldest version that a broker may speak for this one to work with it."""
 
 FRAME_BYTES_MAX = 64 << 20
 CORE_TYPES_FROM = 32
+
+QUEUES_PER_MESSAGE_MAX = 255
+"""MESSAGES gives the number of a message's queue groups one byte."""
 
 _HEAD = Struct(">IB")
 _SHORT = Struct(">H")
@@ -51,6 +57,7 @@ class FrameType(IntEnum):
     SLOW = 7
     GATEWAYS = 8
     LOAD = 9
+    DELIVER_TO = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,9 +313,26 @@ Item: TypeAlias = tuple[bytes, bytes, bytes, Buffer]
 
 
 def encode_deliver(account: str, inbox: bytes, items: Sequence[Item]) -> list[Buffer]:
-    """DELIVER: messages for the subscription on `inbox` at the receiving broker."""
+    """DELIVER: messages for the subscriptions on `inbox` at the receiving broker, all queue groups there among them."""
+    name = account.encode()
+    return [_SHORT.pack(len(name)), name, _SHORT.pack(len(inbox)), inbox, *_item_pieces(items)]
+
+
+def encode_deliver_to(
+    account: str, inbox: bytes, plain: bool, queues: Sequence[bytes], items: Sequence[Item]
+) -> list[Buffer]:
+    """DELIVER_TO: messages for the plain subscriptions on `inbox` at the receiving broker (or not), and for one member of each of
+    these queue groups."""
     name = account.encode()
     pieces: list[Buffer] = [_SHORT.pack(len(name)), name, _SHORT.pack(len(inbox)), inbox]
+    pieces += (bytes((plain,)), _LONG.pack(len(queues)))
+    for queue in queues:
+        pieces += (bytes((len(queue),)), queue)
+    return pieces + _item_pieces(items)
+
+
+def _item_pieces(items: Sequence[Item]) -> list[Buffer]:
+    pieces: list[Buffer] = []
     for subject, reply, header, payload in items:
         pieces += (
             _ITEM.pack(len(subject), len(reply), len(header), len(payload)),
@@ -325,11 +349,25 @@ def decode_deliver(body: Buffer) -> tuple[str, bytes, list[Item]]:
     reader = _Reader(body)
     account = reader.text(reader.short())
     inbox = reader.take(reader.short())
+    return account, inbox, _items(reader)
+
+
+def decode_deliver_to(body: Buffer) -> tuple[str, bytes, bool, list[bytes], list[Item]]:
+    """Read DELIVER_TO: account, inbox, plain, queues, items."""
+    reader = _Reader(body)
+    account = reader.text(reader.short())
+    inbox = reader.take(reader.short())
+    plain = bool(reader.take(1)[0])
+    queues = [reader.take(reader.take(1)[0]) for _ in range(reader.long())]
+    return account, inbox, plain, queues, _items(reader)
+
+
+def _items(reader: _Reader) -> list[Item]:
     items: list[Item] = []
     while reader.left():
         subject, reply, header, payload = reader.unpack(_ITEM)
         items.append((reader.take(subject), reader.take(reply), reader.take(header), reader.take(payload)))
-    return account, inbox, items
+    return items
 
 
 def encode_slow(account: str, inbox: bytes, slow: bool) -> bytes:

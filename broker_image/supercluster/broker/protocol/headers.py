@@ -21,7 +21,7 @@ def get(header: bytes, name: bytes) -> bytes | None:
         return None
     start = at + len(name) + 3
     end = header.find(b"\r\n", start)
-    return header[start : end if end >= 0 else len(header)].strip()
+    return header[start : end if end >= 0 else len(header)].lstrip(b" ")
 
 
 def parse(header: bytes) -> list[tuple[bytes, bytes]] | None:
@@ -33,7 +33,7 @@ def parse(header: bytes) -> list[tuple[bytes, bytes]] | None:
         name, colon, value = line.partition(b":")
         if not colon or not name:
             return None
-        pairs.append((name, value.strip()))
+        pairs.append((name, value.lstrip(b" ")))
     return pairs
 
 

@@ -41,7 +41,7 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class Unsubscribe:
-    """UNSUB; `max_messages` 0 means at once."""
+    """UNSUB; `max_messages` 0 means at once, which is what anything that is no number means."""
 
     sid: bytes
     max_messages: int
@@ -215,8 +215,9 @@ class ClientParser:
                 events.append(Subscribe(parts[1], parts[2] if count == 4 else b"", parts[-1]))
             case b"UNSUB" if count == 2:
                 events.append(Unsubscribe(parts[1], 0))
-            case b"UNSUB" if count == 3 and parts[2].isdigit() and len(parts[2]) <= _DIGITS_MAX:
-                events.append(Unsubscribe(parts[1], int(parts[2])))
+            case b"UNSUB" if count == 3:
+                is_size = parts[2].isdigit() and len(parts[2]) <= _DIGITS_MAX
+                events.append(Unsubscribe(parts[1], int(parts[2]) if is_size else 0))
             case b"CONNECT" if count > 1:
                 events.append(Connect(line.strip()[len(name) :].strip()))
             case b"+OK" | b"-ERR":

@@ -87,6 +87,12 @@ class Gate:
     _seen: dict[bytes, bool] = field(default_factory=dict)
     _replies: OrderedDict[bytes, _Reply] = field(default_factory=OrderedDict)
 
+    def under(self, permissions: Permissions) -> Gate:
+        """The same connection's under other permissions; what it was asked before it may still answer, where answering is
+        allowed as it was."""
+        is_same = permissions.responses == self.permissions.responses
+        return Gate(permissions, self.now_ms, _replies=self._replies if is_same else OrderedDict())
+
     def may_publish(self, subject: bytes) -> bool:
         """Counts as an answer where only that allows it."""
         known = self._seen.get(subject)

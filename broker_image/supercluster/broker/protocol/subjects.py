@@ -8,9 +8,18 @@ from __future__ import annotations
 INBOX_PREFIX = b"_INBOX."
 """Reply subjects of all usual clients start so: they are many, short-lived, and never worth a cache entry each."""
 
+REPLY_PREFIX = b"_R_."
+"""Reply subjects of requests that go to another account: one for each request, as clients' own are."""
+UNIQUE_PREFIXES = (INBOX_PREFIX, REPLY_PREFIX)
+
 API_PREFIX = b"$JS.API."
 ACK_PREFIX = b"$JS.ACK."
 FLOW_PREFIX = b"$JS.FC."
+SNAPSHOT_PREFIX = b"$JS.SNAPSHOT."
+
+RESERVED_REPLY_HEADS = frozenset((b"_R_.", b"_GR_", b"$GR.", b"$JS."))
+"""The first four bytes of reply subjects that have to be looked at: one slice per message tells."""
+_RESERVED_REPLIES = (b"_GR_.", b"$GR.", ACK_PREFIX)
 
 _SPACES = b" \t\r\n\x0b\x0c\x00"
 
@@ -33,6 +42,14 @@ def is_valid_literal(subject: bytes) -> bool:
         return True
     tokens = subject.split(b".")
     return b"*" not in tokens and b">" not in tokens
+
+
+def is_reserved_reply(reply: bytes) -> bool:
+    """Is it a reply subject of servers' own, which no client may ask for answers at: nats-server's of imports, gateways and
+    acknowledgements? An answer to a forged one would count as one to what somebody else asked."""
+    if reply.startswith(REPLY_PREFIX):
+        return True
+    return reply.startswith(_RESERVED_REPLIES) and reply not in _RESERVED_REPLIES
 
 
 def has_wildcard(subject: bytes) -> bool:

@@ -3,7 +3,7 @@
 Of a queue group's members at other brokers those of other clusters (`far`) count only where there are none in the own
 one (CL-2, CL-6).
 
-A result is cached by subject, so that a known subject costs one dict hit. Subjects under `_INBOX.` are cached by all
+A result is cached by subject, so that a known subject costs one dict hit. Subjects under `_INBOX.` and `_R_.` are cached by all
 but their last token where no subscription names that last token: a client's unique reply subjects then share one
 entry. A new or ended subscription without wildcards drops what it touches; one with wildcards drops everything, or
 only inbox results when it can match only those. Caches are bounded and dropped whole when full.
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any, Generic, TypeVar
 
-from supercluster.broker.protocol.subjects import INBOX_PREFIX, has_wildcard
+from supercluster.broker.protocol.subjects import UNIQUE_PREFIXES, has_wildcard
 
 S = TypeVar("S")
 
@@ -47,6 +47,11 @@ class Match(Generic[S]):
         self.anyone = bool(plain or nodes or groups)
         self.window: Any = UNRESOLVED
         self.is_api = False
+
+    @property
+    def local(self) -> list[S]:
+        """Everybody here, members of queue groups too."""
+        return self.plain + [member for group in self.groups for member in group.local]
 
 
 class _Node(Generic[S]):
@@ -115,7 +120,7 @@ class Sublist(Generic[S]):
 
     def match(self, subject: bytes) -> Match[S]:
         """Who wants the valid literal `subject`."""
-        if subject.startswith(INBOX_PREFIX):
+        if subject.startswith(UNIQUE_PREFIXES):
             return self._match_inbox(subject)
         found = self.cache.get(subject)
         if found is not None:
@@ -165,7 +170,7 @@ class Sublist(Generic[S]):
         return found
 
     def _changed(self, subject: bytes) -> None:
-        if subject.startswith(INBOX_PREFIX):
+        if subject.startswith(UNIQUE_PREFIXES):
             if has_wildcard(subject):
                 self._inboxes.clear()
                 self._inbox_prefixes.clear()

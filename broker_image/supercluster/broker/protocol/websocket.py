@@ -10,6 +10,10 @@ import base64
 import binascii
 import hashlib
 import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from supercluster.broker.protocol.web_origins import ANY_ORIGIN, WebOrigins
 
 HEAD_BYTES_MAX = 8192
 """Of the HTTP request that asks for the upgrade."""
@@ -24,7 +28,23 @@ _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
 class UpgradeError(Exception):
-    """The request is no upgrade to WebSocket; the text says what is missing."""
+    """The request is no upgrade to WebSocket, or of somebody who may not come; the text says what is missing."""
+
+    def __init__(self, text: str, status: str = "400 Bad Request") -> None:
+        super().__init__(text)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class WebRules:
+    """What is looked at in a request for the upgrade."""
+
+    origins: WebOrigins = ANY_ORIGIN
+    cookies: Mapping[str, str] = field(default_factory=dict)
+    """Field of CONNECT → the cookie that says it where CONNECT does not."""
+
+
+NO_RULES = WebRules()
 
 
 class FrameError(Exception):
@@ -35,21 +55,16 @@ class FrameError(Exception):
         self.code = code
 
 
-def upgrade(head: bytes) -> bytes:
+def upgrade(head: bytes, rules: WebRules = NO_RULES, *, is_secure: bool = False) -> bytes:
     """The answer to a request (up to and with its empty line).
 
     Raises:
-        UpgradeError: it does not ask for WebSocket as it has to.
+        UpgradeError: it does not ask for WebSocket as it has to, or comes from a page that may not.
     """
-    lines = head.decode("latin-1").split("\r\n")
-    words = lines[0].split(" ")
+    words = head.decode("latin-1").split("\r\n")[0].split(" ")
     if len(words) != 3 or words[0] != "GET" or words[2] != "HTTP/1.1":
         raise UpgradeError("this is no GET of HTTP/1.1")
-    headers: dict[str, str] = {}
-    for line in lines[1:]:
-        name, colon, value = line.partition(":")
-        if colon:
-            headers[name.strip().lower()] = value.strip()
+    headers = _headers(head)
     if "websocket" not in _tokens(headers.get("upgrade", "")):
         raise UpgradeError("Upgrade is not websocket")
     if "upgrade" not in _tokens(headers.get("connection", "")):
@@ -63,6 +78,9 @@ def upgrade(head: bytes) -> bytes:
         size = 0
     if size != 16:
         raise UpgradeError("Sec-WebSocket-Key is not 16 bytes in base64")
+    origin = headers.get("origin") or headers.get("sec-websocket-origin", "")
+    if why := rules.origins.refusal(origin, headers.get("host", ""), is_secure=is_secure):
+        raise UpgradeError(why, "403 Forbidden")
     accept = base64.b64encode(hashlib.sha1(key.encode() + _GUID, usedforsecurity=False).digest()).decode()
     return (
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -70,11 +88,33 @@ def upgrade(head: bytes) -> bytes:
     ).encode()
 
 
-def refusal(why: str) -> bytes:
+def login_of(head: bytes, rules: WebRules) -> dict[str, str]:
+    """Fields of CONNECT that the request's cookies say."""
+    if not rules.cookies:
+        return {}
+    found: dict[str, str] = {}
+    for part in _headers(head).get("cookie", "").split(";"):
+        name, equals, value = part.strip().partition("=")
+        if equals:
+            found.setdefault(name, value.strip('"'))
+    return {field: found[name] for field, name in rules.cookies.items() if found.get(name)}
+
+
+def _headers(head: bytes) -> dict[str, str]:
+    """By names in small letters."""
+    headers: dict[str, str] = {}
+    for line in head.decode("latin-1").split("\r\n")[1:]:
+        name, colon, value = line.partition(":")
+        if colon:
+            headers[name.strip().lower()] = value.strip()
+    return headers
+
+
+def refusal(error: UpgradeError) -> bytes:
     """The answer to a request that can't be taken."""
-    body = f"{why}\n".encode()
+    body = f"{error}\n".encode()
     return (
-        f"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n"
+        f"HTTP/1.1 {error.status}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n"
         "Connection: close\r\n\r\n"
     ).encode() + body
 

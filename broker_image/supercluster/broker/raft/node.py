@@ -28,7 +28,7 @@ from supercluster.broker.raft.confchange import (
     plan_change,
 )
 from supercluster.broker.raft.config import NEVER_MS, RaftConfig, Ready, Rng, Role
-from supercluster.broker.raft.election import Election
+from supercluster.broker.raft.election import EAGER_TRIES, Election
 from supercluster.broker.raft.entry import Entry, EntryKind
 from supercluster.broker.raft.messages import Message
 
@@ -163,8 +163,12 @@ class Raft(Election):
         if self.role is Role.CANDIDATE:
             self._reset_election_timer()
 
-    def wake(self, now_ms: int, lost_node: str | None = None) -> None:
-        """A node that shares this group was lost, or runs as a new process (SF-7); None wakes without a reason."""
+    def wake(self, now_ms: int, lost_node: str | None = None, spread_ms: int | None = None) -> None:
+        """A node that shares this group was lost, or runs as a new process (SF-7); None wakes without a reason.
+
+        `spread_ms`: over what time the elections of all groups that it led are to be spread, at most (and unless told) a
+        quarter of the time-out. Few groups need no wait at all.
+        """
         self._now_ms = max(self._now_ms, now_ms)
         was_silent = self.quiesced
         if was_silent:
@@ -181,19 +185,23 @@ class Raft(Election):
             self._become_follower(self.term, None)
             if self._election_due_ms != NEVER_MS:
                 # Sooner than by time-out; the pre-vote keeps it harmless if others still hear the leader.
-                soon_ms = self._place_in_line(lost_node)
+                soon_ms = self._place_in_line(lost_node, spread_ms)
+                self._eager_tries = EAGER_TRIES
                 if was_silent:
                     # Groups that are in use go first.
                     soon_ms += self.config.election_timeout_ms // 4
                 self._election_due_ms = min(self._election_due_ms, self._now_ms + soon_ms)
 
-    def _place_in_line(self, lost_node: str) -> int:
+    def _place_in_line(self, lost_node: str, spread_ms: int | None) -> int:
         """All who stay learn of a leader's loss at once. One after the other stands, so that nobody's vote is divided: of
         hundreds of groups, whose requests wait for each other, else most would have to elect again and again."""
         timeout_ms = self.config.election_timeout_ms
         others = [voter for voter in self.membership.all_voters if node_of(voter) != lost_node]
         before = sum(self._lot_of(voter) > self._lot_of(self.id) for voter in others)
-        return 1 + before * (timeout_ms // 2) + self.rng.randrange(timeout_ms // 4 or 1)
+        most_ms = timeout_ms // 4
+        if spread_ms is not None:
+            most_ms = min(most_ms, spread_ms)
+        return 1 + before * (timeout_ms // 2) + self.rng.randrange(most_ms or 1)
 
     def is_due_to_stand(self, now_ms: int) -> bool:
         """Would a tick at this time make it stand for election?"""

@@ -84,6 +84,11 @@ class RaftState:
         self._newer_lineage = 0
 
     @property
+    def heard_leader_ms(self) -> int:
+        """When the leader was last heard, by the clock of `tick`."""
+        return self._heard_leader_ms
+
+    @property
     def membership(self) -> Membership:
         """The membership in force."""
         return self._track.current

@@ -10,10 +10,14 @@ from __future__ import annotations
 import hmac
 import json
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from supercluster.broker.jetstream.durations import parse_duration_ns
+from supercluster.broker.protocol.imports import NO_ACCOUNTS, AccountBook, WrongImportError
+from supercluster.broker.protocol.imports_file import KEYS, read_account
 from supercluster.broker.protocol.permissions import (
     PATTERNS_MAX,
     RESPONSE_TTL_DEFAULT_MS,
@@ -23,11 +27,18 @@ from supercluster.broker.protocol.permissions import (
     Rules,
     is_pattern,
 )
+from supercluster.broker.runtime import passwords
+from supercluster.broker.runtime.certificate_names import user_of
+from supercluster.broker.runtime.nkeys import NkeyError, has_signed, public_key
+from supercluster.broker.runtime.passwords import PasswordError
 from supercluster.broker.runtime.stamps import Stamp, stamp_of
 
 log = logging.getLogger(__name__)
 
 ROLES = ("client", "operator", "system")
+SYSTEM_ACCOUNT = "$SYS"
+STANDARD, WEBSOCKET = "STANDARD", "WEBSOCKET"
+"""Ways by which a client comes, as NATS names them."""
 
 
 class CredentialsError(Exception):
@@ -43,13 +54,58 @@ class User:
     user: str = ""
     password: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
+    nkey: str = ""
+    """A public key: whoever signs the nonce of INFO with its other half."""
     permissions: Permissions | None = None
     """None: everything."""
+    connection_types: frozenset[str] = frozenset()
+    """By which ways it may come; empty: by any."""
+
+    def may_come_by(self, connection_type: str) -> bool:
+        return not self.connection_types or connection_type in self.connection_types
+
+    @property
+    def is_system(self) -> bool:
+        """May it ask brokers about themselves, under `$SYS.REQ`?"""
+        return self.role == "system"
 
     @property
     def is_operator(self) -> bool:
         """May it change declared streams and use the admin API?"""
         return self.role == "operator"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLimits:
+    """What the clients of an account may have at one broker; -1: as much as the broker's own limits allow."""
+
+    connections_max: int = -1
+    subscriptions_max: int = -1
+    """Of each client."""
+    payload_bytes_max: int = -1
+
+
+NO_CLIENT_LIMITS = ClientLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a client shows of itself."""
+
+    user: str = ""
+    password: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+    nkey: str = ""
+    signature: str = field(default="", repr=False)
+    nonce: str = field(default="", repr=False)
+    """What the broker sent to be signed."""
+    certificate: Mapping[str, Any] | None = None
+    """A certificate that names the user, whatever the client says."""
+    connection_type: str = STANDARD
+
+    @property
+    def is_nothing(self) -> bool:
+        return not (self.user or self.password or self.token or self.nkey or self.certificate is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +141,10 @@ class Credentials:
         self._directory = directory
         self._stamps: dict[str, Stamp | None] = {}
         self._users: tuple[User, ...] = ()
+        self._anonymous: dict[str, User] = {}
+        """By connection type."""
+        self._book = NO_ACCOUNTS
+        self._client_limits: Mapping[str, ClientLimits] = {}
         self._links = LinkCredentials()
         self._gateways = LinkCredentials()
 
@@ -92,6 +152,30 @@ class Credentials:
     def users(self) -> tuple[User, ...]:
         """All users; none: no authentication."""
         return self._users
+
+    def anonymous(self, connection_type: str) -> User | None:
+        """Who a client is that comes this way and shows nothing; None: nobody."""
+        return self._anonymous.get(connection_type)
+
+    @property
+    def has_nkeys(self) -> bool:
+        """Is there a user who has to sign a nonce?"""
+        return any(user.nkey for user in self._users)
+
+    @property
+    def book(self) -> AccountBook:
+        """What accounts import and export."""
+        return self._book
+
+    @property
+    def client_limits(self) -> Mapping[str, ClientLimits]:
+        """By account; one that is not there has none."""
+        return self._client_limits
+
+    @property
+    def system_account(self) -> str:
+        """Where those are who may ask brokers about themselves, and where events are told."""
+        return next((user.account for user in self._users if user.is_system), SYSTEM_ACCOUNT)
 
     @property
     def links(self) -> LinkCredentials:
@@ -115,21 +199,21 @@ class Credentials:
             raise CredentialsError(
                 f"--credentials {self._directory}: no such directory; an empty one, or none named, lets anyone in"
             )
-        self._users, self._links, self._gateways = self._read_all()
+        (self._users, self._book), self._links, self._gateways = self._read_all()
         self._note_stamps()
 
     def refresh(self) -> bool:
         """Read again what has changed; True when the users or links are others now."""
         if self._directory is None or not self._note_stamps():
             return False
-        before = (self._users, self._links, self._gateways)
+        before = ((self._users, self._book), self._links, self._gateways)
         try:
             found = self._read_all()
         except CredentialsError as error:
             log.error("credentials stay as they were: %s", error)
             return False
         kept: list[Any] = list(found)
-        secrets = [(users, links.accept, gateways.accept) for users, links, gateways in (before, found)]
+        secrets = [(users[0], links.accept, gateways.accept) for users, links, gateways in (before, found)]
         for index, (present, changed) in enumerate(zip(*secrets, strict=True)):
             if present and not changed:
                 log.error(
@@ -137,26 +221,62 @@ class Credentials:
                     FILES[index],
                 )
                 kept[index] = before[index]
-        self._users, self._links, self._gateways = kept
+        (self._users, self._book), self._links, self._gateways = kept
         return before != tuple(kept)
 
-    def _read_all(self) -> tuple[tuple[User, ...], LinkCredentials, LinkCredentials]:
-        users: tuple[User, ...] = self._read("users.json", _parse_users, ())
+    def _read_all(self) -> tuple[tuple[tuple[User, ...], AccountBook], LinkCredentials, LinkCredentials]:
+        users: tuple[tuple[User, ...], AccountBook] = self._read(
+            "users.json",
+            lambda document: (_parse_users(document), _parse_accounts(document)),
+            ((), NO_ACCOUNTS),
+        )
         links: LinkCredentials = self._read("cluster.json", _parse_links, LinkCredentials())
         gateways: LinkCredentials = self._read("gateway.json", _parse_links, LinkCredentials())
         return users, links, gateways
 
-    def find(self, user: str, password: str, token: str) -> User | None:
-        """The user these belong to. All are compared, whichever fits."""
+    def find(self, shown: Shown) -> User | None:
+        """The user whom this belongs to, and who may come that way."""
+        user = self._find(shown)
+        return user if user is not None and user.may_come_by(shown.connection_type) else None
+
+    def _find(self, shown: Shown) -> User | None:
+        """Of passwords and tokens all are compared, whichever fits."""
+        users = self._users
+        if shown.nkey:
+            return _find_nkey(users, shown)
+        if shown.is_nothing and (user := self.anonymous(shown.connection_type)) is not None:
+            return user
+        name = shown.user
+        if shown.certificate is not None:
+            named = user_of(shown.certificate, (user.user for user in users if user.user))
+            if named is None:
+                return None
+            name = named
         found: User | None = None
-        for candidate in self._users:
+        for candidate in users:
+            if candidate.nkey:
+                continue
             if candidate.token:
-                fits = _same(candidate.token, token)
+                fits = passwords.fits(candidate.token, shown.token)
+            elif passwords.is_hashed(candidate.password):
+                fits = _same(candidate.user, name) and passwords.fits(candidate.password, shown.password)
             else:
-                fits = _same(candidate.user, user) & _same(candidate.password, password)
+                fits = _same(candidate.user, name) & _same(candidate.password, shown.password)
             if fits and found is None:
                 found = candidate
         return found
+
+    def takes_long(self, shown: Shown) -> bool:
+        """Would `find` compare with a hash, which takes long on purpose? Then it belongs in a thread."""
+        if shown.nkey or (shown.is_nothing and self.anonymous(shown.connection_type) is not None):
+            return False
+        return any(
+            passwords.is_hashed(user.token)
+            if user.token
+            else passwords.is_hashed(user.password)
+            and (shown.certificate is not None or user.user == shown.user)
+            for user in self._users
+        )
 
     def _note_stamps(self) -> bool:
         changed = False
@@ -182,6 +302,28 @@ class Credentials:
             raise CredentialsError(f"{path}: {error}") from None
 
 
+def _parse_accounts(document: Mapping[str, Any]) -> AccountBook:
+    """`{"accounts": {"A": {"exports": […], "imports": […], "mappings": {…}}}}`, worded as nats-server's configuration."""
+    told = document.get("accounts", {})
+    if not isinstance(told, dict):
+        raise CredentialsError("accounts has to be an object of accounts by name")
+    for name, entry in told.items():
+        if not isinstance(entry, dict) or set(entry) - {*KEYS, "jetstream"}:
+            raise CredentialsError(
+                f"accounts.{name} has to be an object with any of jetstream, {', '.join(KEYS)}"
+            )
+        if type(entry.get("jetstream", True)) is not bool:
+            raise CredentialsError(f"accounts.{name}.jetstream has to be true or false")
+    try:
+        return AccountBook(
+            read_account(name, entry, parse_duration_ns, has_jetstream=entry.get("jetstream", True))
+            for name, entry in told.items()
+        )
+    except WrongImportError as error:
+        where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.path)
+        raise CredentialsError(f"accounts{where}: {error}") from None
+
+
 def _parse_users(document: object) -> tuple[User, ...]:
     entries = document.get("users") if isinstance(document, dict) else None
     if not isinstance(entries, list):
@@ -191,7 +333,8 @@ def _parse_users(document: object) -> tuple[User, ...]:
         where = f"users[{index}]"
         if not isinstance(entry, dict):
             raise CredentialsError(f"{where} has to be an object")
-        values = {name: entry.get(name, "") for name in ("user", "password", "token", "account", "role")}
+        names = ("user", "password", "token", "nkey", "account", "role")
+        values = {name: entry.get(name, "") for name in names}
         permissions = _permissions(f"{where}.permissions", entry.get("permissions"))
         for name, value in values.items():
             if not isinstance(value, str):
@@ -200,14 +343,33 @@ def _parse_users(document: object) -> tuple[User, ...]:
             raise CredentialsError(
                 f"{where}.{unknown[0]} is no known field; known are {', '.join(values)}, permissions"
             )
-        if bool(values["token"]) == bool(values["user"]):
-            raise CredentialsError(f"{where} needs either user and password or token")
+        _check_user(where, values)
         values["role"] = values["role"] or "client"
         if values["role"] not in ROLES:
             raise CredentialsError(f"{where}.role has to be one of {', '.join(ROLES)}")
-        values["account"] = values["account"] or "$G"
+        default = SYSTEM_ACCOUNT if values["role"] == "system" else "$G"
+        values["account"] = values["account"] or default
+        if values["account"].startswith(" "):
+            raise CredentialsError(f"{where}.account is {values['account']!r}; it cannot begin with a space")
         users.append(User(**values, permissions=permissions))
     return tuple(users)
+
+
+def _check_user(where: str, values: Mapping[str, str]) -> None:
+    if sum(bool(values[name]) for name in ("user", "token", "nkey")) != 1:
+        raise CredentialsError(f"{where} needs one of user (with password), token and nkey")
+    for name in ("password", "token"):
+        try:
+            passwords.check_hash(values[name])
+        except PasswordError as error:
+            raise CredentialsError(f"{where}.{name} {error}") from None
+    if values["nkey"]:
+        try:
+            public_key(values["nkey"])
+        except NkeyError as error:
+            raise CredentialsError(f"{where}.nkey {error}") from None
+        if values["password"]:
+            raise CredentialsError(f"{where} has nkey and password; only one of them may be")
 
 
 def _permissions(where: str, value: object) -> Permissions | None:
@@ -271,6 +433,11 @@ def _login(where: str, entry: object) -> Login:
     if not isinstance(user, str) or not isinstance(password, str) or not user:
         raise CredentialsError(f"{where} needs user and password")
     return Login(user, password)
+
+
+def _find_nkey(users: tuple[User, ...], shown: Shown) -> User | None:
+    found = next((user for user in users if user.nkey == shown.nkey), None)
+    return found if found is not None and has_signed(shown.nkey, shown.nonce, shown.signature) else None
 
 
 def _same(one: str, other: str) -> bool:

@@ -8,14 +8,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
-from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.core import BrokerCore, CoreSettings
+from supercluster.broker.jetstream import asked_health, errors, totals
+from supercluster.broker.jetstream.core import BrokerCore
+from supercluster.broker.jetstream.core_settings import CoreSettings
 from supercluster.broker.jetstream.stepping_aside import HOLD_MS_MAX
 from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.jetstream.totals import Totals
 from supercluster.broker.ports import Ticket
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.runtime import descriptors
@@ -72,6 +76,11 @@ class ProcessCore(BrokerCore):
                 tags=settings.tags,
                 move_bytes_per_s=settings.moves.bytes_per_s,
                 founding_wait_ms=_founding_wait_ms(settings),
+                founding_clusters=_founding_clusters(process),
+                file_bytes_max=settings.storage.max_file_bytes,
+                memory_bytes_max=settings.storage.max_memory_bytes,
+                domain=settings.domain,
+                limits=settings.jetstream,
             ),
             store,
             process.router,
@@ -91,14 +100,37 @@ class ProcessCore(BrokerCore):
         return max(1, self.meta.log.last_index) if self.meta is not None else 0
 
     def settings_changed(self, changed: Settings) -> None:
+        if self._process.place.routes is not None and changed.meta_voters != self.settings.meta_voters:
+            self.settings = replace(self.settings, meta_voters=changed.meta_voters)
         if changed.moves.bytes_per_s != self.settings.move_bytes_per_s:
             self.settings = replace(self.settings, move_bytes_per_s=changed.moves.bytes_per_s)
+        if changed.jetstream != self.settings.limits:
+            self.settings = replace(self.settings, limits=changed.jetstream)
         if changed.tags != self.settings.tags:
             self.change_tags(changed.tags)
+        self.settings = replace(
+            self.settings,
+            file_bytes_max=changed.storage.max_file_bytes,
+            memory_bytes_max=changed.storage.max_memory_bytes,
+        )
         self._volume_store.limit(
             file_bytes=changed.storage.max_file_bytes, memory_bytes=_memory_bytes(changed)
         )
         self.surroundings.load.tell_soon()
+
+    def totals(self) -> Totals:
+        """What this broker's copies of streams amount to."""
+        return totals.totals(self)
+
+    def stream_details(
+        self, account: str, *, led_only: bool, config: bool, consumers: bool
+    ) -> Iterator[dict[str, Any]]:
+        """An account's streams here, one by one."""
+        return totals.stream_details(self, account, led_only=led_only, config=config, consumers=consumers)
+
+    def ailment_of(self, account: str, stream: str, consumer: str) -> asked_health.Ailment | None:
+        """For HEALTHZ with names."""
+        return asked_health.ailment_of(self, account, stream, consumer)
 
     def leave(self) -> None:
         """A lame duck: hand every leadership over, and take none."""
@@ -203,6 +235,12 @@ def _founding_wait_ms(settings: Settings) -> int:
     return FOUNDING_WAIT_MS if others else 0
 
 
+def _founding_clusters(process: BrokerProcess) -> frozenset[str]:
+    """Where founders are not declared, another cluster may have been the first before: nothing begins without all of them."""
+    others = process.settings.gateways or {}
+    return frozenset(others) - {process.settings.cluster} if process.place.routes is not None else frozenset()
+
+
 def _memory_bytes(settings: Settings) -> int:
     return settings.storage.max_memory_bytes or MEMORY_DEFAULT_BYTES
 
@@ -225,7 +263,8 @@ def make_core(process: BrokerProcess) -> ProcessCore:
     except DiskError as error:
         log.warning("every start counts as one after a power failure: %s", error)
         boot = f"unknown-{tokens.getrandbits(64):x}"
-    volume = open_volume(disk, boot, lambda: f"{tokens.getrandbits(64):016x}", settings.identity)
+    owner = process.place.volume_identity or settings.identity
+    volume = open_volume(disk, boot, lambda: f"{tokens.getrandbits(64):016x}", owner)
     options = LogOptions(
         sync_interval_ms=settings.storage.sync_interval_ms,
         segment_bytes=settings.storage.segment_bytes,

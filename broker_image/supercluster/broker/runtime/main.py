@@ -21,9 +21,9 @@ from supercluster.broker.runtime import settings as settings_module
 from supercluster.broker.runtime.collector import Collector
 from supercluster.broker.runtime.credentials import CredentialsError
 from supercluster.broker.runtime.jetstream import make_core
-from supercluster.broker.runtime.process import BrokerProcess, Place
+from supercluster.broker.runtime.place import Place
+from supercluster.broker.runtime.process import BrokerProcess
 from supercluster.broker.runtime.settings import Settings, SettingsError
-from supercluster.broker.version import NATS_VERSION, VERSION
 
 log = logging.getLogger(__name__)
 
@@ -52,9 +52,7 @@ signals:
 def main(arguments: list[str] | None = None) -> int:
     """Run a broker until it is told to stop; returns the exit code."""
     given = sys.argv[1:] if arguments is None else arguments
-    if not any(word.startswith("--data-dir") for word in given) and not {"-h", "--help", "--version"} & set(
-        given
-    ):
+    if not any(word.startswith("--data-dir") for word in given) and not {"-h", "--help"} & set(given):
         return dropin.main(given)
     options = _parser().parse_args(arguments)
     logs.set_up(options.log_level)
@@ -176,9 +174,6 @@ def _parser() -> argparse.ArgumentParser:
         default="info",
         choices=["debug", "info", "warning", "error"],
         help="what is logged (info)",
-    )
-    parser.add_argument(
-        "--version", action="version", version=f"supercluster-broker {VERSION} (NATS {NATS_VERSION})"
     )
     return parser
 

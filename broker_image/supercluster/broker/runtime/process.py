@@ -10,27 +10,31 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 from supercluster.broker.monitor import accounts, brokers, clients, moves, recoveries, restarts
 from supercluster.broker.monitor.app import Monitor
+from supercluster.broker.monitor.system import SystemRequests
 from supercluster.broker.net.facts import BrokerFacts, Door
 from supercluster.broker.net.hooks import Core
 from supercluster.broker.net.info import ServerFacts
 from supercluster.broker.net.mesh import Mesh
 from supercluster.broker.net.rebalance import Rebalance
 from supercluster.broker.net.router import Router
+from supercluster.broker.net.routes import Routes
 from supercluster.broker.net.server import ClientServer
-from supercluster.broker.net.tls import GatewayCertificates
+from supercluster.broker.net.tls import ClientCertificates, GatewayCertificates
 from supercluster.broker.net.turn import Turn
+from supercluster.broker.runtime import founders
 from supercluster.broker.runtime.clock import SystemClock
 from supercluster.broker.runtime.collector import Collector
 from supercluster.broker.runtime.credentials import Credentials
+from supercluster.broker.runtime.place import Place
 from supercluster.broker.runtime.reload import Reload
 from supercluster.broker.runtime.resolver import Resolver
-from supercluster.broker.runtime.settings import Settings, SettingsError
+from supercluster.broker.runtime.settings import ClientTls, Settings, SettingsError
 
 log = logging.getLogger(__name__)
 
@@ -39,25 +43,6 @@ REFRESH_S = 1.0
 
 READY_CHECK_S = 0.01
 DRAIN_CHECK_S = 0.02
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where and as whom the broker runs: what the command line and environment say."""
-
-    name: str
-    host: str
-    advertise: str
-    config: Path
-    data_dir: Path
-    credentials_dir: Path | None = None
-    hosts_file: Path | None = None
-    monitor_host: str = ""
-    """Another address for the monitoring port; empty: `host`."""
-    is_alone: bool = False
-    """No other broker ever links up: no port is opened for any, and `advertise` is host:port, or empty. Whoever started it
-    says when its configuration is to be read again."""
-    is_monitored: bool = True
 
 
 class BrokerProcess:
@@ -88,6 +73,7 @@ class BrokerProcess:
         self.rebalance = Rebalance(
             self.server, lambda asked: self.core.awaiting_answers(asked) if self.core is not None else set()
         )
+        self.system = SystemRequests(self)
         self.core: Core | None = None
         self._make_core = make_core
         self.mesh: Mesh | None = None
@@ -101,15 +87,20 @@ class BrokerProcess:
         self.accepting = False
         self.started_ns = self.clock.now_ns()
         self._collector = collector
-        self._certificates: GatewayCertificates | None = None
+        self._gateway_certificates: GatewayCertificates | None = None
+        self._certificates: dict[str, GatewayCertificates | ClientCertificates] = {}
+        """By the names of the settings."""
         self._refresher: asyncio.Task[None] | None = None
-        self.reload = Reload(place.config if not place.is_alone else None, settings)
+        has_file = not place.is_alone and place.routes is None
+        self.reload = Reload(place.config if has_file else None, settings)
 
     @property
     def advertised_client_url(self) -> str:
         """host:port that clients and brokers are told; empty: clients have nowhere else to go, and brokers there are none."""
         if self.place.is_alone:
             return self.place.advertise
+        if self.place.client_advertise:
+            return self.place.client_advertise
         return f"{self.place.advertise}:{self.client_port}"
 
     async def start(self) -> None:
@@ -118,18 +109,28 @@ class BrokerProcess:
         Raises:
             OSError: an address can't be bound.
             CredentialsError: a credentials file can't be used.
-            SettingsError: the files of `gatewayTls` can't be used.
+            SettingsError: the files of `gatewayTls`, `clientTls`, `websocketTls` or the monitoring port can't be used.
         """
         if self.settings.gateway_tls is not None:
-            self._certificates = GatewayCertificates(self.settings.gateway_tls)
+            self._gateway_certificates = GatewayCertificates(self.settings.gateway_tls)
+            self._certificates["gatewayTls"] = self._gateway_certificates
         ports = self.settings.ports
         host = self.place.host
         self.credentials.load()
-        self.client_port = await self.server.listen(host, ports.client)
+        self.server.declare_accounts()
+        client_tls = self._client_certificates("clientTls", self.settings.client_tls)
+        self.client_port = await self.server.listen(host, ports.client, client_tls)
         if ports.websocket >= 0:
-            self.websocket_port = await self.server.listen_websocket(host, ports.websocket)
+            websocket_tls = self._client_certificates("websocketTls", self.settings.websocket_tls)
+            self.server.web_rules = self.place.web_rules
+            self.websocket_port = await self.server.listen_websocket(
+                self.place.websocket_host or host, ports.websocket, websocket_tls
+            )
         if self.place.is_monitored:
-            self.monitor_port = await self.monitor.start(self.place.monitor_host or host, ports.monitor)
+            monitor_tls = self._client_certificates("monitorTls", self.place.monitor_tls)
+            self.monitor_port = await self.monitor.start(
+                self.place.monitor_host or host, ports.monitor, monitor_tls
+            )
         clients.register(self.monitor, self)
         if self._make_core is not None:
             moves.register(self.monitor, self)
@@ -141,9 +142,12 @@ class BrokerProcess:
             core.invalidate_captures = self.router.invalidate_captures
         await self._open_mesh(host)
         self.router.attach(self.core)
+        self.router.serve_domain(self.settings.domain)
         self.turn.start(self.core, self._core_failed)
         assert self.mesh is not None
         await self.mesh.start(self.core, self._other_peers(self.settings))
+        if self.mesh.routes is not None:
+            self.mesh.routes.start()
         if self.settings.gateways is not None:
             self.mesh.gateways.set_seeds(self.settings.gateways)
         self._refresher = self.loop.create_task(self._refresh())
@@ -166,12 +170,20 @@ class BrokerProcess:
                 host=host,
                 port=self.client_port,
                 client_url=self.advertised_client_url,
-                max_payload_bytes=self.settings.limits.max_payload_bytes,
                 jetstream=self.core is not None,
+                domain=self.settings.domain,
+                headers=self.place.has_headers,
             )
         )
         self.accepting = True
+        self.system.start()
         log.info("%s is ready: clients on %s:%d", self.place.name, host, self.client_port)
+
+    def _client_certificates(self, name: str, tls: ClientTls | None) -> ClientCertificates | None:
+        if tls is None:
+            return None
+        found = self._certificates[name] = ClientCertificates(tls, name)
+        return found
 
     async def _open_mesh(self, host: str) -> None:
         """Bind the ports for brokers."""
@@ -188,7 +200,10 @@ class BrokerProcess:
             lineage=lambda: self.core.lineage if self.core is not None else "",
             map_level=lambda: self.core.map_level if self.core is not None else 0,
             tags=settings.tags,
-            gateway_url=lambda: f"{self.place.advertise}:{self.gateway_port}" if self.gateway_port else "",
+            gateway_url=self._gateway_url,
+            route_url=lambda: (
+                self.place.route_advertise or f"{self.place.cluster_host or host}:{self.cluster_port}"
+            ),
         )
         mesh = self.mesh = Mesh(
             self.loop,
@@ -206,22 +221,65 @@ class BrokerProcess:
                 self.monitor.register_admin(method, "faults", mesh.faults.admin)
         if self.place.is_alone:
             return
-        self.cluster_port = await mesh.handshakes.listen(Door.CLUSTER, host, settings.ports.cluster)
+        if self.place.routes is not None:
+            mesh.routes = Routes(mesh, self.resolver, self.place.routes, self._peers_found, self._all_found)
+        route_tls = None
+        if settings.cluster_tls is not None:
+            found = self._certificates["clusterTls"] = GatewayCertificates(settings.cluster_tls, "clusterTls")
+            route_tls, mesh.route_tls = found.server, found.client
+        if self.place.has_cluster_port:
+            cluster_host = self.place.cluster_host or host
+            self.cluster_port = await mesh.handshakes.listen(
+                Door.CLUSTER, cluster_host, settings.ports.cluster, route_tls
+            )
         if settings.gateways is None:
             return
         if not self.credentials.gateways.accept and not self.credentials.gateways.is_open:
             log.warning("there is no gateway.json, so no broker of another cluster is let in")
         tls = None
-        if self._certificates is not None:
-            tls = self._certificates.server
-            mesh.gateways.use_tls(self._certificates.client, self._certificates.server_name)
-        self.gateway_port = await mesh.handshakes.listen(Door.GATEWAY, host, settings.ports.gateway, tls)
+        if (certificates := self._gateway_certificates) is not None:
+            tls = certificates.server
+            mesh.gateways.use_tls(certificates.client, certificates.server_name)
+        gateway_host = self.place.gateway_host or host
+        self.gateway_port = await mesh.handshakes.listen(
+            Door.GATEWAY, gateway_host, settings.ports.gateway, tls
+        )
+
+    def _gateway_url(self) -> str:
+        """host:port for brokers of other clusters; empty: there is no such port."""
+        told = self.place.gateway_advertise or self.place.advertise
+        has_port = ":" in told.rpartition("]")[2]
+        return f"{told}{'' if has_port else f':{self.gateway_port}'}" if self.gateway_port else ""
+
+    def _peers_found(self, others: Mapping[str, str]) -> None:
+        """Routes lead to these brokers."""
+        own = {self.place.name: self.settings.peers[self.place.name]}
+        self.settings = replace(self.settings, peers={**own, **others})
+        if self.mesh is not None:
+            self.mesh.set_peers(others)
+
+    def _all_found(self, names: tuple[str, ...]) -> None:
+        """Nobody is lacking: with these the map of streams may begin, unless it is there already, or another cluster's to begin.
+        No names: that is so no more."""
+        cluster, others = self.settings.cluster, self.settings.gateways or ()
+        voters = founders.voters(names, cluster, others)
+        if names:
+            log.info(
+                "the cluster has %s; %s begins the map of streams",
+                ", ".join(names),
+                founders.first((cluster, *others)),
+            )
+        self.settings = replace(self.settings, meta_voters=voters)
+        if self.core is not None:
+            self.core.settings_changed(self.settings)
+            self.turn.want()
 
     async def lame_duck(self) -> None:
         """Let the clients go without losing what they sent, within a bound (SF-16)."""
         log.info("%s is leaving: clients are asked to go elsewhere", self.place.name)
         self.accepting = False
         deadline_ms = self.clock.monotonic_ms() + self.settings.limits.drain_ms
+        self.system.leaves()
         self.server.begin_lame_duck()
         if self.mesh is not None:
             self.mesh.leave()
@@ -244,6 +302,7 @@ class BrokerProcess:
         if self._refresher is not None:
             self._refresher.cancel()
         self.rebalance.close()
+        await self.system.stop()
         self.server.abort()
         self.turn.stop()
         if self.mesh is not None:
@@ -276,15 +335,16 @@ class BrokerProcess:
                 self.take_over(changed)
 
     def _refresh_certificates(self) -> None:
-        try:
-            if self._certificates is not None and self._certificates.refresh():
-                log.info("gatewayTls: the files were read again")
-        except SettingsError as error:
-            log.error("certificates stay as they were: %s", error)
+        for name, certificates in self._certificates.items():
+            try:
+                if certificates.refresh():
+                    log.info("%s: the files were read again", name)
+            except SettingsError as error:
+                log.error("certificates stay as they were: %s", error)
 
     def take_over(self, changed: Settings) -> None:
         """What a running broker takes over of changed settings (`runtime/reload.py`)."""
-        before, self.settings = self.settings, changed
+        before, self.settings = self.settings, self._with_certificates(changed)
         if changed.limits != before.limits:
             self.server.change_limits(changed.limits)
         if self.core is not None:
@@ -297,6 +357,21 @@ class BrokerProcess:
                 self.mesh.gateways.set_seeds(changed.gateways)
         self.turn.want()
         log.info("changed settings are in force: %s", self.reload.digest)
+
+    def _with_certificates(self, changed: Settings) -> Settings:
+        """The changed settings, with the TLS of before where the files of the changed one can't be used."""
+        tls = {"clientTls": "client_tls", "websocketTls": "websocket_tls"}
+        kept: dict[str, Any] = {}
+        for name, field in tls.items():
+            found, wanted = self._certificates.get(name), getattr(changed, field)
+            if not isinstance(found, ClientCertificates) or wanted == found.settings:
+                continue
+            try:
+                found.replace(wanted)
+            except SettingsError as error:
+                log.error("certificates stay as they were: %s", error)
+                kept[field] = found.settings
+        return replace(changed, **kept) if kept else changed
 
     def _other_peers(self, settings: Settings) -> dict[str, str]:
         return {node: address for node, address in settings.peers.items() if node != self.place.name}

@@ -19,12 +19,14 @@ from supercluster.broker.runtime.stamps import Stamp, stamp_of
 
 log = logging.getLogger(__name__)
 
-HOT = ("peers", "gateways", "tags", "moves")
+HOT = ("peers", "gateways", "tags", "moves", "jetstream")
 HOT_IN: dict[str, tuple[str, ...]] = {
     "limits": (
         "max_payload_bytes",
         "max_connections",
         "max_subscriptions",
+        "max_subscription_tokens",
+        "write_deadline_ms",
         "max_pending_bytes",
         "ping_interval_ms",
         "pings_out_max",
@@ -101,6 +103,10 @@ def merged(in_force: Settings, changed: Settings) -> Settings:
     taken: dict[str, Any] = {name: getattr(changed, name) for name in HOT}
     if in_force.gateways is None or changed.gateways is None:
         taken["gateways"] = in_force.gateways  # The port itself is opened or closed at a start.
+    for name in ("client_tls", "websocket_tls"):
+        # Whether a port has TLS at all is decided when it is opened.
+        present, wanted = getattr(in_force, name), getattr(changed, name)
+        taken[name] = present if present is None or wanted is None else wanted
     for section, names in HOT_IN.items():
         of_changed = getattr(changed, section)
         taken[section] = replace(

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
+
+from supercluster.broker.jetstream.server_limits import NO_SERVER_LIMITS, ServerLimits
 
 NAME_BYTES_MAX = 63
 TAGS_MAX = 32
@@ -41,7 +43,7 @@ class Ports:
     gateway: int = _bounded(7222, 0, 65535)
     """For brokers of other clusters; open only when the settings have `gateways`."""
     websocket: int = _bounded(-1, -1, 65535)
-    """For clients that come by WebSocket, without TLS: that is a proxy's affair. -1: not open."""
+    """For clients that come by WebSocket; without `websocketTls` TLS is a proxy's affair. -1: not open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,12 @@ class Limits:
     max_connections: int = _bounded(65536, 1, 1 << 20)
     max_subscriptions: int = _bounded(100_000, 1, 10_000_000)
     """Of one connection."""
+    max_subscription_tokens: int = _bounded(0, 0, 255)
+    """Of a subscription's subject; 0: as many as fit."""
     max_pending_bytes: int = _bounded(64 << 20, 64 << 10, 1 << 30)
     """Unsent bytes at which a client is a slow consumer."""
+    write_deadline_ms: int = _bounded(0, 0, 600_000)
+    """How long a client may take to accept what it was sent before it is one, however little that is; 0: as long as it likes."""
     ping_interval_ms: int = _bounded(120_000, 100, 3_600_000)
     pings_out_max: int = _bounded(2, 1, 100)
     auth_timeout_ms: int = _bounded(2000, 50, 60_000)
@@ -104,6 +110,38 @@ class GatewayTls:
     """When set, the certificate of a broker that is dialled has to be for this name too."""
 
 
+TLS_VERSIONS = ("1.2", "1.3")
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTls:
+    """TLS on a port for clients."""
+
+    cert_file: Path
+    key_file: Path
+    ca_file: Path | None = None
+    """Signs clients' certificates; None: the authorities that the system trusts."""
+    verify: bool = False
+    """Does a client have to show a certificate?"""
+    verify_and_map: bool = False
+    """`verify`, and the certificate says which user the client is."""
+    handshake_first: bool = False
+    """Is INFO sent only inside of TLS? Else it comes first, in plain, as all clients know it."""
+    first_wait_ms: int = _bounded(0, 0, 60_000)
+    """With `handshake_first`: for so long a client may be silent before it is sent INFO in plain after all; 0: it is not."""
+    allow_plain: bool = False
+    """May a client go on without TLS?"""
+    timeout_ms: int = _bounded(2000, 50, 60_000)
+    """Of the handshake."""
+    min_version: str = "1.2"
+    ciphers: str = ""
+    """Of TLS 1.2, as OpenSSL names them; empty: its usual ones."""
+
+    @property
+    def asks_certificate(self) -> bool:
+        return self.verify or self.verify_and_map
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """The whole file."""
@@ -120,11 +158,18 @@ class Settings:
     storage: Storage = Storage()
     raft: Raft = Raft()
     moves: Moves = Moves()
+    jetstream: ServerLimits = NO_SERVER_LIMITS
     gateways: Mapping[str, tuple[str, ...]] | None = None
     """Other cluster → host:port of some gateway ports there, to begin with; None: no gateway port is opened."""
+    cluster_tls: GatewayTls | None = None
+    """Of the links inside the cluster, in the same way as `gateway_tls`."""
     gateway_tls: GatewayTls | None = None
+    client_tls: ClientTls | None = None
+    websocket_tls: ClientTls | None = None
     tags: tuple[str, ...] = ()
     """What placements may ask for, as in "ssd"."""
+    domain: str = ""
+    """JetStream's API is asked as `$JS.<domain>.API` as well; empty: there is no domain."""
     link_faults: bool = False
     """Tests only: `/admin/faults` may cut this broker's links."""
 
@@ -135,6 +180,7 @@ _SECTIONS: dict[str, type[Any]] = {
     "storage": Storage,
     "raft": Raft,
     "moves": Moves,
+    "jetstream": ServerLimits,
 }
 
 
@@ -208,9 +254,13 @@ def parse(document: object) -> Settings:
         peers=peers,
         meta_voters=tuple(voters),
         gateways=_gateways(document["gateways"]) if "gateways" in document else None,
-        gateway_tls=_gateway_tls(document["gatewayTls"]) if "gatewayTls" in document else None,
+        cluster_tls=_gateway_tls("clusterTls", document["clusterTls"]) if "clusterTls" in document else None,
+        gateway_tls=_gateway_tls("gatewayTls", document["gatewayTls"]) if "gatewayTls" in document else None,
+        client_tls=_client_tls("clientTls", document),
+        websocket_tls=_client_tls("websocketTls", document),
         tags=_tags(document.get("tags", [])),
         link_faults=link_faults,
+        domain=check_name("domain", document["domain"]) if document.get("domain") else "",
         **sections,
     )
 
@@ -256,19 +306,50 @@ def _gateways(value: object) -> dict[str, tuple[str, ...]]:
     return {cluster: tuple(dict.fromkeys(addresses)) for cluster, addresses in value.items()}
 
 
-def _gateway_tls(value: object) -> GatewayTls:
+def _gateway_tls(name: str, value: object) -> GatewayTls:
     if not isinstance(value, dict):
-        raise SettingsError(f"gatewayTls is {_shown(value)}; it has to be an object")
-    _refuse_unknown("gatewayTls.", value, {camel(item.name) for item in fields(GatewayTls)})
+        raise SettingsError(f"{name} is {_shown(value)}; it has to be an object")
+    _refuse_unknown(f"{name}.", value, {camel(item.name) for item in fields(GatewayTls)})
     for key in ("certFile", "keyFile", "caFile"):
         if key not in value:
-            raise SettingsError(f"gatewayTls.{key} is missing; certFile, keyFile and caFile are required")
+            raise SettingsError(f"{name}.{key} is missing; certFile, keyFile and caFile are required")
     for key, text in value.items():
         if not isinstance(text, str) or not text:
-            raise SettingsError(f"gatewayTls.{key} is {_shown(text)}; it has to be a text that is not empty")
+            raise SettingsError(f"{name}.{key} is {_shown(text)}; it has to be a text that is not empty")
     return GatewayTls(
         Path(value["certFile"]), Path(value["keyFile"]), Path(value["caFile"]), value.get("serverName", "")
     )
+
+
+def _client_tls(name: str, document: Mapping[str, object]) -> ClientTls | None:
+    if name not in document:
+        return None
+    value = document[name]
+    if not isinstance(value, dict):
+        raise SettingsError(f"{name} is {_shown(value)}; it has to be an object")
+    items = {camel(item.name): item for item in fields(ClientTls)}
+    _refuse_unknown(f"{name}.", value, set(items))
+    for key in ("certFile", "keyFile"):
+        if key not in value:
+            raise SettingsError(f"{name}.{key} is missing; certFile and keyFile are required")
+    chosen = {
+        items[key].name: _client_tls_field(f"{name}.{key}", items[key], told) for key, told in value.items()
+    }
+    return ClientTls(**chosen)
+
+
+def _client_tls_field(name: str, item: Field[Any], value: object) -> Any:
+    if "low" in item.metadata:
+        return _whole(name, value, item.metadata["low"], item.metadata["high"])
+    if type(item.default) is bool:
+        if not isinstance(value, bool):
+            raise SettingsError(f"{name} is {_shown(value)}; it has to be true or false")
+        return value
+    if not isinstance(value, str) or not value:
+        raise SettingsError(f"{name} is {_shown(value)}; it has to be a text that is not empty")
+    if item.name == "min_version" and value not in TLS_VERSIONS:
+        raise SettingsError(f"{name} is {_shown(value)}; it has to be one of {', '.join(TLS_VERSIONS)}")
+    return Path(value) if item.name.endswith("_file") else value
 
 
 def _tags(value: object) -> tuple[str, ...]:
@@ -291,13 +372,15 @@ def _section(name: str, kind: type[T], value: object) -> T:
     chosen: dict[str, int] = {}
     for key, number in value.items():
         item = known[key]
-        low, high = item.metadata["low"], item.metadata["high"]
-        if hints[item.name] is not int or type(number) is not int or not low <= number <= high:
-            raise SettingsError(
-                f"{name}.{key} is {_shown(number)}; it has to be a whole number from {low} to {high}"
-            )
-        chosen[item.name] = number
+        assert hints[item.name] is int
+        chosen[item.name] = _whole(f"{name}.{key}", number, item.metadata["low"], item.metadata["high"])
     return kind(**chosen)
+
+
+def _whole(name: str, number: object, low: int, high: int) -> int:
+    if type(number) is not int or not low <= number <= high:
+        raise SettingsError(f"{name} is {_shown(number)}; it has to be a whole number from {low} to {high}")
+    return number
 
 
 def _refuse_unknown(prefix: str, document: Mapping[str, object], allowed: set[str]) -> None:

@@ -22,12 +22,11 @@ from supercluster.broker.storage.options import Fsync, LogOptions, Standing
 from supercluster.broker.storage.segment import Segment, SegmentHead
 from supercluster.broker.storage.segments import DamagedError, Segments
 from supercluster.broker.storage.slots import SlotFile
+from supercluster.broker.storage.sync_pace import SyncPace
 from supercluster.broker.storage.syncing import SyncPart, SyncTicket, VoteTicket
 from supercluster.broker.storage.terms import TermRuns
 
 _CONFIG = int(EntryKind.CONFIG)
-# A sync that found no file descriptor is tried again after this time.
-_NO_DESCRIPTOR_RETRY_MS = 100
 
 
 class EntryLog:
@@ -73,9 +72,7 @@ class EntryLog:
         self._truncations = 0
         self._ticket: SyncTicket | None = None
         self._vote: VoteTicket | None = None
-        self._last_sync_ms: int | None = None
-        self._sync_from_ms = 0
-        """No sync before: the last one found no file descriptor."""
+        self._pace = SyncPace(options)
         self._last_note_ms: int | None = None
         if last is not None:
             last.full = last.size_bytes >= options.segment_bytes
@@ -335,34 +332,20 @@ class EntryLog:
             or self._synced_index >= self._last_index
         ):
             return False
-        if now_ms < self._sync_from_ms:
-            return False
-        if self._options.fsync is Fsync.ALWAYS or self._memberships:
-            return True
-        if self._options.fsync is Fsync.NEVER:
-            return False
-        if self._last_sync_ms is None:
-            self._last_sync_ms = now_ms
-        return now_ms - self._last_sync_ms >= self._options.sync_interval_ms
+        return self._pace.is_due(now_ms, is_urgent=bool(self._memberships))
 
     def next_sync_ms(self) -> int | None:
         """When `sync_due` turns true (0: it is); None while everything is as durable as the policy wants it."""
         if self._failed is not None or self._ticket is not None or self._synced_index >= self._last_index:
             return None
-        if self._options.fsync is Fsync.ALWAYS or self._memberships:
-            return self._sync_from_ms
-        if self._options.fsync is Fsync.NEVER:
-            return None
-        # The interval counts from the first tick that sees something to do.
-        due_ms = 0 if self._last_sync_ms is None else self._last_sync_ms + self._options.sync_interval_ms
-        return max(due_ms, self._sync_from_ms)
+        return self._pace.next_ms(is_urgent=bool(self._memberships))
 
     def begin_sync(self, now_ms: int | None = None) -> SyncTicket | None:
         """A ticket for all that is written and not yet durable; None when there is nothing, or one is out. The next
         interval counts from `now_ms`."""
         self._guard()
         if now_ms is not None:
-            self._last_sync_ms = now_ms
+            self._pace.begins(now_ms)
         if self._ticket is not None or self._synced_index >= self._last_index:
             return None
         # All of them are asked: a truncation makes the last one durable while those before it are not.
@@ -396,7 +379,7 @@ class EntryLog:
             self._ticket = None
         if isinstance(ticket.error, NoDescriptorError):
             self._directory_dirty = True
-            self._sync_from_ms = (self._last_sync_ms or 0) + _NO_DESCRIPTOR_RETRY_MS
+            self._pace.found_no_descriptor()
             return
         if ticket.error is not None:
             self._failed = ticket.error

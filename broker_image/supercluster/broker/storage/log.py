@@ -242,7 +242,7 @@ class FileLog(EntryLog):
     def tick(self, now_ms: int) -> int:
         if self._failed is None and not self._closed:
             if self._options.sync_in_tick and self.sync_due(now_ms):
-                self._last_sync_ms = now_ms
+                self._pace.begins(now_ms)
                 self.sync()
             if self._last_note_ms is None or now_ms - self._last_note_ms >= self._options.sync_interval_ms:
                 self._last_note_ms = now_ms

@@ -259,7 +259,8 @@ class Container:
     def _target(self, launch: Launch) -> Target:
         def command(words: list[str]) -> list[str]:
             ready = [environment.rewrite(word, launch.mounts) for word in words]
-            return images.argv(self.spec["image"], ready, (), launch.env.get("PATH", os.defpath))
+            path = launch.env.get("PATH", os.defpath)
+            return images.argv(self.spec["image"], ready, (), path, launch.brought)
 
         return Target(self.host.pod, self.host.address, launch.env, launch.cwd, self.host.run_dir, command)
 

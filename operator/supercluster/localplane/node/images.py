@@ -1,11 +1,20 @@
-"""Which local program stands for a container image. Registry, tag and digest are ignored."""
+"""Which local program stands for a container image. Registry, tag and digest are ignored.
+
+Other images can be brought along: `images.json` in the plane's state directory, which is read at every start of a container, has
+a command for each, by the whole name: `{"supercluster/broker:0.0.9": ["python", "/opt/older/broker.py"]}`. They come first, so
+a tag of a known image may be another program: an older version, say.
+"""
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
+
+LOADED_FILE = "images.json"
 
 ENTRY_POINTS: Mapping[str, Sequence[str]] = MappingProxyType(
     {
@@ -39,12 +48,35 @@ def repository(image: str) -> str:
     return name
 
 
-def entry_point(image: str) -> tuple[str, ...]:
+def loaded(state_dir: Path) -> Mapping[str, tuple[str, ...]]:
+    """Images that were brought along: name → command.
+
+    Raises:
+        OSError: the file can't be read, or is not what it should be.
+    """
+    path = state_dir / LOADED_FILE
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise OSError(f"{path} is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise OSError(f"{path} is no object of image names with their commands")
+    for image, command in found.items():
+        if not isinstance(command, list) or not command or not all(isinstance(w, str) for w in command):
+            raise OSError(f"{path}: {image!r} has no list of words as its command")
+    return {image: tuple(command) for image, command in found.items()}
+
+
+def entry_point(image: str, brought: Mapping[str, Sequence[str]] = MappingProxyType({})) -> tuple[str, ...]:
     """The command that an image would run by itself.
 
     Raises:
         UnknownImage: no local program stands for it.
     """
+    if image in brought:
+        return tuple(brought[image])
     name = repository(image)
     for known, command in ENTRY_POINTS.items():
         if name == known or name.endswith("/" + known):
@@ -52,7 +84,13 @@ def entry_point(image: str) -> tuple[str, ...]:
     raise UnknownImage(image)
 
 
-def argv(image: str, command: Sequence[str], args: Sequence[str], search_path: str) -> list[str]:
+def argv(
+    image: str,
+    command: Sequence[str],
+    args: Sequence[str],
+    search_path: str,
+    brought: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> list[str]:
     """What to execute for a container. As with an image, `command` replaces its entry point.
 
     `python` and `python3` mean the interpreter that this program runs on, whose packages the images have.
@@ -61,7 +99,7 @@ def argv(image: str, command: Sequence[str], args: Sequence[str], search_path: s
         UnknownImage: even with `command` given, the image has to be known.
         FileNotFoundError: the program is not on the search path.
     """
-    own = entry_point(image)
+    own = entry_point(image, brought)
     words = [*command, *args] if command else [*own, *args]
     if words[0] in ("python", "python3"):
         words[0] = sys.executable

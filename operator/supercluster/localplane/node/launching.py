@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -21,6 +21,7 @@ class Host(Protocol):
     pod: Json
     address: str
     volume_paths: dict[str, Path]
+    state_dir: Path
     pod_dir: Path
     run_dir: Path
     base_env: Mapping[str, str]
@@ -44,6 +45,8 @@ class Launch:
     env: dict[str, str]
     cwd: Path
     mounts: dict[str, str]
+    brought: Mapping[str, Sequence[str]]
+    """Images beside the known ones, and their commands."""
 
 
 def prepare(host: Host, spec: Json) -> Launch:
@@ -54,7 +57,8 @@ def prepare(host: Host, spec: Json) -> Launch:
         MissingReference: a ConfigMap, Secret or key is wanting.
         OSError: the program is not found, or a directory can't be made.
     """
-    images.entry_point(spec.get("image", ""))
+    brought = images.loaded(host.state_dir)
+    images.entry_point(spec.get("image", ""), brought)
     env = environment.container_env(spec, host.pod, host.base_env, host.sources)
     mounts = volumes.mounts(spec, host.volume_paths, lambda text: environment.expand(text, env))
     inherited = host.base_env
@@ -66,10 +70,10 @@ def prepare(host: Host, spec: Json) -> Launch:
         [environment.rewrite(environment.expand(word, env), mounts) for word in spec.get(part) or ()]
         for part in ("command", "args")
     )
-    argv = images.argv(spec["image"], command, args, env.get("PATH", os.defpath))
+    argv = images.argv(spec["image"], command, args, env.get("PATH", os.defpath), brought)
     cwd = host.pod_dir / "root"
     if spec.get("workingDir"):
         mounted = Path(environment.rewrite(spec["workingDir"], mounts))
         cwd = mounted if mounted.is_dir() else cwd
     cwd.mkdir(parents=True, exist_ok=True)
-    return Launch(argv, env, cwd, mounts)
+    return Launch(argv, env, cwd, mounts, brought)

@@ -6,7 +6,7 @@ A round that is cut off anywhere leaves nothing that the next one could not see.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from supercluster.api import API_VERSION, Cluster, ReplicaPolicy, Stream, Stream
 from supercluster.api.common import Condition
 from supercluster.api.conditions import ConditionType, EventReason, Reason
 from supercluster.reconcilers.execute.executor import Executor, StepRefusedError
+from supercluster.reconcilers.handlers.refused_creates import RefusedCreates
 from supercluster.reconcilers.handlers.repair_counts import RepairCounts
 from supercluster.reconcilers.observe.cache import MODELS, ObjectCache, Resource
 from supercluster.reconcilers.observe.lists import StreamLists
@@ -30,7 +31,7 @@ from supercluster.reconcilers.observe.repairs import Hosts
 from supercluster.reconcilers.observe.targets import broker_target
 from supercluster.reconcilers.planners.cluster import plan_cluster
 from supercluster.reconcilers.planners.manifests import OperatorDefaults
-from supercluster.reconcilers.planners.plan import Note, Plan, Step
+from supercluster.reconcilers.planners.plan import Note, Plan, SetAside, Step
 from supercluster.reconcilers.planners.replica_policy import plan_replica_policy
 from supercluster.reconcilers.planners.status import Conditions, status_patch
 from supercluster.reconcilers.planners.strategies import BUILT_IN, Strategy
@@ -88,15 +89,18 @@ class Rounds:
     """By the names that spec.placementStrategy has."""
     _hosts: Hosts = field(init=False)
     _lists: StreamLists = field(init=False)
+    _refused: RefusedCreates = field(init=False)
 
     def __post_init__(self) -> None:
         self._hosts = Hosts(self.kube, self.clock)
         self._lists = StreamLists(self.brokers, self.clock)
+        self._refused = RefusedCreates(self.clock)
 
     async def reconcile(self, key: Key) -> Outcome:
         """One round of one resource."""
         self.counters.add(self.counters.rounds, key.kind)
         refusal, refusal_code = None, 0
+        aside: list[SetAside] = []
         for _ in range(STEPS_PER_ROUND_MAX):
             body = self.cache.get(key.kind, key.namespace, key.name)
             if body is None:
@@ -105,14 +109,24 @@ class Rounds:
                 resource = self._resource(key)
             except ValidationError as error:
                 return await self._tell_invalid(key, body, error)
-            plan = await self._plan(resource, refusal, refusal_code)
+            plan = await self._plan(resource, refusal, refusal_code, aside=tuple(aside))
             if not plan.steps or refusal is not None:
                 await self._tell(key, body, plan)
-                return Outcome(plan.recheck_after_ms, failed=refusal is not None)
+                has_refusal = refusal is not None
+                return Outcome(
+                    plan.recheck_after_ms if not has_refusal else None, failed=has_refusal or bool(aside)
+                )
             step = plan.steps[0]
+            row = plan.steps[: min(plan.in_a_row, STEPS_IN_A_ROW_MAX)]
             try:
-                for step in plan.steps[: min(plan.in_a_row, STEPS_IN_A_ROW_MAX)]:
-                    await self._carry_out(key, body, resource, step)
+                if plan.goes_on:
+                    failed = await self._carry_out_each(key, body, resource, row)
+                    aside += failed
+                    if failed:
+                        continue
+                else:
+                    for step in row:
+                        await self._carry_out(key, body, resource, step)
             except StepRefusedError as error:
                 refusal = str(error)
             except BrokersRefusedError as error:
@@ -129,11 +143,33 @@ class Rounds:
             else:
                 if plan.wait_after_step:
                     await self._tell(key, body, plan)
-                    return Outcome(plan.recheck_after_ms)
+                    return Outcome(plan.recheck_after_ms, failed=bool(aside))
         log.warning(
             "a round did not come to an end", extra={"resource": str(key), "steps": STEPS_PER_ROUND_MAX}
         )
         return Outcome(failed=True)
+
+    async def _carry_out_each(
+        self, key: Key, body: Mapping[str, Any], resource: Resource, steps: Sequence[Step]
+    ) -> list[SetAside]:
+        """All of these, whatever becomes of those before; the ones that failed."""
+        failed: list[SetAside] = []
+        for step in steps:
+            if any(each.is_about(step) for each in failed):
+                continue
+            try:
+                await self._carry_out(key, body, resource, step)
+            except (StepRefusedError, BrokersRefusedError, KubeError, BrokersUnreachableError) as error:
+                if isinstance(error, KubeError) and self._refused.note(step, error):
+                    log.warning(
+                        "not made", extra={"resource": str(key), "step": str(step), "error": str(error)}
+                    )
+                    continue
+                refusal = _refusal(step, error)
+                failed.append(SetAside(step, refusal, is_for_kind=_is_no_answer(error)))
+                if not refusal:
+                    await self._note_failure(key, body, step, error)
+        return failed
 
     def _resource(self, key: Key) -> Resource:
         resource = self.cache.parsed(MODELS[key.kind], key.namespace, key.name)
@@ -141,14 +177,21 @@ class Rounds:
         return resource
 
     async def _plan(
-        self, resource: Resource, refusal: str | None, refusal_code: int, failure: str | None = None
+        self,
+        resource: Resource,
+        refusal: str | None,
+        refusal_code: int,
+        failure: str | None = None,
+        aside: tuple[SetAside, ...] = (),
     ) -> Plan:
         now = self.clock.now()
         if isinstance(resource, SuperCluster):
             seen_whole = await look_at_super_cluster(
                 self.cache, self.brokers, self._hosts, self._lists, resource
             )
-            return plan_super_cluster(resource, replace(seen_whole, refusal=refusal), now, self.strategies)
+            refused = self._refused.of(resource.metadata.namespace)
+            seen_whole = replace(seen_whole, aside=aside, refused_moves=refused)
+            return plan_super_cluster(resource, seen_whole, now, self.strategies)
         if isinstance(resource, ReplicaPolicy):
             return plan_replica_policy(
                 resource, look_at_replica_policy(self.cache, resource), self.strategies, now
@@ -194,16 +237,21 @@ class Rounds:
     async def _fail(
         self, key: Key, body: Mapping[str, Any], plan: Plan, step: Step, error: Exception
     ) -> Outcome:
-        """A step that may succeed later. A stale look is no failure worth telling: the next one is fresh."""
-        if isinstance(error, KubeError) and error.status == 409:
+        """A step that may succeed later."""
+        if not _is_stale(error):
+            await self._tell(key, body, plan)
+        await self._note_failure(key, body, step, error)
+        return Outcome(failed=True)
+
+    async def _note_failure(self, key: Key, body: Mapping[str, Any], step: Step, error: Exception) -> None:
+        """A stale look is no failure worth telling: the next one is fresh."""
+        if _is_stale(error):
             log.info("stale look", extra={"resource": str(key), "step": str(step)})
-            return Outcome(recheck_after_ms=50, failed=True)
+            return
         self.counters.add(self.counters.failures, key.kind)
         log.warning("step failed", extra={"resource": str(key), "step": str(step), "error": str(error)})
-        await self._tell(key, body, plan)
         if not isinstance(error, BrokersUnreachableError | BrokersRefusedError):
             await self.kube.emit(body, Note.done(EventReason.STEP_FAILED, f"{step}: {error}"))
-        return Outcome(failed=True)
 
     async def _tell_invalid(self, key: Key, body: Mapping[str, Any], error: ValidationError) -> Outcome:
         problems = "; ".join(
@@ -223,3 +271,29 @@ class Rounds:
         patch = status_patch({"conditions": [c.to_object() for c in old]}, status)
         await self._tell(key, body, Plan(status_patch=patch, notes=conditions.notes()))
         return Outcome()
+
+
+def _is_stale(error: Exception) -> bool:
+    return isinstance(error, KubeError) and error.status == 409
+
+
+def _is_no_answer(error: Exception) -> bool:
+    """Did the error say nothing of this one step? Kubernetes or the brokers can't carry any of its kind out just now."""
+    match error:
+        case BrokersUnreachableError():
+            return True
+        case BrokersRefusedError():
+            return error.is_passing
+        case KubeError():
+            return not 400 <= error.status < 500 or error.status == 429
+    return False
+
+
+def _refusal(step: Step, error: Exception) -> str:
+    """Why trying the step again is no use; empty: it may succeed later."""
+    if isinstance(error, StepRefusedError):
+        return str(error)
+    is_final = (isinstance(error, BrokersRefusedError) and not error.is_passing) or (
+        isinstance(error, KubeError) and error.is_invalid
+    )
+    return f"{step}: {error}" if is_final else ""

@@ -137,7 +137,12 @@ async def look_at_repairs(
     elif lists is not None:
         lists.forget(namespace, name)
     expected = _expected(cache.of_super_cluster(Cluster, namespace, name))
-    nodes = {str(entry["node"]): _node(entry, host_of, expected) for entry in entries if entry.get("node")}
+    knows_room = bool(told.get("knowsRoom"))
+    nodes = {
+        str(entry["node"]): _node(entry, host_of, expected, knows_room=knows_room)
+        for entry in entries
+        if entry.get("node")
+    }
     return RepairObserved(nodes, _time(told["timeNs"]), streams, policies, unusable)
 
 
@@ -188,8 +193,15 @@ def _expected(clusters: Iterable[Cluster]) -> dict[str, datetime]:
     return found
 
 
-def _node(entry: Mapping[str, Any], host_of: Mapping[str, Host], expected: Mapping[str, datetime]) -> Node:
-    name, away, room = str(entry["node"]), entry.get("awaySinceNs"), entry.get("roomBytes")
+def _node(
+    entry: Mapping[str, Any],
+    host_of: Mapping[str, Host],
+    expected: Mapping[str, datetime],
+    *,
+    knows_room: bool,
+) -> Node:
+    name, away = str(entry["node"]), entry.get("awaySinceNs")
+    room, memory_room = entry.get("roomBytes"), entry.get("memoryRoomBytes")
     host, cordon = host_of.get(name, Host()), entry.get("cordoned")
     return Node(
         name=name,
@@ -198,6 +210,8 @@ def _node(entry: Mapping[str, Any], host_of: Mapping[str, Host], expected: Mappi
         tags=frozenset(map(str, entry.get("tags") or ())),
         copies=int(entry.get("copies") or 0),
         room_bytes=int(room) if room is not None else None,
+        memory_room_bytes=int(memory_room) if memory_room is not None else None,
+        is_room_awaited=knows_room and room is None,
         in_contact=bool(entry.get("inContact", True)),
         away_since=_time(away) if away else None,
         leaves=bool(entry.get("leaves", False)),

@@ -67,6 +67,8 @@ def reports_of(states: Mapping[str, Mapping[str, Any]]) -> Reports:
             steps_aside=bool(state.get("stepsAside", False)),
             settings=str(config.get("digest", "")) or None,
             refused=str(config.get("refused", "")),
+            lacking=frozenset(_texts(state, "lacking")) if "lacking" in state else None,
+            leaderless=int(state.get("leaderlessTotal", 0)),
         )
         behind += [
             GroupTrouble(_name(entry), _texts(entry, "brokers"), _texts(entry, "members"))
@@ -79,7 +81,10 @@ def reports_of(states: Mapping[str, Mapping[str, Any]]) -> Reports:
             leaderless[_name(entry)] = GroupTrouble(_name(entry), members=tuple(sorted(members)))
         for key in ("behind", "leaderless"):
             unnamed += max(0, int(state.get(f"{key}Total", 0)) - len(state.get(key) or ()))
-    return Reports(reports, tuple(behind), tuple(leaderless.values()), unnamed)
+    # Whoever is cut off knows no leader; one that says whom its group lacks is its leader.
+    led = {group.name for group in behind}
+    alone = tuple(group for name, group in leaderless.items() if name not in led)
+    return Reports(reports, tuple(behind), alone, unnamed)
 
 
 def _name(entry: Mapping[str, Any]) -> str:

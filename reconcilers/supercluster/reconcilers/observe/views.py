@@ -10,12 +10,12 @@ from typing import Any
 
 from supercluster.api.stream import ReplicaStatus
 from supercluster.reconcilers.planners.accounts import AccountView
+from supercluster.reconcilers.planners.credentials import CredentialsView
 from supercluster.reconcilers.planners.move_views import BrokersMove
 from supercluster.reconcilers.planners.repair_moves import LivingStream
 from supercluster.reconcilers.planners.rollout import PodView
 from supercluster.reconcilers.planners.stream import StreamInfo
 from supercluster.reconcilers.planners.stream_config import mark_of
-from supercluster.reconcilers.planners.super_cluster import CredentialsView
 from supercluster.reconcilers.planners.volumes import ClaimView
 from supercluster.reconcilers.ports import mapping
 
@@ -43,8 +43,17 @@ def pod_view(pod: Mapping[str, Any]) -> PodView:
         ip=str(status.get("podIP", "")),
         restarts=sum(int(entry.get("restartCount", 0)) for entry in containers),
         trouble=next(filter(None, map(_trouble, containers)), ""),
+        unplaced=_unplaced(status.get("conditions") or ()),
         created=str(metadata.get("creationTimestamp", "")),
     )
+
+
+def _unplaced(conditions: Iterable[Any]) -> str:
+    """Why a pod has no node; empty when it has one, or nobody has looked yet."""
+    for entry in map(mapping, conditions):
+        if (entry.get("type"), entry.get("status")) == ("PodScheduled", "False"):
+            return str(entry.get("message") or entry.get("reason") or "")[:TROUBLE_CHARACTERS_MAX]
+    return ""
 
 
 def _trouble(container: Mapping[str, Any]) -> str:
@@ -166,11 +175,13 @@ def account_view(answer: Mapping[str, Any]) -> AccountView:
 def brokers_move(answer: Mapping[str, Any]) -> BrokersMove:
     """One entry of GET /admin/moves. Streams of another account than the operator's are told with it."""
     name, account = str(answer.get("name", "")), str(answer.get("account", DEFAULT_ACCOUNT))
+    halves = (tuple(map(str, answer.get(half) or ())) for half in ("origin", "targets"))
     return BrokersMove(
         id=str(answer.get("id", "")),
         stream=name if account == DEFAULT_ACCOUNT else f"{name} of account {account}",
         nodes=frozenset(map(str, answer.get("nodes") or ())),
         started=datetime.fromtimestamp(int(answer.get("startedNs", 0)) / 1_000_000_000, UTC),
+        halves=tuple(halves) if account == DEFAULT_ACCOUNT else (),
     )
 
 
@@ -185,6 +196,7 @@ def living_stream(answer: Mapping[str, Any]) -> LivingStream:
         replicas=info.replicas_configured,
         declared_by=mark_of(info.config) or "",
         tags=tuple(map(str, placement.get("tags") or ())),
-        bytes=info.bytes,
+        bytes=max(info.bytes, int(answer.get("copy_bytes") or 0)),
         is_moving=info.is_moving,
+        in_memory=info.config.get("storage") == "memory",
     )

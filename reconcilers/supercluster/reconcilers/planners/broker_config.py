@@ -31,7 +31,7 @@ BOUNDS: Mapping[tuple[str, str], tuple[str, int, int]] = {
     ("raft", "electionTimeoutMs"): ("raft.electionTimeout", 50, 60_000),
 }
 # What brokers take over while they run.
-HOT = frozenset({"gateways", "moves", "peers", "tags"})
+HOT = frozenset({"gateways", "jetstream", "moves", "peers", "tags"})
 HOT_IN: Mapping[str, frozenset[str]] = {
     "limits": frozenset(
         {"maxPayloadBytes", "maxConnections", "maxPendingBytes", "pingIntervalMs", "pingsOutMax"}

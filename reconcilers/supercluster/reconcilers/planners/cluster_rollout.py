@@ -11,6 +11,7 @@ from supercluster.api.cluster import APPROVE_RESTART, RELEASE_RESTART, RolloutSt
 from supercluster.api.conditions import ConditionType, EventReason, Reason
 from supercluster.api.super_cluster import RepairStatus
 from supercluster.api.units import duration_ms
+from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.move_views import BrokersMove
 from supercluster.reconcilers.planners.plan import (
     DeleteObject,
@@ -81,8 +82,13 @@ class Rollout:
 def plan_rollout(desired: Cluster, view: RolloutView, now: datetime) -> Rollout:
     before = desired.status.rollout
     turn = Turn()
-    if before is not None and before.broker:
-        turn = Turn(before.broker, parse_timestamp(before.since) if before.since else None)
+    if before is not None:
+        waits = before.waiting_since if before.revision == view.revision else None
+        turn = Turn(
+            before.broker or "",
+            parse_timestamp(before.since) if before.broker and before.since else None,
+            parse_timestamp(waits) if waits else None,
+        )
     busy = {
         node: move.stream for move in view.moving if now - move.started < MOVE_PATIENCE for node in move.nodes
     }
@@ -126,7 +132,7 @@ def _status(
     if isinstance(choice, Restart | HandOver):
         turn = Turn(choice.pod.name, now)
     waiting_since = None
-    if isinstance(choice, Wait) and choice.waits_for:
+    if isinstance(choice, Wait) and choice.is_counted:
         was_waiting = before is not None and before.revision == view.revision
         waiting_since = (before.waiting_since if before and was_waiting else None) or timestamp(now)
     return RolloutStatus(
@@ -161,12 +167,14 @@ def held_up(
     never goes on: a restart could take the majority of what is short of a replica already. `repair`: what the SuperCluster
     says of lost replicas."""
     choice, status = rollout.choice, rollout.status
-    if not isinstance(choice, Wait) or not choice.waits_for or status is None or not status.waiting_since:
+    if not isinstance(choice, Wait) or not choice.is_counted or status is None or not status.waiting_since:
         return None
     since = parse_timestamp(status.waiting_since)
     limit = timedelta(milliseconds=duration_ms(desired.spec.rollout.wait_timeout))
     if since is None or now - since < limit:
         return None
+    if not choice.waits_for:
+        return Reason.BROKERS_MISSING, _why_missing(desired, choice, status)
     waiting = {each.stream: each.reason for each in repair.waiting} if repair is not None else {}
     groups = sorted(choice.waits_for, key=lambda group: (not group.is_map, group.name))
     told = [_why_not_whole(group, waiting) for group in groups[:NAMED_MAX]]
@@ -180,6 +188,36 @@ def held_up(
             f"short of a replica: annotate this Cluster with {RELEASE_RESTART}={status.revision}:{streams}"
         )
     return Reason.STREAMS_NOT_WHOLE, text
+
+
+def _why_missing(desired: Cluster, choice: Wait, status: RolloutStatus) -> str:
+    told = [_why_away(pod) for pod in choice.brokers[:NAMED_MAX]]
+    if len(choice.brokers) > NAMED_MAX:
+        told.append(f"and {len(choice.brokers) - NAMED_MAX} more")
+    if choice.absent:
+        told.append(f"{choice.absent} pods are not there, which the StatefulSet's controller makes")
+    text = (
+        f"the roll-out to revision {status.revision} has been waiting since {status.waiting_since}: {'; '.join(told)}. It goes on "
+        "when all brokers are ready: with one away, a restart could take a stream's majority"
+    )
+    if not choice.brokers:
+        return text
+    first = choice.brokers[0].name
+    delete = f"kubectl delete pod {first} --force"
+    if desired.spec.storage.type == "PersistentVolumeClaim":
+        delete = f"kubectl delete pvc {naming.claim(first)} --wait=false, then {delete}"
+    return (
+        f"{text}. Bring the broker's node back, or mend what keeps it from starting. If the node is gone for good: {delete}; the "
+        "broker begins anew on another node, and is given its copies again by the others"
+    )
+
+
+def _why_away(pod: PodView) -> str:
+    where = f" on node {pod.node}" if pod.node else ""
+    if pod.terminating:
+        return f"{pod.name} is being deleted{where}, and does not end"
+    why = pod.trouble or pod.unplaced
+    return f"{pod.name}{where} is not ready{f' ({why})' if why else ''}"
 
 
 def _why_not_whole(group: GroupTrouble, waiting: Mapping[str, str]) -> str:

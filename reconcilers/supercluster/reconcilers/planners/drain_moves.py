@@ -8,7 +8,6 @@ repairs.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -24,7 +23,7 @@ from supercluster.reconcilers.planners.plan import CreateObject, Note, Step
 from supercluster.reconcilers.planners.repair_moves import LivingStream, RepairObserved, is_about_to_run
 from supercluster.reconcilers.planners.repairs import StreamState
 from supercluster.reconcilers.planners.replica_rules import Rule, rule_for
-from supercluster.reconcilers.planners.status import parse_timestamp
+from supercluster.reconcilers.planners.status import is_within, parse_timestamp
 from supercluster.reconcilers.planners.strategies import Strategy
 
 # The queue of moves is kept filled, and no fuller: of a broker with thousands of copies a few are planned at a time.
@@ -58,8 +57,10 @@ def consider(
     moves: Sequence[StreamMove],
     strategies: Mapping[str, Strategy],
     now: datetime,
+    refused: Mapping[str, str] | None = None,
 ) -> Draining:
-    """`observed` is None while the brokers do not say: then nothing is done, and what was said stays."""
+    """`observed` is None while the brokers do not say: then nothing is done, and what was said stays. `refused`: names of
+    StreamMoves that Kubernetes did not take a moment ago, and why."""
     mine = [move for move in moves if move.spec.drains]
     open_ones = [move for move in mine if not is_ended(move)]
     if observed is None:
@@ -73,6 +74,7 @@ def consider(
     by_ref = {each.metadata.name: each for each in streams}
     # Those that wait for a person take no place of the others, however many there are.
     held = {stream_of(move, by_ref): _what_to_do(move) for move in open_ones if _waits_for_a_person(move)}
+    not_made: dict[str, str] = {}
     if going:
         states, unknown = stream_states(super_cluster, observed, clusters, streams, moves)
         by_name = {stream.stream_name: stream for stream in streams}
@@ -86,7 +88,10 @@ def consider(
             if (held_free if waits else free) <= 0:
                 continue
             step = _create(super_cluster, drain, declared, mine, now)
-            if step is not None:
+            why_refused = own_moves.why_refused(step, refused)
+            if why_refused:
+                not_made[drain.stream] = why_refused
+            elif step is not None:
                 steps.append(step)
                 held_free, free = (held_free - 1, free) if waits else (held_free, free - 1)
     ended = sorted((move for move in mine if is_ended(move)), key=lambda move: move.metadata.age_key)
@@ -101,6 +106,7 @@ def consider(
         moving=len(open_ones),
         waiting=(
             *(WaitingRepair(stream=name, reason=what) for name, what in sorted(held.items())),
+            *(WaitingRepair(stream=name, reason=why[:1000]) for name, why in sorted(not_made.items())),
             *(
                 WaitingRepair(stream=found.stream, reason=found.reason[:1000])
                 for found in plan.obstacles
@@ -196,6 +202,7 @@ def stream_states(
                 _elsewhere(declared, living, clusters),
                 observed.unusable.get(living.name, {}),
                 living.replicas,
+                living.in_memory,
             )
         )
     return states, unknown
@@ -236,7 +243,7 @@ def _why_withdrawn(move: StreamMove, going: frozenset[str], now: datetime) -> st
     if not going & set(drained):
         return f"{', '.join(drained)} stays after all: deleted StreamMove {metadata.name}"
     made = parse_timestamp(metadata.creation_timestamp)
-    if status.phase == "Refused" and (made is None or now - made >= AGAIN_AFTER):
+    if status.phase == "Refused" and not is_within(made, AGAIN_AFTER, now):
         told = status.message or "no reason was told"
         return f"the brokers refuse StreamMove {metadata.name}, and it is planned anew: {told[:REASON_CHARACTERS_MAX]}"
     return ""
@@ -250,22 +257,16 @@ def _create(
     now: datetime,
 ) -> CreateObject | None:
     """None: an earlier try ended a moment ago."""
-    base = f"{own_moves.slug(drain.stream, declared)}-drain-{zlib.crc32(repr((drain.stream, drain.leaving)).encode()):08x}"
-    tries = {
-        move.metadata.name: move
-        for move in mine
-        if move.metadata.name == base or move.metadata.name.startswith(f"{base}-")
-    }
-    ends = [
-        ended
+    base = own_moves.base_name(super_cluster, "drain", drain.stream, declared, drain.leaving)
+    tries = own_moves.tries_of(base, mine)
+    ends = (
+        parse_timestamp(move.status.ended_at or "")
         for move in tries.values()
         if move.status.phase != "Succeeded"
-        and (ended := parse_timestamp(move.status.ended_at or "")) is not None
-    ]
-    if ends and now - max(ends) < AGAIN_AFTER:
+    )
+    if any(is_within(ended, AGAIN_AFTER, now) for ended in ends):
         return None
-    names = (f"{base}-{number}" if number > 1 else base for number in range(1, len(tries) + 2))
-    name = next(each for each in names if each not in tries)
+    name = own_moves.next_name(base, tries)
     goal: dict[str, object] = {"drains": list(drain.leaving)}
     if drain.cluster:
         goal["destination"] = {"cluster": drain.cluster}

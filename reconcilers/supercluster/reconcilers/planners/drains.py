@@ -15,10 +15,15 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from supercluster.reconcilers.planners.repairs import StreamState, is_usable, why_no_place
-from supercluster.reconcilers.planners.strategies import BUILT_IN, Node, Strategy, spread_zones
-
-# A copy grows while it is made: one part in so many is added to its bytes, as the brokers do.
-ROOM_MARGIN_SHARE = 8
+from supercluster.reconcilers.planners.room import with_copy
+from supercluster.reconcilers.planners.strategies import (
+    BUILT_IN,
+    Node,
+    Strategy,
+    StrategyError,
+    judging,
+    strategy_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +119,19 @@ def _drain(
     free = [nodes[name] for name, why in reasons.items() if not why]
     kept = tuple(name for name in stream.members if name not in gone)
     if len(free) >= len(leaving):
-        strategy = strategies.get(stream.rule.rules.placement_strategy, spread_zones)
+        try:
+            strategy = strategy_of(strategies, stream.rule.rules.placement_strategy)
+        except StrategyError as error:
+            return Obstacle(stream.name, str(error), is_passing=False)
         taken: list[Node] = []
         for _ in leaving:
             holders = [*(nodes[name] for name in kept if name in nodes), *taken]
             rest = [node for node in free if node not in taken]
-            taken.append(min(rest, key=lambda node: (strategy(node, holders), node.name)))
+            try:
+                with judging(stream.rule.rules.placement_strategy):
+                    taken.append(min(rest, key=lambda node: (strategy(node, holders), node.name)))
+            except StrategyError as error:
+                return Obstacle(stream.name, str(error), is_passing=False)
         names = tuple(node.name for node in taken)
         why = f"{', '.join(leaving)} goes for good; {', '.join(names)} by {stream.rule.rules.placement_strategy}"
         return Drain(stream.name, leaving, (*kept, *names), why=why)
@@ -164,8 +176,5 @@ def _take(nodes: dict[str, Node], drain: Drain, stream: StreamState) -> None:
         ]
     else:
         names = [name for name in drain.nodes if name not in stream.members]
-    size = stream.bytes + stream.bytes // ROOM_MARGIN_SHARE
     for name in names:
-        node = nodes[name]
-        room = None if node.room_bytes is None else max(0, node.room_bytes - size)
-        nodes[name] = replace(node, copies=node.copies + 1, room_bytes=room)
+        nodes[name] = with_copy(nodes[name], stream.bytes, in_memory=stream.in_memory)

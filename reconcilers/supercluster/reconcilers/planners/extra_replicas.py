@@ -19,7 +19,7 @@ from supercluster.reconcilers.planners.repairs import (
     lost_since,
 )
 from supercluster.reconcilers.planners.replica_rules import Rule
-from supercluster.reconcilers.planners.strategies import Node, Rank, Strategy
+from supercluster.reconcilers.planners.strategies import Node, Rank, Strategy, StrategyError, judging
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +75,15 @@ def _who_goes(
         return going
     while len(going) < stream.extra:
         there = [nodes[m] for m in stream.members if m not in going and m in nodes]
-        worst = max(
-            (node for node in there if node.name != stream.leader),
-            key=lambda node: (_rank(node, stream, strategy, there), node.name),
-            default=None,
-        )
+        try:
+            with judging(stream.rule.rules.placement_strategy):
+                worst = max(
+                    (node for node in there if node.name != stream.leader),
+                    key=lambda node: (_rank(node, stream, strategy, there), node.name),
+                    default=None,
+                )
+        except StrategyError:
+            return {}  # Nobody knows who is the worst placed; all stay.
         if worst is None:
             break
         going[worst.name] = f"{worst.name} is the worst placed by {stream.rule.rules.placement_strategy}"

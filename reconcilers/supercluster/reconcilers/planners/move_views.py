@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeAlias
@@ -15,6 +16,8 @@ from supercluster.reconcilers.planners.window import Window
 
 IN_FLIGHT = frozenset({"Running", "Cancelling"})
 ENDED = frozenset({"Succeeded", "Failed", "Cancelled"})
+# What brokers take as the limit of one move; more is no limit that anybody would notice.
+RATE_BYTES_PER_S_MAX = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,8 @@ class BrokersMove:
     nodes: frozenset[str]
     """Brokers that have a part in it."""
     started: datetime
+    halves: tuple[tuple[str, ...], ...] = ()
+    """The old members and the new ones; empty where nothing is told of them, or the stream is another account's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +128,10 @@ NO_WORD = "waiting for the leader's word"
 
 
 def rate_bytes_per_s(move: StreamMove, budget: MoveBudget) -> int:
-    """What the move may send: its own limit within its share of the budget; 0 is no limit."""
+    """What the move may send: its own limit within its share of the budget, and within what brokers take; 0 is no limit."""
     own = size_bytes(move.spec.bandwidth.bytes_per_s) if move.spec.bandwidth.bytes_per_s else 0
-    return min((limit for limit in (own, share_bytes_per_s(budget)) if limit), default=0)
+    limits = [limit for limit in (own, share_bytes_per_s(budget)) if limit]
+    return min(*limits, RATE_BYTES_PER_S_MAX) if limits else 0
 
 
 def share_bytes_per_s(budget: MoveBudget) -> int:
@@ -177,6 +183,12 @@ def of_others(running: tuple[BrokersMove, ...], given: tuple[MoveGrant, ...]) ->
     return tuple(move for move in running if move.id not in placed)
 
 
+def counted(led: int, leaderless: int, most: int) -> int:
+    """How many of `most` places are taken: those whose stream nobody leads copy nothing, and take none unless there are more of
+    them than places, so that no more than twice as many ever run."""
+    return led + max(0, leaderless - most)
+
+
 _Rank: TypeAlias = tuple[bool, tuple[str, str]]
 
 
@@ -188,13 +200,15 @@ def grants(
     *,
     hold: bool,
     hold_repairs: bool = False,
+    leaderless: Collection[str] = (),
 ) -> tuple[MoveGrant, ...]:
     """Who has a place in the budget. Those that have one keep it until they end or leave the queue; then the longest
     waiting come, repairs first. Nobody has to wait for one that waits for a busy broker, until a move that is to come later
     runs on one of its brokers: from then on these are kept free for it, or it would starve behind others that take turns
     there. `running`: what the brokers carry out, which takes places too when nobody gave it one; which brokers have a part
     in a move that runs, they know better than its plan. `hold`: nobody new comes but repairs, which a roll-out waits for;
-    `hold_repairs`: nor they."""
+    `hold_repairs`: nor they. `leaderless`: moves whose stream nobody leads, by identity:
+    they get no place, and keep none from others."""
     placed = {grant.uid: grant for grant in given}
     really = {move.id: move.nodes for move in running}
     kept: list[tuple[MoveGrant, frozenset[str]]] = []
@@ -206,21 +220,30 @@ def grants(
         is_queued = status.phase == "Queued"
         if status.phase in IN_FLIGHT or (is_queued and grant is not None and grant.ticket == status.ticket):
             kept.append((grant or _grant(move), really.get(uid) or nodes_of(move)))
-            under_way.append((_rank(move), kept[-1][1]))
+            if uid not in leaderless:
+                under_way.append((_rank(move), kept[-1][1]))
         elif is_queued:
             waiting.append(move)
-    taken = [nodes for _, nodes in kept]
-    taken += [move.nodes for move in of_others(running, tuple(grant for grant, _ in kept))]
+    there = [(grant.uid, nodes) for grant, nodes in kept]
+    there += [(move.id, move.nodes) for move in of_others(running, tuple(grant for grant, _ in kept))]
+    taken = [nodes for found, nodes in there if found not in leaderless]
+    idle = [nodes for found, nodes in there if found in leaderless]
     reserved: list[frozenset[str]] = []
     for move in waiting:
-        if hold_repairs or (hold and not is_repair(move)):
+        if hold_repairs or (hold and not is_repair(move)) or move.metadata.uid in leaderless:
             continue
         nodes = nodes_of(move)
         busy = any(
-            sum(node in others for others in (*taken, *reserved)) >= budget.concurrent_per_node_max
+            counted(
+                sum(node in others for others in (*taken, *reserved)),
+                sum(node in others for others in idle),
+                budget.concurrent_per_node_max,
+            )
+            >= budget.concurrent_per_node_max
             for node in nodes
         )
-        if len(taken) < budget.concurrent_max and not busy:
+        is_free = counted(len(taken), len(idle), budget.concurrent_max) < budget.concurrent_max
+        if is_free and not busy:
             kept.append((_grant(move), nodes))
             taken.append(nodes)
         elif any(rank > _rank(move) and nodes & theirs for rank, theirs in under_way):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterable, Mapping
 
 from supercluster.api import API_VERSION, Stream, StreamMove, SuperCluster
 from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners.plan import DeleteObject, Manifest, Note
+from supercluster.reconcilers.planners.plan import CreateObject, DeleteObject, Manifest, Note
 
 NAME_CHARACTERS_MAX = 200
 REASON_CHARACTERS_MAX = 250
@@ -26,7 +27,40 @@ def stream_of(move: StreamMove, by_ref: Mapping[str, Stream]) -> str:
 def slug(stream: str, declared: Stream | None) -> str:
     """What the name of a StreamMove of this stream begins with."""
     whose = declared.metadata.name if declared is not None else stream
-    return re.sub("[^a-z0-9.-]+", "-", whose.lower()).strip("-.")[:NAME_CHARACTERS_MAX] or "stream"
+    return re.sub("[^a-z0-9.-]+", "-", whose.lower())[:NAME_CHARACTERS_MAX].strip("-.") or "stream"
+
+
+def base_name(
+    super_cluster: SuperCluster, kind: str, stream: str, declared: Stream | None, what: object
+) -> str:
+    """Name of the first StreamMove of a kind about the same thing: whoever looks twice makes one. Super-clusters of one
+    namespace may have streams and brokers of the same names."""
+    about = zlib.crc32(repr((super_cluster.metadata.name, stream, what)).encode())
+    return f"{slug(stream, declared)}-{kind}-{about:08x}"
+
+
+def tries_of(base: str, moves: Iterable[StreamMove]) -> dict[int, StreamMove]:
+    """By number, those of `moves` that were made with this name, the first as 1."""
+    tries = {}
+    for move in moves:
+        first, _, number = move.metadata.name.partition(f"{base}-")
+        if move.metadata.name == base:
+            tries[1] = move
+        elif not first and re.fullmatch("[0-9]{1,9}", number):
+            tries[int(number)] = move
+    return tries
+
+
+def next_name(base: str, tries: Mapping[int, StreamMove]) -> str:
+    """Behind the last one: older ones may be gone while newer ones are there."""
+    return f"{base}-{max(tries) + 1}" if tries else base
+
+
+def why_refused(step: CreateObject | None, refused: Mapping[str, str] | None) -> str:
+    """Kubernetes did not take this StreamMove a moment ago: its stream waits, and no other. Empty: it may be made."""
+    name = str(step.manifest["metadata"]["name"]) if step is not None else ""
+    why = (refused or {}).get(name)
+    return f"StreamMove {name} can't be made: {why}" if why is not None else ""
 
 
 def delete(move: StreamMove, note: Note | None) -> DeleteObject:

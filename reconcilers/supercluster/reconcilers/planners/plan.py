@@ -277,6 +277,20 @@ Step = (
 
 
 @dataclass(frozen=True, slots=True)
+class SetAside:
+    """A step that failed in this round, and is not tried again in it."""
+
+    step: Step
+    refusal: str = ""
+    """Why it was refused for good; empty: it may succeed later."""
+    is_for_kind: bool = False
+    """Nobody answered, which says the same of all steps of its kind: to try each of them would take up the round."""
+
+    def is_about(self, step: Step) -> bool:
+        return type(step) is type(self.step) and (self.is_for_kind or str(step) == str(self.step))
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Steps in order, of which the first ones are carried out before the next look; then what the status is to be."""
 
@@ -291,6 +305,9 @@ class Plan:
     in_a_row: int = 1
     """So many of the first steps are right whatever comes of those before them, or only if these succeed: they are carried out
     one after the other without another look, and one that fails stops the rest."""
+    goes_on: bool = False
+    """A step that fails holds up none that does not depend on it: those in a row are carried out all the same, and the plan is
+    made again without it (`SetAside`)."""
 
     @property
     def is_empty(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from supercluster.api import SuperCluster
@@ -42,8 +42,6 @@ class MapRecovering:
     """What is to stand in the status: of the last value that was dealt with."""
     is_waiting: bool = False
     """Somebody asks, and nothing came of it so far."""
-    has_refusal: bool = False
-    """What was refused in this round was the recovery."""
 
 
 def request_of(desired: SuperCluster) -> str:
@@ -94,7 +92,7 @@ def consider(
         conditions.put(ConditionType.RECOVERED, None, Reason.RECOVERING, view.error[:MESSAGE_CHARS_MAX])
         return MapRecovering(status=before, is_waiting=True)
     if refusal is not None:
-        return replace(_refused(value, refusal, conditions), has_refusal=True)
+        return _refused(value, refusal, conditions)
     goes_on = f"the map of streams is to go on from the copy on {node}"
     conditions.put(ConditionType.RECOVERED, None, Reason.RECOVERING, goes_on)
     note = Note.done(

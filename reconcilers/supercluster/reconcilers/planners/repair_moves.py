@@ -6,7 +6,6 @@ watched and proven in the same way. Its name comes from what was lost and since 
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -17,12 +16,16 @@ from supercluster.api.super_cluster import OTHER_MOVES_MAX, RepairStatus, Waitin
 from supercluster.api.units import duration_ns, size_bytes
 from supercluster.reconcilers.planners import own_moves
 from supercluster.reconcilers.planners.extra_replicas import Trim, plan_trims
-from supercluster.reconcilers.planners.move_views import IN_FLIGHT, is_ended, is_repair
+from supercluster.reconcilers.planners.move_views import (
+    IN_FLIGHT,
+    RATE_BYTES_PER_S_MAX,
+    is_ended,
+    is_repair,
+)
 from supercluster.reconcilers.planners.own_moves import (
     REASON_CHARACTERS_MAX,
     TRIM_LABEL,
     delete,
-    slug,
     stream_of,
 )
 from supercluster.reconcilers.planners.plan import CreateObject, Note, Step
@@ -36,7 +39,7 @@ from supercluster.reconcilers.planners.repairs import (
     plan_repairs,
 )
 from supercluster.reconcilers.planners.replica_rules import Rule, policy_for, rule_for
-from supercluster.reconcilers.planners.status import parse_timestamp
+from supercluster.reconcilers.planners.status import is_within, parse_timestamp
 from supercluster.reconcilers.planners.strategies import Node, Strategy
 
 # Repairs that have ended and are kept for a look at their audits.
@@ -59,7 +62,9 @@ class LivingStream:
     declared_by: str = ""
     tags: tuple[str, ...] = ()
     bytes: int = 0
+    """What a copy takes."""
     is_moving: bool = False
+    in_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +109,13 @@ def consider(
     moves: Sequence[StreamMove],
     strategies: Mapping[str, Strategy],
     now: datetime,
+    placed: Collection[str] = (),
+    leaderless: Collection[str] = (),
+    refused: Mapping[str, str] | None = None,
 ) -> Repairing:
-    """`observed` is None while the brokers do not say: then nothing is done, and what was said stays."""
+    """`observed` is None while the brokers do not say: then nothing is done, and what was said stays. `placed`: uids of moves
+    that have a place in the budget; `leaderless`: of those whose stream nobody leads, which copy nothing; `refused`: names of
+    StreamMoves that Kubernetes did not take a moment ago, and why."""
     mine = [move for move in moves if is_own(move)]
     open_ones = [move for move in mine if not is_ended(move)]
     if observed is None:
@@ -118,13 +128,17 @@ def consider(
     }
     by_name = {stream.stream_name: stream for stream in streams}
     paused: set[str] = set()
+    not_made: dict[str, str] = {}
     for _ in range(PAUSED_LOOKS_MAX):
-        plan, trims = _plan(super_cluster, observed, streams, moves, open_ones, strategies, paused)
+        plan, trims = _plan(
+            super_cluster, observed, streams, moves, open_ones, strategies, paused, placed, leaderless
+        )
         made = [
             (repair.stream, _create(super_cluster, repair, by_name.get(repair.stream), mine, now))
             for repair in plan.repairs
         ]
-        late = {stream for stream, step in made if step is None}
+        not_made |= {stream: why for stream, step in made if (why := own_moves.why_refused(step, refused))}
+        late = {stream for stream, step in made if step is None or stream in not_made}
         if not late:
             break
         paused |= late  # What they would have taken of the budget is for others.
@@ -133,19 +147,19 @@ def consider(
         for move in open_ones
         if move.metadata.uid in withdrawn
     ]
-    steps += [step for _, step in made if step is not None]
+    steps += [step for stream, step in made if step is not None and stream not in not_made]
     for trim in trims:
         step = _create_trim(super_cluster, trim, by_name.get(trim.stream), mine, now)
-        if step is not None:
+        if step is not None and not own_moves.why_refused(step, refused):
             steps.append(step)
     ended = sorted((move for move in mine if is_ended(move)), key=lambda move: move.metadata.age_key)
     steps += [delete(move, None) for move in ended[: max(0, len(ended) - HISTORY_MAX)]]
-    waiting = tuple(
-        WaitingRepair(stream=name, reason=why[:1000]) for name, why in plan.waiting[:OTHER_MOVES_MAX]
-    )
+    waits = (*not_made.items(), *(told for told in plan.waiting if told[0] not in not_made))
+    waiting = tuple(WaitingRepair(stream=name, reason=why[:1000]) for name, why in waits[:OTHER_MOVES_MAX])
     status = RepairStatus(
         below_minimum=len(plan.below),
         repairing=sum(move.spec.repair is not None for move in open_ones),
+        waiting_for_budget=len(plan.queued),
         waiting=waiting,
         lost_brokers=observed.lost[:OTHER_MOVES_MAX],
     )
@@ -164,10 +178,15 @@ def _plan(
     open_ones: Sequence[StreamMove],
     strategies: Mapping[str, Strategy],
     paused: Collection[str],
+    placed: Collection[str],
+    leaderless: Collection[str],
 ) -> tuple[RepairPlan, tuple[Trim, ...]]:
     by_mark = {f"{each.metadata.namespace}/{each.metadata.name}": each for each in streams}
     by_ref = {each.metadata.name: each for each in streams}
-    busy = {stream_of(move, by_ref) for move in moves if is_about_to_run(move)}
+    coming = [move for move in moves if is_about_to_run(move)]
+    # A roll-out lets no move begin, and waits until the streams are whole: neither is waited for, or none would ever go on.
+    passed = {stream_of(move, by_ref) for move in coming if _waits_for_a_place(move, placed)}
+    busy = {stream_of(move, by_ref) for move in coming if not _waits_for_a_place(move, placed)}
     states = []
     for living in observed.streams:
         unusable = observed.unusable.get(living.name, {})
@@ -194,19 +213,20 @@ def _plan(
                 is_moving,
                 unusable=unusable,
                 count=living.replicas,
+                in_memory=living.in_memory,
             )
         )
     held = {living.name: frozenset(living.members) for living in observed.streams}
     # One that the brokers refuse copies nothing; it is planned anew after a while, and nobody waits for it.
     running = tuple(
-        _running(move, by_ref, observed.policies, held)
+        _running(move, by_ref, observed.policies, held, is_led=move.metadata.uid not in leaderless)
         for move in open_ones
         if move.status.phase != "Refused"
     )
     budget = Budget(running)
     plan = plan_repairs(observed.nodes, states, running, strategies, observed.now, budget, paused)
-    repaired = {repair.stream for repair in plan.repairs}
-    trims = plan_trims(observed.nodes, states, repaired, strategies, budget, observed.now)
+    taken = passed | {repair.stream for repair in plan.repairs}
+    trims = plan_trims(observed.nodes, states, taken, strategies, budget, observed.now)
     return plan, trims
 
 
@@ -220,18 +240,25 @@ def is_about_to_run(move: StreamMove) -> bool:
     )
 
 
+def _waits_for_a_place(move: StreamMove, placed: Collection[str]) -> bool:
+    """Is it somebody else's, in the queue, and stays there for now? Repairs come before it, and it is planned anew."""
+    return move.status.phase == "Queued" and move.metadata.uid not in placed and not is_own(move)
+
+
 def _running(
     move: StreamMove,
     by_ref: Mapping[str, Stream],
     policies: Sequence[ReplicaPolicy],
     held: Mapping[str, frozenset[str]],
+    *,
+    is_led: bool,
 ) -> RunningRepair:
     name, repair = stream_of(move, by_ref), move.spec.repair
     declared = by_ref.get(move.spec.stream_ref or "")
     labels = declared.metadata.labels if declared is not None else None
     policy, _ = policy_for(policies, name, labels)
     joining = frozenset(repair.nodes if repair is not None else ()) - held.get(name, frozenset())
-    return RunningRepair(name, policy.metadata.name if policy else "", joining)
+    return RunningRepair(name, policy.metadata.name if policy else "", joining, is_led)
 
 
 def _why_withdrawn(
@@ -256,7 +283,7 @@ def _why_withdrawn(
             f"{', '.join(back)} is back before its replica was replaced: deleted StreamMove {metadata.name}"
         )
     made = parse_timestamp(metadata.creation_timestamp)
-    if move.status.phase == "Refused" and (made is None or now - made >= REFUSED_KEPT):
+    if move.status.phase == "Refused" and not is_within(made, REFUSED_KEPT, now):
         told = move.status.message or "no reason was told"
         return f"the brokers refuse StreamMove {metadata.name}, and it is planned anew: {told[:REASON_CHARACTERS_MAX]}"
     return ""
@@ -299,7 +326,7 @@ def _create(
 ) -> CreateObject | None:
     """None: an earlier try of the same repair ended a moment ago."""
     since = [(name, at.isoformat() if at is not None else "gone") for name, at in sorted(repair.since)]
-    name = _next_name("repair", repair.stream, since, declared, repair.rule, mine, now)
+    name = _next_name(super_cluster, "repair", repair.stream, since, declared, repair.rule, mine, now)
     if name is None:
         return None
     rules = repair.rule.rules
@@ -311,9 +338,10 @@ def _create(
             "reason": repair.why[:REASON_CHARACTERS_MAX],
         },
     }
-    if rules.budget.bytes_per_s:
-        share = max(1, size_bytes(rules.budget.bytes_per_s) // rules.budget.concurrent_max)
-        goal["bandwidth"] = {"bytesPerS": str(share)}
+    whole = size_bytes(rules.budget.bytes_per_s) if rules.budget.bytes_per_s else 0
+    if whole:  # 0 is no limit, as it is wherever a bandwidth is told.
+        each = min(max(1, whole // rules.budget.concurrent_max), RATE_BYTES_PER_S_MAX)
+        goal["bandwidth"] = {"bytesPerS": str(each)}
     note = Note.done(
         EventReason.REPAIR_CREATED, f"stream {repair.stream}: {repair.why}: made StreamMove {name}"
     )
@@ -328,7 +356,9 @@ def _create_trim(
     now: datetime,
 ) -> CreateObject | None:
     """None: an earlier try of the same ended a moment ago."""
-    name = _next_name("trim", trim.stream, sorted(trim.removed), declared, trim.rule, mine, now)
+    name = _next_name(
+        super_cluster, "trim", trim.stream, sorted(trim.removed), declared, trim.rule, mine, now
+    )
     if name is None:
         return None
     goal: dict[str, object] = {
@@ -341,6 +371,7 @@ def _create_trim(
 
 
 def _next_name(
+    super_cluster: SuperCluster,
     kind: str,
     stream: str,
     what: object,
@@ -350,15 +381,13 @@ def _next_name(
     now: datetime,
 ) -> str | None:
     """The name of the next try, from what it is about; None while the pause after the last one lasts."""
-    base = f"{slug(stream, declared)}-{kind}-{zlib.crc32(repr((stream, what)).encode()):08x}"
-    tries = [move for move in mine if move.metadata.name == base or move.metadata.name.startswith(f"{base}-")]
+    base = own_moves.base_name(super_cluster, kind, stream, declared, what)
+    tries = own_moves.tries_of(base, mine)
     pause = timedelta(microseconds=duration_ns(rule.rules.failure_recovery_interval) // 1000)
     # One that the brokers refused has no end, but a beginning.
-    ends = [
-        ended
-        for move in tries
-        if (ended := parse_timestamp(move.status.ended_at or move.metadata.creation_timestamp)) is not None
-    ]
-    if ends and now - max(ends) < pause:
+    ends = (
+        parse_timestamp(move.status.ended_at or move.metadata.creation_timestamp) for move in tries.values()
+    )
+    if any(is_within(ended, pause, now) for ended in ends):
         return None
-    return f"{base}-{len(tries) + 1}" if tries else base
+    return own_moves.next_name(base, tries)

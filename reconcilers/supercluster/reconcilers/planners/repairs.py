@@ -3,7 +3,8 @@
 A member is lost when its broker has been out of contact for the recovery interval, or could do nothing with its copy for so
 long; since when, the brokers' own map says.
 Repair exchanges lost members for others in one joint change (SF-8), so a group never grows around a dead member, and its
-count stays what people asked for. It restores the minimum and no more. What it can't do is said with the reason.
+count stays what people asked for. It keeps up the minimum, one more than a majority where there are as many, and no more. What it
+can't do is said with the reason.
 
 Streams that can lose the fewest further replicas come first. Each stream is checked at its own moment of the check
 interval, so that thousands that are hit at once spread over it; the budget then bounds how many are repaired at a time.
@@ -14,13 +15,15 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
 
 from supercluster.api.units import duration_ns
+from supercluster.reconcilers.planners.move_views import counted
 from supercluster.reconcilers.planners.replica_rules import Rule
-from supercluster.reconcilers.planners.strategies import Node, Strategy
+from supercluster.reconcilers.planners.room import why_no_room, with_copy
+from supercluster.reconcilers.planners.strategies import Node, Strategy, StrategyError, judging, strategy_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,7 @@ class StreamState:
     rule: Rule
     tags: frozenset[str] = frozenset()
     bytes: int = 0
+    """What a copy takes."""
     is_moving: bool = False
     """A move, a repair or another count of replicas is under way or planned: one at a time (MV-3)."""
     elsewhere: frozenset[str] = frozenset()
@@ -42,6 +46,7 @@ class StreamState:
     """Brokers that are there and can do nothing with their copies, and since when."""
     count: int = 0
     """Replicas that it is configured with; 0: as many as there are."""
+    in_memory: bool = False
 
     @property
     def extra(self) -> int:
@@ -67,6 +72,8 @@ class RunningRepair:
     policy: str
     joining: frozenset[str]
     """Brokers that get a replica."""
+    is_led: bool = True
+    """False: it runs, and nobody leads the stream; so it copies nothing (`leaderless_moves`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +102,8 @@ class RepairPlan:
     """Streams with lost replicas that are not begun now, and why."""
     below: tuple[str, ...] = ()
     """Streams with fewer usable replicas than their minimum."""
+    queued: tuple[str, ...] = ()
+    """Of those that wait, the ones that nothing is in the way of but the budget."""
     next_at: datetime | None = None
     """When the next one becomes due for which the budget has a place now."""
 
@@ -105,6 +114,13 @@ class _Early:
 
     why: str
     until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class _Full:
+    """The budget has no place for a repair."""
+
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +177,15 @@ def plan_repairs(
         elif found is not None:
             cases.append(found)
     repairs: list[Repair] = []
+    queued: list[str] = []
     budget = budget or Budget(running)
     load = dict(nodes)
     for case in sorted(cases, key=_order):
         why = budget.why_not(case.stream.rule)
-        made = why or _repair(case, load, strategies, budget)
+        made = _Full(why) if why else _repair(case, load, strategies, budget)
+        if isinstance(made, _Full):
+            queued.append(case.stream.name)
+            made = made.why
         if isinstance(made, str):
             waiting.append((case.stream.name, made))
             continue
@@ -173,9 +193,11 @@ def plan_repairs(
         joining = made.joining - set(case.stream.members)
         budget.take(case.stream.rule, joining)
         for name in joining:
-            load[name] = replace(load[name], copies=load[name].copies + 1)
+            load[name] = with_copy(load[name], case.stream.bytes, in_memory=case.stream.in_memory)
     next_at = min((until for until, rule in early if not budget.why_not(rule)), default=None)
-    return RepairPlan(tuple(repairs), tuple(sorted(waiting)), tuple(sorted(below)), next_at)
+    return RepairPlan(
+        tuple(repairs), tuple(sorted(waiting)), tuple(sorted(below)), tuple(sorted(queued)), next_at
+    )
 
 
 def due_at(stream: str, rule: Rule, away_since: datetime) -> datetime:
@@ -261,12 +283,12 @@ def lost_since(nodes: Mapping[str, Node], unusable: Mapping[str, datetime], memb
 
 def _repair(
     case: _Case, nodes: Mapping[str, Node], strategies: Mapping[str, Strategy], budget: Budget
-) -> Repair | str:
+) -> Repair | _Full | str:
     stream, rule = case.stream, case.stream.rule
-    strategy = strategies.get(rule.rules.placement_strategy)
-    if strategy is None:
-        known = ", ".join(sorted(strategies))
-        return f"placementStrategy is {rule.rules.placement_strategy}, and there is no such one; known are {known}"
+    try:
+        strategy = strategy_of(strategies, rule.rules.placement_strategy)
+    except StrategyError as error:
+        return str(error)
     staying = [nodes[member] for member in stream.members if member not in case.lost and member in nodes]
     home = {node.cluster for node in staying}
     reasons = {name: why_no_place(node, stream, home) for name, node in sorted(nodes.items())}
@@ -278,11 +300,15 @@ def _repair(
         if not rest:
             break
         holders = [*staying, *taken]
-        taken.append(min(rest, key=lambda node: (strategy(node, holders), node.name)))
+        try:
+            with judging(rule.rules.placement_strategy):
+                taken.append(min(rest, key=lambda node: (strategy(node, holders), node.name)))
+        except StrategyError as error:
+            return str(error)
     if not taken:
         if fitting:
             names = ", ".join(sorted(node.name for node in fitting))
-            return f"brokers that fit take as many new replicas as the budget allows already: {names}"
+            return _Full(f"brokers that fit take as many new replicas as the budget allows already: {names}")
         told = "; ".join(f"{name} {why}" for name, why in reasons.items() if name not in stream.members)
         return f"no broker can take a replica in the place of {', '.join(case.lost)}: {told or 'there is no other'}"
     replaced = case.lost[: len(taken)]
@@ -291,8 +317,11 @@ def _repair(
     since = f" since {case.since:%Y-%m-%dT%H:%M:%SZ}" if case.since is not None else ""
     is_there = all((node := nodes.get(name)) is not None and node.away_since is None for name in replaced)
     what = "in contact and without a usable copy" if is_there else "out of contact"
+    own = rule.minimum + (stream.extra if rule.rules.auto_remove == "Never" else 0)
+    spare = "; one more than a majority is kept up" if stream.required > own else ""
     why = (
-        f"{gone} {what}{since}: {case.usable} of at least {stream.required} replicas usable ({rule.decided_by}); "
+        f"{gone} {what}{since}: {case.usable} of at least {stream.required} replicas usable "
+        f"(minimum {rule.minimum} by {rule.decided_by}{spare}); "
         f"{', '.join(node.name for node in taken)} by {rule.rules.placement_strategy}"
     )
     times = tuple((name, case.since_of[name]) for name in replaced)
@@ -313,26 +342,33 @@ def why_no_place(node: Node, stream: StreamState, home: set[str]) -> str:
         return f"is cordoned ({node.cordon})" if node.cordon else "runs on a Kubernetes node that is cordoned"
     if node.away_since is not None or not node.in_contact:
         return "is out of contact"
-    if node.room_bytes is not None and node.room_bytes < stream.bytes:
-        return f"has {node.room_bytes} bytes of room, and {stream.bytes} are needed"
-    return ""
+    return why_no_room(node, stream.bytes, in_memory=stream.in_memory)
 
 
 class Budget:
     """What repairs take of the budgets of their policies."""
 
     def __init__(self, running: Sequence[RunningRepair]) -> None:
-        self._of_policy = Counter(repair.policy for repair in running)
-        self._on_node = Counter(node for repair in running for node in repair.joining)
+        led = [repair for repair in running if repair.is_led]
+        others = [repair for repair in running if not repair.is_led]
+        self._of_policy = Counter(repair.policy for repair in led)
+        self._on_node = Counter(node for repair in led for node in repair.joining)
+        self._leaderless_of_policy = Counter(repair.policy for repair in others)
+        self._leaderless_on_node = Counter(node for repair in others for node in repair.joining)
 
     def why_not(self, rule: Rule) -> str:
-        most = rule.rules.budget.concurrent_max
-        if self._of_policy[rule.policy] < most:
+        most, leaderless = rule.rules.budget.concurrent_max, self._leaderless_of_policy[rule.policy]
+        taken = counted(self._of_policy[rule.policy], leaderless, most)
+        if taken < most:
             return ""
-        return f"{self._of_policy[rule.policy]} repairs are under way, and budget.concurrentMax is {most}"
+        more = f", {leaderless} more have nobody who leads their streams" if leaderless else ""
+        return (
+            f"{self._of_policy[rule.policy]} repairs are under way{more}, and budget.concurrentMax is {most}"
+        )
 
     def has_room_on(self, node: str, rule: Rule) -> bool:
-        return self._on_node[node] < rule.rules.budget.concurrent_per_node_max
+        most = rule.rules.budget.concurrent_per_node_max
+        return counted(self._on_node[node], self._leaderless_on_node[node], most) < most
 
     def take(self, rule: Rule, joining: frozenset[str]) -> None:
         self._of_policy[rule.policy] += 1

@@ -82,19 +82,31 @@ def rule_for(
             f", which comes before ReplicaPolicy {name}" if name else ""
         )
         return Rule(min(own, replicas), rules, "Stream", reason, name)
-    if policy is None:
-        told = f"no ReplicaPolicy selects the stream, so the minimum is its count, {replicas}"
-        return Rule(replicas, rules, f"SuperCluster {super_cluster.metadata.name}", told)
-    of_policy = policy.spec.min_replicas
-    minimum = replicas if of_policy is None else min(of_policy, replicas)
-    reason = (
-        f"spec.minReplicas of ReplicaPolicy {name} is unset, so the minimum is the stream's count, {replicas}"
-        if of_policy is None
-        else f"spec.minReplicas of ReplicaPolicy {name} is {of_policy}"
-        + (
-            f", and the stream's count is {replicas}: nothing automatic goes past it"
-            if of_policy > replicas
-            else ""
-        )
+    silent = (
+        f"spec.minReplicas of ReplicaPolicy {name} is unset"
+        if name
+        else "no ReplicaPolicy selects the stream"
     )
-    return Rule(minimum, rules, f"ReplicaPolicy {name}", f"{reason}; {why}" if why else reason, name)
+    found = least_of(policy, super_cluster)
+    if found is None:
+        whose = f"ReplicaPolicy {name}" if name else f"SuperCluster {super_cluster.metadata.name}"
+        least, told = replicas, f"{silent}, so the minimum is the stream's count, {replicas}"
+    else:
+        least, whose = found
+        told = (
+            f"spec.minReplicas of {whose} is {least}"
+            if policy is not None and policy.spec.min_replicas is not None
+            else f"{silent}, and spec.repair.minReplicas of {whose} is {least}"
+        )
+    if least > replicas:
+        told += f", and the stream's count is {replicas}: nothing automatic goes past it"
+    return Rule(min(least, replicas), rules, whose, f"{told}; {why}" if why else told, name)
+
+
+def least_of(policy: ReplicaPolicy | None, super_cluster: SuperCluster | None) -> tuple[int, str] | None:
+    """A minimum that is not the stream's own, and whose it is; None: nobody set one."""
+    if policy is not None and policy.spec.min_replicas is not None:
+        return policy.spec.min_replicas, f"ReplicaPolicy {policy.metadata.name}"
+    if super_cluster is not None and super_cluster.spec.repair.min_replicas is not None:
+        return super_cluster.spec.repair.min_replicas, f"SuperCluster {super_cluster.metadata.name}"
+    return None

@@ -10,7 +10,7 @@ from supercluster.api import ReplicaPolicy, Stream, StreamMove, SuperCluster
 from supercluster.api.conditions import Reason
 from supercluster.api.stream import MoveReference, ReplicaStatus, ReplicationStatus
 from supercluster.reconcilers.planners.move_views import is_ended, is_repair
-from supercluster.reconcilers.planners.replica_rules import policy_for, rule_for
+from supercluster.reconcilers.planners.replica_rules import least_of, policy_for, rule_for
 from supercluster.reconcilers.planners.status import status_patch, timestamp
 
 
@@ -67,7 +67,10 @@ def with_replication(
 
 
 def held_up(
-    stream: Stream, configured: int | None, policies: Sequence[ReplicaPolicy]
+    stream: Stream,
+    configured: int | None,
+    policies: Sequence[ReplicaPolicy],
+    super_cluster: SuperCluster | None = None,
 ) -> tuple[Reason, str] | None:
     """A person's removal that would go below the minimum is refused (MR-3); a stream that is made with fewer is their
     choice."""
@@ -75,13 +78,14 @@ def held_up(
     if configured is None or wanted >= configured or stream.spec.min_replicas is not None:
         return None
     policy, _ = policy_for(policies, stream.stream_name, stream.metadata.labels)
-    least = policy.spec.min_replicas if policy is not None else None
-    if policy is None or least is None or wanted >= min(least, configured):
+    found = least_of(policy, super_cluster)
+    if found is None or wanted >= min(found[0], configured):
         return None
+    least, whose = found
     return (
         Reason.BELOW_MINIMUM,
         (
-            f"spec.replicas is {wanted}, and ReplicaPolicy {policy.metadata.name} keeps at least {least}: the stream stays at "
+            f"spec.replicas is {wanted}, and {whose} keeps at least {least}: the stream stays at "
             f"{configured}; set spec.replicas to {min(least, configured)} or more, or spec.minReplicas to {wanted} or less"
         ),
     )

@@ -20,6 +20,9 @@ MOVE_PATIENCE = timedelta(minutes=30)
 HAND_OVER_PATIENCE = timedelta(seconds=30)
 # For so long it takes no leaderships: longer than that, so that the restart falls into it.
 HAND_OVER_HOLD = timedelta(seconds=60)
+# For so long groups may lack nothing but a broker that is to be restarted itself before it is, with what it lacks: mostly it only
+# catches up. One whom the others refuse for its version never would, and the spec that puts it right could not be carried out.
+LAGGARD_PATIENCE = timedelta(seconds=30)
 # As the brokers name the group that is no stream.
 MAP_OF_STREAMS = "the map of streams"
 # So many streams are named in a sentence.
@@ -42,6 +45,8 @@ class PodView:
     restarts: int = 0
     trouble: str = ""
     """Why its container does not run: how it ended, or why it was not started."""
+    unplaced: str = ""
+    """Why there is no Kubernetes node for it."""
     created: str = ""
     """When it was made, in Kubernetes' form."""
 
@@ -59,6 +64,10 @@ class BrokerReport:
     """Digest of the settings that it took over last; None: it does not say."""
     refused: str = ""
     """Why it did not take over those that are there now."""
+    lacking: frozenset[str] | None = None
+    """Brokers that some group lacks which it leads, and itself where its own copies are of no use; None: it does not say."""
+    leaderless: int = 0
+    """Groups that it holds and knows no leader of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +105,8 @@ class Turn:
 
     broker: str = ""
     since: datetime | None = None
+    waiting_since: datetime | None = None
+    """Since when this roll-out has waited for something to be whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +154,15 @@ class Wait:
     """It is over in a moment."""
     waits_for: tuple[GroupTrouble, ...] = ()
     """Groups that have to be whole first."""
+    brokers: tuple[PodView, ...] = ()
+    """Brokers that have to be back first, and that nobody restarts."""
+    absent: int = 0
+    """Pods that have to be made first."""
+
+    @property
+    def is_counted(self) -> bool:
+        """Does it last until something is whole again, which may be never?"""
+        return bool(self.waits_for or self.brokers or self.absent)
 
 
 Choice = Restart | HandOver | Wait | None
@@ -167,12 +187,14 @@ def next_restart(
         return Wait("the StatefulSet's controller has yet to take over the last change")
     outdated = [pod for pod in pods if pod.revision != revision and not pod.terminating]
     going = any(pod.terminating for pod in pods)
-    if not outdated and not going:
+    # One that goes though it is up to date was evicted, or deleted by a person: nothing is rolled out.
+    if not outdated and not any(_is_last_to_go(pod, revision, turn) for pod in pods):
         if all(pod.ready for pod in pods) or not turn.broker:
             return None
         return _why_not_back(pods, revision, turn, rules, now)
     if going or len(pods) < replicas:
-        return Wait("a broker is being restarted")
+        ends = tuple(pod for pod in pods if pod.terminating)
+        return Wait("a broker is being restarted", brokers=ends, absent=max(0, replicas - len(pods)))
     # A broker that can't even run holds no quorum up; restarting it is how a bad image is put right. Nor does one that was
     # restarted by this very roll-out and has not been ready since, while all others are.
     stuck = [pod for pod in outdated if not pod.ready and (not pod.running or _is_alone(pod, pods, turn))]
@@ -184,7 +206,10 @@ def next_restart(
         return Wait("no broker tells the state of the streams")
     unsafe = _why_unsafe(reports, rules.released(revision))
     if unsafe is not None:
-        return unsafe
+        laggard = _laggard(reports, outdated, turn, now)
+        if laggard is None:
+            return unsafe
+        outdated = [laggard]
     moving = busy or {}
     held = {pod.name: moving[pod.name] for pod in outdated if pod.name in moving}
     free = [pod for pod in outdated if pod.name not in held]
@@ -219,6 +244,26 @@ def _in_turn(
     return HandOver(chosen, report.movable, avoid)
 
 
+def _laggard(reports: Reports, outdated: list[PodView], turn: Turn, now: datetime) -> PodView | None:
+    """The broker that is all that anything lacks, if it is to be restarted itself and has been waited for: no majority counts
+    on what it lacks, so its restart costs no more than that of one that is well."""
+    if turn.waiting_since is None or now - turn.waiting_since < LAGGARD_PATIENCE:
+        return None
+    lacking: set[str] = set()
+    for report in reports.brokers.values():
+        if report.lacking is None:
+            return None
+        lacking |= report.lacking
+    # What it knows no leader of itself is led by somebody else, or others would say so too.
+    if len(lacking) != 1 or any(r.leaderless for name, r in reports.brokers.items() if name not in lacking):
+        return None
+    return next((pod for pod in outdated if pod.name in lacking), None)
+
+
+def _is_last_to_go(pod: PodView, revision: str, turn: Turn) -> bool:
+    return pod.terminating and (pod.revision != revision or pod.name == turn.broker)
+
+
 def _is_alone(pod: PodView, pods: tuple[PodView, ...], turn: Turn) -> bool:
     return pod.name == turn.broker and all(other.ready for other in pods if other.name != pod.name)
 
@@ -229,11 +274,15 @@ def _why_not_back(pods: tuple[PodView, ...], revision: str, turn: Turn, rules: R
     names = ", ".join(sorted(pod.name for pod in unready))
     restarted = next((pod for pod in unready if pod.name == turn.broker and pod.revision == revision), None)
     if restarted is None or turn.since is None:
-        return Wait(f"{names} must be ready first")
+        return Wait(f"{names} must be ready first", brokers=tuple(sorted(unready, key=lambda pod: pod.name)))
     waited = now - turn.since
     if not restarted.trouble and waited < rules.timeout:
         return Wait(f"{names} must be ready first", broker=turn.broker)
-    why = restarted.trouble or f"it is not ready {_minutes(rules.timeout)} after its turn began"
+    why = (
+        restarted.trouble
+        or restarted.unplaced
+        or f"it is not ready {_minutes(rules.timeout)} after its turn began"
+    )
     return Wait(
         f"{restarted.name} was restarted and does not come up: {why}; no other broker is restarted. Put the spec right, or "
         f"back: {restarted.name} is then restarted at once",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from supercluster.api.common import Condition
@@ -38,6 +38,12 @@ def parse_timestamp(text: str) -> datetime | None:
         return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
     except ValueError:
         return None
+
+
+def is_within(since: datetime | None, span: timedelta, now: datetime) -> bool:
+    """Has less than `span` passed since then? A time in the future was written by a clock that was ahead, and holds nothing
+    up."""
+    return since is not None and timedelta(0) <= now - since < span
 
 
 class Conditions:

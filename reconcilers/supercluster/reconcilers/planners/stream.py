@@ -136,7 +136,7 @@ def plan_stream(desired: Stream, observed: StreamObserved, now: datetime) -> Pla
     replicas_there = info.replicas_configured if info is not None and ours else None
     if conditions.was(ConditionType.DEFERRED):  # Said of minReplicas by an operator of before repairs.
         put_findings(conditions, ConditionType.DEFERRED, [])
-    held = replication.held_up(desired, replicas_there, observed.policies)
+    held = replication.held_up(desired, replicas_there, observed.policies, observed.super_cluster)
     moving = moves_of_stream.consider(
         desired,
         observed.moves,

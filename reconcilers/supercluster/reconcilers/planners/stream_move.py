@@ -35,7 +35,7 @@ from supercluster.reconcilers.planners.plan import (
     StartMove,
     Step,
 )
-from supercluster.reconcilers.planners.status import parse_timestamp
+from supercluster.reconcilers.planners.status import is_within, parse_timestamp
 
 RUNNING_RECHECK_MS = 500
 # A small stream's move is over within a second, and its place is waited for: it is looked at more often while it is young.
@@ -60,7 +60,7 @@ def needs_plan(desired: StreamMove, now: datetime) -> bool:
         return bool(status.plan.refusal)  # What was approved is what is done.
     made = parse_timestamp(status.plan.planned_at)
     # In the queue it stands: the places that others have were given by it.
-    return status.phase != "Queued" and (made is None or now - made >= REPLAN)
+    return status.phase != "Queued" and not is_within(made, REPLAN, now)
 
 
 def plan_stream_move(desired: StreamMove, observed: MoveObserved, now: datetime) -> Plan:

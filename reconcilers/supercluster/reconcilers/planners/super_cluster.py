@@ -2,35 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import Any
 
 from supercluster.api import Cluster, Stream, StreamMove, SuperCluster, SuperClusterStatus
-from supercluster.api.conditions import ConditionType, EventReason, Reason
+from supercluster.api.conditions import ConditionType, Reason
 from supercluster.api.recovery import RecoveryStatus
-from supercluster.api.super_cluster import OTHER_MOVES_MAX, LeavingStatus, MemberStatus, RepairStatus
-from supercluster.reconcilers.planners import drain_moves, manifests, naming, recovery_of_map, repair_moves
+from supercluster.api.super_cluster import (
+    OTHER_MOVES_MAX,
+    LeavingStatus,
+    MemberStatus,
+    MoveGrant,
+    RepairStatus,
+)
+from supercluster.reconcilers.planners import drain_moves, naming, recovery_of_map, repair_moves
 from supercluster.reconcilers.planners.accounts import AccountsPlan, AccountView, plan_accounts
 from supercluster.reconcilers.planners.cordons import CordonView, plan_cordons
-from supercluster.reconcilers.planners.drift import differences
-from supercluster.reconcilers.planners.founding import Traces, first_of, founder
+from supercluster.reconcilers.planners.credentials import CredentialsView, plan_credentials
+from supercluster.reconcilers.planners.founding import Traces, founder
+from supercluster.reconcilers.planners.leaderless_moves import leaderless
 from supercluster.reconcilers.planners.move_views import BrokersMove, grants, of_others
 from supercluster.reconcilers.planners.plan import (
     FINALIZER,
-    Apply,
+    ForceMapRecovery,
     MakeCredentials,
-    Note,
     Plan,
+    SetAside,
     SetFinalizers,
     Step,
 )
 from supercluster.reconcilers.planners.recovery_of_map import MapRecoveryView
 from supercluster.reconcilers.planners.repair_moves import RepairObserved
-from supercluster.reconcilers.planners.repair_pace import is_due_soon
+from supercluster.reconcilers.planners.repair_pace import REGULAR_LOOK, is_due_soon
 from supercluster.reconcilers.planners.status import Conditions, put_held_up, status_patch
-from supercluster.reconcilers.planners.strategies import BUILT_IN, Strategy
+from supercluster.reconcilers.planners.strategies import BUILT_IN, Strategy, StrategyError, strategy_of
+from supercluster.reconcilers.planners.undeclared import undeclared_below
 
 # While a StreamMove waits for a place, the brokers are asked this often what else moves.
 WAITING_RECHECK_MS = 1_000
@@ -38,34 +47,9 @@ WAITING_RECHECK_MS = 1_000
 DUE_RECHECK_MS = 50
 # After repairs were begun.
 REPAIR_RECHECK_MS = 200
-APPLICATION = "application"
-OPERATOR = "operator"
-ROUTE = "route"
-GATEWAY = "gateway"
-
-
-@dataclass(frozen=True, slots=True)
-class CredentialsView:
-    """What the credentials Secret has. Passwords are kept out of repr, so that no log shows them."""
-
-    passwords: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """By user of users.json."""
-    operator_users: frozenset[str] = frozenset()
-    """Those with the operator's role."""
-    has_route: bool = False
-    has_gateway: bool = False
-
-    def missing(self, application_user: str) -> tuple[str, ...]:
-        wanting = []
-        if application_user not in self.passwords:
-            wanting.append(APPLICATION)
-        if naming.OPERATOR_USER not in self.operator_users:
-            wanting.append(OPERATOR)
-        if not self.has_route:
-            wanting.append(ROUTE)
-        if not self.has_gateway:
-            wanting.append(GATEWAY)
-        return tuple(wanting)
+# Of steps that are refused so many are told, in so many characters each: a condition holds 4,096.
+REFUSALS_TOLD_MAX = 8
+REFUSAL_CHARACTERS_MAX = 480
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +65,10 @@ class SuperClusterObserved:
     """Of clusters that are out of contact as a whole, in the brokers' words: what is lost with each."""
     accounts: tuple[AccountView, ...] | None = None
     """What the brokers have of accounts; None when they did not say."""
-    refusal: str | None = None
-    """Why a step was refused for good."""
+    aside: tuple[SetAside, ...] = ()
+    """Steps that failed in this round."""
+    refused_moves: Mapping[str, str] = field(default_factory=dict)
+    """Names of StreamMoves that Kubernetes did not take a moment ago, and why."""
     repair: RepairObserved | None = None
     """What repair is planned from; None: the brokers do not say."""
     credentials: CredentialsView | None = None
@@ -103,34 +89,61 @@ def plan_super_cluster(
     conditions = Conditions(desired.status.conditions, desired.metadata.generation, now)
     if desired.metadata.deletion_timestamp is not None:
         return _deletion(desired, observed, conditions)
+    unled = leaderless(observed.moves, observed.running or (), observed.repair)
+    places = _places(desired, observed, unled)
+    placed = frozenset(grant.uid for grant in places)
     repairing = repair_moves.consider(
-        desired, observed.repair, observed.streams, observed.moves, strategies, now
+        desired,
+        observed.repair,
+        observed.streams,
+        observed.moves,
+        strategies,
+        now,
+        placed,
+        unled,
+        observed.refused_moves,
     )
     draining = drain_moves.consider(
-        desired, observed.repair, observed.clusters, observed.streams, observed.moves, strategies, now
+        desired,
+        observed.repair,
+        observed.clusters,
+        observed.streams,
+        observed.moves,
+        strategies,
+        now,
+        observed.refused_moves,
     )
-    own = _steps(desired, observed)
-    # Steps of its own come first: if there are any, what was refused was one of them.
+    repair_status = repairing.status
+    if repair_status is not None and observed.repair is not None:
+        below = undeclared_below(desired, observed.repair)
+        repair_status = repair_status.model_copy(update={"undeclared": below})
+    aside = observed.aside
     recovering = recovery_of_map.consider(
-        desired, observed.map_recovery, observed.refusal if not own else None, conditions
+        desired, observed.map_recovery, _refusal_of_recovery(aside), conditions
     )
-    if recovering.has_refusal:
-        observed = replace(observed, refusal=None)
-    # What is lost comes before what is to go.
-    moves = repairing.steps or draining.steps
     accounts = plan_accounts(desired, observed.accounts, hold=any(map(_is_rolling, observed.clusters)))
-    # What is refused of accounts keeps no replica from being replaced.
-    steps = own or recovering.steps or moves or accounts.steps
-    steps = steps or plan_cordons(desired, observed.clusters, observed.cordons)
+    wanted = _steps(desired, observed)
+    # Each of its own steps needs those before it.
+    own = tuple(takewhile(lambda step: not _is_aside(step, aside), wanted))
+    # A person's word is dealt with once, so it is not passed on while the operator lacks the credentials for it.
+    is_able = not any(isinstance(step, MakeCredentials) for step in wanted)
+    recovery = _left(recovering.steps, aside) if is_able else ()
+    # What is lost comes before what is to go.
+    moves = _left(repairing.steps, aside) or _left(draining.steps, aside)
+    others = _left(accounts.steps, aside) or _left(
+        plan_cordons(desired, observed.clusters, observed.cordons), aside
+    )
+    steps = own or recovery or moves or others
     _describe(desired, observed, conditions, steps)
     _describe_accounts(observed, conditions, accounts)
+    _describe_accepted(desired, observed, conditions, accounts, strategies, is_through=not steps)
     if observed.repair is not None:
         put_held_up(conditions, draining.held_up)
     # That somebody else's move has ended, or that a broker is away, is no event in Kubernetes.
     is_watching = waits_for_a_place(observed.moves) or repairing.is_watching or draining.is_watching
     is_watching = is_watching or is_due_soon(desired, observed.repair) or recovering.is_waiting
     patch = _patch(
-        desired, observed, conditions, accounts, repairing.status, draining.status, recovering.status
+        desired, observed, conditions, accounts, places, repair_status, draining.status, recovering.status
     )
     if steps and steps is moves:
         # They are of different streams, and were planned with one budget: none depends on another one.
@@ -141,12 +154,33 @@ def plan_super_cluster(
             REPAIR_RECHECK_MS,
             wait_after_step=True,
             in_a_row=len(moves),
+            goes_on=True,
         )
     recheck_ms = WAITING_RECHECK_MS if is_watching else None
+    if aside and recheck_ms is None:
+        # What fails is tried less and less often; all else is looked at as often as ever.
+        recheck_ms = REGULAR_LOOK // timedelta(milliseconds=1)
     if repairing.next_ms is not None:
         soon_ms = max(repairing.next_ms, DUE_RECHECK_MS)
         recheck_ms = soon_ms if recheck_ms is None else min(recheck_ms, soon_ms)
-    return Plan(steps, patch, conditions.notes(), recheck_after_ms=recheck_ms)
+    in_a_row = len(others) if others and steps is others else 1
+    return Plan(
+        steps, patch, conditions.notes(), recheck_after_ms=recheck_ms, in_a_row=in_a_row, goes_on=True
+    )
+
+
+def _is_aside(step: Step, aside: Sequence[SetAside]) -> bool:
+    return any(each.is_about(step) for each in aside)
+
+
+def _left(steps: Sequence[Step], aside: Sequence[SetAside]) -> tuple[Step, ...]:
+    """Of steps that do not depend on each other, those that have not failed in this round."""
+    return tuple(step for step in steps if not _is_aside(step, aside))
+
+
+def _refusal_of_recovery(aside: Sequence[SetAside]) -> str | None:
+    found = (each.refusal for each in aside if isinstance(each.step, ForceMapRecovery))
+    return next(filter(None, found), None)
 
 
 def waits_for_a_place(moves: tuple[StreamMove, ...]) -> bool:
@@ -159,35 +193,18 @@ def _steps(desired: SuperCluster, observed: SuperClusterObserved) -> tuple[Step,
         steps.append(
             SetFinalizers((*desired.metadata.finalizers, FINALIZER), desired.metadata.resource_version)
         )
-    user = desired.spec.application_user
-    credentials = observed.credentials or CredentialsView()
-    missing = credentials.missing(user)
-    if missing:
-        manifest = manifests.credentials_secret(desired)
-        name = manifest["metadata"]["name"]
-        reason = (
-            EventReason.DRIFT_REPAIRED
-            if observed.credentials is not None
-            else EventReason.CREDENTIALS_GENERATED
-        )
-        note = Note.done(reason, f"made credentials in Secret {name} for: {', '.join(missing)}")
-        steps.append(MakeCredentials(manifest, user, missing, note))
-        return tuple(steps)
-    first = first_of(desired, observed.clusters)
-    url = naming.client_url(first) if first else ""
-    urls = ",".join(sorted(naming.client_url(cluster) for cluster in observed.clusters))
-    secret = manifests.client_secret(desired, user, credentials.passwords[user], url, urls)
-    if observed.client_secret is None or differences(secret, observed.client_secret):
-        steps.append(Apply(secret))
+    steps += plan_credentials(desired, observed.credentials, observed.client_secret, observed.clusters)
     return tuple(steps)
 
 
 def _describe(
     desired: SuperCluster, observed: SuperClusterObserved, conditions: Conditions, steps: tuple[Step, ...]
 ) -> None:
-    conditions.put(ConditionType.ACCEPTED, True, Reason.AS_DECLARED)
     if steps:
         conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, f"next: {steps[0]}")
+    elif observed.aside:
+        told = f"tried again: {observed.aside[0].step}"
+        conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, told)
     else:
         conditions.put(ConditionType.SYNCED, True, Reason.AS_DECLARED)
     if not observed.clusters:
@@ -214,11 +231,9 @@ def _describe(
 def _describe_accounts(
     observed: SuperClusterObserved, conditions: Conditions, accounts: AccountsPlan
 ) -> None:
-    if observed.refusal is not None:
-        conditions.put(ConditionType.ACCEPTED, False, Reason.REFUSED_BY_BROKERS, observed.refusal)
-    elif accounts.refusals:
-        message = "; ".join(accounts.refusals)
-        conditions.put(ConditionType.ACCEPTED, False, Reason.OUT_OF_RANGE, message)
+    if _refusals(observed):
+        return
+    if accounts.refusals:
         conditions.put(ConditionType.SYNCED, False, Reason.NOT_ACCEPTED, "see the condition Accepted")
     elif accounts.is_held:
         message = "accounts are declared when the brokers' restarts are over"
@@ -226,6 +241,49 @@ def _describe_accounts(
     elif accounts.is_unknown and observed.clusters:
         message = "no broker says by which limits accounts are judged"
         conditions.put(ConditionType.SYNCED, None, Reason.BROKERS_UNREACHABLE, message)
+
+
+def _describe_accepted(
+    desired: SuperCluster,
+    observed: SuperClusterObserved,
+    conditions: Conditions,
+    accounts: AccountsPlan,
+    strategies: Mapping[str, Strategy],
+    *,
+    is_through: bool,
+) -> None:
+    """`is_through`: every step was tried in this round. Before that nobody knows whether what was refused still is."""
+    refusals = _refusals(observed)
+    was_refused = conditions.reason_of(ConditionType.ACCEPTED) == Reason.REFUSED_BY_BROKERS
+    if was_refused and not refusals and not is_through:
+        return
+    found = [(Reason.REFUSED_BY_BROKERS, each) for each in refusals]
+    found += [(Reason.OUT_OF_RANGE, each) for each in accounts.refusals]
+    try:
+        strategy_of(strategies, desired.spec.repair.placement_strategy)
+    except StrategyError as error:
+        told = (
+            f"spec.repair.{error}; set one of these or install its package: until then replicas of streams for which no "
+            "ReplicaPolicy counts are neither replaced when they are lost nor moved off brokers that go"
+        )
+        # Before accounts, of which there may be more than are told.
+        found.insert(min(1, len(refusals)), (Reason.UNKNOWN_STRATEGY, told))
+    if not found:
+        conditions.put(ConditionType.ACCEPTED, True, Reason.AS_DECLARED)
+        return
+    more = len(found) - REFUSALS_TOLD_MAX
+    message = "; ".join(each[:REFUSAL_CHARACTERS_MAX] for _, each in found[:REFUSALS_TOLD_MAX])
+    message += f"; and {more} more" if more > 0 else ""
+    conditions.put(ConditionType.ACCEPTED, False, found[0][0], message)
+
+
+def _refusals(observed: SuperClusterObserved) -> list[str]:
+    """Of a recovery of the map the condition Recovered tells."""
+    return [
+        each.refusal
+        for each in observed.aside
+        if each.refusal and not isinstance(each.step, ForceMapRecovery)
+    ]
 
 
 def _is_rolling(cluster: Cluster) -> bool:
@@ -244,22 +302,12 @@ def _patch(
     observed: SuperClusterObserved,
     conditions: Conditions,
     accounts: AccountsPlan,
+    places: tuple[MoveGrant, ...],
     repair: RepairStatus | None = None,
     leaving: LeavingStatus | None = None,
     map_recovery: RecoveryStatus | None = None,
 ) -> Mapping[str, Any] | None:
-    running = observed.running
-    # A roll-out waits until all streams are whole. One that lost a replica is made whole by a repair, so that never waits
-    # for the roll-out; of a broker that is being restarted none is made before its time is over (`Node.expected_until`).
-    places = grants(
-        desired.status.moves,
-        observed.moves,
-        desired.spec.moves,
-        running or (),
-        hold=any(map(_is_rolling, observed.clusters)),
-        hold_repairs=running is None,
-    )
-    others = sorted(move.stream for move in of_others(running or (), places))
+    others = sorted(move.stream for move in of_others(observed.running or (), places))
     status = SuperClusterStatus(
         observed_generation=desired.metadata.generation,
         identity=desired.identity,
@@ -285,6 +333,22 @@ def _patch(
     return status_patch(desired.status.to_object(), status.to_object())
 
 
+def _places(
+    desired: SuperCluster, observed: SuperClusterObserved, unled: Collection[str] = ()
+) -> tuple[MoveGrant, ...]:
+    """A roll-out waits until all streams are whole. One that lost a replica is made whole by a repair, so that never waits
+    for the roll-out; of a broker that is being restarted none is made before its time is over (`Node.expected_until`)."""
+    return grants(
+        desired.status.moves,
+        observed.moves,
+        desired.spec.moves,
+        observed.running or (),
+        hold=any(map(_is_rolling, observed.clusters)),
+        hold_repairs=observed.running is None,
+        leaderless=unled,
+    )
+
+
 def _deletion(desired: SuperCluster, observed: SuperClusterObserved, conditions: Conditions) -> Plan:
     """The credentials go with the resource, so it stays until no broker needs them."""
     if FINALIZER not in desired.metadata.finalizers:
@@ -294,7 +358,10 @@ def _deletion(desired: SuperCluster, observed: SuperClusterObserved, conditions:
         message = f"deletion waits until these Clusters are deleted: {names}"
         conditions.put(ConditionType.READY, False, Reason.CLUSTERS_REMAIN, message)
         accounts = AccountsPlan(status=desired.status.accounts)
-        patch = _patch(desired, observed, conditions, accounts, map_recovery=desired.status.map_recovery)
+        places = _places(desired, observed)
+        patch = _patch(
+            desired, observed, conditions, accounts, places, map_recovery=desired.status.map_recovery
+        )
         return Plan(status_patch=patch, notes=conditions.notes())
     rest = tuple(name for name in desired.metadata.finalizers if name != FINALIZER)
     return Plan((SetFinalizers(rest, desired.metadata.resource_version),))

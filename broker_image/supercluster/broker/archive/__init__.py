@@ -1,0 +1,4 @@
+"""What a backup of a stream is made of: the archive's entries, and the compressed frames around them. Pure.
+
+The format is that of nats-server 2.15 (`docs/adr/backups.md`), so that an archive of one server can be restored on the other.
+"""

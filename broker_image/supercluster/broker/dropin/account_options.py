@@ -1,0 +1,178 @@
+"""What a configuration file says of accounts beside their users: imports, exports and mappings, and their part of JetStream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from supercluster.broker.dropin.conf import ConfError, Value
+from supercluster.broker.dropin.fields import Fields, shown
+from supercluster.broker.jetstream.durations import parse_duration_ns
+from supercluster.broker.protocol.imports import AccountBook, AccountSpec, Path, WrongImportError
+from supercluster.broker.protocol.imports_file import KEYS, read_account
+from supercluster.broker.runtime.credentials import NO_CLIENT_LIMITS, ClientLimits
+
+_WITHOUT_EFFECT = ("latency", "allow_trace")
+"""Of one export or import: what only measures."""
+_THRESHOLDS = dict.fromkeys(("threshold", "response_max_time", "response_time"), "response_threshold")
+"""Other names that nats-server takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class JetStreamLimits:
+    """Bytes and counts; 0: as much as there is."""
+
+    memory_bytes: int = 0
+    file_bytes: int = 0
+    streams: int = 0
+    consumers: int = 0
+    ack_pending: int = 0
+    memory_stream_bytes: int = 0
+    file_stream_bytes: int = 0
+    max_bytes_required: bool = False
+
+
+class AccountReader:
+    """Reads accounts one by one, and judges them together."""
+
+    def __init__(self, warnings: list[str]) -> None:
+        self._warnings = warnings
+        self._specs: list[AccountSpec] = []
+        self._places: dict[str, Value] = {}
+
+    def add(self, name: str, place: Value, found: Fields, *, has_jetstream: bool) -> None:
+        """Take the fields that say what an account imports and exports.
+
+        Raises:
+            ConfError: something of it is wrong by itself.
+        """
+        told = {key: value for key in KEYS if (value := found.take(key)) is not None}
+        self._places[name] = Value(told, place.file, place.line, place.column)
+        data = {key: self._plain(value, (name, key)) for key, value in told.items()}
+        try:
+            self._specs.append(read_account(name, data, parse_duration_ns, has_jetstream=has_jetstream))
+        except WrongImportError as error:
+            raise self._located(error) from None
+
+    def book(self) -> AccountBook:
+        """All of them.
+
+        Raises:
+            ConfError: an import is not exported, or goes round in a circle.
+        """
+        try:
+            return AccountBook(self._specs)
+        except WrongImportError as error:
+            raise self._located(error) from None
+
+    def _plain(self, value: Value, path: Path) -> Any:
+        if isinstance(value.data, list):
+            return [self._plain(one, (*path, at)) for at, one in enumerate(value.data)]
+        if not isinstance(value.data, dict):
+            return value.data
+        is_item = len(path) == 3 and path[1] in ("exports", "imports")
+        for name in _WITHOUT_EFFECT if is_item else ():
+            if (useless := value.data.get(name)) is not None:
+                where = f"{useless.file}:{useless.line}:{useless.column}"
+                self._warnings.append(f"{where}: accounts.{path[0]}.{path[1]}: {name} has no effect here")
+        kept = {name: one for name, one in value.data.items() if not (is_item and name in _WITHOUT_EFFECT)}
+        if is_item:
+            kept = {_THRESHOLDS.get(name, name): one for name, one in kept.items()}
+        return {name: self._plain(one, (*path, name)) for name, one in kept.items()}
+
+    def _located(self, error: WrongImportError) -> ConfError:
+        """The error, at the place of what it is about: as near as there is one."""
+        at = self._places[str(error.path[0])]
+        for step in error.path[1:]:
+            inner = _step(at, step)
+            if inner is None:
+                break
+            at = inner
+        return at.wrong(f"accounts.{error.path[0]}: {error}")
+
+
+def _step(value: Value, step: str | int) -> Value | None:
+    if isinstance(step, int):
+        return value.data[step] if isinstance(value.data, list) and step < len(value.data) else None
+    found: Mapping[str, Value] = value.data if isinstance(value.data, dict) else {}
+    return found.get(step)
+
+
+def read_default_mappings(root: Fields, account: str, warnings: list[str]) -> Iterable[AccountSpec]:
+    """Mappings outside of any account are those of the default one.
+
+    Raises:
+        ConfError: one of them is wrong.
+    """
+    reader = AccountReader(warnings)
+    value = root.take("mappings", "maps")
+    if value is None:
+        return ()
+    inner = Fields(Value({"mappings": value}, value.file, value.line, value.column), "", warnings)
+    reader.add(account, value, inner, has_jetstream=True)
+    return reader.book().accounts.values()
+
+
+def read_jetstream(found: Fields) -> JetStreamLimits | None:
+    """An account's part of JetStream; None: it has none.
+
+    Raises:
+        ConfError: one of its fields is wrong.
+    """
+    value = found.take("jetstream")
+    if value is None:
+        return None
+    if not isinstance(value.data, dict):
+        return JetStreamLimits() if is_on(value, "jetstream") else None
+    inner = found.inner(value, "jetstream")
+    is_there = inner.boolean("enabled", default=True)
+
+    def limit(*names: str) -> int:
+        return max(0, inner.integer(*names, default=0, low=-1))
+
+    limits = JetStreamLimits(
+        limit("max_memory", "max_mem", "mem", "memory"),
+        limit("max_store", "max_file", "max_disk", "store", "disk"),
+        limit("max_streams", "streams"),
+        limit("max_consumers", "consumers"),
+        limit("max_ack_pending"),
+        limit("memory_max_stream_bytes", "mem_max_stream_bytes"),
+        limit("disk_max_stream_bytes", "store_max_stream_bytes"),
+        inner.boolean("max_bytes_required", "max_stream_bytes", "max_bytes"),
+    )
+    inner.of_no_use("cluster_traffic")
+    inner.done()
+    return limits if is_there else None
+
+
+def read_client_limits(found: Fields) -> ClientLimits:
+    """An account's block `limits`: what its clients may have. -1 is no limit, and 0 is none at all, as in nats-server.
+
+    Raises:
+        ConfError: one of its fields is wrong.
+    """
+    inner = found.map("limits")
+    if inner is None:
+        return NO_CLIENT_LIMITS
+    limits = ClientLimits(
+        inner.integer("max_connections", "max_conn", default=-1, low=-1),
+        inner.integer("max_subscriptions", "max_subs", default=-1, low=-1),
+        inner.integer("max_payload", "max_pay", default=-1, low=-1),
+    )
+    # There are no leaf nodes, so there are never too many.
+    inner.integer("max_leafnodes", "max_leafs", default=-1, low=-1)
+    inner.done()
+    return limits
+
+
+def is_on(value: Value, name: str) -> bool:
+    """
+    Raises:
+        ConfError: the value says neither yes nor no.
+    """
+    if isinstance(value.data, bool):
+        return value.data
+    if isinstance(value.data, str) and value.data.lower() in ("enabled", "enable", "disabled", "disable"):
+        return value.data.lower().startswith("enable")
+    raise value.wrong(f"{name} has to be true, enabled, false, disabled or a map, not {shown(value)}")

@@ -1,0 +1,151 @@
+"""From options to a broker: what it is told, where it runs, and what its name is."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from supercluster.broker.dropin.addresses import Address
+from supercluster.broker.dropin.loading import StartError
+from supercluster.broker.dropin.options import Options
+from supercluster.broker.runtime.place import Place
+from supercluster.broker.runtime.settings import Limits, Ports, Settings, Storage
+
+SUBSCRIPTIONS_MAX = 10_000_000
+
+
+def settings_of(wanted: Options, name: str) -> Settings:
+    """What the broker is told. Clusters that name different ones have different identities, and do not link: who begins the map of
+    streams is decided by these names (`docs/adr/drop-in-clusters.md`)."""
+    gateway = wanted.gateway
+    return Settings(
+        super_cluster="nats",
+        identity=f"clusters {', '.join(gateway.clusters)}" if gateway.name else "nats",
+        cluster=wanted.cluster_name or "default",
+        peers={name: "127.0.0.1:1"},  # Its own, which nobody dials; others are found by routes.
+        meta_voters=() if wanted.is_linked else (name,),
+        ports=Ports(
+            client=_kernel_port(wanted.listen),
+            cluster=max(wanted.cluster.port, 0),
+            monitor=_kernel_port(wanted.monitor),
+            gateway=max(gateway.port, 0),
+            websocket=_kernel_port(wanted.websocket) if wanted.websocket.port else -1,
+        ),
+        client_tls=wanted.tls,
+        cluster_tls=wanted.cluster.tls,
+        gateway_tls=gateway.tls,
+        gateways={
+            cluster: tuple(remote.address for remote in remotes)
+            for cluster, remotes in gateway.remotes.items()
+        }
+        if gateway.name
+        else None,
+        websocket_tls=wanted.websocket_tls,
+        limits=Limits(
+            max_payload_bytes=wanted.max_payload_bytes,
+            max_control_line_bytes=wanted.max_control_line_bytes,
+            max_connections=wanted.max_connections,
+            max_subscriptions=wanted.max_subscriptions or SUBSCRIPTIONS_MAX,
+            max_subscription_tokens=wanted.max_subscription_tokens,
+            max_pending_bytes=wanted.max_pending_bytes,
+            write_deadline_ms=wanted.write_deadline_ms,
+            ping_interval_ms=wanted.ping_interval_ms,
+            pings_out_max=wanted.pings_out_max,
+            auth_timeout_ms=wanted.auth_timeout_ms,
+            drain_ms=wanted.lame_duck_ms,
+        ),
+        storage=Storage(
+            max_file_bytes=wanted.max_file_bytes,
+            max_memory_bytes=wanted.max_memory_bytes,
+            sync_interval_ms=wanted.sync_interval_ms,
+        ),
+        jetstream=wanted.server_limits,
+        tags=wanted.tags,
+        domain=wanted.domain,
+    )
+
+
+def _kernel_port(address: Address) -> int:
+    return max(address.port, 0)
+
+
+def place_of(wanted: Options, name: str, data_dir: Path, config: Path) -> Place:
+    """Where and as whom it runs."""
+    gateway = wanted.gateway
+    routes = tuple(route.address for route in wanted.cluster.routes)
+    towards = (*routes, *(remote.address for remotes in gateway.remotes.values() for remote in remotes))
+    return Place(
+        name=name,
+        host=wanted.listen.host,
+        advertise=_told_host(wanted.listen.host, towards) if wanted.is_linked else wanted.client_advertise,
+        config=config,
+        data_dir=data_dir,
+        volume_identity=f"clusters-from-{gateway.clusters[0]}" if gateway.name else "",
+        monitor_tls=wanted.monitor_tls,
+        monitor_host=wanted.monitor.host,
+        websocket_host=wanted.websocket.host,
+        web_rules=wanted.web_rules,
+        is_alone=not wanted.is_linked,
+        routes=routes if wanted.is_linked else None,
+        has_cluster_port=bool(wanted.cluster.port),
+        cluster_host=wanted.cluster.host,
+        client_advertise=wanted.client_advertise if wanted.is_linked else "",
+        route_advertise=wanted.cluster.advertise,
+        gateway_host=gateway.host,
+        gateway_advertise=gateway.advertise or _bracketed(_told_host(gateway.host, towards)),
+        has_headers=wanted.has_headers,
+        is_monitored=wanted.monitor.port != 0,
+        shows_nats_pages=True,
+    )
+
+
+def name_of(wanted: Options, data_dir: Path) -> str:
+    """The server's name: as wanted, or the one that its streams know it by.
+
+    Raises:
+        StartError: the streams in the directory are those of a server of another name.
+        OSError: the directory can't be used.
+    """
+    if not wanted.jetstream:
+        return wanted.server_name or _new_name()
+    file = data_dir / "server_name"
+    data_dir.mkdir(parents=True, exist_ok=True)
+    with suppress(FileNotFoundError):
+        held = file.read_text(encoding="utf-8").strip()
+        if wanted.server_name and held != wanted.server_name:
+            raise StartError(
+                f"the streams in {data_dir} are those of server {held!r}: start it with --name {held}, or with another store_dir"
+            )
+        return held
+    name = wanted.server_name or _new_name()
+    file.write_text(name + "\n", encoding="utf-8")
+    return name
+
+
+def _new_name() -> str:
+    return f"N{secrets.token_hex(16).upper()}"
+
+
+def _told_host(host: str, towards: Sequence[str]) -> str:
+    """What other servers are told of where this one is bound to all addresses: the one that leads to them."""
+    if reachable(host) == host or not towards:
+        return reachable(host)
+    there = towards[0].rpartition(":")[0].strip("[]")
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in there else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((there, 1))  # Nothing is sent.
+            return str(probe.getsockname()[0])
+    except OSError:
+        return reachable(host)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def reachable(host: str) -> str:
+    """An address that reaches a server which is bound to all of them."""
+    return "127.0.0.1" if host in ("0.0.0.0", "::", "") else host

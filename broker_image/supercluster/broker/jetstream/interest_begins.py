@@ -1,0 +1,31 @@
+"""A stream's retention becomes interest: what its consumers are through with goes in the entry that says so.
+
+Applying a configuration removes nothing of it, in brokers of versions before, and what an entry does is never changed
+(`docs/adr/versions.md`): two replicas would differ. All versions look for messages that nobody waits for when a consumer is
+deleted. So behind the configuration the entry has a consumer that comes and goes; nobody ever sees it, and its name is none that
+anybody may give.
+"""
+
+from __future__ import annotations
+
+import json
+
+from supercluster.broker.jetstream.config import StreamConfig
+from supercluster.broker.jetstream.proposal import Proposal
+from supercluster.broker.jetstream.restoring import is_bare
+from supercluster.broker.jetstream.sections import Section
+from supercluster.broker.jetstream.wire import text
+
+_NAME = "interest.begins"
+
+
+def put_interest(before: StreamConfig, wanted: StreamConfig, proposal: Proposal) -> None:
+    """Behind the section that has the wanted configuration. A restored stream keeps what its backup had."""
+    if wanted.retention != "interest" or before.retention == "interest" or is_bare(before):
+        return
+    config = {"deliver_policy": "all", "ack_policy": "none"}
+    request = {"name": _NAME, "config": config, "start_seq": 1}
+    proposal.add(Section.CONSUMER_PUT, [json.dumps(request).encode()])
+    proposal.commands.append(lambda result: None)
+    proposal.add(Section.CONSUMER_DELETE, [text(_NAME)])
+    proposal.commands.append(lambda result: None)

@@ -1,0 +1,172 @@
+"""A broker's clients and their subscriptions one by one, in NATS's shapes: CONNZ and SUBSZ under `$SYS.REQ`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from supercluster.broker.monitor import views
+from supercluster.broker.monitor.options import Options, WrongOptionsError
+from supercluster.broker.net.router import BROKERS_ACCOUNT
+from supercluster.broker.protocol.subjects import matches
+
+if TYPE_CHECKING:
+    from supercluster.broker.net.client import ClientConnection
+    from supercluster.broker.net.subscription import Subscription
+    from supercluster.broker.runtime.process import BrokerProcess
+
+Json = dict[str, Any]
+
+_CLOSED = 1
+"""`state` of CONNZ: clients that are gone, which are not remembered."""
+
+
+class Connections:
+    """Of one broker. `now` gives the time as answers have it."""
+
+    def __init__(self, process: BrokerProcess, now: Callable[[], str]) -> None:
+        self._process = process
+        self._now = now
+
+    def connz(self, options: Options, account: str = "") -> Json:
+        """The clients: all, or those of an account."""
+        process = self._process
+        wanted = account or options.text("acc")
+        sort = _sort_of(options.text("sort"))
+        offset, limit = options.page()
+        cid, user, subject = options.number("cid"), options.text("user"), options.text("filter_subject")
+        state = options.number("state")
+        found = [
+            client
+            for client in process.server.clients.values()
+            if client.authenticated and state != _CLOSED and (not wanted or client.account.name == wanted)
+        ]
+        total = len(found)
+        found = [
+            client
+            for client in found
+            if (not cid or client.id == cid)
+            and (not user or client.info.user == user)
+            and (not subject or any(_meets(each, subject) for each in client.subscriptions.values()))
+        ]
+        if sort is not None:
+            found.sort(key=sort, reverse=True)
+        shown = found[offset : offset + limit]
+        return {
+            "server_id": process.process_id,
+            "now": self._now(),
+            "num_connections": len(shown),
+            "total": total,
+            "offset": offset,
+            "limit": limit,
+            "connections": [self._connection(client, options) for client in shown],
+        }
+
+    def _connection(self, client: ClientConnection, options: Options) -> Json:
+        clock = self._process.clock
+        now_ns, now_ms = clock.now_ns(), clock.monotonic_ms()
+        told: Json = {
+            "cid": client.id,
+            "kind": "Client",
+            "type": "websocket" if client.is_websocket else "nats",
+            "ip": client.peer[0],
+            "port": client.peer[1],
+            "start": views.time_of(now_ns - (now_ms - client.started_ms) * 1_000_000),
+            "last_activity": views.time_of(now_ns - (now_ms - client.heard_ms) * 1_000_000),
+            "uptime": f"{(now_ms - client.started_ms) // 1000}s",
+            "idle": f"{(now_ms - client.heard_ms) // 1000}s",
+            "pending_bytes": client.pending_bytes(),
+            "in_msgs": client.in_messages,
+            "out_msgs": client.out_messages,
+            "in_bytes": client.in_bytes,
+            "out_bytes": client.out_bytes,
+            "subscriptions": len(client.subscriptions),
+            "name": client.name,
+            "lang": client.language,
+            "version": client.library_version,
+        }
+        if client.tls is not None:
+            told["tls_version"], told["tls_cipher_suite"] = client.tls
+        if options.flag("auth"):
+            told |= {"authorized_user": client.info.user, "account": client.account.name}
+            told["name_tag"] = client.account.name
+        if options.flag("subscriptions_detail"):
+            told["subscriptions_list_detail"] = [
+                _subscription(each) for each in client.subscriptions.values()
+            ]
+        elif options.flag("subscriptions"):
+            told["subscriptions_list"] = [
+                each.subject.decode(errors="replace") for each in client.subscriptions.values()
+            ]
+        return told
+
+    def subsz(self, options: Options, account: str = "") -> Json:
+        """Subscriptions of clients: all, or those of an account."""
+        process = self._process
+        wanted, test = account or options.text("account"), options.text("test")
+        offset, limit = options.page()
+        accounts = [
+            found
+            for name, found in process.router.accounts.items()
+            if name != BROKERS_ACCOUNT and (not wanted or name == wanted)
+        ]
+        told: Json = {
+            "server_id": process.process_id,
+            "now": self._now(),
+            "num_subscriptions": sum(found.sublist.local_count for found in accounts),
+            "num_cache": sum(len(found.sublist.cache) for found in accounts),
+            "offset": offset,
+            "limit": limit,
+        }
+        if not (account or options.flag("subscriptions") or test):
+            return {**told, "total": 0}
+        found = [
+            (client.account.name, each)
+            for client in process.server.clients.values()
+            if not wanted or client.account.name == wanted
+            for each in client.subscriptions.values()
+            if not test or matches(test.encode(), each.subject)
+        ]
+        shown = found[offset : offset + limit]
+        rows = [{"account": name, "account_tag": name, **_subscription(each)} for name, each in shown]
+        return {**told, "total": len(found), "subscriptions_list": rows}
+
+
+def _subscription(found: Subscription) -> Json:
+    told: Json = {"subject": found.subject.decode(errors="replace")}
+    if found.queue:
+        told["qgroup"] = found.queue.decode(errors="replace")
+    return {
+        **told,
+        "sid": found.sid.decode(errors="replace"),
+        "msgs": found.delivered,
+        "max": found.max_messages,
+        "cid": found.connection.id,
+    }
+
+
+def _meets(found: Subscription, subject: str) -> bool:
+    return matches(subject.encode(), found.subject)
+
+
+_SORTS: Mapping[str, Callable[[ClientConnection], Any] | None] = {
+    "": None,
+    "cid": None,
+    "start": None,
+    "subs": lambda client: len(client.subscriptions),
+    "pending": lambda client: client.pending_bytes(),
+    "msgs_to": lambda client: client.out_messages,
+    "msgs_from": lambda client: client.in_messages,
+    "bytes_to": lambda client: client.out_bytes,
+    "bytes_from": lambda client: client.in_bytes,
+    "last": lambda client: client.heard_ms,
+    "idle": lambda client: -client.heard_ms,
+    "uptime": lambda client: -client.started_ms,
+}
+"""Greatest first; without one, in the order in which they came."""
+
+
+def _sort_of(name: str) -> Callable[[ClientConnection], Any] | None:
+    if name not in _SORTS:
+        raise WrongOptionsError(f"invalid sorting option: {name}", 500)
+    return _SORTS[name]

@@ -1,0 +1,338 @@
+"""Requests under `$SYS.REQ`: who may ask what, which brokers answer, and their answers (`system_documents.py`).
+
+Users with the role `system` may ask every broker of the super-cluster about itself; everybody else about his own account
+and user. The broker that a client is connected to judges that, and passes the request on to the others over their links,
+in an account of the brokers' own; each answers into the asker's inbox by itself, as many as `shares.py` allows each account.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from supercluster.broker.monitor.options import Options, WrongOptionsError
+from supercluster.broker.monitor.shares import SYSTEM, Shares, Verdict
+from supercluster.broker.monitor.slices import encode_jsz
+from supercluster.broker.monitor.system_documents import Documents, Json
+from supercluster.broker.monitor.system_events import SystemEvents
+from supercluster.broker.monitor.tracing import Tracer
+from supercluster.broker.net.foreign import Foreign
+from supercluster.broker.net.router import BROKERS_ACCOUNT, SYSTEM_PREFIX
+from supercluster.broker.ports import Publisher
+from supercluster.broker.protocol.frames import RemoteMessage
+
+if TYPE_CHECKING:
+    from supercluster.broker.net.client import ClientConnection
+    from supercluster.broker.runtime.process import BrokerProcess
+
+log = logging.getLogger(__name__)
+
+LONG_ANSWERS_MAX = 4
+"""Answers at once that tell of every stream, and are made in slices."""
+
+NOT_HERE = ("PROFILEZ", "EXPVARZ", "IPQUEUESZ", "RAFTZ", "RELOAD", "KICK", "LDM")
+"""NATS's, which ask for its own inner workings, or have the broker do something."""
+
+USER_INFO = ("USER", "INFO")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request, as it goes from broker to broker."""
+
+    account: str
+    """The asker's: that is where the answers go."""
+    reply: bytes
+    words: tuple[str, ...]
+    """Of the subject, behind `$SYS.REQ`."""
+    payload: bytes
+    within: str
+    """The account that it is about; empty: the whole broker."""
+    by: str
+    """Whose share it is taken from: the account of whoever asks, or `shares.SYSTEM`."""
+
+
+class SystemRequests:
+    """See the module; `net.hooks.SystemHooks`."""
+
+    stream = " system"
+    """As a window: no stream is called so."""
+
+    def __init__(self, process: BrokerProcess) -> None:
+        self._process = process
+        self.documents = Documents(process)
+        self._events = SystemEvents(process, self.documents)
+        self.trace = Tracer(process.router, self.documents, process.settings.cluster).trace
+        """See `SystemHooks`."""
+        self._long: set[asyncio.Task[None]] = set()
+        self._shares = Shares()
+        # The others are told that requests are taken here: those of older versions are not asked.
+        process.router.account(BROKERS_ACCOUNT).interest[SYSTEM_PREFIX + b">", b""] = 1
+        process.router.system = process.server.system = self
+
+    def start(self) -> None:
+        """Clients are let in."""
+        self._events.start()
+
+    def leaves(self) -> None:
+        """The broker is about to ask its clients to go elsewhere."""
+        self._events.leaves()
+
+    async def stop(self) -> None:
+        """No more answers or events."""
+        self._events.stop()
+        for task in self._long:
+            task.cancel()
+        await asyncio.gather(*self._long, return_exceptions=True)
+
+    # ---- clients that come and go ---------------------------------------------------------------------------------
+
+    def came(self, client: ClientConnection) -> None:
+        """See `SystemHooks`."""
+        self._events.came(client)
+
+    def went(self, client: ClientConnection) -> None:
+        """See `SystemHooks`."""
+        self._events.went(client)
+
+    def refused(self, client: ClientConnection, user: str) -> None:
+        """See `SystemHooks`."""
+        self._events.refused(client, user)
+
+    # ---- requests -------------------------------------------------------------------------------------------------
+
+    def take(self, publisher: Publisher, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> bool:
+        """A client of this broker asks."""
+        client: Any = publisher
+        words = tuple(subject[len(SYSTEM_PREFIX) :].decode(errors="replace").split("."))
+        asked = self._judged(client, words, reply, payload)
+        if asked is None:
+            if reply and client.no_responders:
+                self._process.router.no_responders(client, subject, reply)
+        elif reply and self._may_ask(asked):
+            if words == USER_INFO:
+                self._answer(asked.account, reply, {"data": _user(_asker(client))})
+            else:
+                self._pass_on(asked, subject)
+        return True
+
+    def _judged(
+        self, client: ClientConnection | Foreign, words: tuple[str, ...], reply: bytes, payload: bytes
+    ) -> Asked | None:
+        """What is asked, if this client may; None: for him nobody is there."""
+        # An import leads to another account's answers, and gives nobody other rights than his own.
+        who = _asker(client)
+        is_system = bool(getattr(who.credential, "is_system", False))
+        own, by = client.account.name, SYSTEM if is_system else who.account.name
+        if words == USER_INFO:
+            return Asked(own, reply, words, b"", own, by)
+        if not is_system:
+            if words in (("SERVER", "PING", "CONNZ"), ("ACCOUNT", "PING", "CONNZ")):
+                return Asked(own, reply, ("ACCOUNT", own, "CONNZ"), payload, own, by)
+            if words == ("ACCOUNT", "PING", "STATZ"):
+                return Asked(own, reply, ("ACCOUNT", own, "STATZ"), payload, own, by)
+            return None
+        known = len(words) in (2, 3) and words[0] in ("SERVER", "ACCOUNT")
+        if not known or not self._is_known(words):
+            return None
+        return Asked(own, reply, words, payload, "", by)
+
+    def _is_known(self, words: tuple[str, ...]) -> bool:
+        if words[0] == "ACCOUNT":
+            return len(words) == 3 and words[2] in OF_ACCOUNT
+        kind = words[2] if len(words) == 3 else "STATSZ"
+        if kind not in OF_SERVER and kind not in NOT_HERE:
+            return False
+        return words[1] == "PING" or (len(words) == 3 and self._node_of(words[1]) is not None)
+
+    def _node_of(self, server_id: str) -> str | None:
+        """The broker of that id; an empty name is this one."""
+        process = self._process
+        if server_id == process.process_id:
+            return ""
+        links = process.mesh.links.values() if process.mesh is not None else ()
+        return next((link.peer.node for link in links if link.peer.process == server_id), None)
+
+    def _pass_on(self, asked: Asked, subject: bytes) -> None:
+        """Answer here, and have the others answer that are meant."""
+        one = asked.words[0] == "SERVER" and asked.words[1] != "PING"
+        node = self._node_of(asked.words[1]) if one else None
+        if not one or node == "":
+            self._take(asked)
+        router, mesh = self._process.router, self._process.mesh
+        if mesh is None or node == "":
+            return
+        names = ("account", "words", "within", "by")
+        asker = json.dumps({name: getattr(asked, name) for name in names}).encode()
+        others = router.account(BROKERS_ACCOUNT).sublist.lookup(subject).nodes
+        for other in others:
+            if node is None or other == node:
+                message = (SYSTEM_PREFIX + b"PASSED", asked.reply, asker, asked.payload)
+                mesh.send_message(other, BROKERS_ACCOUNT, True, (), message, None)
+        self._process.turn.want()
+
+    def forwarded(self, messages: Sequence[RemoteMessage]) -> None:
+        """Other brokers' clients ask."""
+        for _, _, _, reply, header, payload in messages:
+            try:
+                asker = json.loads(header)
+                asked = Asked(
+                    str(asker["account"]),
+                    reply,
+                    tuple(map(str, asker["words"])),
+                    bytes(payload),
+                    str(asker["within"]),
+                    # Brokers of older versions do not say it.
+                    str(asker.get("by", asker["within"])),
+                )
+            except (ValueError, KeyError, TypeError):
+                log.warning("a broker passed on a request under $SYS.REQ that cannot be read")
+                continue
+            if self._may_ask(asked):
+                self._take(asked)
+
+    # ---- answers --------------------------------------------------------------------------------------------------
+
+    def _may_ask(self, asked: Asked) -> bool:
+        """Is there room for it in the asker's share? Who asks too much is told so, within a bound of its own."""
+        verdict = self._shares.judge(asked.by, self._process.clock.monotonic_ms())
+        if verdict is Verdict.REFUSE:
+            self._refuse(asked, 503, "too many requests in one second")
+        return verdict is Verdict.ANSWER
+
+    def _take(self, asked: Asked) -> None:
+        kind = asked.words[-1]
+        try:
+            options = Options(asked.payload)
+            if kind != "IDZ" and not options.mean(self._process):
+                return
+            if asked.words[0] == "ACCOUNT":
+                account = asked.within or asked.words[1]
+                body = OF_ACCOUNT[kind](self.documents, options, account)
+            elif kind in NOT_HERE:
+                raise WrongOptionsError(f"these brokers do not have $SYS.REQ.SERVER.<id>.{kind}", 501)
+            elif kind == "JSZ":
+                self._jsz(asked, options)
+                return
+            else:
+                body = OF_SERVER[kind if len(asked.words) == 3 else "STATSZ"](self.documents, options)
+        except WrongOptionsError as error:
+            self._refuse(asked, error.code, str(error))
+            return
+        if body is None:
+            return
+        if kind == "IDZ":
+            self._publish(asked.account, asked.reply, body)
+        elif kind == "CONNS":
+            self._publish(asked.account, asked.reply, self._events.event("account_connections", body))
+        else:
+            name = "statsz" if kind in ("PING", "STATSZ") else "data"
+            self._answer(asked.account, asked.reply, {name: body})
+
+    def _refuse(self, asked: Asked, code: int, text: str) -> None:
+        error = {"error": {"code": code, "description": text}}
+        self._answer(asked.account, asked.reply, error)
+
+    def _answer(self, account: str, reply: bytes, body: Json) -> None:
+        self._publish(account, reply, {"server": self.documents.server(), **body})
+
+    def _publish(self, account: str, reply: bytes, body: Json) -> None:
+        self._send(account, reply, json.dumps(body, separators=(",", ":")))
+
+    def _send(self, account: str, reply: bytes, text: str) -> None:
+        self._process.router.publish(account, reply, b"", b"", text.encode())
+
+    # ---- streams, of which there may be thousands -----------------------------------------------------------------
+
+    def _jsz(self, asked: Asked, options: Options) -> None:
+        documents = self.documents
+        if options.flag("leader_only") and not documents.leads_meta():
+            return
+        head, rows = documents.jsz(options)
+        if not rows:
+            self._answer(asked.account, asked.reply, {"data": head})
+        elif len(self._long) >= LONG_ANSWERS_MAX:
+            self._refuse(asked, 503, "too many requests about all streams at once")
+        else:
+            task = self._process.loop.create_task(self._jsz_slowly(asked, head, rows))
+            self._long.add(task)
+            task.add_done_callback(self._long.discard)
+
+    async def _jsz_slowly(self, asked: Asked, head: Json, rows: dict[str, Iterator[Json]]) -> None:
+        """With every stream of these accounts; a slice at a time."""
+        data = await encode_jsz(head, rows, self._process.clock)
+        server = json.dumps(self.documents.server())
+        self._send(asked.account, asked.reply, f'{{"server":{server},"data":{data}}}')
+
+
+def _asker(client: ClientConnection | Foreign) -> ClientConnection:
+    """Who asks, also by an import."""
+    return client.origin if isinstance(client, Foreign) else client
+
+
+def _user(client: ClientConnection) -> Json:
+    """Who a client is, and what he may do."""
+    account = client.account.name
+    told: Json = {"user": client.info.user, "account": account, "account_name": account}
+    permissions = getattr(client.credential, "permissions", None)
+    if permissions is None:
+        return told
+    shown: Json = {}
+    for name in ("publish", "subscribe"):
+        rules = getattr(permissions, name)
+        lists = {
+            which: [pattern.decode() for pattern in getattr(rules, which)]
+            for which in ("allow", "deny")
+            if getattr(rules, which)
+        }
+        if lists:
+            shown[name] = lists
+    if permissions.responses is not None:
+        shown["responses"] = {
+            "max": permissions.responses.messages_max,
+            "ttl": permissions.responses.ttl_ms * 1_000_000,
+        }
+    return {**told, "permissions": shown}
+
+
+OF_SERVER: dict[str, Callable[[Documents, Options], Json]] = {
+    "STATSZ": lambda documents, options: documents.statsz(),
+    "VARZ": lambda documents, options: documents.varz(),
+    "CONNZ": lambda documents, options: documents.connections.connz(options),
+    "SUBSZ": lambda documents, options: documents.connections.subsz(options),
+    "JSZ": lambda documents, options: documents.jsz(options)[0],
+    "HEALTHZ": lambda documents, options: documents.healthz(options),
+    "ACCOUNTZ": lambda documents, options: documents.accountz(options),
+    "ROUTEZ": lambda documents, options: documents.routez(),
+    "GATEWAYZ": lambda documents, options: documents.gatewayz(),
+    "LEAFZ": lambda documents, options: documents.leafz(),
+    "IDZ": lambda documents, options: documents.idz(),
+}
+
+
+def _statz(documents: Documents, options: Options, account: str) -> Json | None:
+    wanted = options.texts("accounts")
+    names = documents.accounts() if account == "PING" else [account]
+    if account == "PING" and wanted:
+        names = [name for name in names if name in wanted]
+    return documents.account_statz(names, with_unused=options.flag("include_unused"))
+
+
+def _conns(documents: Documents, options: Options, account: str) -> Json | None:
+    found = documents.account_stats(account)
+    return found if found["conns"] else None
+
+
+OF_ACCOUNT: dict[str, Callable[[Documents, Options, str], Json | None]] = {
+    "CONNZ": lambda documents, options, account: documents.connections.connz(options, account),
+    "SUBSZ": lambda documents, options, account: documents.connections.subsz(options, account),
+    "INFO": lambda documents, options, account: documents.account_info(account),
+    "JSZ": lambda documents, options, account: documents.account_jsz(account),
+    "LEAFZ": lambda documents, options, account: documents.leafz(),
+    "STATZ": _statz,
+    "CONNS": _conns,
+}

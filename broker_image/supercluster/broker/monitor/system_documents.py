@@ -1,0 +1,388 @@
+"""What is answered under `$SYS.REQ`, in NATS's shapes: what `nats server` and `nats account` read.
+
+Only what this broker knows is said; fields of NATS that have no meaning here are left out. Clients one by one: `connections.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from supercluster.broker.monitor import health, views
+from supercluster.broker.monitor.connections import Connections
+from supercluster.broker.monitor.options import Options, WrongOptionsError
+from supercluster.broker.net.router import BROKERS_ACCOUNT
+from supercluster.broker.net.server import Traffic
+from supercluster.broker.version import NATS_VERSION
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.totals import Held, Totals
+    from supercluster.broker.net.client import ClientConnection
+    from supercluster.broker.net.link import Link
+    from supercluster.broker.runtime.process import BrokerProcess
+
+Json = dict[str, Any]
+
+_JETSTREAM = 1
+"""The flag of a server that has JetStream."""
+
+
+class Documents:
+    """Of one broker."""
+
+    def __init__(self, process: BrokerProcess) -> None:
+        self._process = process
+        self.connections: Connections = Connections(process, self.now)
+        self._seq = 0
+        self._cpu_at = (process.clock.monotonic_ms(), 0.0)
+        self._cpu = 0.0
+
+    # ---- the broker -----------------------------------------------------------------------------------------------
+
+    def server(self) -> Json:
+        """The block that every answer and event has."""
+        process = self._process
+        self._seq += 1
+        told: Json = {
+            "name": process.place.name,
+            "host": process.place.host,
+            "id": process.process_id,
+            "cluster": process.settings.cluster,
+            "ver": NATS_VERSION,
+            "jetstream": process.core is not None,
+            "flags": _JETSTREAM if process.core is not None else 0,
+            "seq": self._seq,
+            "time": self.now(),
+        }
+        if process.settings.tags:
+            told["tags"] = list(process.settings.tags)
+        return told
+
+    def now(self) -> str:
+        """As events and answers have it."""
+        return views.time_of(self._process.clock.now_ns())
+
+    def idz(self) -> Json:
+        """Who this is."""
+        process = self._process
+        return {"name": process.place.name, "host": process.place.host, "id": process.process_id}
+
+    def head(self) -> Json:
+        """What many documents begin with."""
+        return {"server_id": self._process.process_id, "now": self.now()}
+
+    def statsz(self) -> Json:
+        """The broker's figures."""
+        process = self._process
+        told = views.varz(process, {})
+        sent = {"msgs": told["out_msgs"], "bytes": told["out_bytes"]}
+        received = {"msgs": told["in_msgs"], "bytes": told["in_bytes"]}
+        routes, gateways = (views.links_of(process, far=far) for far in (False, True))
+        stats: Json = {
+            "start": told["start"],
+            "mem": told["mem"],
+            "cores": os.cpu_count() or 1,
+            "cpu": self._cpu_percent(),
+            "connections": told["connections"],
+            "total_connections": told["total_connections"],
+            "active_accounts": len({client.account.name for client in process.server.clients.values()}),
+            "subscriptions": told["subscriptions"],
+            "sent": sent,
+            "sent_to_clients": sent,
+            "received": received,
+            "received_from_clients": received,
+            "slow_consumers": told["slow_consumers"],
+            "stale_connections": told["stale_connections"],
+            "active_servers": 1 + len(routes) + len(gateways),
+        }
+        if routes:
+            stats["routes"] = [_link(link, number, "rid") for number, link in enumerate(routes, 1)]
+        if gateways:
+            stats["gateways"] = [_link(link, number, "gwid") for number, link in enumerate(gateways, 1)]
+        if process.core is not None:
+            stats["jetstream"] = self._jetstream(process.core.totals())
+        return stats
+
+    def varz(self) -> Json:
+        """The broker at a glance."""
+        process = self._process
+        told: Json = {
+            **views.varz(process, {}),
+            "http_host": process.place.monitor_host or process.place.host,
+            "http_port": process.monitor_port,
+            "auth_timeout": process.settings.limits.auth_timeout_ms / 1000,
+            "cores": os.cpu_count() or 1,
+            "cpu": self._cpu_percent(),
+            "leafnodes": 0,
+            "system_account": process.credentials.system_account,
+            "tags": list(process.settings.tags),
+            "connect_urls": list(process.server.urls),
+        }
+        if process.core is not None:
+            told["jetstream"] = self._jetstream(process.core.totals())
+        return told
+
+    def healthz(self, options: Options) -> Json:
+        """Does the broker serve clients; is what is named there?"""
+        code, told = health.health(self._process, options, "ready", self.accounts())
+        return {**told, "status_code": code}
+
+    def _cpu_percent(self) -> float:
+        """Of one core, since it was last asked for, and over a second at least."""
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        now_ms, used_s = self._process.clock.monotonic_ms(), usage.ru_utime + usage.ru_stime
+        before_ms, used_before_s = self._cpu_at
+        if now_ms - before_ms >= 1000:
+            self._cpu = round((used_s - used_before_s) * 100_000 / (now_ms - before_ms), 1)
+            self._cpu_at = (now_ms, used_s)
+        return self._cpu
+
+    # ---- streams --------------------------------------------------------------------------------------------------
+
+    def _jetstream(self, totals: Totals) -> Json:
+        """What STATSZ and VARZ say of streams."""
+        told = self._jetstream_stats(totals)
+        found: Json = {"config": self._jetstream_config(totals), "stats": told}
+        if totals.meta_voters > 1:
+            found["meta"] = self._meta(totals)
+        return found
+
+    def _jetstream_config(self, totals: Totals) -> Json:
+        storage = self._process.settings.storage
+        return {
+            "max_memory": totals.max_memory_bytes,
+            "max_storage": totals.max_storage_bytes,
+            "sync_interval": storage.sync_interval_ms * 1_000_000,
+            "strict": True,
+        }
+
+    def _jetstream_stats(self, totals: Totals) -> Json:
+        return {
+            "memory": totals.sum("memory_bytes"),
+            "storage": totals.sum("storage_bytes"),
+            "reserved_memory": totals.sum("reserved_memory_bytes"),
+            "reserved_storage": totals.sum("reserved_storage_bytes"),
+            "accounts": sum(held.streams > 0 for held in totals.by_account.values()),
+            "ha_assets": totals.sum("replicated") + (totals.meta_voters > 1),
+            "api": {"total": totals.sum("api_total"), "errors": totals.sum("api_errors")},
+        }
+
+    def _meta(self, totals: Totals) -> Json:
+        told: Json = {"name": self._process.settings.cluster}
+        if totals.meta_leader:
+            told |= {"leader": totals.meta_leader, "peer": totals.meta_leader}
+        return {
+            **told,
+            "replicas": totals.meta_replicas,
+            "cluster_size": totals.meta_voters,
+            "quorum_needed": totals.meta_voters // 2 + 1,
+            "pending": totals.meta_pending,
+        }
+
+    def leads_meta(self) -> bool:
+        """Does this broker lead the meta group?"""
+        core = self._process.core
+        return core is not None and core.totals().meta_leader == self._process.place.name
+
+    def jsz(self, options: Options) -> tuple[Json, dict[str, Iterator[Json]]]:
+        """Streams in sum; of the accounts that are asked for also one by one, to be put into their `stream_detail`."""
+        process, core = self._process, self._process.core
+        head: Json = {"server_id": process.process_id, "now": self.now()}
+        if core is None:
+            return {**head, "disabled": True}, {}
+        totals = core.totals()
+        accounts = {name: held for name, held in totals.by_account.items() if held.streams}
+        found: Json = {
+            **self._jetstream_stats(totals),
+            **head,
+            "config": self._jetstream_config(totals),
+            "streams": totals.sum("streams"),
+            "streams_leader": totals.sum("streams_led"),
+            "consumers": totals.sum("consumers"),
+            "messages": totals.sum("messages"),
+            "bytes": totals.sum("memory_bytes") + totals.sum("storage_bytes"),
+            "total": len(accounts),
+        }
+        if totals.meta_voters > 1:
+            found["meta_cluster"] = self._meta(totals)
+        wants_streams = options.flag("streams") or options.flag("consumer") or options.flag("config")
+        one = options.text("account")
+        rows: dict[str, Iterator[Json]] = {}
+        if one or wants_streams or options.flag("accounts"):
+            offset, limit = options.page()
+            names = [one] if one in accounts else [] if one else sorted(accounts)[offset : offset + limit]
+            if names:
+                found["account_details"] = [account_jsz(name, accounts[name]) for name in names]
+            if wants_streams:
+                rows = {
+                    name: core.stream_details(
+                        name,
+                        led_only=options.flag("stream_leader_only"),
+                        config=options.flag("config"),
+                        consumers=options.flag("consumer"),
+                    )
+                    for name in names
+                }
+        return found, rows
+
+    def account_jsz(self, account: str) -> Json:
+        """What an account has here."""
+        core = self._process.core
+        self.check_account(account, f'account "{account}" not found')
+        held = core.totals().by_account.get(account) if core is not None else None
+        return account_jsz(account, held)
+
+    # ---- accounts -------------------------------------------------------------------------------------------------
+
+    def accounts(self) -> list[str]:
+        """Those that this broker knows of."""
+        process = self._process
+        names = {user.account for user in process.credentials.users} or {process.server.default_account}
+        names.add(process.credentials.system_account)
+        names.update(name for name, found in process.router.accounts.items() if found.sublist.local_count)
+        if process.core is not None:
+            names.update(process.core.totals().by_account)
+        return sorted(names - {BROKERS_ACCOUNT})
+
+    def check_account(self, account: str, text: str) -> None:
+        """Is there such an account?
+
+        Raises:
+            WrongOptionsError: there is not.
+        """
+        if account not in self.accounts():
+            raise WrongOptionsError(text, 500)
+
+    def accountz(self, options: Options) -> Json:
+        """The accounts, or one of them."""
+        process = self._process
+        told: Json = {
+            "server_id": process.process_id,
+            "now": self.now(),
+            "system_account": process.credentials.system_account,
+        }
+        account = options.text("account")
+        if account:
+            return {**told, "account_detail": self.account_info(account)}
+        return {**told, "accounts": self.accounts()}
+
+    def account_info(self, account: str) -> Json:
+        """One account."""
+        process = self._process
+        self.check_account(account, f"Account {account} does not exist")
+        found = process.router.accounts.get(account)
+        return {
+            "account_name": account,
+            "name_tag": account,
+            "expired": False,
+            "complete": True,
+            "jetstream_enabled": process.core is not None and account != process.credentials.system_account,
+            "leafnode_connections": 0,
+            "client_connections": len(self._clients(account)),
+            "subscriptions": found.sublist.local_count if found is not None else 0,
+        }
+
+    def _clients(self, account: str) -> list[ClientConnection]:
+        return [
+            client
+            for client in self._process.server.clients.values()
+            if client.has_come and client.account.name == account
+        ]
+
+    def account_stats(self, account: str) -> Json:
+        """Connections and traffic of an account."""
+        process = self._process
+        clients = self._clients(account)
+        found = process.router.accounts.get(account)
+        traffic = Traffic(**asdict(process.server.gone.get(account, Traffic())))
+        for client in clients:
+            traffic.add(client)
+        return {
+            "acc": account,
+            "name": account,
+            "conns": len(clients),
+            "leafnodes": 0,
+            "total_conns": len(clients),
+            "num_subscriptions": found.sublist.local_count if found is not None else 0,
+            "sent": {"msgs": traffic.out_messages, "bytes": traffic.out_bytes},
+            "received": {"msgs": traffic.in_messages, "bytes": traffic.in_bytes},
+            "slow_consumers": traffic.slow_consumers,
+        }
+
+    def account_statz(self, names: Iterable[str], *, with_unused: bool) -> Json | None:
+        """Statistics of accounts that are in use here; None: of none."""
+        told = [self.account_stats(name) for name in names]
+        told = [each for each in told if with_unused or each["conns"]]
+        if not told:
+            return None
+        return {"server_id": self._process.process_id, "now": self.now(), "account_statz": told}
+
+    def routez(self) -> Json:
+        """The links within the cluster."""
+        return views.routez(self._process, {})
+
+    def gatewayz(self) -> Json:
+        """The links with other clusters. NATS has one outbound per cluster: the first that was dialled here stands for it."""
+        process = self._process
+        outbound: dict[str, Json] = {}
+        inbound: dict[str, list[Json]] = {}
+        for number, link in enumerate(views.links_of(process, far=True), 1):
+            told = views.link_view(link)
+            connection = {
+                "configured": link.control.dialled,
+                "connection": {
+                    "cid": number,
+                    "name": link.peer.node,
+                    "ip": told["ip"],
+                    "pending_bytes": told["pending_size"],
+                    "in_bytes": told["in_bytes"],
+                    "out_bytes": told["out_bytes"],
+                    "subscriptions": told["subscriptions"],
+                },
+            }
+            if link.control.dialled and link.peer.cluster not in outbound:
+                outbound[link.peer.cluster] = connection
+            else:
+                inbound.setdefault(link.peer.cluster, []).append(connection)
+        return {
+            "server_id": process.process_id,
+            "now": self.now(),
+            "name": process.settings.cluster,
+            "host": process.place.gateway_host or process.place.host,
+            "port": process.gateway_port,
+            "outbound_gateways": outbound,
+            "inbound_gateways": inbound,
+        }
+
+    def leafz(self) -> Json:
+        """There are no leaf nodes."""
+        return {"server_id": self._process.process_id, "now": self.now(), "leafnodes": 0, "leafs": []}
+
+
+def account_jsz(account: str, held: Held | None) -> Json:
+    """What an account has on a broker."""
+    return {
+        "name": account,
+        "id": account,
+        "memory": held.memory_bytes if held else 0,
+        "storage": held.storage_bytes if held else 0,
+        "reserved_memory": held.reserved_memory_bytes if held else 0,
+        "reserved_storage": held.reserved_storage_bytes if held else 0,
+        "accounts": 0,
+        "ha_assets": held.replicated if held else 0,
+        "api": {"total": held.api_total if held else 0, "errors": held.api_errors if held else 0},
+    }
+
+
+def _link(link: Link, number: int, name: str) -> Json:
+    told = views.link_view(link)
+    return {
+        name: number,
+        "name": link.peer.node,
+        "sent": {"bytes": told["out_bytes"]},
+        "received": {"bytes": told["in_bytes"]},
+        "pending": told["pending_size"],
+    }

@@ -1,0 +1,143 @@
+"""What a broker tells in the system account: clients that come and go, and its figures now and then.
+
+Only while somebody listens: without a subscription that matches, an event costs one look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from supercluster.broker.monitor import views
+from supercluster.broker.monitor.system_documents import Documents, Json
+
+if TYPE_CHECKING:
+    from supercluster.broker.net.client import ClientConnection
+    from supercluster.broker.runtime.process import BrokerProcess
+
+STATS_EVERY_S = 10.0
+
+
+class SystemEvents:
+    """Of one broker."""
+
+    def __init__(self, process: BrokerProcess, documents: Documents) -> None:
+        self._process = process
+        self._documents = documents
+        self._number = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Tell the broker's figures from now on."""
+        self._timer = self._process.loop.call_later(STATS_EVERY_S, self._tell_stats)
+
+    def stop(self) -> None:
+        """Say goodbye."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def came(self, client: ClientConnection) -> None:
+        """A client has shown its credentials."""
+        account = client.account.name
+        if not self._is_watched():
+            return
+        self._tell_connections(account)
+        subject = f"$SYS.ACCOUNT.{account}.CONNECT"
+        if self._has_listeners(subject):
+            self._tell(subject, self.event("client_connect", {"client": self._client(client)}))
+
+    def went(self, client: ClientConnection) -> None:
+        """A client is gone."""
+        account = client.account.name
+        if not self._is_watched():
+            return
+        self._tell_connections(account)
+        self._tell_end(f"$SYS.ACCOUNT.{account}.DISCONNECT", client, client.close_reason or "Client Closed")
+
+    def leaves(self) -> None:
+        """The broker is about to ask its clients to go elsewhere."""
+        subject = f"$SYS.SERVER.{self._process.process_id}.LAMEDUCK"
+        if self._is_watched() and self._has_listeners(subject):
+            self._tell(subject, self._documents.server())
+
+    def refused(self, client: ClientConnection, user: str) -> None:
+        """A client had wrong credentials."""
+        if self._is_watched():
+            subject = f"$SYS.SERVER.{self._process.process_id}.CLIENT.AUTH.ERR"
+            self._tell_end(subject, client, "Authentication Failure", user)
+
+    def event(self, kind: str, body: Json) -> Json:
+        """With NATS's head."""
+        self._number += 1
+        seed = f"{self._process.process_id} {self._number}"
+        return {
+            "type": f"io.nats.server.advisory.v1.{kind}",
+            "id": blake2b(seed.encode(), digest_size=11).hexdigest(),
+            "timestamp": self._documents.now(),
+            "server": self._documents.server(),
+            **body,
+        }
+
+    def _tell_end(self, subject: str, client: ClientConnection, reason: str, user: str = "") -> None:
+        if not self._has_listeners(subject):
+            return
+        body: Json = {
+            "client": {**self._client(client), "stop": self._documents.now()},
+            "sent": {"msgs": client.out_messages, "bytes": client.out_bytes},
+            "received": {"msgs": client.in_messages, "bytes": client.in_bytes},
+            "reason": reason,
+        }
+        if user:
+            body["client"]["user"] = user
+        self._tell(subject, self.event("client_disconnect", body))
+
+    def _tell_connections(self, account: str) -> None:
+        subjects = [f"$SYS.ACCOUNT.{account}.SERVER.CONNS", f"$SYS.SERVER.ACCOUNT.{account}.CONNS"]
+        wanted = [subject for subject in subjects if self._has_listeners(subject)]
+        if wanted:
+            stats = self._documents.account_stats(account)
+            body = self.event("account_connections", stats)
+            for subject in wanted:
+                self._tell(subject, body)
+
+    def _tell_stats(self) -> None:
+        self._timer = self._process.loop.call_later(STATS_EVERY_S, self._tell_stats)
+        subject = f"$SYS.SERVER.{self._process.process_id}.STATSZ"
+        if self._has_listeners(subject):
+            documents = self._documents
+            self._tell(subject, {"server": documents.server(), "statsz": documents.statsz()})
+
+    def _client(self, client: ClientConnection) -> Json:
+        clock = self._process.clock
+        began_ns = clock.now_ns() - (clock.monotonic_ms() - client.started_ms) * 1_000_000
+        account = client.account.name
+        told: Json = {
+            "start": views.time_of(began_ns),
+            "host": client.peer[0],
+            "id": client.id,
+            "acc": account,
+            "user": client.info.user,
+            "name": client.name,
+            "lang": client.language,
+            "ver": client.library_version,
+            "name_tag": account,
+            "kind": "Client",
+            "client_type": "websocket" if client.is_websocket else "nats",
+        }
+        return {name: value for name, value in told.items() if value != ""}
+
+    def _is_watched(self) -> bool:
+        """Is anybody in the system account, here or at another broker?"""
+        return self._process.credentials.system_account in self._process.router.accounts
+
+    def _has_listeners(self, subject: str) -> bool:
+        account = self._process.router.accounts.get(self._process.credentials.system_account)
+        return account is not None and account.sublist.lookup(subject.encode()).anyone
+
+    def _tell(self, subject: str, body: Json) -> None:
+        account = self._process.credentials.system_account
+        text = json.dumps(body, separators=(",", ":"))
+        self._process.router.publish(account, subject.encode(), b"", b"", text.encode())

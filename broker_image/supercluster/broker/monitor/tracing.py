@@ -1,0 +1,112 @@
+"""Message tracing: a client that names a subject in `Nats-Trace-Dest` hears there which ways its message takes.
+
+One event per message, from the broker that the client is connected to: who gets the message here, to which brokers it goes, and
+which stream captures it. What other brokers and the stream's leader make of it is not followed. With `Nats-Trace-Only` the message
+goes nowhere: a probe is neither delivered nor stored.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from supercluster.broker.monitor.system_documents import Documents, Json
+from supercluster.broker.net.foreign import BETWEEN
+from supercluster.broker.net.subscription import Subscription
+from supercluster.broker.protocol import headers
+from supercluster.broker.protocol.parser import Message
+from supercluster.broker.protocol.subjects import is_valid_literal
+from supercluster.broker.protocol.sublist import Match
+
+if TYPE_CHECKING:
+    from supercluster.broker.net.client import ClientConnection
+    from supercluster.broker.net.router import Router
+
+DESTINATION, ALONE = b"Nats-Trace-Dest", b"Nats-Trace-Only"
+_YES = (b"1", b"true", b"on")
+WAYS_MAX = 1000
+"""That are told of one message, however many listen to it."""
+# Kinds of connections, as events of nats-server number them.
+CLIENT, ROUTER, GATEWAY = 0, 1, 2
+
+
+class Tracer:
+    """Of one broker."""
+
+    def __init__(self, router: Router, documents: Documents, cluster: str) -> None:
+        self._router = router
+        self._documents = documents
+        self._cluster = cluster
+
+    def trace(self, client: ClientConnection, match: Match[Subscription], message: Message) -> bool:
+        """Tell the ways of a message whose header names a destination. True: it was for that alone, and goes no further."""
+        subject, reply, header, _ = message
+        destination = headers.get(header, DESTINATION) or b""
+        is_alone = (headers.get(header, ALONE) or b"").lower() in _YES
+        if not destination:
+            return False
+        if is_valid_literal(destination) and client.may_publish_mapped(destination):
+            told = self._told(client, match, message, echo=client.echo)
+            text = json.dumps(told, separators=(",", ":")).encode()
+            self._router.publish(client.account.name, destination, b"", b"", text)
+        if is_alone and not match.anyone and match.window is None:
+            self._router.undelivered(client, match, subject, reply)
+        return is_alone
+
+    def _told(
+        self, client: ClientConnection, match: Match[Subscription], message: Message, *, echo: bool
+    ) -> Json:
+        subject, _, header, payload = message
+        fields: dict[str, list[str]] = {}
+        for name, value in headers.parse(header) or ():
+            fields.setdefault(_text(name), []).append(_text(value))
+        now = self._documents.now()
+        first: Json = {"type": "in", "ts": now, "kind": CLIENT, "cid": client.id, "name": client.name}
+        events = [{**first, "acc": client.account.name, "subj": _text(subject)}]
+        ways = islice(self._ways(match, None if echo else client), WAYS_MAX)
+        events += ({"type": "eg", "ts": now, **way} for way in ways)
+        stream = match.window.stream if match.window is not None else ""
+        if stream and BETWEEN not in stream:
+            events.append({"type": "js", "ts": now, "stream": stream, "subject": _text(subject)})
+        request = {"header": fields, "msgsize": len(header) + len(payload)}
+        return {"server": self._documents.server(), "request": request, "events": events}
+
+    def _ways(self, match: Match[Subscription], without: ClientConnection | None) -> Iterator[Json]:
+        """Out of this broker. Of several that could serve a queue group none is named: who does is drawn anew each time."""
+        for subscription in match.plain:
+            if subscription.connection is not without:
+                yield _receiver(subscription)
+        for node in match.nodes:
+            yield self._broker(node)
+        for group in match.groups:
+            members = [member for member in group.local if member.connection is not without]
+            if len(members) == 1:
+                yield {**_receiver(members[0]), "queue": _text(group.name)}
+            elif members:
+                yield {"kind": CLIENT, "sub": _text(members[0].subject), "queue": _text(group.name)}
+            elif len(group.remote) == 1:
+                yield {**self._broker(next(iter(group.remote))), "queue": _text(group.name)}
+            elif group.remote:
+                yield {"kind": ROUTER, "queue": _text(group.name)}
+
+    def _broker(self, node: str) -> Json:
+        mesh = self._router.mesh
+        link = mesh.links.get(node) if mesh is not None else None
+        is_far = link is not None and link.peer.cluster != self._cluster
+        return {"kind": GATEWAY if is_far else ROUTER, "name": node}
+
+
+def _receiver(subscription: Subscription) -> Json:
+    connection = subscription.connection
+    return {
+        "kind": CLIENT,
+        "cid": connection.id,
+        "name": connection.name,
+        "sub": _text(subscription.subject),
+    }
+
+
+def _text(name: bytes) -> str:
+    return name.decode(errors="replace")

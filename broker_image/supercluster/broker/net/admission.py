@@ -1,0 +1,140 @@
+"""Who a client is, by what its CONNECT shows: at once, or in a thread where a hash has to be compared."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from supercluster.broker.net.reauthorization import Reauthorization
+from supercluster.broker.net.router import DEFAULT_ACCOUNT
+from supercluster.broker.ports import ClientInfo, Clock
+from supercluster.broker.protocol.permissions import Gate
+from supercluster.broker.runtime.credentials import Credentials, Shown, User
+
+if TYPE_CHECKING:
+    from supercluster.broker.net.client import ClientConnection
+
+log = logging.getLogger(__name__)
+
+THREADS = 2
+"""Enough that one hash does not hold up all, and not so many that they take the broker's time."""
+WAITING_MAX = 4096
+"""Clients whose password is being compared; more are refused, and come again."""
+
+
+class Admission:
+    """Judges clients of one broker."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, credentials: Credentials) -> None:
+        self.credentials = credentials
+        self._loop = loop
+        self._clock = clock
+        self._threads: ThreadPoolExecutor | None = None
+        self._waiting = 0
+
+    @property
+    def is_needed(self) -> bool:
+        """Do clients need credentials?"""
+        return bool(self.credentials.users)
+
+    def judge(
+        self, client: ClientConnection, options: Mapping[str, Any], then: Callable[[bool], None]
+    ) -> bool | None:
+        """May the client stay? It has its account and permissions then. None: it takes a while, and `then` is called with
+        the answer."""
+        if not self.is_needed:
+            _admit(client, None, DEFAULT_ACCOUNT, self._clock)
+            return True
+        shown = self._shown(client, options)
+        if not self.credentials.takes_long(shown):
+            return self._judged(client, shown, self.credentials.find(shown), options)
+        if self._waiting >= WAITING_MAX:
+            log.warning("client %d: %d passwords are being compared already", client.id, WAITING_MAX)
+            return False
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="passwords")
+        self._waiting += 1
+        work = self._loop.run_in_executor(self._threads, self._find, client, shown)
+
+        def done(found: asyncio.Future[User | None]) -> None:
+            self._waiting -= 1
+            if not found.cancelled() and not client.closed:
+                user = found.result()
+                if user is not None and user not in self.credentials.users:  # Changed meanwhile, or gone.
+                    user = Reauthorization(self.credentials, self._clock.monotonic_ms).successor(user)
+                then(self._judged(client, shown, user, options))
+
+        work.add_done_callback(done)
+        return None
+
+    def takes_without(self, client: ClientConnection) -> bool:
+        """May the client stay that begins without CONNECT, as whoever shows nothing?"""
+        user = self.credentials.anonymous(client.connection_type)
+        if user is None or client.cookies or client.mapped_certificate is not None:
+            return False
+        if not user.may_come_by(client.connection_type):
+            return False
+        client.login.showed_nothing = True
+        _admit(client, user, user.account, self._clock)
+        return True
+
+    def close(self) -> None:
+        """Compare nothing more."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads = None
+
+    def _find(self, client: ClientConnection, shown: Shown) -> User | None:
+        return None if client.closed else self.credentials.find(shown)
+
+    def _shown(self, client: ClientConnection, options: Mapping[str, Any]) -> Shown:
+        names = ("user", "pass", "auth_token", "nkey", "sig")
+        user, password, token, nkey, signature = (
+            found if isinstance(found := options.get(name), str) and found else client.cookies.get(name, "")
+            for name in names
+        )
+        return Shown(
+            user,
+            password,
+            token,
+            nkey,
+            signature,
+            client.login.nonce,
+            client.mapped_certificate,
+            client.connection_type,
+        )
+
+    def _judged(
+        self, client: ClientConnection, shown: Shown, found: User | None, options: Mapping[str, Any]
+    ) -> bool:
+        if found is None:
+            by_jwt = bool(options.get("jwt")) and not (shown.user or shown.token)
+            log.warning(
+                "client %d (%s): %s",
+                client.id,
+                client.peer[0],
+                "it came with a JWT, and there are no accounts by JWT here"
+                if by_jwt
+                else "wrong or missing credentials, or those of a user who may not come this way",
+            )
+            return False
+        client.login.showed_nothing = shown.is_nothing
+        _admit(client, found, found.account, self._clock)
+        return True
+
+
+def _admit(client: ClientConnection, user: User | None, account: str, clock: Clock) -> None:
+    """Give the client its account and what it may do there."""
+    client.credential = user
+    allowed = user.permissions if user is not None else None
+    client.gate = Gate(allowed, clock.monotonic_ms) if allowed is not None else None
+    if account != client.account.name:
+        for subscription in list(client.subscriptions.values()):
+            client.end_subscription(subscription)
+        client.account = client.router.account(account)
+    name = (user.user or user.nkey) if user is not None else ""
+    is_system = user is not None and user.is_system
+    client.info = ClientInfo(account, name, user is None or user.is_operator, is_system)

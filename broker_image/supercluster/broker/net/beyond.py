@@ -1,0 +1,308 @@
+"""Messages that go from one account to another, by the imports that a book declares (`protocol/imports.py`).
+
+What an account hears of another one is a subscription in that one (`Shadow`), which brokers tell each other like any: so a message
+crosses links by the other account's interest and is called by its name here where it is delivered. What it asks of another one is
+asked there by the broker where the client is (`Passage`), under a reply subject of this broker's, at which the answers come back
+(`replies.py`). Nothing of it is in the way of a message of an account that has neither: a subject's route is looked up once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from supercluster.broker.net.delivery import put
+from supercluster.broker.net.foreign import Foreign, foreign_of
+from supercluster.broker.net.replies import Replies
+from supercluster.broker.net.subscription import Account, Subscription
+from supercluster.broker.protocol import headers
+from supercluster.broker.protocol.imports import (
+    AccountBook,
+    AccountSpec,
+    Destination,
+    ServiceImport,
+    StreamImport,
+    SubjectMapping,
+)
+from supercluster.broker.protocol.parser import Message
+from supercluster.broker.protocol.renaming import intersection
+from supercluster.broker.protocol.subjects import matches
+from supercluster.broker.protocol.sublist import CACHE_ENTRIES_MAX, Match
+
+if TYPE_CHECKING:
+    from supercluster.broker.net.client import ClientConnection
+    from supercluster.broker.net.router import Router
+
+REQUEST_INFO = b"Nats-Request-Info"
+NO_STREAM = "\x00"
+"""Stands where a stream's name does, and is none."""
+
+
+class Shadow(Subscription):
+    """A client's subscription, as it is in an account that it hears of by an import."""
+
+    __slots__ = ("_naming", "_turn", "real")
+
+    def __init__(self, router: Router, real: Subscription, subject: bytes, imported: StreamImport) -> None:
+        super().__init__(real.connection, subject, real.queue, real.sid)
+        self.real = real
+        self._turn = router.turn
+        self._naming = imported.naming
+        self.aside = self._pass_on
+
+    def receiver(self) -> Subscription:
+        return self.real
+
+    def _pass_on(self, message: Message) -> None:
+        subject, reply, header, payload = message
+        named = subject if self._naming.is_same else self._naming.inward(subject)
+        put(self._turn, self.real, (named, reply, header, payload))
+
+
+class Route(Protocol):
+    """A way of a message beyond its account."""
+
+    def pass_on(self, origin: ClientConnection | Foreign, message: Message) -> bool:
+        """False: it reached nobody."""
+        ...
+
+
+class Capture:
+    """A stream of another account captures the subject, by what that account imports."""
+
+    def __init__(self, account: Account, subject: bytes, window: Any) -> None:
+        self._account = account
+        self._subject = subject
+        self._window = window
+
+    def pass_on(self, origin: ClientConnection | Foreign, message: Message) -> bool:
+        foreign_of(origin, self._account).take(self._window, (self._subject, *message[1:]))
+        return True
+
+
+class Service:
+    """An import that the subject is asked by."""
+
+    def __init__(
+        self, router: Router, home: Account, there: Account, imported: ServiceImport, replies: Replies
+    ) -> None:
+        self._router = router
+        self._home = home
+        self._there = there
+        self._import = imported
+        self._replies = replies
+        self._export = router.book.export_for(home.name, imported)
+
+    def pass_on(self, origin: ClientConnection | Foreign, message: Message) -> bool:
+        subject, reply, header, payload = message
+        naming = self._import.naming
+        there = subject if naming.is_same else naming.outward(subject)
+        foreign = foreign_of(origin, self._there)
+        if reply:
+            asker = foreign.origin.account.name
+            reply = self._replies.open(self._there, self._home.name, asker, reply, self._export)
+        # A stream stores the message as it was sent; who asks is for a responder.
+        told = headers.with_value(header, REQUEST_INFO, self._asker(origin))
+        reached = self._router.pass_on(
+            foreign, (there, reply, told, payload), (there, reply, header, payload)
+        )
+        if reply and not reached:
+            self._replies.end(self._there.name, reply)
+        return reached
+
+    def _asker(self, origin: ClientConnection | Foreign) -> bytes:
+        """What the responder is told of who asks."""
+        client = origin.origin if isinstance(origin, Foreign) else origin
+        told: dict[str, Any] = {"acc": client.account.name}
+        if client.account is not self._home:
+            told["svc"] = self._home.name
+        if self._import.shares:
+            told |= client.described()
+        return json.dumps(told, separators=(",", ":")).encode()
+
+
+class Mapped:
+    """A mapping of the account's own: the subject is called otherwise."""
+
+    def __init__(self, router: Router, account: Account, mapping: SubjectMapping) -> None:
+        self._router = router
+        self._account = account
+        self._destinations = mapping.destinations
+
+    def pass_on(self, origin: ClientConnection | Foreign, message: Message) -> bool:
+        """A client's permissions are about the name that its message gets: else a mapping would lead round what is denied, and
+        not to what is allowed. Who may not publish there is told so, and not that nobody is there."""
+        drawn = self._router.draw() * 100
+        renamed = (self._named(message[0], drawn), *message[1:])
+        client = origin.origin if isinstance(origin, Foreign) else origin
+        if not client.may_publish_mapped(renamed[0]):
+            return True
+        return self._router.pass_on(foreign_of(origin, self._account), renamed, renamed)
+
+    def _named(self, subject: bytes, drawn: float) -> bytes:
+        for destination in self._destinations:
+            drawn -= destination.percent
+            if drawn < 0:
+                return self._transformed(destination, subject)
+        return subject
+
+    def _transformed(self, destination: Destination, subject: bytes) -> bytes:
+        number = int(self._router.draw() * (1 << 31)) if destination.transform.is_random else 0
+        return destination.transform.apply(subject, number) or subject
+
+
+class Passage:
+    """In the place of a window for a subject that has ways beyond its account (`hooks.Window`)."""
+
+    __slots__ = ("_is_answered", "_match", "_router", "_routes", "own", "stream")
+
+    def __init__(
+        self, router: Router, match: Match[Subscription], routes: Sequence[Route], *, is_api: bool
+    ) -> None:
+        self._router = router
+        self._match = match
+        self._routes = routes
+        self.own = match.window
+        """The window of the account's own stream."""
+        self._is_answered = is_api
+        self.stream: str = self.own.stream if self.own is not None else NO_STREAM
+
+    def take(
+        self, origin: ClientConnection | Foreign, subject: bytes, reply: bytes, header: bytes, payload: bytes
+    ) -> bool:
+        """See `hooks.Window`; what the own stream has no room for goes nowhere yet."""
+        if self.own is not None and not self.own.take(origin, subject, reply, header, payload):
+            return False
+        router, message = self._router, (subject, reply, header, payload)
+        if self._is_answered:
+            router.call_api(origin, message)
+        reached = self._match.anyone or self.own is not None or self._is_answered
+        for route in self._routes:
+            reached |= route.pass_on(origin, message)
+        if not reached:
+            router.undelivered(origin, self._match, subject, reply)
+        return True
+
+
+class AccountRoutes:
+    """What an account's book entry means here."""
+
+    def __init__(self, router: Router, account: Account, spec: AccountSpec, replies: Replies) -> None:
+        self._router = router
+        self._account = account
+        self.streams = spec.streams
+        self._mappings = spec.mappings
+        self._listeners = router.book.listeners.get(spec.name, ())
+        self._mapped: dict[bytes, Match[Subscription]] = {}
+        self._services = [
+            (one.naming.here, Service(router, account, router.account(one.account), one, replies))
+            for one in spec.services
+        ]
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.streams or self._mappings or self._listeners or self._services)
+
+    @property
+    def maps(self) -> bool:
+        return bool(self._mappings)
+
+    def mapping_of(self, subject: bytes) -> Match[Subscription] | None:
+        """Where a client's message goes that a mapping is about."""
+        if not self._mappings:
+            return None
+        known = self._mapped.get(subject)
+        if known is not None:
+            return known
+        found = next((one for one in self._mappings if matches(subject, one.subject)), None)
+        if found is None:
+            return None
+        match: Match[Subscription] = Match([], set(), [])
+        match.window = None
+        match.window = Passage(
+            self._router, match, [Mapped(self._router, self._account, found)], is_api=False
+        )
+        if len(self._mapped) >= CACHE_ENTRIES_MAX:
+            self._mapped.clear()
+        self._mapped[subject] = match
+        return match
+
+    def extended(self, subject: bytes, match: Match[Subscription]) -> Match[Subscription]:
+        """The route with its ways beyond the account, where there are any."""
+        return self._with(match, self._asked(subject), self._captures(subject))
+
+    def asked(self, subject: bytes, match: Match[Subscription]) -> Match[Subscription]:
+        """The same by imported services alone."""
+        return self._with(match, self._asked(subject), [])
+
+    def _asked(self, subject: bytes) -> list[Service]:
+        return [service for here, service in self._services if matches(subject, here)]
+
+    def _with(
+        self, match: Match[Subscription], asked: list[Service], captures: list[Capture]
+    ) -> Match[Subscription]:
+        routes: list[Route] = [*asked, *captures]
+        if not routes:
+            return match
+        # Who imports the API asks there, and not here.
+        passage = Passage(self._router, match, routes, is_api=match.is_api and not asked)
+        wider = Match(match.plain, set(match.nodes), match.groups)
+        wider.window = passage
+        return wider
+
+    def _captures(self, subject: bytes) -> list[Capture]:
+        found: list[Capture] = []
+        for name, imported in self._listeners:
+            if not matches(subject, imported.naming.there):
+                continue
+            named = imported.naming.inward(subject)
+            window = self._router.captured(name, named)
+            if window is not None:
+                found.append(Capture(self._router.account(name), named, window))
+        return found
+
+
+class Beyond:
+    """All that leads from account to account on this broker."""
+
+    def __init__(self, router: Router, replies: Replies) -> None:
+        self._router = router
+        self.replies = replies
+        self._shadows: dict[Subscription, list[tuple[Account, Shadow]]] = {}
+
+    def declare(self, book: AccountBook, present: Sequence[Subscription]) -> None:
+        """The book is another one; `present` are the subscriptions of all clients."""
+        router = self._router
+        for subscription in list(self._shadows):
+            self.unsubscribed(subscription)
+        for account in router.accounts.values():
+            account.beyond = None
+        for spec in book.accounts.values():
+            account = router.account(spec.name)
+            routes = AccountRoutes(router, account, spec, self.replies)
+            account.beyond = None if routes.is_empty else routes
+        for subscription in present:
+            self.subscribed(subscription.connection.account, subscription)
+
+    def subscribed(self, account: Account, subscription: Subscription) -> None:
+        """A client subscribed: it hears of other accounts as well, where they are imported from."""
+        routes = account.beyond
+        if routes is None:
+            return
+        shadows: list[tuple[Account, Shadow]] = []
+        for imported in routes.streams:
+            named = intersection(subscription.subject, imported.naming.here)
+            if named is None:
+                continue
+            there = self._router.account(imported.account)
+            shadow = Shadow(self._router, subscription, imported.naming.outward(named), imported)
+            shadows.append((there, shadow))
+            self._router.join(there, shadow)
+        if shadows:
+            self._shadows[subscription] = shadows
+
+    def unsubscribed(self, subscription: Subscription) -> None:
+        """It ended."""
+        for there, shadow in self._shadows.pop(subscription, ()):
+            self._router.leave(there, shadow)

@@ -1,0 +1,149 @@
+"""What streams deliver to the subjects of their consumers: whom it reaches here, and which brokers are to hand it on.
+
+A client that takes too little of it holds up the stream's leader, wherever that is: brokers that deliver are told to wait
+with it, and to go on. What was asked for from another account goes to whoever asked (`replies.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from supercluster.broker.net.delivery import put_items
+from supercluster.broker.net.delivery_plan import DELIVER_TO_VERSION, parts_of
+from supercluster.broker.net.queue_choice import QueueChoice
+from supercluster.broker.net.subscription import Subscription
+from supercluster.broker.ports import Channel
+from supercluster.broker.protocol.frames import (
+    FrameType,
+    Item,
+    encode_deliver,
+    encode_deliver_to,
+    encode_slow,
+)
+from supercluster.broker.protocol.subjects import REPLY_PREFIX
+
+if TYPE_CHECKING:
+    from supercluster.broker.net.client import ClientConnection
+    from supercluster.broker.net.router import Router
+
+
+class Deliveries:
+    """Of one broker. Output is only collected, as in the router."""
+
+    def __init__(self, router: Router, choice: QueueChoice) -> None:
+        self._router = router
+        self._turn = router.turn
+        self._choice = choice
+
+    def deliver(self, account: str, inbox: bytes, items: Sequence[Item]) -> None:
+        """See `ports.Network`."""
+        if inbox.startswith(REPLY_PREFIX):
+            asked = inbox
+            account, inbox = self._asker_of(account, inbox)
+            items = _readdressed(items, asked, inbox)
+        where = self._router.account(account)
+        match = where.sublist.match(inbox)
+        self._turn.want()
+        for subscription in match.plain:
+            put_items(self._turn, subscription, items)
+        for group in match.groups:
+            if group.local:
+                self._share_out(group.local, items)
+        if not (match.nodes or match.groups):
+            return
+        for part in parts_of(match, items, self._serves_all_groups, self._choice.broker):
+            if self._serves_all_groups(part.node):
+                body = encode_deliver(account, inbox, part.items)
+                self._router.send(part.node, FrameType.DELIVER, body, Channel.CONTROL)
+            else:
+                body = encode_deliver_to(account, inbox, part.plain, part.groups, part.items)
+                self._router.send(part.node, FrameType.DELIVER_TO, body, Channel.CONTROL)
+
+    def _serves_all_groups(self, node: str) -> bool:
+        """Is the broker of a version that is not told which queue groups a delivery is for?"""
+        link = self._router.mesh.links.get(node) if self._router.mesh is not None else None
+        return link is not None and link.peer.version < DELIVER_TO_VERSION
+
+    def _asker_of(self, account: str, inbox: bytes) -> tuple[str, bytes]:
+        """Who asked from another account; those that this broker does not know of are as they are."""
+        replies = self._router.replies
+        found = replies.resolve(account, inbox) if replies is not None else None
+        return self._asker_of(*found) if found is not None else (account, inbox)
+
+    def _share_out(self, members: list[Subscription], items: Sequence[Item]) -> list[Subscription]:
+        """Each item to one member of a queue group; those of one member in order. Returns who got any."""
+        if len(members) == 1 or len(items) == 1:
+            chosen = self._choice.member(members)
+            put_items(self._turn, chosen, items)
+            return [chosen]
+        shares: dict[Subscription, list[Item]] = {}
+        for item in items:
+            shares.setdefault(self._choice.member(members), []).append(item)
+        for member, share in shares.items():
+            put_items(self._turn, member, share)
+        return list(shares)
+
+    def remote_deliver(
+        self,
+        node: str,
+        account: str,
+        inbox: bytes,
+        items: Sequence[Item],
+        *,
+        plain: bool = True,
+        queues: Collection[bytes] | None = None,
+    ) -> None:
+        """A linked broker's `deliver`: for the plain subscribers here (or not), and for these queue groups; None: for all, as older
+        brokers mean it. It is told when the client takes too little."""
+        home, reply = account, inbox
+        if inbox.startswith(REPLY_PREFIX):
+            home, reply = self._asker_of(account, inbox)
+            items = _readdressed(items, inbox, reply)
+        match = self._router.account(home).sublist.match(reply)
+        if home != account:
+            plain, queues = True, None  # What was said of the subject there is not of the asker's.
+            if match.nodes or any(not group.local for group in match.groups):
+                self.deliver(home, reply, items)  # Who asked here wants the answer elsewhere.
+                return
+        chosen = list(match.plain) if plain else []
+        for subscription in chosen:
+            put_items(self._turn, subscription, items)
+        for group in match.groups:
+            if group.local and (queues is None or group.name in queues):
+                chosen += self._share_out(group.local, items)
+        for subscription in chosen:
+            connection = subscription.connection
+            key = (node, account, inbox)
+            if connection.congested and key not in connection.slow_for:
+                connection.slow_for.add(key)
+                self._tell_slow(key, slow=True)
+
+    def relieved(self, connection: ClientConnection) -> None:
+        """A client takes all again, or is gone."""
+        for key in connection.slow_for:
+            self._tell_slow(key, slow=False)
+        connection.slow_for.clear()
+
+    def _tell_slow(self, key: tuple[str, str, bytes], *, slow: bool) -> None:
+        node, account, inbox = key
+        self._router.send(node, FrameType.SLOW, [encode_slow(account, inbox, slow)], Channel.CONTROL)
+
+    def pending_bytes(self, account: str, inbox: bytes) -> int:
+        """See `ports.Network`."""
+        if inbox.startswith(REPLY_PREFIX):
+            account, inbox = self._asker_of(account, inbox)
+        found = self._router.accounts.get(account)
+        if found is None:
+            return 0
+        match = found.sublist.match(inbox)
+        waiting = [subscription.connection.pending_bytes() for subscription in match.local]
+        if self._router.mesh is not None:
+            nodes = {*match.nodes, *(node for group in match.groups for node in group.remote)}
+            waiting += [self._router.mesh.pending_bytes(node, account, inbox) for node in nodes]
+        return max(waiting, default=0)
+
+
+def _readdressed(items: Sequence[Item], asked: bytes, reply: bytes) -> Sequence[Item]:
+    """A status is sent to the reply subject itself."""
+    return [(reply, *item[1:]) if item[0] == asked else item for item in items]

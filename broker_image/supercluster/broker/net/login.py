@@ -1,0 +1,129 @@
+"""CONNECT of one client: what it says of itself, whether it may stay, and what came behind it while that took a while.
+
+Until a client is let in nothing of it is routed. Comparing a password may take long (`admission.py`): its other words wait
+meanwhile, in order, and past a bound its socket is read no more.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from supercluster.broker.net.account_limits import TOO_MANY
+from supercluster.broker.net.connect_options import PROTOCOLS, are_typed
+from supercluster.broker.protocol.parser import PARSER_ERROR, Event
+
+if TYPE_CHECKING:
+    from supercluster.broker.net.client import ClientConnection
+
+_JUDGED = " "
+"""A reason for not reading that is no broker's name."""
+
+POSTPONED_BYTES_MAX = 64 << 10
+"""What a client may say before its password was compared, until its socket is read no more: a refusal is lost where a socket is
+closed with bytes that nobody has read."""
+
+NONCE_BYTES = 11
+
+
+class Login:
+    """Of one client. It may say CONNECT more than once."""
+
+    def __init__(self, client: ClientConnection) -> None:
+        self._client = client
+        self._nonce = ""
+        self.judged: dict[str, Any] | None = None
+        """CONNECT whose password is being compared."""
+        self._postponed: list[Event] = []
+        """What came behind it."""
+        self.showed_nothing = False
+        """It is here as the user of those who say nothing of themselves."""
+
+    @property
+    def nonce(self) -> str:
+        """What a user by nkey signs: other bytes for every connection."""
+        if not self._nonce:
+            self._nonce = secrets.token_urlsafe(NONCE_BYTES)
+        return self._nonce
+
+    def connect(self, raw: bytes) -> None:
+        """Its CONNECT, as it came."""
+        client = self._client
+        try:
+            options = json.loads(raw)
+            if rb"\u" in raw:  # Half of a surrogate pair is no text that can be compared or told.
+                json.dumps(options, ensure_ascii=False).encode()
+        except (ValueError, RecursionError):
+            options = None
+        if not isinstance(options, dict) or not are_typed(options):
+            client.close(PARSER_ERROR)
+            return
+        verdict = client.server.admission.judge(client, options, self._verdict)
+        if verdict is None:
+            self.judged = options
+        else:
+            self._welcome(options, verdict)
+
+    def _verdict(self, is_in: bool) -> None:
+        """The password was compared: go on with what came behind CONNECT."""
+        client = self._client
+        options, self.judged = self.judged, None
+        assert options is not None
+        self._welcome(options, is_in)
+        postponed, self._postponed = self._postponed, []
+        if not client.closed:
+            client.take(postponed)
+        if self.judged is None:
+            client.unstall(_JUDGED)
+        client.turn.want()
+
+    def takes_without(self) -> bool:
+        """Without CONNECT a client shows nothing: there may be a user for that."""
+        client = self._client
+        if not client.server.admission.takes_without(client):
+            client.server.counts.auth_failures += 1
+            return False
+        if not client.server.account_limits.enter(client):
+            client.close(TOO_MANY)
+            return False
+        client.authenticated = True
+        client.keep_alive.restart()
+        return True
+
+    def _welcome(self, options: dict[str, Any], is_in: bool) -> None:
+        client = self._client
+        if not is_in or options.get("account"):  # Whose account it is, its user says.
+            client.server.refused(client, str(options.get("user") or ""))
+            client.close("Authorization Violation")
+            return
+        if options.get("protocol") not in PROTOCOLS:
+            client.close("invalid client protocol")
+            return
+        client.wants_info = options.get("protocol") == 1
+        if not client.server.account_limits.enter(client):
+            client.server.refused(client, str(options.get("user") or ""))
+            client.close(TOO_MANY)
+            return
+        client.authenticated = True
+        client.verbose = options.get("verbose") is True
+        client.pedantic = options.get("pedantic") is not False
+        client.echo = options.get("echo") is not False
+        client.headers = options.get("headers") is True and client.server.has_headers
+        client.no_responders = options.get("no_responders") is True
+        if client.no_responders and not client.headers:
+            client.close("no responders requires headers support")  # What it is told then is a header.
+            return
+        client.name = str(options.get("name") or "")[:256]
+        client.language = str(options.get("lang") or "")[:64]
+        client.library_version = str(options.get("version") or "")[:64]
+        client.keep_alive.restart()
+        if not client.has_come:
+            client.server.came(client)
+        client.ok()
+
+    def postpone(self, events: list[Event]) -> None:
+        """Keep what came while the password is being compared."""
+        self._postponed += events
+        if self._client.in_bytes > POSTPONED_BYTES_MAX:  # So far it has said nothing else.
+            self._client.stall(_JUDGED)

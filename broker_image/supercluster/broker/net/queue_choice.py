@@ -1,0 +1,36 @@
+"""Which member of a queue group gets a message: any of them alike, brokers by the number of their members."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from supercluster.broker.net.subscription import Subscription
+
+
+class Rng(Protocol):
+    """The part of `random.Random` that the choice of a queue group's member takes."""
+
+    def random(self) -> float: ...
+
+
+class QueueChoice:
+    """Draws from the randomness that is handed in."""
+
+    def __init__(self, rng: Rng) -> None:
+        self._random = rng.random
+
+    def member(self, members: list[Subscription]) -> Subscription:
+        """One of those here."""
+        return members[int(self._random() * len(members))] if len(members) > 1 else members[0]
+
+    def broker(self, members: Mapping[str, int]) -> str:
+        """A broker with members of a group, by their number."""
+        nodes = list(members)
+        if len(nodes) > 1:
+            left = self._random() * sum(members.values())
+            for node in nodes:
+                left -= members[node]
+                if left < 0:
+                    return node
+        return nodes[-1]

@@ -1,0 +1,202 @@
+"""Brokers of the own cluster that are known by address alone, as nats-server's routes name them.
+
+Each address is asked who is there, by a short connection that introduces this broker and brings back whom the other one knows, as
+between clusters (`gateways.py`). From then on brokers are known by name, and the mesh dials them as it does anyway. `complete` is
+called with all names when every address has answered and so has everybody whom they named, and without any as soon as that is so no
+more: a broker was heard of that has not answered yet. Of brokers that know one another only the one with the smallest name may found
+anything, so it does not matter that some are complete before others: who was asked by a broker knows it from then on, and the answer
+says whether it has a map of streams. So of two brokers that know a third one in common no two begin.
+
+Brokers of other clusters may be linked with both of two that do not know each other. They say so (`heard`), and neither is complete.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from supercluster.broker.net.dialler import introduce
+from supercluster.broker.net.facts import Door
+from supercluster.broker.net.link import LinkConnection
+from supercluster.broker.protocol import frames
+from supercluster.broker.protocol.frames import FrameError, FrameType, GatewayAddress, Hello
+from supercluster.broker.runtime.resolver import Resolver
+from supercluster.broker.runtime.settings import SettingsError, check_name, split_address
+
+if TYPE_CHECKING:
+    from supercluster.broker.net.mesh import Mesh
+
+log = logging.getLogger(__name__)
+
+BACKOFF_FIRST_S = 0.05
+BACKOFF_MAX_S = 1.0
+AGAIN_S = 5.0
+"""How often an address is asked again whose broker is not linked."""
+BROKERS_MAX = 64
+"""Of one cluster, by routes."""
+
+
+class Routes:
+    """Finds the brokers of the own cluster."""
+
+    def __init__(
+        self,
+        mesh: Mesh,
+        resolver: Resolver,
+        addresses: Sequence[str],
+        changed: Callable[[Mapping[str, str]], None],
+        complete: Callable[[tuple[str, ...]], None],
+    ) -> None:
+        """`changed` is handed the others' addresses by name."""
+        self.peers: dict[str, str] = {}
+        self._mesh = mesh
+        self._resolver = resolver
+        self._seeds = frozenset(addresses)
+        self._changed = changed
+        self._complete: Callable[[tuple[str, ...]], None] | None = complete
+        self._told: tuple[str, ...] = ()
+        """What `complete` was called with last."""
+        self._has_begun = False
+        """Has somebody a map of streams? Then nobody founds one any more."""
+        self._heard: dict[str, frozenset[str]] = {}
+        """Linked broker of another cluster → brokers of this cluster that it is linked with."""
+        self._found: dict[str, str] = {}
+        """Address of the settings → who is there, itself too."""
+        self._answered: set[str] = set()
+        """Brokers that have said whom they know."""
+        self._asking: dict[str, asyncio.Task[None]] = {}
+
+    def start(self) -> None:
+        """Ask everywhere."""
+        for address in self._seeds:
+            self._ask(address)
+        self._judge()
+
+    async def stop(self) -> None:
+        """Ask nobody any more."""
+        tasks = list(self._asking.values())
+        self._asking.clear()
+        self._complete = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # What the handshakes tell
+
+    def met(self, connection: LinkConnection, hello: Hello) -> None:
+        """A broker introduced itself: remember it, and tell it whom this one knows."""
+        facts = self._mesh.facts
+        self._has_begun |= hello.meta_state > 0
+        known = [GatewayAddress(node, facts.cluster, url) for node, url in self.peers.items()]
+        if hello.process != facts.process and hello.node not in self._mesh.links:
+            self._learn(hello.node, _reachable(hello.gateway_url, connection.address))
+        connection.write_frame(FrameType.GATEWAYS, [frames.encode_gateways(known)])
+        connection.flush()
+
+    def introduced(self, connection: LinkConnection, frame_type: int, body: memoryview) -> None:
+        """The answer on a connection of introduction."""
+        if frame_type != FrameType.GATEWAYS or connection.hello is None or not connection.dialled:
+            raise FrameError(f"type {frame_type} has no place in an introduction")
+        for entry in frames.decode_gateways(body)[:BROKERS_MAX]:
+            if entry.cluster == self._mesh.facts.cluster and entry.node not in self.peers:
+                self._learn(entry.node, entry.url)
+        self._answered.add(connection.hello.node)
+        self._has_begun |= connection.hello.meta_state > 0
+        if not connection.told.done():
+            connection.told.set_result(None)
+
+    def heard(self, teller: str, nodes: Iterable[str]) -> None:
+        """A linked broker of another cluster is linked with these of this one."""
+        self._heard[teller] = frozenset(nodes)
+        for node in sorted(self.strangers):
+            log.warning(
+                "%s is a server of this cluster, says %s, and no route leads there so far", node, teller
+            )
+        self._judge()
+
+    def teller_lost(self, teller: str) -> None:
+        """The link with it is gone."""
+        if self._heard.pop(teller, None):
+            self._judge()
+
+    @property
+    def strangers(self) -> set[str]:
+        """Brokers of the own cluster that other clusters know, and no route leads to."""
+        return set().union(*self._heard.values()) - self.peers.keys() - {self._mesh.facts.node}
+
+    # Asking
+
+    def _learn(self, node: str, address: str) -> None:
+        if node == self._mesh.facts.node or self.peers.get(node) == address:
+            return
+        if node not in self.peers and len(self.peers) >= BROKERS_MAX:
+            log.warning("%s is not linked: %d brokers are known already", node, BROKERS_MAX)
+            return
+        try:
+            check_name("broker", node)
+            split_address("route", address)
+        except SettingsError as error:
+            log.warning("a broker of the cluster can't be linked: %s", error)
+            return
+        self.peers[node] = address
+        self._changed(dict(self.peers))
+        self._ask(address)
+        self._judge()
+
+    def _ask(self, address: str) -> None:
+        if address not in self._asking:
+            self._asking[address] = self._mesh.loop.create_task(self._keep_asking(address))
+
+    async def _keep_asking(self, address: str) -> None:
+        wait_s, said = 0.0, ""
+        while True:
+            await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
+            node = self._found.get(address, "")
+            if node and (node == self._mesh.facts.node or node in self._mesh.links):
+                wait_s = AGAIN_S
+                continue
+            if address not in self._seeds and address not in self.peers.values():
+                del self._asking[address]  # Its broker is somewhere else now.
+                return
+            wait_s = min(max(2 * wait_s, BACKOFF_FIRST_S), BACKOFF_MAX_S)
+            error = await self._ask_once(address)
+            if error not in ("", said):
+                log.warning("no route to %s yet: %s", address, error)
+            said = error
+            if not error:
+                wait_s = AGAIN_S
+
+    async def _ask_once(self, address: str) -> str:
+        mesh = self._mesh
+        try:
+            hello = await introduce(mesh, self._resolver, address, mesh.route_tls, door=Door.CLUSTER)
+        except (OSError, TimeoutError, FrameError) as error:
+            return str(error) or type(error).__name__
+        except Exception:
+            log.exception("asking at %s failed in an unexpected way; it is tried again", address)
+            return "unexpected error"
+        self._found[address] = hello.node
+        if hello.process != mesh.facts.process:
+            # Where it was reached is better than where it believes to be.
+            self._learn(hello.node, address)
+        self._judge()
+        return ""
+
+    def _judge(self) -> None:
+        """Has everybody answered?"""
+        is_lacking = self._seeds - self._found.keys() or self.peers.keys() - self._answered or self.strangers
+        names = () if is_lacking or self._has_begun else tuple(sorted({self._mesh.facts.node, *self.peers}))
+        if self._complete is not None and names != self._told:
+            self._told = names
+            self._complete(names)
+
+
+def _reachable(url: str, address: str) -> str:
+    """What a broker says of its port, with the address that it came from where it is bound to all."""
+    host, _, port = url.rpartition(":")
+    if host.strip("[]") in ("", "0.0.0.0", "::"):
+        host = f"[{address}]" if ":" in address else address
+    return f"{host}:{port}"

@@ -1,0 +1,245 @@
+"""What `supercluster` can be asked on its command line, and the exit codes that it answers with. `cli` carries it out."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+from supercluster.api.units import SIZE_PATTERN, size_bytes
+from supercluster.app import dev
+from supercluster.app.settings import count, seconds
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_NOT_READY = 3
+
+DESCRIPTION = "Replicated streams on Kubernetes: development plane, manifests, status."
+EPILOG = f"""\
+examples:
+  supercluster dev up
+  supercluster apply -f e2e/manifests/demo --wait
+  supercluster status
+  supercluster move flights --to west --dry-run
+  supercluster replica add flights east-4 --wait
+  supercluster moves
+  supercluster explain flights
+  supercluster rebalance east --dry-run
+  supercluster dev down
+
+exit codes:
+  {EXIT_OK}  done
+  {EXIT_FAILED}  failed; the message says what and why
+  {EXIT_USAGE}  wrong arguments, unreadable manifest or kubeconfig
+  {EXIT_NOT_READY}  done, but not ready in time"""
+
+
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(
+        prog="supercluster",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = result.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_dev(commands)
+    apply = commands.add_parser("apply", help="apply manifests (server-side apply)")
+    apply.add_argument(
+        "-f",
+        "--filename",
+        action="append",
+        required=True,
+        metavar="PATH",
+        help="file, folder (its .yaml, .yml and .json files), or - for standard input; may be repeated",
+    )
+    apply.add_argument("--force", action="store_true", help="take over fields that another tool owns")
+    apply.add_argument("--wait", action="store_true", help="wait until what was applied is Ready")
+    apply.add_argument(
+        "--timeout", type=seconds, default=60.0, metavar="SECONDS", help="for --wait (%(default)s)"
+    )
+    _add_connection(apply)
+    status = commands.add_parser("status", help="show super-clusters, clusters and streams")
+    status.add_argument("-A", "--all-namespaces", action="store_true", help="of all namespaces")
+    status.add_argument("-o", "--output", choices=("table", "json"), default="table", help="(%(default)s)")
+    status.add_argument("--wait", action="store_true", help="wait until all of them are Ready")
+    status.add_argument(
+        "--timeout", type=seconds, default=60.0, metavar="SECONDS", help="for --wait (%(default)s)"
+    )
+    _add_connection(status)
+    _add_moves(commands)
+    explain = commands.add_parser(
+        "explain", help="say why a stream is where it is, or why no broker suits it: each of them, and why"
+    )
+    explain.add_argument("stream", metavar="STREAM", help="name of the Stream")
+    _add_connection(explain)
+    _add_rebalance(commands)
+    _add_recover(commands)
+    commands.add_parser("version", help="print the version")
+    return result
+
+
+def _add_rebalance(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    rebalance = commands.add_parser(
+        "rebalance",
+        help="have brokers with many more clients than the others ask some to go over",
+        description="Even out how many clients the brokers of a cluster have. Clients reconnect by themselves and lose "
+        "nothing; those that wait for an answer are left alone. Run it where the brokers' monitoring ports can be reached.",
+    )
+    rebalance.add_argument("cluster", metavar="CLUSTER", help="name of the Cluster")
+    rebalance.add_argument("--dry-run", action="store_true", help="show the plan, and leave it at that")
+    rebalance.add_argument(
+        "--per-s",
+        type=count,
+        default=20,
+        metavar="N",
+        help="clients that each broker asks in a second (%(default)s)",
+    )
+    rebalance.add_argument(
+        "--timeout", type=seconds, default=300.0, metavar="SECONDS", help="for all of it (%(default)s)"
+    )
+    _add_connection(rebalance)
+
+
+def _add_recover(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    recover = commands.add_parser(
+        "recover",
+        help="force a stream, or the map of streams, that lost its majority to go on from one copy; messages may be lost",
+        description="Without --node, or with --dry-run, show what copies there are and what choosing each may lose. Nothing "
+        "unclean ever happens by itself; this is the explicit act. Run it where the brokers' monitoring ports can be reached.",
+    )
+    recover.add_argument(
+        "what", choices=("stream", "meta"), help="a stream, or the map of streams of the super-cluster"
+    )
+    recover.add_argument(
+        "stream", nargs="?", default="", metavar="STREAM", help="name of the stream on the brokers"
+    )
+    recover.add_argument("--node", default="", metavar="BROKER", help="whose copy it goes on from")
+    recover.add_argument(
+        "--accept-last-seq",
+        type=int,
+        metavar="S",
+        help="the last sequence that this copy must have at least; refused where it ends before",
+    )
+    recover.add_argument(
+        "--accept-last-index",
+        type=int,
+        metavar="N",
+        help="with meta: the last entry that this copy must have at least",
+    )
+    recover.add_argument(
+        "--accept-doubtful", action="store_true", help="with meta: even one that may lack its last moments"
+    )
+    recover.add_argument(
+        "--follow",
+        default="",
+        metavar="LINEAGE",
+        help="with meta, where both sides of a partition were recovered: have --node give its lineage up for this one",
+    )
+    recover.add_argument("--dry-run", action="store_true", help="show what it may lose, and leave it at that")
+    recover.add_argument("--super-cluster", default="", metavar="NAME", help="(the only one there is)")
+    _add_connection(recover)
+
+
+def _add_moves(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    move = commands.add_parser(
+        "move",
+        help="move a stream to another cluster",
+        description="Move a stream: one that a Stream resource declares by changing its placement, another by a StreamMove.",
+    )
+    move.add_argument(
+        "stream", metavar="STREAM", help="name of the Stream, or of a stream that no resource declares"
+    )
+    move.add_argument("--to", required=True, metavar="CLUSTER", help="name of the Cluster")
+    replica = commands.add_parser(
+        "replica",
+        help="give a stream a replica more on a broker, or take one away",
+        description="Replicas beyond the stream's count of replicas, which stays as it is. Fewer than the count, or than the "
+        "minimum of usable ones, are refused. A ReplicaPolicy with autoRemove BeyondTarget takes such replicas away again.",
+    )
+    replica.add_argument("action", choices=("add", "remove"), help="what is done")
+    replica.add_argument(
+        "stream", metavar="STREAM", help="name of the Stream, or of one that nobody declares"
+    )
+    replica.add_argument("broker", metavar="BROKER", help="name of the broker")
+    moves = commands.add_parser("moves", help="list moves and how far they are")
+    cancel = commands.add_parser(
+        "cancel-move", help="call a move off; until the hand-over the stream goes back"
+    )
+    cancel.add_argument("name", metavar="MOVE", help="name of the StreamMove")
+    for command in (move, replica):
+        _add_wishes(command)
+    for command in (move, replica, moves, cancel):
+        _add_connection(command)
+
+
+def _add_wishes(command: argparse.ArgumentParser) -> None:
+    """What a move may be asked for with."""
+    command.add_argument("--dry-run", action="store_true", help="show what it would do, and leave it at that")
+    command.add_argument(
+        "--bytes-per-s", type=_size, metavar="N", help="limit for copying, such as 50Mi (the budget's share)"
+    )
+    command.add_argument(
+        "--super-cluster",
+        metavar="NAME",
+        help="of a stream that no resource declares (the only one there is)",
+    )
+    command.add_argument("--wait", action="store_true", help="wait until it is done, and tell how far it is")
+    command.add_argument(
+        "--timeout",
+        type=seconds,
+        default=600.0,
+        metavar="SECONDS",
+        help="for --wait and --dry-run (%(default)s)",
+    )
+
+
+def _size(text: str) -> str:
+    if not re.fullmatch(SIZE_PATTERN, text) or size_bytes(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes such as 1000000 or 50Mi")
+    return text
+
+
+def _add_connection(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, the pod's service account, ~/.kube/config"
+    )
+    command.add_argument(
+        "-n", "--namespace", metavar="NAME", help="default: the namespace of the kubeconfig's context"
+    )
+
+
+def _add_dev(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    group = commands.add_parser(
+        "dev",
+        help="a Kubernetes API on this machine, with the operator",
+        description="The embedded control plane: a Kubernetes API on loopback whose pods are local processes. "
+        "For laptops and tests only.",
+    )
+    actions = group.add_subparsers(dest="action", required=True, metavar="ACTION")
+    up = actions.add_parser("up", help="start it, install the definitions, start the operator")
+    up.add_argument("--nodes", type=count, default=3, metavar="N", help="simulated nodes (%(default)s)")
+    up.add_argument(
+        "--port", type=_port, default=0, metavar="PORT", help="of the API; 0 takes any (%(default)s)"
+    )
+    up.add_argument("--no-operator", action="store_true", help="leave the operator out")
+    up.add_argument(
+        "--timeout", type=seconds, default=60.0, metavar="SECONDS", help="until ready (%(default)s)"
+    )
+    down = actions.add_parser(
+        "down", help="end what `dev up` started; objects and volumes stay in the state folder"
+    )
+    for action in (up, down):
+        action.add_argument(
+            "--state",
+            type=Path,
+            default=dev.default_state(),
+            metavar="DIR",
+            help="state folder (%(default)s)",
+        )
+
+
+def _port(text: str) -> int:
+    if not text.isdigit() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
+    return int(text)

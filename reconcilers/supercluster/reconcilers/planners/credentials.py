@@ -1,0 +1,71 @@
+"""Plans for a super-cluster's credentials: those that brokers let in, in one Secret, and what applications connect with, in another.
+
+Passwords are made where the step is carried out, and never again for whoever has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from supercluster.api import Cluster, SuperCluster
+from supercluster.api.conditions import EventReason
+from supercluster.reconcilers.planners import manifests, naming
+from supercluster.reconcilers.planners.drift import differences
+from supercluster.reconcilers.planners.founding import first_of
+from supercluster.reconcilers.planners.plan import Apply, MakeCredentials, Note, Step
+
+APPLICATION = "application"
+OPERATOR = "operator"
+ROUTE = "route"
+GATEWAY = "gateway"
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialsView:
+    """What the credentials Secret has. Passwords are kept out of repr, so that no log shows them."""
+
+    passwords: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """By user of users.json."""
+    operator_users: frozenset[str] = frozenset()
+    """Those with the operator's role."""
+    has_route: bool = False
+    has_gateway: bool = False
+
+    def missing(self, application_user: str) -> tuple[str, ...]:
+        wanting = []
+        if application_user not in self.passwords:
+            wanting.append(APPLICATION)
+        if naming.OPERATOR_USER not in self.operator_users:
+            wanting.append(OPERATOR)
+        if not self.has_route:
+            wanting.append(ROUTE)
+        if not self.has_gateway:
+            wanting.append(GATEWAY)
+        return tuple(wanting)
+
+
+def plan_credentials(
+    desired: SuperCluster,
+    found: CredentialsView | None,
+    client_secret: Mapping[str, Any] | None,
+    clusters: tuple[Cluster, ...],
+) -> tuple[Step, ...]:
+    """`found` and `client_secret`: what there is; None: no such Secret."""
+    user = desired.spec.application_user
+    credentials = found or CredentialsView()
+    missing = credentials.missing(user)
+    if missing:
+        manifest = manifests.credentials_secret(desired)
+        name = manifest["metadata"]["name"]
+        reason = EventReason.DRIFT_REPAIRED if found is not None else EventReason.CREDENTIALS_GENERATED
+        note = Note.done(reason, f"made credentials in Secret {name} for: {', '.join(missing)}")
+        return (MakeCredentials(manifest, user, missing, note),)
+    first = first_of(desired, clusters)
+    url = naming.client_url(first) if first else ""
+    urls = ",".join(sorted(naming.client_url(cluster) for cluster in clusters))
+    secret = manifests.client_secret(desired, user, credentials.passwords[user], url, urls)
+    if client_secret is None or differences(secret, client_secret):
+        return (Apply(secret),)
+    return ()

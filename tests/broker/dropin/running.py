@@ -1,0 +1,75 @@
+"""Servers in nats-server's place, and nats-servers, as processes with configuration files."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import nats
+from nats.aio.client import Client
+from tests.support.local_clusters import fetch, until
+
+OURS = (sys.executable, "-m", "supercluster.broker.runtime.main")
+
+
+class Server:
+    """One process, of ours or of nats-server's."""
+
+    def __init__(self, folder: Path, name: str, host: str) -> None:
+        self.name = name
+        self.host = host
+        self.conf = folder / f"{name}.conf"
+        self.log = folder / f"{name}.log"
+        self.process: asyncio.subprocess.Process | None = None
+
+    def write(self, text: str, **words: str) -> None:
+        """The configuration, with words in capitals replaced: NAME and HOST are the server's own."""
+        for word, value in {**words, "NAME": self.name, "HOST": self.host}.items():
+            text = text.replace(word, value)
+        self.conf.write_text(text)
+
+    async def start(self, *command: str) -> None:
+        with self.log.open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                *(command or OURS), "-c", str(self.conf), stdout=log, stderr=log
+            )
+
+    async def ready(self) -> None:
+        async def is_ready() -> bool:
+            text = self.log.read_text()
+            assert self.process is not None
+            assert self.process.returncode is None, text
+            return "Server is ready" in text
+
+        await until(is_ready, f"{self.name} to be ready")
+
+    async def kill(self) -> None:
+        if self.process is not None and self.process.returncode is None:
+            self.process.kill()
+            await self.process.wait()
+
+    async def client(self) -> Client:
+        return await nats.connect(f"nats://{self.host}:4222", user="a", password="b", allow_reconnect=False)
+
+
+async def again(act: Callable[[], Awaitable[Any]], what: str) -> Any:
+    """Until it succeeds."""
+
+    async def succeeded() -> Any:
+        try:
+            return await act()
+        except (nats.js.errors.APIError, nats.errors.Error):
+            return None
+
+    return await until(succeeded, what)
+
+
+async def linked(server: Server, count: int) -> None:
+    async def is_linked() -> bool:
+        _, found = await asyncio.to_thread(fetch, f"http://{server.host}:8222/varz")
+        return bool(found) and found["remotes"] == count
+
+    await until(is_linked, f"{server.name} to be linked with {count}")

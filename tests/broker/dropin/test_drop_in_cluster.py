@@ -1,0 +1,156 @@
+"""Three processes in nats-server's place, with routes to each other: one cluster, as three nats-servers with the same files."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from benchmarks.servers import nats_server_binary
+from nats.aio.msg import Msg
+from tests.broker.dropin.running import OURS, Server, again, linked
+from tests.support.certificates import Authority
+from tests.support.local_clusters import fetch, fresh_address, until
+
+pytestmark = [pytest.mark.e2e]
+
+CONF = """
+server_name: NAME
+listen: "HOST:4222"
+http: "HOST:8222"
+jetstream { store_dir: "DIR/js-NAME" }
+authorization { users [ {user: a, password: b} ] }
+cluster {
+  name: C1
+  listen: "HOST:6222"
+  authorization { user: route, password: secret, timeout: 2 }
+  routes: [ ROUTES ]
+  TLS
+}
+"""
+
+
+def write(server: Server, folder: Path, routes: list[str], tls: str = "") -> None:
+    listed = ", ".join(f'"nats-route://route:secret@{host}:6222"' for host in routes)
+    server.write(CONF, DIR=str(folder), ROUTES=listed, TLS=tls)
+
+
+@pytest.fixture
+async def servers(tmp_path: Path) -> AsyncIterator[list[Server]]:
+    started = [Server(tmp_path, f"s{number}", fresh_address()) for number in (1, 2, 3)]
+    try:
+        yield started
+    finally:
+        for server in started:
+            await server.kill()
+
+
+async def use(servers: list[Server]) -> None:
+    """A stream with three replicas is written on one server, read on another, and outlives the loss of a third. While a
+    cluster forms, or has just lost somebody, clients try again."""
+    for server in servers:
+        await server.ready()
+    client, there = await servers[0].client(), await servers[1].client()
+    js, js_there = client.jetstream(timeout=2), there.jetstream(timeout=2)
+    await again(lambda: js.add_stream(name="S", subjects=["s.>"], num_replicas=3), "a stream")
+    for number in range(20):
+        subject, headers = f"s.{number}", {"Nats-Msg-Id": str(number)}
+        await again(functools.partial(js.publish, subject, b"x", headers=headers), "an acknowledgement")
+    found = await again(lambda: js_there.stream_info("S"), "the stream's information")
+    assert {found.cluster.leader, *(peer.name for peer in found.cluster.replicas)} == {"s1", "s2", "s3"}
+    assert found.state.messages == 20
+
+    async def answer(message: Msg) -> None:
+        await message.respond(b"over a route")
+
+    await there.subscribe("plain", cb=answer)
+    await there.flush()
+    assert (await again(lambda: client.request("plain", timeout=2), "an answer")).data == b"over a route"
+    await servers[2].kill()
+    stored = await again(lambda: js.publish("s.more", b"x"), "a message to be stored by two of three")
+    assert stored.seq > 20
+    reader = await again(lambda: js_there.pull_subscribe("s.>", durable="D"), "a consumer")
+    assert len(await again(lambda: reader.fetch(20, timeout=2), "messages")) > 0
+    await client.close()
+    await there.close()
+
+
+@pytest.mark.parametrize("command", [OURS, (nats_server_binary(),)], ids=["ours", "nats-server"])
+async def test_routes_make_a_cluster(servers: list[Server], tmp_path: Path, command: tuple[str, ...]) -> None:
+    for server in servers:
+        write(server, tmp_path, [other.host for other in servers])
+        await server.start(*command)
+    await use(servers)
+
+
+async def test_one_server_that_all_know_is_enough(servers: list[Server], tmp_path: Path) -> None:
+    """The seed has no routes, and starts last: the others learn of each other by it."""
+    for server in servers:
+        write(server, tmp_path, [] if server is servers[2] else [servers[2].host])
+    for server in servers:
+        await server.start()
+    for server in servers:
+        await linked(server, 2)
+    await use(servers)
+
+
+async def test_each_starts_while_the_others_are_not_there(servers: list[Server], tmp_path: Path) -> None:
+    for server in servers:
+        write(server, tmp_path, [other.host for other in servers])
+        await server.start()
+        await server.ready()
+        await (await server.client()).close()
+    await use(servers)
+
+
+async def test_a_server_comes_back_with_its_streams(servers: list[Server], tmp_path: Path) -> None:
+    for server in servers:
+        write(server, tmp_path, [other.host for other in servers])
+        await server.start()
+    await use(servers)
+    servers[2].log.write_text("")
+    await servers[2].start()
+    await servers[2].ready()
+    client = await servers[2].client()
+
+    async def is_whole() -> bool:
+        info = await again(lambda: client.jetstream(timeout=2).stream_info("S"), "information")
+        return all(peer.current for peer in info.cluster.replicas) and info.state.messages > 20
+
+    await until(is_whole, "three current replicas")
+    await client.close()
+    for server in servers:
+        assert "secret" not in server.log.read_text()
+
+
+async def test_links_are_encrypted_where_the_block_says_so(servers: list[Server], tmp_path: Path) -> None:
+    certificate = Authority(tmp_path, "ours").sign("server")
+    tls = f'tls {{ cert_file: "{certificate.cert}", key_file: "{certificate.key}", ca_file: "{certificate.ca}" }}'
+    for server in servers:
+        write(server, tmp_path, [other.host for other in servers], tls)
+        await server.start()
+    await use(servers)
+    _, found = await asyncio.to_thread(fetch, f"http://{servers[0].host}:8222/routez")
+    assert all(route["tls"] for route in found["routes"]), json.dumps(found)
+
+
+async def test_who_has_another_password_or_name_is_not_let_in(servers: list[Server], tmp_path: Path) -> None:
+    _, second, third = servers
+    for server in servers:
+        write(server, tmp_path, [other.host for other in servers])
+    second.conf.write_text(second.conf.read_text().replace("secret", "other"))
+    third.conf.write_text(third.conf.read_text().replace("name: C1", "name: C2"))
+    for server in servers:
+        await server.start()
+        await server.ready()
+
+    async def said(server: Server, text: str) -> bool:
+        return text in server.log.read_text()
+
+    await until(lambda: said(second, "credentials are not among the accepted ones"), "a refusal")
+    await until(lambda: said(third, "it is of cluster C2, this one of C1"), "a refusal")
+    for server in servers:
+        await linked(server, 0)

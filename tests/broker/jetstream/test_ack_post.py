@@ -1,0 +1,144 @@
+"""Acknowledgements at the broker of the client, while their stream has no leader: they wait, within bounds."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from supercluster.broker.jetstream.ack_post import ASK_LEADER_MS, WAIT_MS, WAITING_MAX, AckPost
+from supercluster.broker.jetstream.acks import Ack, again
+from supercluster.broker.jetstream.frames import Frame, decode_acks
+
+GROUP = "S.$G.S.1"
+PLAIN: Ack = (b"$JS.ACK.S.c.1.1.1.0.0", b"", b"")
+DOUBLE: Ack = (b"$JS.ACK.S.c.1.2.2.0.0", b"_R.2", b"+ACK")
+
+
+class Core:
+    """What the post needs of a broker: who leads, and what it sends."""
+
+    def __init__(self) -> None:
+        self.leader: str | None = None
+        self.network = self
+        self.meta = SimpleNamespace(state=self)
+        self.sent: list[tuple[str, list[Ack]]] = []
+        self.published: list[tuple[bytes, bytes]] = []
+        self.asked = 0
+        self.acks = AckPost(self)  # type: ignore[arg-type]
+
+    def leader_of(self, group: str) -> str | None:
+        return self.leader
+
+    def who_leads(self, group: str) -> None:
+        self.asked += 1
+
+    def by_group(self, group: str) -> Any:
+        return SimpleNamespace(account="$G") if group == GROUP else None
+
+    def post(self, node: str, frame: int, body: list[bytes | memoryview]) -> bool:
+        assert frame == Frame.ACKS
+        self.sent.append((node, decode_acks(memoryview(b"".join(body)))[1]))
+        return True
+
+    def publish(self, account: str, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+        self.published.append((subject, header))
+
+
+@pytest.mark.covers("SF-2", "MV-10")
+def test_they_wait_for_a_leader_and_go_in_order() -> None:
+    core = Core()
+    core.acks.add("$G", GROUP, PLAIN)
+    core.acks.flush(0)
+    assert (core.sent, core.asked, bool(core.acks)) == ([], 1, False)
+    core.acks.tick(core.acks.deadline_ms() or 0)
+    assert core.asked == 2, "whoever leads is asked to say so again"
+    core.leader = "a"
+    core.acks.leader_serves(GROUP)
+    core.acks.add("$G", GROUP, DOUBLE)
+    assert core.acks
+    core.acks.flush(300)
+    assert core.sent == [("a", [PLAIN, DOUBLE])]
+    assert core.acks.deadline_ms() is None
+
+
+@pytest.mark.covers("SF-2", "MV-10")
+def test_what_comes_back_goes_to_the_next_leader_before_what_came_since() -> None:
+    core = Core()
+    core.acks.back("a", GROUP, [PLAIN], 0)
+    core.acks.add("$G", GROUP, DOUBLE)
+    core.leader = "b"
+    core.acks.leader_serves(GROUP)
+    core.acks.flush(0)
+    assert core.sent == [("b", [PLAIN, DOUBLE])]
+    core.acks.back("a", GROUP, [PLAIN], 0)
+    core.acks.flush(0)
+    assert core.sent[1:] == [("b", [PLAIN])], "the next leader is known already"
+    core.acks.back("a", "S.$G.GONE.1", [DOUBLE], 0)
+    assert not core.acks
+
+
+@pytest.mark.covers("MV-11", "SF-15")
+def test_a_leader_without_room_for_them_is_asked_again_in_a_while_and_another_one_at_once() -> None:
+    core = Core()
+    core.leader = "a"
+    core.acks.back("a", GROUP, [PLAIN], 0)
+    core.acks.leader_serves(GROUP)
+    core.acks.flush(0)
+    core.acks.tick(ASK_LEADER_MS - 1)
+    assert not core.acks, "they would go to and fro as fast as links are"
+    core.acks.tick(ASK_LEADER_MS)
+    core.acks.flush(ASK_LEADER_MS)
+    assert core.sent == [("a", [PLAIN])]
+    core.acks.back("a", GROUP, [PLAIN], 300)
+    core.leader = "b"
+    core.acks.leader_serves(GROUP)
+    core.acks.flush(300)
+    assert core.sent[1:] == [("b", [PLAIN])]
+
+
+@pytest.mark.covers("SF-2", "SF-15")
+def test_who_waits_for_confirmation_is_told_when_nobody_leads_for_too_long() -> None:
+    core = Core()
+    core.acks.add("$G", GROUP, PLAIN)
+    core.acks.add("$G", GROUP, DOUBLE)
+    core.acks.flush(0)
+    core.acks.tick(WAIT_MS - 1)
+    assert core.published == []
+    core.acks.tick(WAIT_MS)
+    ((reply, header),) = core.published
+    assert reply == DOUBLE[1]
+    assert b"503" in header
+    assert core.acks.deadline_ms() is None
+
+
+@pytest.mark.covers("SF-15")
+def test_those_that_are_too_many_are_refused_at_once() -> None:
+    core = Core()
+    for _ in range(WAITING_MAX):
+        core.acks.add("$G", GROUP, PLAIN)
+    core.acks.add("$G", GROUP, DOUBLE)
+    core.acks.flush(0)
+    assert [reply for reply, _ in core.published] == [DOUBLE[1]]
+
+
+def test_a_deleted_stream_confirms_nothing() -> None:
+    core = Core()
+    core.acks.add("$G", GROUP, DOUBLE)
+    core.acks.flush(0)
+    core.acks.groups_gone([GROUP])
+    assert [reply for reply, _ in core.published] == [DOUBLE[1]]
+    assert core.acks.deadline_ms() is None
+
+
+def test_only_what_says_the_same_is_said_again() -> None:
+    subject = PLAIN[0]
+    said = [b"", b"+ACK", b"-NAK", b"+WPI", b"+TERM gone", b"+NXT 5", b"nonsense"]
+    found = again([(subject, b"_R", payload) for payload in said])
+    assert [(reply, payload) for _, reply, payload in found] == [
+        (b"_R", b""),
+        (b"_R", b"+ACK"),
+        (b"_R", b"+TERM gone"),
+        (b"", b"+ACK"),
+    ]

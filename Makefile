@@ -42,7 +42,7 @@ format: $(STAMP) ## Rewrite the code in the project's format
 
 test: $(STAMP) ## Everything: unit, property, scripted, 200 simulator seeds, end to end on the embedded control plane
 	$(PY) -m pytest tests -m 'not e2e and not spark' $(IN_PARALLEL)
-	$(PY) -m pytest tests -m 'e2e or spark'
+	$(PY) -m tests.support.two_goes tests -m 'e2e or spark'
 
 test-unit: $(STAMP) ## Only what needs no processes, no Java and no kubectl
 	$(PY) -m pytest tests -m 'not e2e and not spark' $(IN_PARALLEL)
@@ -63,7 +63,7 @@ demo: $(STAMP) ## The main job on the embedded control plane (KEEP=1 leaves it r
 	$(PY) -m e2e.demo $(if $(KEEP),--keep)
 
 e2e: $(STAMP) ## The end-to-end tests alone
-	$(PY) -m pytest tests -m 'e2e or spark'
+	$(PY) -m tests.support.two_goes tests -m 'e2e or spark'
 
 e2e-kind: $(STAMP) ## The demo on a kind cluster (needs an engine, kind, kubectl and helm; KEEP=1 leaves it)
 	$(PY) -m e2e.kind $(if $(KEEP),--keep)

@@ -290,6 +290,16 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
+        "handed-out-in-doubt",
+        "SF-2",
+        "A leader that was deposed hands out what the entry of another in the same place does not say.",
+        (
+            "jetstream/in_doubt.py",
+            "if held.index < index or held.term != term or now_ms > held.until_ms:",
+            "if held.index < index:",
+        ),
+    ),
+    mutant(
         "consumers-eat-the-reserve",
         "SF-18",
         "Consumers are handed messages however little room is left, and what they do with them is noted in the log.",

@@ -121,10 +121,26 @@ class Weather:
                 # It was noticed, and the copy is being made anew.
                 del self._scars[name]
                 self._unsure.add(name)
+        self._unsure |= self._newcomers()
         for name in list(self._unsure):
             if self._is_whole(name):
                 self._unsure.discard(name)
         return len({*self._unsure, *self._scars, victim}) <= self.plan.may_lose
+
+    def _newcomers(self) -> set[str]:
+        """Brokers whose copy is not the member that the map has there, without any fault of ours: a founder that opens its copy
+        only behind a scale-up comes as somebody new, and the place it was to have is as good as lost until then (seed 39)."""
+        found: set[str] = set()
+        for name, node in self.world.nodes.items():
+            core = node.core
+            if core is None or core.meta is None:
+                continue
+            for assignment in core.meta.state.streams.values():
+                here = [member for member in assignment.members if member.startswith(f"{name}@")]
+                group = core.groups.get(assignment.group)
+                if here and group is not None and group.member not in here:
+                    found.add(name)
+        return found
 
     def _is_whole(self, name: str) -> bool:
         """Is the broker a sure voter of all it should hold, with everything that is committed?"""

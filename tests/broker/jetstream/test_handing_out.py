@@ -52,7 +52,7 @@ def test_a_delivery_leaves_behind_its_entry(source: Source, clients: Clients) ->
     story, handing_out = Story(source, ack_policy="explicit"), HandingOut(clients.deliver)
     ask(story, handing_out, batch=2)
     assert clients.news() == []
-    handing_out.proposed(7)
+    handing_out.proposed(7, 1, 0)
     handing_out.committed(6)
     assert clients.news() == []
     handing_out.committed(7)
@@ -62,7 +62,7 @@ def test_a_delivery_leaves_behind_its_entry(source: Source, clients: Clients) ->
 def test_a_request_for_too_few_bytes_is_told_so_at_once(source: Source, clients: Clients) -> None:
     story, handing_out = Story(source, ack_policy="explicit"), HandingOut(clients.deliver)
     ask(story, handing_out, batch=1, max_bytes=1)
-    handing_out.proposed(7)
+    handing_out.proposed(7, 1, 0)
     (said,) = clients.news()
     assert "409" in said
 
@@ -70,17 +70,17 @@ def test_a_request_for_too_few_bytes_is_told_so_at_once(source: Source, clients:
 def test_without_acknowledgements_nothing_waits(source: Source, clients: Clients) -> None:
     story, handing_out = Story(source, ack_policy="none"), HandingOut(clients.deliver)
     ask(story, handing_out, batch=1)
-    handing_out.proposed(7)
+    handing_out.proposed(7, 1, 0)
     assert clients.news() == ["in<s.0 1.1.1.5"]
 
 
 def test_a_status_stays_behind_the_messages_before_it(source: Source, clients: Clients) -> None:
     story, handing_out = Story(source, ack_policy="explicit"), HandingOut(clients.deliver)
     ask(story, handing_out, inbox="one", batch=9, expires=SECOND)
-    handing_out.proposed(7)
+    handing_out.proposed(7, 1, 0)
     story.at(SECOND)
     pump(story, handing_out)
-    handing_out.proposed(7)
+    handing_out.proposed(7, 1, 0)
     assert clients.news() == []
     handing_out.committed(7)
     assert clients.news()[-2:] == [
@@ -88,25 +88,8 @@ def test_a_status_stays_behind_the_messages_before_it(source: Source, clients: C
         "one<408 Request Timeout Nats-Pending-Messages: 3 Nats-Pending-Bytes: 0",
     ]
     ask(story, handing_out, inbox="two", batch=1, no_wait=True)
-    handing_out.proposed(7)
+    handing_out.proposed(7, 1, 0)
     assert clients.news() == ["two<404 No Messages"], "nothing is held any more"
-
-
-@pytest.mark.covers("SF-2", "MV-10")
-def test_a_deposed_leader_gives_requests_back_as_they_were(source: Source, clients: Clients) -> None:
-    story, handing_out = Story(source, ack_policy="explicit"), HandingOut(clients.deliver)
-    given_back: list[bytes] = []
-    for inbox, batch in ((b"one", b"2"), (b"two", b"9")):
-        story.leader.on_pull(batch, inbox, 0, story.has_interest, given_back.append)
-    pump(story, handing_out)
-    handing_out.proposed(7)
-    assert story.leader.num_waiting == 1
-    handing_out.take_back()
-    assert story.leader.num_waiting == 2
-    assert story.leader.give_back(0) == []
-    assert [line.partition(b",")[0] for line in given_back] == [b'{"batch": 2', b'{"batch": 9']
-    handing_out.committed(7)
-    assert clients.news() == []
 
 
 def test_bytes_that_a_request_was_not_given_are_its_again(source: Source, clients: Clients) -> None:
@@ -115,12 +98,12 @@ def test_bytes_that_a_request_was_not_given_are_its_again(source: Source, client
     handing_out.not_proposed()
     story.leader.rewind(story.committed, last_seq=source.last_seq)
     pump(story, handing_out)
-    handing_out.proposed(7)
+    handing_out.proposed(7, 1, 0)
     handing_out.committed(7)
     again = clients.news()
     story, handing_out = Story(source, ack_policy="explicit"), HandingOut(clients.deliver)
     ask(story, handing_out, batch=6, max_bytes=100)
-    handing_out.proposed(7)
+    handing_out.proposed(7, 1, 0)
     handing_out.committed(7)
     assert clients.news() == again
     assert again[-1].startswith("in<409 Message Size Exceeds MaxBytes")
@@ -131,7 +114,7 @@ def test_a_consumer_that_is_deleted_takes_its_deliveries_along(source: Source, c
     handing_out = HandingOut(clients.deliver)
     ask(gone, handing_out, inbox="gone", batch=1)
     ask(other, handing_out, inbox="other", batch=1)
-    handing_out.proposed(7)
+    handing_out.proposed(7, 1, 0)
     handing_out.take_back(gone.leader)
     assert shown(gone.leader.close(409, "Consumer Deleted")) == ["gone<409 Consumer Deleted"]
     handing_out.committed(7)
@@ -148,7 +131,7 @@ def test_what_waits_for_commits_is_bounded(clients: Clients) -> None:
     for index in range(1, 5):
         assert not handing_out.is_full
         pump(story, handing_out)
-        handing_out.proposed(index)
+        handing_out.proposed(index, 1, 0)
     assert handing_out.is_full
     handing_out.committed(1)
     assert not handing_out.is_full

@@ -383,6 +383,31 @@ def test_a_leader_that_is_cut_off_hands_nothing_out(replicas: Replicas) -> None:
     assert [json.loads(request)["batch"] for request in old.given_back] == [1]
 
 
+@pytest.mark.covers("SF-2", "MV-10")
+def test_what_a_deposed_leader_did_not_hand_out_leaves_when_the_next_one_commits_it(
+    replicas: Replicas,
+) -> None:
+    """Nobody else hands it out before the time for its acknowledgement is over."""
+    old = with_consumer(replicas)
+    old.ask(NEXT, {"batch": 3}, b"in")
+    replicas.turn(old.node, old.node)
+    appends, replicas.queue = replicas.queue, []
+    assert appends
+    replicas.lost = {old.node}
+    for sent in appends:
+        replicas.brokers[node_of(sent.to)].group.raft.step(sent, replicas.now_ms)
+    replicas.settle(2000)
+    new = replicas.leader()
+    assert new.group.state.consumers["c"].delivered_sseq == 2, "it is in the log"
+    assert old.delivered == []
+    replicas.lost = set()
+    new.group.raft.wake(replicas.now_ms, old.node)
+    replicas.settle(1000)
+    assert old.delivered == [1, 2]
+    assert new.delivered == []
+    assert [json.loads(request)["batch"] for request in old.given_back] == [1]
+
+
 @pytest.mark.covers("RP-3")
 def test_a_message_stirs_only_the_consumers_that_it_is_for(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch

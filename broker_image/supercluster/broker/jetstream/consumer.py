@@ -4,12 +4,13 @@ takes acknowledgements.
 What is here is volatile, with the operations that it collects for the group's next entry (`consumer_work.py`). A leader
 that is deposed throws all of this away: what was not committed is delivered by the next one, and no acknowledgement
 was confirmed before its operation was committed (SF-2). What `pump` returns is for `handing_out`: a delivery that
-will be acknowledged leaves this broker behind its operation's commit, and is taken back when that never comes.
+will be acknowledged leaves this broker behind its operation's commit, also when that comes under the next leader
+(`in_doubt`), and is taken back when it never comes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from functools import partial
 
 from supercluster.broker.jetstream.acks import AckKind, parse_ack_payload
@@ -149,10 +150,10 @@ class ConsumerLeader:
         else:
             self._line.take_back(delivery)
 
-    def give_back(self, now_ns: int) -> list[Delivery]:
-        """This leader is deposed: waiting requests go on with the next one."""
+    def give_back(self, now_ns: int, in_doubt: Container[Waiting] = ()) -> list[Delivery]:
+        """This leader is deposed: waiting requests go on with the next one, but for those whose deliveries are in doubt."""
         self._work.give_back()
-        return self._line.give_back(now_ns, 409, "Leadership Change")
+        return self._line.give_back(now_ns, in_doubt)
 
     def close(self, code: int, text: str) -> list[Delivery]:
         """End every waiting request: 409 "Consumer Deleted", 409 "Server Shutdown"."""

@@ -18,6 +18,7 @@ from supercluster.broker.jetstream.consumer import ConsumerLeader, Delivery
 from supercluster.broker.jetstream.consumer_state import ConsumerState
 from supercluster.broker.jetstream.frames import Frame, Request, encode_request
 from supercluster.broker.jetstream.handing_out import HandingOut
+from supercluster.broker.jetstream.in_doubt import InDoubt
 from supercluster.broker.jetstream.proposal import Done, Proposal
 from supercluster.broker.jetstream.pull import GiveBack
 from supercluster.broker.jetstream.push import PushTarget, parse_flow_subject
@@ -63,6 +64,7 @@ class ConsumerLeaders:
         self._held_back: dict[str, None] = {}
         self._held_back_until_ms = 0
         self._handing_out = HandingOut(self._deliver)
+        self.in_doubt = InDoubt(self._deliver)
         self.advisories = Advisories(account, stream, host)
 
     def get(self, name: str) -> ConsumerLeader | None:
@@ -113,9 +115,9 @@ class ConsumerLeaders:
     def give_back(self) -> None:
         """Another replica leads: whoever sent a request that waits asks that one."""
         now_ns = self._host.clock.now_ns()
-        self._handing_out.take_back()
+        self.in_doubt.keep(self._handing_out.leave())
         for leader in self._leaders.values():
-            self._deliver(leader.give_back(now_ns))
+            self._deliver(leader.give_back(now_ns, self.in_doubt))
         self._forget()
 
     def _forget(self) -> None:
@@ -344,10 +346,10 @@ class ConsumerLeaders:
         """Entries up to `index` are applied: what they say was delivered is."""
         self._handing_out.committed(index)
 
-    def pumped(self, index: int) -> bool:
-        """The pump's operations are in the log, up to `index`. True: some consumers have more, and are to be pumped in
+    def pumped(self, index: int, term: int) -> bool:
+        """The pump's operations are in the log, up to the entry at `index`. True: some consumers have more, and are to be pumped in
         the next turn."""
-        self._handing_out.proposed(index)
+        self._handing_out.proposed(index, term, self._host.clock.monotonic_ms())
         self._pump = {
             name: None
             for name in self._pump

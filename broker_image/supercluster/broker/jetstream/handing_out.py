@@ -2,8 +2,8 @@
 
 A leader that is cut off goes on for a while as if it led, and messages that it hands out then may have been handed out
 and acknowledged elsewhere, with confirmation. It commits nothing, though. So a message that will be acknowledged leaves
-only behind the entry that says so; a leader that is deposed before takes it back, and the request that was to get it
-goes on with the next leader. A consumer without acknowledgements has no such promise, and no such delay.
+only behind the entry that says so; what becomes of it when the leader is deposed before is for `in_doubt`. A consumer
+without acknowledgements has no such promise, and no such delay.
 
 One consumer's deliveries and status messages stay in order: what comes behind a held one is held too.
 """
@@ -11,26 +11,13 @@ One consumer's deliveries and status messages stay in order: what comes behind a
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
-from dataclasses import dataclass
 
 from supercluster.broker.jetstream.consumer import ConsumerLeader
+from supercluster.broker.jetstream.in_doubt import Deliver, Held
 from supercluster.broker.jetstream.pull import Delivery
 
 # A stream's leader pumps nothing while so much waits for commits that do not come.
 HELD_BYTES_MAX = 16 * 1024 * 1024
-
-Deliver = Callable[[list[Delivery]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """One consumer's deliveries of one turn."""
-
-    index: int
-    leader: ConsumerLeader
-    deliveries: list[Delivery]
-    size_bytes: int
 
 
 class HandingOut:
@@ -39,7 +26,7 @@ class HandingOut:
     def __init__(self, deliver: Deliver) -> None:
         self._deliver = deliver
         self._fresh: list[tuple[ConsumerLeader, list[Delivery]]] = []
-        self._held: deque[_Held] = deque()
+        self._held: deque[Held] = deque()
         self._held_bytes = 0
         self._holds: Counter[ConsumerLeader] = Counter()
 
@@ -53,8 +40,9 @@ class HandingOut:
         if deliveries:
             self._fresh.append((leader, deliveries))
 
-    def proposed(self, index: int) -> None:
-        """The operations of everything fresh are in the log, up to `index`; or there were none to propose."""
+    def proposed(self, index: int, term: int, now_ms: int) -> None:
+        """The operations of everything fresh are in the log, up to the entry at `index`, of that term; or there were none
+        to propose."""
         fresh, self._fresh = self._fresh, []
         for leader, deliveries in fresh:
             # What was served no message has no entry to wait for: it is told so at once.
@@ -63,7 +51,7 @@ class HandingOut:
             )
             if waits or self._holds[leader]:
                 size_bytes = sum(len(item[3]) for delivery in deliveries for item in delivery.items)
-                self._held.append(_Held(index, leader, deliveries, size_bytes))
+                self._held.append(Held(index, term, now_ms, leader, deliveries, size_bytes))
                 self._held_bytes += size_bytes
                 self._holds[leader] += 1
             else:
@@ -82,11 +70,19 @@ class HandingOut:
         for leader, deliveries in reversed(fresh):
             self._take_back(leader, deliveries)
 
+    def leave(self) -> list[Held]:
+        """This leader is deposed. Returns what waits for entries that nobody knows the commit of."""
+        self.not_proposed()
+        held, self._held = self._held, deque()
+        for each in held:
+            self._forget(each)
+        return list(held)
+
     def take_back(self, leader: ConsumerLeader | None = None) -> None:
-        """The named consumer is gone; without a name, this leader is deposed. Nothing of theirs was handed out."""
+        """The named consumer is gone; without a name, the stream is. Nothing of theirs was handed out."""
         if leader is None:
             self.not_proposed()
-        kept: deque[_Held] = deque()
+        kept: deque[Held] = deque()
         while self._held:
             held = self._held.pop()
             if leader is None or held.leader is leader:
@@ -96,7 +92,7 @@ class HandingOut:
                 kept.appendleft(held)
         self._held = kept
 
-    def _forget(self, held: _Held) -> None:
+    def _forget(self, held: Held) -> None:
         self._held_bytes -= held.size_bytes
         self._holds[held.leader] -= 1
         if not self._holds[held.leader]:

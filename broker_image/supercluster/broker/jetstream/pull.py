@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ HasRoom = Callable[[bytes], bool]
 GiveBack = Callable[[bytes], None]
 """Called with a request for what is still open, when its leader is deposed: whoever sent it asks the next leader."""
 
+LEADERSHIP_CHANGE = (409, "Leadership Change")
 # A request for more than this is cut to it; a client asks again.
 BATCH_MAX = 1_000_000
 
@@ -198,6 +199,19 @@ class Waiting:
         fields |= {"min_pending": spec.min_pending, "min_ack_pending": spec.min_ack_pending}
         return json.dumps(fields).encode()
 
+    def take_back(self, served: Served) -> None:
+        """That never left this broker: the request is as it was before it."""
+        self.left += served.count
+        self.served -= served.count
+        self.bytes_left = served.bytes_left
+
+    def go_on(self, now_ns: int) -> list[Delivery]:
+        """The next leader serves the rest; where nobody can send it there, it ends with a status."""
+        if self.give_back is None:
+            return [Delivery(self.inbox, [status(self.inbox, *LEADERSHIP_CHANGE)])]
+        self.give_back(self.rest(now_ns))
+        return []
+
     def one_shot_is_over(self) -> bool:
         """Nothing more is there: does a no_wait request end now? With `expires` it waits for its first message."""
         return self.spec.no_wait and (self.served > 0 or not self.expires_ns)
@@ -278,9 +292,7 @@ class PullLine:
             request = served.request
             if request is None:
                 continue
-            request.left += served.count
-            request.served -= served.count
-            request.bytes_left = served.bytes_left
+            request.take_back(served)
             if served.is_over:
                 self._line.appendleft(request)
 
@@ -312,14 +324,10 @@ class PullLine:
             self._line = deque(request for request in self._line if not request.one_shot_is_over())
         return [Delivery(r.inbox, [status(r.inbox, 404, "No Messages")]) for r in over]
 
-    def give_back(self, now_ns: int, code: int, text: str) -> list[Delivery]:
-        """Every request goes on with the next leader; those that nobody can send there end with the status."""
-        orphans = [request for request in self._line if request.give_back is None]
-        for request in self._line:
-            if request.give_back is not None:
-                request.give_back(request.rest(now_ns))
-        self._line = deque(orphans)
-        return self.clear(code, text)
+    def give_back(self, now_ns: int, in_doubt: Container[Waiting]) -> list[Delivery]:
+        """Every request goes on with the next leader, but for those of which it is not known yet what they got."""
+        line, self._line = self._line, deque()
+        return [said for request in line if request not in in_doubt for said in request.go_on(now_ns)]
 
     def clear(self, code: int, text: str) -> list[Delivery]:
         """End every request with the same status."""

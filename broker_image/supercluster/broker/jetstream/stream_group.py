@@ -49,6 +49,7 @@ from supercluster.broker.moves.note import Note
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.entry import Entry, EntryKind
+from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.raft.node import Raft
 
 # Retention moves the stream's first message all the time; whole segments become free far less often.
@@ -122,6 +123,9 @@ class StreamGroup(Group):
             self.auditor.marked(entry.index, self.state)
         if done.marked or entry.kind == EntryKind.CONFIG:
             self.move.stir()
+        if self.consumers.in_doubt:
+            clock = self.host.clock
+            self.consumers.in_doubt.applied(entry.index, entry.term, clock.monotonic_ms(), clock.now_ns())
         if self.serves:
             if entry.count:
                 self._has_grown = True
@@ -134,6 +138,7 @@ class StreamGroup(Group):
     def restore_state(self, data: memoryview) -> None:
         self.state = StreamState.restore(data, self.log)
         self.source = StreamSource(self.state)
+        self.consumers.in_doubt.give_up(self.host.clock.now_ns())
 
     def applied_time_ns(self) -> int:
         return self.state.leader_time_ns
@@ -229,12 +234,17 @@ class StreamGroup(Group):
         voters, contact = self.raft.membership.voters, self.host.brokers_in_contact()
         return 2 * sum(node_of(voter) in contact for voter in voters) > len(voters)
 
+    def fail(self, error: DiskError) -> None:
+        super().fail(error)
+        self.consumers.in_doubt.give_up(self.host.clock.now_ns())
+
     def stop(self, *, is_deleted: bool = False) -> None:
         if is_deleted:
             if self.serves:
                 self.consumers.advisories.stream_action("delete")
             self.consumers.close("Consumer Deleted")
         super().stop(is_deleted=is_deleted)
+        self.consumers.in_doubt.give_up(self.host.clock.now_ns())
 
     # ---- what comes in --------------------------------------------------------------------------------------------
 
@@ -401,7 +411,8 @@ class StreamGroup(Group):
         proposal = Proposal()
         self.consumers.put_ops(proposal)
         self.appending.propose(proposal)
-        if self.consumers.pumped(self.log.last_index) or proposal.payload:
+        last = self.log.last_index
+        if self.consumers.pumped(last, self.log.term(last) or 0) or proposal.payload:
             self.host.touch(self.id)
 
     # ---- time -----------------------------------------------------------------------------------------------------
@@ -413,6 +424,7 @@ class StreamGroup(Group):
             self._head_seq, self._head_check_ms = self.state.first_seq, now_ms + HEAD_CHECK_MS
             self._head_is_due = due = True
         self.auditor.advance(self.state, self.applied_index, now_ms)
+        self.consumers.in_doubt.tick(now_ms, self.host.clock.now_ns())
         if not self.serves:
             return due
         move_ms = self.move.deadline_ms()
@@ -457,7 +469,8 @@ class StreamGroup(Group):
     def deadline_ms(self) -> int | None:
         found = super().deadline_ms()
         audit_ms = self.auditor.deadline_ms(self.applied_index)
-        deadlines = [at for at in (found, audit_ms) if at is not None]
+        doubt_ms = self.consumers.in_doubt.deadline_ms()
+        deadlines = [at for at in (found, audit_ms, doubt_ms) if at is not None]
         if self._head_may_move:
             deadlines.append(self._head_check_ms)
         if not self.serves or self.raft.is_handing_over:

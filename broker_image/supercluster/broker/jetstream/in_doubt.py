@@ -1,0 +1,121 @@
+"""Deliveries of a leader that was deposed before it knew what became of their entries.
+
+What such an entry says was handed out, the next leader hands out again only when its acknowledgement's time is over, so a
+message whose entry is committed after all would wait for that. Whoever led keeps these deliveries until this replica, now a
+follower, applies what stands in their place of the log: their own entry, and they leave; another's, and their requests go on
+with the next leader as they were. A request's rest goes on when its last delivery is decided on, so that it gets what it
+asked for and no more.
+
+All of that within a part of the time that an acknowledgement has: later, the next leader may have handed the message out again,
+and have confirmed that it was acknowledged (SF-2). Behind it nothing leaves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from supercluster.broker.jetstream.consumer import ConsumerLeader
+from supercluster.broker.jetstream.pull import Delivery, Waiting
+
+# So long a delivery may wait for its entry, and never more than this part of the time for its acknowledgement.
+DOUBT_MS_MAX = 5000
+_WAIT_PARTS = 2
+
+Deliver = Callable[[list[Delivery]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One consumer's deliveries of one turn, which wait for an entry."""
+
+    index: int
+    term: int
+    """The entry's: another leader's entry may come to stand in the same place."""
+    at_ms: int
+    leader: ConsumerLeader
+    deliveries: list[Delivery]
+    size_bytes: int
+
+    @property
+    def until_ms(self) -> int:
+        """When it is too late to hand them out."""
+        config = self.leader.state.config
+        wait_ns = min((config.ack_wait_ns, *config.backoff_ns))
+        return self.at_ms + min(DOUBT_MS_MAX, wait_ns // 1_000_000 // _WAIT_PARTS)
+
+    def requests(self) -> Iterable[Waiting]:
+        """The pull requests that they are for."""
+        for delivery in self.deliveries:
+            for served in delivery.served:
+                if served.request is not None:
+                    yield served.request
+
+
+class InDoubt:
+    """Of one stream's replica, since it ceased to lead."""
+
+    def __init__(self, deliver: Deliver) -> None:
+        self._deliver = deliver
+        self._held: deque[Held] = deque()
+        self._requests: Counter[Waiting] = Counter()
+        """Those whose end is not known, by how many of the held deliveries are for them."""
+        self._over: set[Waiting] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
+    def __contains__(self, request: object) -> bool:
+        return request in self._requests
+
+    def keep(self, held: Iterable[Held]) -> None:
+        """This replica was deposed with these, in the order of their entries."""
+        for each in held:
+            self._held.append(each)
+            for request in each.requests():
+                self._requests[request] += 1
+
+    def applied(self, index: int, term: int, now_ms: int, now_ns: int) -> None:
+        """This entry was applied here."""
+        while self._held and self._held[0].index <= index:
+            held = self._held[0]
+            if held.index < index or held.term != term or now_ms > held.until_ms:
+                self.give_up(now_ns)
+                return
+            self._held.popleft()
+            for delivery in held.deliveries:
+                self._over.update(s.request for s in delivery.served if s.request is not None and s.is_over)
+            self._deliver(held.deliveries)
+            self._decided(held, now_ns)
+
+    def give_up(self, now_ns: int) -> None:
+        """What is left never leaves: its entries are not in the log, or it is not known whether they are."""
+        left, self._held = self._held, deque()
+        for held in reversed(left):
+            for delivery in reversed(held.deliveries):
+                for served in reversed(delivery.served):
+                    if served.request is not None:
+                        served.request.take_back(served)
+        for held in left:
+            # What only told of requests that are over is still true.
+            self._deliver([delivery for delivery in held.deliveries if not delivery.served])
+            self._decided(held, now_ns)
+
+    def _decided(self, held: Held, now_ns: int) -> None:
+        for request in held.requests():
+            self._requests[request] -= 1
+            if not self._requests[request]:
+                del self._requests[request]
+                if request not in self._over:
+                    self._deliver(request.go_on(now_ns))
+                self._over.discard(request)
+
+    def tick(self, now_ms: int, now_ns: int) -> None:
+        """Time is over for those that nothing was heard of."""
+        if self._held and now_ms > self._held[0].until_ms:
+            self.give_up(now_ns)
+
+    def deadline_ms(self) -> int | None:
+        """When `tick` has something to do."""
+        return self._held[0].until_ms + 1 if self._held else None

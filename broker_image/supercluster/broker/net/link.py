@@ -98,6 +98,10 @@ class LinkConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the handshake's time limit; the one that dialled speaks first."""
         self._transport = cast("asyncio.Transport", transport)
+        self.mesh.sockets.made(self)
+        if self.closed:
+            self.abort()  # It was given up before it was there.
+            return
         self._transport.set_write_buffer_limits(high=CONGESTED_BYTES, low=RELIEVED_BYTES)
         self.address = str((transport.get_extra_info("peername") or ("",))[0])
         self._timer = self.mesh.loop.call_later(self.mesh.handshake_s, self._too_slow)
@@ -110,6 +114,7 @@ class LinkConnection(asyncio.Protocol):
         """The socket is gone."""
         self.close(f"connection lost{f' ({exc})' if exc else ''}")
         self._transport = None
+        self.mesh.sockets.lost(self)
 
     def pause_writing(self) -> None:
         """More is queued than the other side takes."""
@@ -255,6 +260,11 @@ class LinkConnection(asyncio.Protocol):
                 future.set_exception(ConnectionError(reason))
                 future.exception()
         self.mesh.connection_closed(self, reason)
+
+    def abort(self) -> None:
+        """Close the socket with all that is unsent."""
+        if self._transport is not None:
+            self._transport.abort()
 
     def cut_off(self) -> None:
         """Behave as if the network lost everything on this connection, both ways."""

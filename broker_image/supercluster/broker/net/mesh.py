@@ -22,6 +22,7 @@ from supercluster.broker.net.gateways import Gateways
 from supercluster.broker.net.handshake import Handshakes
 from supercluster.broker.net.hooks import CoreHooks
 from supercluster.broker.net.link import Link, LinkConnection
+from supercluster.broker.net.open_sockets import OpenSockets
 from supercluster.broker.net.router import Router
 from supercluster.broker.net.routes import Routes
 from supercluster.broker.net.server import ClientServer
@@ -85,6 +86,7 @@ class Mesh:
         self.facts = facts
         self.handshake_s = handshake_ms / 1000
         self.links: dict[str, Link] = {}
+        self.sockets = OpenSockets()
         self.refused_total = 0
         self.handshakes = Handshakes(self, facts, credentials)
         self.gateways = Gateways(self, resolver, facts)
@@ -138,7 +140,6 @@ class Mesh:
             await self.routes.stop()
         await self._dialler.stop()
         await self.gateways.stop()
-        self.faults.release()
         for link in list(self.links.values()):
             link.control.flush()
             link.bulk.flush()
@@ -147,6 +148,8 @@ class Mesh:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self.faults.release()
+        await self.sockets.closed()
 
     def leave(self) -> None:
         """Tell the others that this broker is a lame duck, so that they send no clients here."""

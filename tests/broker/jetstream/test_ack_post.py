@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from supercluster.broker.jetstream.ack_post import ASK_LEADER_MS, WAIT_MS, WAITING_MAX, AckPost
+from supercluster.broker.jetstream.ack_post import (
+    ASK_LEADER_MS,
+    SENT_MAX,
+    SENT_MS,
+    WAIT_MS,
+    WAITING_MAX,
+    AckPost,
+)
 from supercluster.broker.jetstream.acks import Ack, again
 from supercluster.broker.jetstream.frames import Frame, decode_acks
 
@@ -18,6 +25,8 @@ DOUBLE: Ack = (b"$JS.ACK.S.c.1.2.2.0.0", b"_R.2", b"+ACK")
 
 class Core:
     """What the post needs of a broker: who leads, and what it sends."""
+
+    node = "here"
 
     def __init__(self) -> None:
         self.leader: str | None = None
@@ -96,6 +105,46 @@ def test_a_leader_without_room_for_them_is_asked_again_in_a_while_and_another_on
     core.acks.leader_serves(GROUP)
     core.acks.flush(300)
     assert core.sent[1:] == [("b", [PLAIN])]
+
+
+@pytest.mark.covers("SF-2", "MV-10")
+def test_what_a_lost_broker_was_sent_last_is_said_again_to_the_next_leader() -> None:
+    core = Core()
+    core.leader = "a"
+    refused: Ack = (PLAIN[0], b"", b"-NAK")
+    for at_ms, ack in ((0, PLAIN), (SENT_MS - 1, DOUBLE), (SENT_MS, refused)):
+        core.acks.add("$G", GROUP, ack)
+        core.acks.flush(at_ms)
+    core.leader = None
+    core.acks.link_down("b", SENT_MS)
+    assert core.acks.deadline_ms() is None, "it was sent nothing"
+    core.acks.link_down("a", SENT_MS)
+    core.leader = "b"
+    core.acks.leader_serves(GROUP)
+    core.acks.flush(SENT_MS)
+    assert core.sent[3:] == [("b", [DOUBLE])], "the first is long written, the last would count twice"
+    core.acks.link_down("a", SENT_MS)
+    core.acks.link_down("b", 2 * SENT_MS)
+    assert core.acks.deadline_ms() is None, "each once, and not for ever"
+
+
+@pytest.mark.covers("SF-15")
+def test_no_more_is_remembered_than_there_is_room_for() -> None:
+    core = Core()
+    core.leader = "a"
+    for _ in range(3):
+        for _ in range(SENT_MAX // 2):
+            core.acks.add("$G", GROUP, PLAIN)
+        core.acks.flush(0)
+    core.acks.link_down("a", 0)
+    core.acks.leader_serves(GROUP)
+    core.acks.flush(0)
+    assert len(core.sent[3][1]) == SENT_MAX
+    core.leader = core.node
+    core.acks.add("$G", GROUP, PLAIN)
+    core.acks.flush(0)
+    core.acks.link_down(core.node, 0)
+    assert core.acks.deadline_ms() is None
 
 
 @pytest.mark.covers("SF-2", "SF-15")

@@ -9,7 +9,7 @@ import pytest
 from tests.broker.jetstream.consumer_story import SECOND, Source, Story, shown
 
 from supercluster.broker.jetstream.handing_out import HandingOut
-from supercluster.broker.jetstream.in_doubt import DOUBT_MS_MAX, InDoubt
+from supercluster.broker.jetstream.in_doubt import DOUBT_MS_MAX, LOOK_MS, InDoubt
 from supercluster.broker.jetstream.pull import Delivery
 
 ENTRY, TERM = 7, 3
@@ -25,7 +25,8 @@ class Deposed:
 
     def __post_init__(self) -> None:
         self.handing_out = HandingOut(self.deliver)
-        self.in_doubt = InDoubt(self.deliver)
+        self.listens = True
+        self.in_doubt = InDoubt(self.deliver, lambda inbox: self.listens)
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         self.said += shown(deliveries)
@@ -161,6 +162,26 @@ def test_requests_wait_no_longer_than_that_when_nothing_is_applied() -> None:
     assert not old.given_back
     old.in_doubt.tick(DOUBT_MS_MAX + 1, 0)
     assert (old.said, old.given_back) == ([], ["in 1"])
+
+
+@pytest.mark.covers("MV-10")
+def test_what_is_committed_waits_until_somebody_listens_and_no_longer_than_the_rest() -> None:
+    """The link over which the client is reached may come back behind the one over which the entry came."""
+    for listens in (True, False):
+        old = deposed()
+        old.ask("in", "2")
+        old.pump(ENTRY)
+        old.depose()
+        old.listens = False
+        old.applied(ENTRY, now_ms=100)
+        assert (old.said, old.in_doubt.deadline_ms()) == ([], 100 + LOOK_MS)
+        old.in_doubt.tick(100 + LOOK_MS, 0)
+        assert (old.said, old.in_doubt.deadline_ms()) == ([], 100 + 2 * LOOK_MS)
+        old.listens = listens
+        old.in_doubt.tick(DOUBT_MS_MAX if listens else DOUBT_MS_MAX + 1, 0)
+        assert len(old.said) == (2 if listens else 0)
+        assert old.given_back == ([] if listens else ["in 2"])
+        assert not old.in_doubt
 
 
 @pytest.mark.covers("SF-2")

@@ -1,18 +1,20 @@
 """Acknowledgements of this broker's clients on their way to the leaders of their streams.
 
 A client sends an acknowledgement once, also one that it wants confirmed. So one that finds no leader waits here for the next,
-and a leader that is deposed before it could write it into the log sends it back (ACKS_BACK). All of that within bounds of
+and a leader that is deposed before it could write it into the log sends it back (ACKS_BACK). What went to a broker whose link is
+lost soon after may never have reached it, or died with it: it is said again to whoever leads next. All of that within bounds of
 number and time: behind them it is dropped, the message is delivered again when its time is over, and a client that waits
 for confirmation is told that nobody is there to give it.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream import frames
-from supercluster.broker.jetstream.acks import Ack
+from supercluster.broker.jetstream.acks import Ack, again
 from supercluster.broker.jetstream.frames import Frame
 from supercluster.broker.protocol.headers import no_responders
 
@@ -24,6 +26,9 @@ WAIT_MS = 5000
 ASK_LEADER_MS = 200
 # Acknowledgements of one stream that wait for its leader; newer ones are dropped.
 WAITING_MAX = 65_536
+# What was sent is remembered for as long as the silence by which a link counts as lost, and a second; and no more than so many.
+SENT_MS = 3000
+SENT_MAX = 65_536
 # Frame version of brokers that take acknowledgements back; on their way to others they may be lost with a leader.
 BACK_VERSION = 6
 
@@ -40,6 +45,17 @@ class _Waiting:
     """The leader that sent them back and may still lead: it is asked again at `ask_ms`, the next one at once."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """Those of one turn and stream that a leader was sent."""
+
+    at_ms: int
+    node: str
+    account: str
+    group: str
+    acks: list[Ack]
+
+
 class AckPost:
     """See the module."""
 
@@ -48,6 +64,8 @@ class AckPost:
         self._fresh: dict[str, tuple[str, list[Ack]]] = {}
         """Group → account, and what came in this turn."""
         self._waiting: dict[str, _Waiting] = {}
+        self._sent: deque[_Sent] = deque()
+        self._sent_count = 0
 
     def __bool__(self) -> bool:
         return bool(self._fresh)
@@ -69,6 +87,23 @@ class AckPost:
             leader = core.leader_of(group)
             if leader is None or not core.post(leader, Frame.ACKS, frames.encode_acks(group, acks)):
                 self._keep(account, group, acks, now_ms)
+            elif leader != core.node:
+                self._sent.append(_Sent(now_ms, leader, account, group, acks))
+                self._sent_count += len(acks)
+        while self._sent and (self._sent[0].at_ms <= now_ms - SENT_MS or self._sent_count > SENT_MAX):
+            self._sent_count -= len(self._sent.popleft().acks)
+
+    def link_down(self, node: str, now_ms: int) -> None:
+        """The broker is lost, and perhaps what it was sent."""
+        lost = [sent for sent in self._sent if sent.node == node]
+        if not lost:
+            return
+        self._sent = deque(sent for sent in self._sent if sent.node != node)
+        for sent in lost:
+            self._sent_count -= len(sent.acks)
+            acks = again(sent.acks) if sent.at_ms > now_ms - SENT_MS else []
+            if acks:
+                self._keep(sent.account, sent.group, acks, now_ms)
 
     def _keep(self, account: str, group: str, acks: list[Ack], now_ms: int) -> None:
         waiting = self._waiting.get(group)

@@ -64,7 +64,7 @@ class ConsumerLeaders:
         self._held_back: dict[str, None] = {}
         self._held_back_until_ms = 0
         self._handing_out = HandingOut(self._deliver)
-        self.in_doubt = InDoubt(self._deliver)
+        self.in_doubt = InDoubt(self._deliver, self._has_interest)
         self.advisories = Advisories(account, stream, host)
 
     def get(self, name: str) -> ConsumerLeader | None:

@@ -494,6 +494,7 @@ class BrokerCore:
             self._wake(group, node, now_ms, led * SPREAD_MS_PER_GROUP)
         self.map.link_down(node)
         self.leaderships.forget_node(node)
+        self.acks.link_down(node, now_ms)
         self.origin_links.all_changed()
         self.surroundings.link_down(node)
         self.touch(self.meta_id)

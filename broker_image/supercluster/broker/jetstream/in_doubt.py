@@ -17,11 +17,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from supercluster.broker.jetstream.consumer import ConsumerLeader
-from supercluster.broker.jetstream.pull import Delivery, Waiting
+from supercluster.broker.jetstream.pull import Delivery, HasInterest, Waiting
 
 # So long a delivery may wait for its entry, and never more than this part of the time for its acknowledgement.
 DOUBT_MS_MAX = 5000
 _WAIT_PARTS = 2
+# How often to look whether somebody listens now.
+LOOK_MS = 50
 
 Deliver = Callable[[list[Delivery]], None]
 
@@ -56,12 +58,16 @@ class Held:
 class InDoubt:
     """Of one stream's replica, since it ceased to lead."""
 
-    def __init__(self, deliver: Deliver) -> None:
+    def __init__(self, deliver: Deliver, has_interest: HasInterest) -> None:
         self._deliver = deliver
+        self._has_interest = has_interest
         self._held: deque[Held] = deque()
+        self._committed = 0
+        """So many of them, from the first on, have their entries in the log for good, and are only to be handed out."""
         self._requests: Counter[Waiting] = Counter()
         """Those whose end is not known, by how many of the held deliveries are for them."""
         self._over: set[Waiting] = set()
+        self._look_ms = 0
 
     def __bool__(self) -> bool:
         return bool(self._held)
@@ -78,12 +84,25 @@ class InDoubt:
 
     def applied(self, index: int, term: int, now_ms: int, now_ns: int) -> None:
         """This entry was applied here."""
-        while self._held and self._held[0].index <= index:
+        while self._committed < len(self._held) and self._held[self._committed].index <= index:
+            held = self._held[self._committed]
+            if held.index < index or held.term != term:
+                self._take_back(self._committed, now_ns)
+                break
+            self._committed += 1
+        self._look_ms = now_ms
+        self.tick(now_ms, now_ns)
+
+    def _hand_out(self, now_ms: int, now_ns: int) -> None:
+        """What is committed leaves, once somebody listens: a link that was lost with the leadership may come back behind the
+        one that the entry came over."""
+        self._look_ms = now_ms + LOOK_MS
+        while self._committed and now_ms <= self._held[0].until_ms:
             held = self._held[0]
-            if held.index < index or held.term != term or now_ms > held.until_ms:
-                self.give_up(now_ns)
+            if not all(self._has_interest(delivery.inbox) for delivery in held.deliveries):
                 return
             self._held.popleft()
+            self._committed -= 1
             for delivery in held.deliveries:
                 self._over.update(s.request for s in delivery.served if s.request is not None and s.is_over)
             self._deliver(held.deliveries)
@@ -91,13 +110,18 @@ class InDoubt:
 
     def give_up(self, now_ns: int) -> None:
         """What is left never leaves: its entries are not in the log, or it is not known whether they are."""
-        left, self._held = self._held, deque()
-        for held in reversed(left):
+        self._take_back(0, now_ns)
+
+    def _take_back(self, count: int, now_ns: int) -> None:
+        """All but the first `count`."""
+        left = [self._held.pop() for _ in range(len(self._held) - count)]
+        self._committed = min(self._committed, count)
+        for held in left:
             for delivery in reversed(held.deliveries):
                 for served in reversed(delivery.served):
                     if served.request is not None:
                         served.request.take_back(served)
-        for held in left:
+        for held in reversed(left):
             # What only told of requests that are over is still true.
             self._deliver([delivery for delivery in held.deliveries if not delivery.served])
             self._decided(held, now_ns)
@@ -112,10 +136,17 @@ class InDoubt:
                 self._over.discard(request)
 
     def tick(self, now_ms: int, now_ns: int) -> None:
-        """Time is over for those that nothing was heard of."""
-        if self._held and now_ms > self._held[0].until_ms:
+        """Time is over for those that nothing was heard of, or that nobody listens to."""
+        if not self._held:
+            return
+        if now_ms > self._held[0].until_ms:
             self.give_up(now_ns)
+        elif self._committed and now_ms >= self._look_ms:
+            self._hand_out(now_ms, now_ns)
 
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do."""
-        return self._held[0].until_ms + 1 if self._held else None
+        if not self._held:
+            return None
+        late_ms = self._held[0].until_ms + 1
+        return min(late_ms, self._look_ms) if self._committed else late_ms

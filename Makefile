@@ -28,13 +28,14 @@ $(STAMP): pyproject.toml constraints.txt
 
 setup: $(STAMP) ## Create the virtual environment with everything in it
 
-check: $(STAMP) ## Format, lint, types, import contracts, generated files
+check: $(STAMP) ## Format, lint, types, import contracts, generated files, whether the mutants fit the code
 	$(PY) -m ruff format --check --quiet .
 	$(PY) -m ruff check --quiet .
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports --cache-dir .cache/import-linter
 	$(PY) -m supercluster.api.generate --check
 	$(PY) -m tests.compat.documents --check
+	$(PY) -m tests.simulator.mutants --check
 
 format: $(STAMP) ## Rewrite the code in the project's format
 	$(PY) -m ruff format --quiet .

@@ -27,7 +27,7 @@ from tests.simulator.mutants_raft import RAFT_MUTANTS
 from tests.simulator.mutants_recovery import RECOVERY_MUTANTS
 from tests.simulator.mutants_retention import RETENTION_MUTANTS
 from tests.simulator.mutants_storage import STORAGE_MUTANTS
-from tests.simulator.mutation import Mutant, check, write_mutated
+from tests.simulator.mutation import Mutant, MutantError, check, write_mutated
 
 MUTANTS = (
     *(*RAFT_MUTANTS, *INGEST_MUTANTS, *STORAGE_MUTANTS),
@@ -114,13 +114,21 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--seconds", type=float, default=SECONDS_MAX, help="most seconds of the processor per mutant"
     )
+    parser.add_argument("--check", action="store_true", help="only whether they fit the code")
     options = parser.parse_args(argv)
     unknown = set(options.ids) - {mutant.id for mutant in MUTANTS}
     if unknown:
         parser.error(f"no such mutant: {', '.join(sorted(unknown))}")
     chosen = [mutant for mutant in MUTANTS if not options.ids or mutant.id in options.ids]
+    unfit = 0
     for mutant in chosen:
-        check(mutant)
+        try:
+            check(mutant)
+        except MutantError as error:
+            print(f"{mutant.id}: {error}", file=sys.stderr)
+            unfit += 1
+    if unfit or options.check:
+        return 2 if unfit else 0
     run = partial(hunt, seeds=options.seeds, seconds_max=options.seconds)
     outcomes: list[Caught] = []
     with ThreadPoolExecutor(options.jobs) as pool:

@@ -148,13 +148,15 @@ class Scenario:
         generation = self._side_generation
 
         def created(answer: dict[str, Any]) -> None:
-            if not answer or "error" in answer or generation != self._side_generation or self.weather.calm:
+            if not answer or "error" in answer or generation != self._side_generation:
                 return
             if SIDE not in self.publishers.known_streams and not self._side_deletes:
                 self.publishers.known_streams.add(SIDE)
-                self.world.at(1000 + self.rng.random() * 4000, self._delete_side)
+                if not self.weather.calm:
+                    self.world.at(1000 + self.rng.random() * 4000, self._delete_side)
 
-        if SIDE not in self.publishers.known_streams and not self.weather.calm:
+        # In calm weather, too: its publishers end only once it is there.
+        if SIDE not in self.publishers.known_streams:
             self._anywhere(f"CREATE.{SIDE}", self.plan.config(SIDE, "side.>"), created)
             self.world.at(700, self._create_side)
 

@@ -11,7 +11,7 @@ ROOTS := operator:crds:reconcilers:broker_image:spark
 export PYTHONPATH := $(CURDIR)/operator:$(CURDIR)/crds:$(CURDIR)/reconcilers:$(CURDIR)/broker_image:$(CURDIR)/spark
 SEEDS ?= 200
 JOBS ?= 2
-# Files of tests that need no processes of their own run side by side.
+# Files of tests run side by side; most of the time those with processes of their own wait for intervals.
 IN_PARALLEL := --numprocesses $(JOBS) --dist loadfile
 STAMP := $(VENV)/.supercluster-stamp
 
@@ -43,7 +43,7 @@ format: $(STAMP) ## Rewrite the code in the project's format
 
 test: $(STAMP) ## Everything: unit, property, scripted, 200 simulator seeds, end to end on the embedded control plane
 	$(PY) -m pytest tests -m 'not e2e and not spark' $(IN_PARALLEL)
-	$(PY) -m tests.support.two_goes tests -m 'e2e or spark'
+	$(PY) -m tests.support.two_goes tests -m 'e2e or spark' $(IN_PARALLEL)
 
 test-unit: $(STAMP) ## Only what needs no processes, no Java and no kubectl
 	$(PY) -m pytest tests -m 'not e2e and not spark' $(IN_PARALLEL)
@@ -64,7 +64,7 @@ demo: $(STAMP) ## The main job on the embedded control plane (KEEP=1 leaves it r
 	$(PY) -m e2e.demo $(if $(KEEP),--keep)
 
 e2e: $(STAMP) ## The end-to-end tests alone
-	$(PY) -m tests.support.two_goes tests -m 'e2e or spark'
+	$(PY) -m tests.support.two_goes tests -m 'e2e or spark' $(IN_PARALLEL)
 
 e2e-kind: $(STAMP) ## The demo on a kind cluster (needs an engine, kind, kubectl and helm; KEEP=1 leaves it)
 	$(PY) -m e2e.kind $(if $(KEEP),--keep)

@@ -222,7 +222,7 @@ BLOCKS = {
     "`authorization`, `accounts`": "users by password, bcrypt hash, token or nkey, permissions, `allowed_connection_types`, limits of streams; by a "
     "reload too: clients stay while what they have shown holds, under the permissions of now (a changed `no_auth_user`, which nats-server does "
     "not reload, ends the clients that came as it); `auth_callout` is refused",
-    "`jetstream`": "yes, but for encryption at rest and `sync_interval: always` (streams say that themselves, by metadata); of its `limits`, `max_ha_assets` is passed over with a warning",
+    "`jetstream`": "yes, but for encryption at rest; `sync_interval: always` is for all streams but those that say `never` by their metadata; of its `limits`, `max_ha_assets` is passed over with a warning",
     "`max_connections`, `max_payload`, `max_pending`, `max_subscriptions`, `max_sub_tokens`, `no_header_support`, `write_deadline`": "yes, with nats-server's "
     "defaults; `max_payload` up to 32 MiB, and at most 1048576 connections where there is no limit",
     "`server_name`": "at most 63 bytes, and none of `. * > @ / \\`: a host's short name, not its full one",

@@ -165,6 +165,8 @@ class SimDisk:
         self.failing_syncs = 0
         self.failing_syncs_of = ""
         """Only those of files whose names end so."""
+        self.failing_names_of = ""
+        """While it is set, names that have it in them can't be given."""
         self.syncs = 0
         self._names: dict[str, _Inode] = {}
         self._durable_names: dict[str, _Inode] = {}
@@ -346,6 +348,8 @@ class SimDisk:
         if source not in self._names:
             raise DiskError("cannot rename: no such file", source)
         self._step()
+        if self.failing_names_of and self.failing_names_of in target:
+            raise DiskError("cannot rename: input/output error", source)
         replaced = self._names.get(target)
         if replaced is not None:
             self._used_bytes -= len(replaced.data)

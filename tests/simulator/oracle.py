@@ -19,6 +19,7 @@ from supercluster.broker.raft.config import Role
 from supercluster.broker.raft.messages import AppendResponse, Message, TimeoutNow, VoteRequest, VoteResponse
 from supercluster.broker.storage.log import FileLog
 from supercluster.broker.storage.memory_log import MemoryLog
+from supercluster.broker.storage.options import Fsync
 
 if TYPE_CHECKING:
     from tests.simulator.world import World
@@ -186,6 +187,8 @@ class Oracle:
             log = group.log
             if disk.crashing or not isinstance(log, FileLog) or log.failed is not None:
                 continue
+            if log._pace.fsync is Fsync.NEVER:
+                continue  # What rots before the kernel has written it back is found when it is read.
             for segment in log._segments.all:
                 if segment.first_index <= log._synced_index and not disk.is_durable(
                     log._segments.path(segment), segment.synced_bytes

@@ -53,6 +53,9 @@ class RecoverScenario(Scenario):
     def _has_copies(self, seed: int) -> bool:
         return False  # What a forced recovery gives up, a copy may have taken.
 
+    def _changes_fsync(self, seed: int) -> bool:
+        return False  # Whether the power may fail for all follows from the plan.
+
     def __init__(self, seed: int, *, seconds: float = 30.0) -> None:
         super().__init__(seed, seconds=seconds)
         self.publishers = Publishers(self.world, self.plan, lambda: False)

@@ -19,6 +19,7 @@ from tests.simulator.weather import Weather
 from tests.simulator.world import World
 
 from supercluster.broker.jetstream.group import Group
+from supercluster.broker.jetstream.own_metadata import FSYNC_KEY
 from supercluster.broker.jetstream.stream import StreamState
 from supercluster.broker.jetstream.stream_group import StreamGroup
 
@@ -43,6 +44,7 @@ class Scenario:
         self.seconds = seconds
         self.group = ""
         self.weather = self._new_weather()
+        self.weather.is_each_synced &= not self._changes_fsync(seed)
         self.publishers = Publishers(world, plan, lambda: self.weather.is_quiet)
         self.limits = Limits(world, streams_come_and_go=plan.side_stream)
         self.consumer = SimConsumer(world, MAIN, self.request, self._history)
@@ -59,6 +61,11 @@ class Scenario:
             return False
         has_room = not self.plan.fills and not self.plan.side_stream
         return has_room and random.Random(f"copies {seed}").random() < 0.6
+
+    def _changes_fsync(self, seed: int) -> bool:
+        """Does a person change the stream's fsync policy now and then? Drawn apart, too. Not where the power may fail for all."""
+        may = self.plan.storage == "file" and "blackout" not in self.plan.faults
+        return may and random.Random(f"fsync {seed}").random() < 0.3
 
     def _draw(self, rng: random.Random) -> Plan:
         return draw(rng)
@@ -85,6 +92,8 @@ class Scenario:
         self.copies.start()
         if self.plan.side_stream:
             world.at(1500, self._create_side)
+        if self._changes_fsync(world.seed):
+            world.at(2000, self._change_fsync)
         if self.plan.removes:
             world.at(3000, self._remove_something)
         world.run(weather_end_ms)
@@ -174,6 +183,15 @@ class Scenario:
 
         self._anywhere(f"DELETE.{SIDE}", None, deleted)
         self.world.at(300 + self.rng.random() * 1000, self._create_side)
+
+    def _change_fsync(self) -> None:
+        """A person wants another policy; by which entries were written so far it has no say (SF-4)."""
+        if self.weather.calm:
+            return
+        config = self.plan.config(MAIN, "orders.>")
+        config["metadata"] = {FSYNC_KEY: self.rng.choice(("always", "interval", "always", "never"))}
+        self._anywhere(f"UPDATE.{MAIN}", config, lambda answer: None)
+        self.world.at(500 + self.rng.random() * 3000, self._change_fsync)
 
     def _remove_something(self) -> None:
         """A person deletes a message, or purges."""

@@ -113,6 +113,9 @@ class SuperScenario(Scenario):
     def _draw(self, rng: random.Random) -> Plan:
         return draw_super(rng)
 
+    def _changes_fsync(self, seed: int) -> bool:
+        return False  # Its updates of the stream move it.
+
     def _new_world(self, seed: int, rng: random.Random) -> World:
         world = SuperWorld(seed, self.plan, rng)
         self.oracle = MoveOracle(world, MAIN)

@@ -31,6 +31,8 @@ class Weather:
         self.plan = plan
         self.rng = world.rng
         self.calm = False
+        self.is_each_synced = plan.fsync == "always"
+        """Does a power failure take nothing that was confirmed?"""
         self.quiet_until_us = 0
         self.main_group = ""
         self._unsure: set[str] = set()
@@ -190,16 +192,14 @@ class Weather:
         """The process ends, by kill or with the machine."""
         if not self.world.nodes[name].up:
             return
-        if (power and self.plan.fsync != "always") or self.plan.storage == "memory":
+        if (power and not self.is_each_synced) or self.plan.storage == "memory":
             self._unsure.add(name)
         self.world.stop(name, power=power)
 
     def may_stop(self, name: str, *, power: bool) -> bool:
         # Also with fsync on every append a write that the power tore leaves a doubtful copy, which waits for a sure one; with
         # the copy of another broker damaged that might be one too many (seed 61).
-        loses = (
-            power and (self.plan.fsync != "always" or bool(self._scars))
-        ) or self.plan.storage == "memory"
+        loses = (power and (not self.is_each_synced or bool(self._scars))) or self.plan.storage == "memory"
         return not loses or self._may_lose_data(name)
 
     def start_in(self, name: str, ms: float) -> None:
@@ -229,7 +229,7 @@ class Weather:
         if victim is None or self.plan.storage == "memory":
             return
         power = self.rng.random() < 0.5 and self.may_stop(victim, power=True)
-        if power and self.plan.fsync != "always":
+        if power and not self.is_each_synced:
             self._unsure.add(victim)
         node = self.world.nodes[victim]
         node.crash_with_power = power

@@ -1,7 +1,7 @@
 """Tests with real processes, and a second go for the few that failed: `python -m tests.support.two_goes tests -m e2e`.
 
 Thousands of tests wait for processes on a machine that others use too, so one in some ten thousand meets a moment in which a
-process gets no turn for seconds. What failed runs once more, by itself, if it is little; what fails twice fails. What passes
+process gets no turn for seconds. What failed runs once more, one after the other, if it is little; what fails twice fails. What passes
 only then is listed at the end: each such line is a test, or a piece of the product, that somebody is to look at.
 """
 
@@ -15,7 +15,8 @@ from pathlib import Path
 
 CACHE = Path(".cache/two-goes")
 # More than so many have a reason of their own, and stand as they are.
-SECOND_GO_MAX = 3
+SECOND_GO_MAX = 5
+IN_TURN = ("--numprocesses", "0")
 TESTS_FAILED = 1
 """pytest's exit code for that, and a time limit's: behind the latter nothing is noted as failed, and nothing runs again."""
 
@@ -37,8 +38,8 @@ def main(args: Sequence[str]) -> int:
     failed = _failed()
     if code != TESTS_FAILED or not 0 < len(failed) <= SECOND_GO_MAX:
         return code
-    print(f"\n{len(failed)} failed: once more, by themselves\n", flush=True)
-    code = _pytest("--last-failed", "--last-failed-no-failures=none", *args)
+    print(f"\n{len(failed)} failed: once more, one after the other\n", flush=True)
+    code = _pytest("--last-failed", "--last-failed-no-failures=none", *args, *IN_TURN)
     again = _failed()
     print("\nfailed in the first go:")
     for test in failed:

@@ -24,9 +24,10 @@ def test_it(passes_in):
 """
 
 
-def run(folder: Path, *passes_in: str) -> tuple[int, str]:
+def run(folder: Path, *passes_in: str, processes: int = 0) -> tuple[int, str]:
     (folder / "test_some.py").write_text(TESTS.format(passes_in=list(passes_in)))
     command = [sys.executable, "-m", "tests.support.two_goes", "test_some.py"]
+    command += ["--numprocesses", str(processes)]
     done = subprocess.run(
         command,
         cwd=folder,
@@ -38,19 +39,20 @@ def run(folder: Path, *passes_in: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+@pytest.mark.parametrize("processes", [0, 2])
 @pytest.mark.parametrize(
     ("passes_in", "code", "goes"),
     [
         (["1a", "1b"], 0, {"1a": 1, "1b": 1}),
         (["1a", "2a"], 0, {"1a": 1, "2a": 2}),
         (["2a", "3a"], 1, {"2a": 2, "3a": 2}),
-        (["2a", "2b", "2c", "2d"], 1, {"2a": 1, "2d": 1}),
+        (["2a", "2b", "2c", "2d", "2e", "2f"], 1, {"2a": 1, "2f": 1}),
     ],
 )
 def test_few_failures_get_a_second_go(
-    tmp_path: Path, passes_in: list[str], code: int, goes: dict[str, int]
+    tmp_path: Path, passes_in: list[str], code: int, goes: dict[str, int], processes: int
 ) -> None:
-    found, said = run(tmp_path, *passes_in)
+    found, said = run(tmp_path, *passes_in, processes=processes)
     assert found == code
     assert {name: len((tmp_path / f"goes-{name}").read_text()) for name in goes} == goes
     unstable = {name for name, count in goes.items() if count == 2 and name[0] == "2"}

@@ -359,6 +359,11 @@ class GroupStore(Protocol):
         """
         ...
 
+    def set_fsync(self, group: str, fsync: str) -> bool:
+        """Another policy for a group that is open (RP-6). What was confirmed stays so; one that got stronger counts at once,
+        a weaker one as soon as the disk knows of it (SF-4). False, once: it counts when the log is opened next."""
+        ...
+
     def tick(self, now_ms: int) -> None:
         """Called often, for what all groups share: the room on the volume is asked for now and then (SF-18)."""
         ...

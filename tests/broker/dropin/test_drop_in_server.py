@@ -18,7 +18,11 @@ from nats.errors import Error
 from nats.js.errors import BadRequestError
 from tests.compat.raw import RawClient
 from tests.support.certificates import Authority
+from tests.support.local_clusters import until
 from tests.support.nkeys import Nkey
+
+from supercluster.broker.jetstream.own_metadata import FSYNC_KEY
+from supercluster.broker.storage.naming import EACH_SYNCED
 
 pytestmark = pytest.mark.e2e
 
@@ -101,6 +105,38 @@ def write(server: Server, password: str, more: str = "") -> str:
     file = server.directory / "a.conf"
     file.write_text(CONF.replace("DIR", str(server.directory)).replace("PASS", password) + more)
     return str(file)
+
+
+@pytest.mark.covers("RP-6")
+async def test_a_server_that_syncs_always_confirms_what_is_on_the_disk(server: Server) -> None:
+    """The mark in a stream's directory says that all that was confirmed had been fsynced."""
+    (server.directory / "a.conf").write_text(
+        f"listen: 127.0.0.1:-1\nhttp: 127.0.0.1:-1\n"
+        f"jetstream {{ store_dir: {server.directory}/js, sync_interval: always }}"
+    )
+    told = await server.start("-c", str(server.directory / "a.conf"))
+    client = await nats.connect(told["nats"][0])
+    js = client.jetstream()
+    await js.add_stream(name="S", subjects=["s.>"])
+
+    async def marks() -> list[str]:
+        found = server.directory.glob(f"js/**/{EACH_SYNCED}")
+        return [path.parent.name for path in found if path.parent.name.startswith("S")]
+
+    await js.publish("s.1", b"x")
+    assert len(await marks()) == 1
+    async with aiohttp.ClientSession() as session, session.get(f"{told['monitoring'][0]}/jsz") as response:
+        assert (await response.json())["config"]["sync_always"] is True
+    stream = (await js.stream_info("S")).config
+    stream.metadata = {FSYNC_KEY: "never"}
+    await js.update_stream(stream)
+
+    async def is_gone() -> bool:
+        return not await marks()
+
+    await until(is_gone, "the stream's own policy")
+    await js.publish("s.1", b"y")
+    await client.close()
 
 
 async def test_the_monitoring_port_has_nats_servers_pages(server: Server) -> None:

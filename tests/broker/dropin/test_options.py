@@ -66,6 +66,16 @@ def test_a_server_is_described_as_in_nats_servers_documents() -> None:
     assert users.find(Shown("c", "13", "")) is None
 
 
+@pytest.mark.covers("RP-6")
+@pytest.mark.parametrize(
+    ("told", "interval_ms", "always"),
+    [("5s", 5000, False), ("always", 120_000, True), ("Always", 120_000, True)],
+)
+def test_streams_are_fsynced_at_an_interval_or_always(told: str, interval_ms: int, always: bool) -> None:
+    found = options(f"jetstream {{ sync_interval: {told} }}")
+    assert (found.sync_interval_ms, found.sync_always) == (interval_ms, always)
+
+
 def test_accounts_may_be_a_list_of_names() -> None:
     found = options("accounts [A, B]")
     assert set(found.book.accounts) == {"A", "B"}
@@ -87,6 +97,7 @@ def test_no_limit_of_connections_is_as_many_as_there_may_be(told: int) -> None:
         ("debug: maybe", "debug has to be true or false, not 'maybe'"),
         ("ping_interval: 2y", "ping_interval has to be a time"),
         ("server_name: 'a b'", "server_name has to be"),
+        ("jetstream: {sync: never}", "jetstream.sync_interval has to be a time"),
         ("jetstream: {key: abc}", "jetstream.key: encryption at rest is not there"),
         ("leafnodes {}", "leafnodes: leaf nodes are not there"),
         ("mqtt {}", "mqtt: MQTT is not there"),

@@ -28,6 +28,7 @@ from supercluster.broker.jetstream.own_metadata import (
 from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.storage.log import FileLog
 from supercluster.broker.storage.options import Fsync
 
 WRONG = [
@@ -89,11 +90,15 @@ def test_whatever_metadata_says_it_is_refused_or_has_a_meaning(metadata: dict[st
 
 
 def created(world: World, body: dict[str, object]) -> dict[str, object]:
+    return asked(world, "CREATE", body)
+
+
+def asked(world: World, call: str, body: dict[str, object]) -> dict[str, object]:
     cores = started(world)
     answers: list[bytes] = []
     world.on_reply(b"_R", lambda header, payload: answers.append(payload))
     info = ClientInfo("$G", "operator", is_operator=True)
-    cores[0].on_api(info, b"$JS.API.STREAM.CREATE.S", b"_R", b"", json.dumps(body).encode())
+    cores[0].on_api(info, f"$JS.API.STREAM.{call}.S".encode(), b"_R", b"", json.dumps(body).encode())
     world.want_turn("n0")
     assert world.run_until(partial(bool, answers), 10_000)
     found: dict[str, object] = json.loads(answers[0])
@@ -133,6 +138,36 @@ def test_a_committed_word_that_nobody_knows_is_told_and_harms_no_broker(
         for name in world.names:
             world.stop(name, power=False)
         started(world)
+
+
+@pytest.mark.covers("RP-6", "SF-4")
+def test_a_changed_policy_counts_at_once_or_it_is_said_when() -> None:
+    """Under `never` a process that is killed leaves what the next one does not write again, and must not confirm by an fsync."""
+    world = World(1)
+    body = {"name": "S", "subjects": ["s"], "num_replicas": 3}
+    assert "error" not in created(world, {**body, "metadata": {FSYNC_KEY: "never"}})
+    assert world.run_until(lambda: copies(world) == 3, 10_000)
+    world.run(world.now_us / 1000 + 1000)
+    world.stop("n1", power=False)
+    started(world)
+    world.log.clear()
+    assert "error" not in asked(world, "UPDATE", {**body, "metadata": {FSYNC_KEY: "always"}})
+
+    def policies() -> dict[str, Fsync]:
+        return {
+            name: group.log._pace.fsync
+            for name, node in world.nodes.items()
+            for group in (node.core.groups.values() if node.core is not None else ())
+            if isinstance(group, StreamGroup) and isinstance(group.log, FileLog)
+        }
+
+    wanted = {"n0": Fsync.ALWAYS, "n1": Fsync.NEVER, "n2": Fsync.ALWAYS}
+    assert world.run_until(lambda: policies() == wanted, 10_000), policies()
+    assert [line for line in world.log if "PolicyWaits" in line and "'always' counts here once" in line]
+    world.run(world.now_us / 1000 + 1000)  # Until it is noted that the change is committed.
+    world.stop("n1", power=False)
+    started(world)
+    assert world.run_until(lambda: set(policies().values()) == {Fsync.ALWAYS}, 10_000)
 
 
 @pytest.mark.covers("SF-4")

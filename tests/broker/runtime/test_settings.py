@@ -48,6 +48,7 @@ def test_every_documented_field_is_taken() -> None:
                 "maxFileBytes": 1,
                 "maxMemoryBytes": 2,
                 "syncIntervalMs": 3,
+                "syncAlways": True,
                 "segmentBytes": 70000,
                 "retiredGraceMs": 5000,
             },
@@ -59,7 +60,7 @@ def test_every_documented_field_is_taken() -> None:
         }
     )
     assert (found.ports.client, found.limits.max_connections, found.storage.segment_bytes) == (0, 5, 70000)
-    assert found.storage.retired_grace_ms == 5000
+    assert (found.storage.retired_grace_ms, found.storage.sync_always) == (5000, True)
     assert found.raft == settings.Raft(50, 100)
     assert found.gateways == {"west": ("w-0:7222", "[::1]:1"), "north": ()}
     assert found.gateway_tls == settings.GatewayTls(Path("/c"), Path("/k"), Path("/a"), "gateways")
@@ -117,6 +118,7 @@ def test_tls_for_clients_is_read_with_its_defaults() -> None:
         ({"tags": "ssd"}, ['tags is "ssd"', "list"]),
         ({"tags": ["ssd", 1]}, ["tags[1] is 1", "1 to 63 bytes"]),
         ({"linkFaults": 1}, ["linkFaults is 1", "true or false"]),
+        ({"storage": {"syncAlways": 1}}, ["storage.syncAlways is 1", "true or false"]),
         ({"raft": {"heartbeatMs": 400}}, ["raft.electionTimeoutMs is 500", "raft.heartbeatMs (400)"]),
     ],
 )

@@ -164,6 +164,13 @@ def _lives(pid: int) -> bool:
     return stat is not None and stat[0] != "Z"
 
 
+def test_a_record_that_goes_away_while_it_is_read_is_none(tmp_path: Path) -> None:
+    """Two look for what a plane has left, and one is faster."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / str(os.getpid())).symlink_to("nowhere")
+    assert leftovers.find(tmp_path) == []
+
+
 async def test_a_plane_that_was_killed_is_followed_by_one_that_starts_its_pods_again(tmp_path: Path) -> None:
     state_dir = tmp_path / "state"
     for expected in (0, 1):

@@ -24,6 +24,7 @@ class JetStreamOption:
     max_file_bytes: int = 0
     sync_interval_ms: int = 120_000
     """nats-server's own default."""
+    sync_always: bool = False
     limits: ServerLimits = NO_SERVER_LIMITS
 
 
@@ -50,9 +51,9 @@ def read_jetstream_block(root: Fields) -> JetStreamOption:
         domain=found.name("domain"),
         max_memory_bytes=_capacity(found, "max_memory_store", "max_mem_store", "max_mem"),
         max_file_bytes=_capacity(found, "max_file_store", "max_file"),
-        sync_interval_ms=_sync_interval_ms(found, base.sync_interval_ms),
         limits=_limits(found),
     )
+    option = _sync(option, found)
     found.of_no_use(
         *("unique_tag", "max_outstanding_catchup", "max_buffered_size", "max_buffered_msgs"),
         *("request_queue_limit", "tpm", "extension_hint", "strict", "meta_compact"),
@@ -96,14 +97,13 @@ def _limits(found: Fields) -> ServerLimits:
     return limits
 
 
-def _sync_interval_ms(found: Fields, default_ms: int) -> int:
+def _sync(option: JetStreamOption, found: Fields) -> JetStreamOption:
     value = found.take("sync_interval", "sync")
     if value is None:
-        return default_ms
-    # "always" is each append's own: the stream says it here (`supercluster.dev/fsync`).
-    if value.data == "always":
-        raise value.wrong(
-            "jetstream.sync_interval always: streams say so themselves, by the metadata supercluster.dev/fsync=always"
-        )
+        return option
+    if isinstance(value.data, str) and value.data.lower() == "always":
+        return replace(option, sync_always=True)
     again = Fields(Value({"sync_interval": value}, value.file, value.line, value.column), "jetstream", [])
-    return again.duration_ms("sync_interval", default=0, low=1, high=600_000)
+    return replace(
+        option, sync_interval_ms=again.duration_ms("sync_interval", default=0, low=1, high=600_000)
+    )

@@ -99,6 +99,7 @@ class Options:
     server_limits: ServerLimits = NO_SERVER_LIMITS
     sync_interval_ms: int = 120_000
     """nats-server's own default."""
+    sync_always: bool = False
     tags: tuple[str, ...] = ()
     max_payload_bytes: int = 1 << 20
     max_control_line_bytes: int = 4096
@@ -199,6 +200,7 @@ def read(tree: Value) -> Options:
         max_memory_bytes=jetstream.max_memory_bytes,
         max_file_bytes=jetstream.max_file_bytes,
         sync_interval_ms=jetstream.sync_interval_ms,
+        sync_always=jetstream.sync_always,
         server_limits=jetstream.limits,
         auth_timeout_ms=auth_timeout_ms,
         users=accounts.users,

@@ -61,6 +61,7 @@ def settings_of(wanted: Options, name: str) -> Settings:
             max_file_bytes=wanted.max_file_bytes,
             max_memory_bytes=wanted.max_memory_bytes,
             sync_interval_ms=wanted.sync_interval_ms,
+            sync_always=wanted.sync_always,
         ),
         jetstream=wanted.server_limits,
         tags=wanted.tags,

@@ -145,6 +145,14 @@ class GroupLife:
         group = core.groups.get(found.group)
         if isinstance(group, StreamGroup):
             group.set_assignment(found)
+            fsync = fsync_of(found.config.metadata)
+            if not core.store.set_fsync(found.group, fsync):
+                core.event(
+                    found.group,
+                    "PolicyWaits",
+                    f"stream {found.name}: fsync {fsync!r} counts here once this broker was restarted: under 'never' a "
+                    "process that was killed left entries which have to be written again first",
+                )
             core.touch(found.group)
         elif group is None and not attempt(core, found.group, act):
             # The stream has a replica less than it was given until the disk takes this one.

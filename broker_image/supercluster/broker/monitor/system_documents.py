@@ -152,12 +152,15 @@ class Documents:
 
     def _jetstream_config(self, totals: Totals) -> Json:
         storage = self._process.settings.storage
-        return {
+        told: Json = {
             "max_memory": totals.max_memory_bytes,
             "max_storage": totals.max_storage_bytes,
             "sync_interval": storage.sync_interval_ms * 1_000_000,
             "strict": True,
         }
+        if storage.sync_always:
+            told["sync_always"] = True
+        return told
 
     def _jetstream_stats(self, totals: Totals) -> Json:
         return {

@@ -27,7 +27,7 @@ from supercluster.broker.runtime.process import BrokerProcess
 from supercluster.broker.runtime.settings import Settings
 from supercluster.broker.storage.ballast import Ballast
 from supercluster.broker.storage.disk import Disk
-from supercluster.broker.storage.options import LogOptions
+from supercluster.broker.storage.options import Fsync, LogOptions
 from supercluster.broker.storage.osdisk import OsDisk, boot_id
 from supercluster.broker.storage.space import Space
 from supercluster.broker.storage.store import DueSync, VolumeStore
@@ -266,6 +266,7 @@ def make_core(process: BrokerProcess) -> ProcessCore:
     owner = process.place.volume_identity or settings.identity
     volume = open_volume(disk, boot, lambda: f"{tokens.getrandbits(64):016x}", owner)
     options = LogOptions(
+        fsync=Fsync.ALWAYS if settings.storage.sync_always else Fsync.INTERVAL,
         sync_interval_ms=settings.storage.sync_interval_ms,
         segment_bytes=settings.storage.segment_bytes,
         sync_in_tick=False,

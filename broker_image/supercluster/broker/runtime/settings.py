@@ -78,6 +78,8 @@ class Storage:
     max_file_bytes: int = _bounded(0, 0, 1 << 60)
     max_memory_bytes: int = _bounded(0, 0, 1 << 50)
     sync_interval_ms: int = _bounded(1000, 1, 600_000)
+    sync_always: bool = False
+    """fsync before it counts whatever is written here, but for streams whose own policy is `never`."""
     segment_bytes: int = _bounded(64 << 20, 64 << 10, 1 << 32)
     retired_grace_ms: int = _bounded(600_000, 0, 30 * 86_400_000)
     """How long the copy of a stream that moved away is kept, closed (SF-5)."""
@@ -244,9 +246,7 @@ def parse(document: object) -> Settings:
             f"raft.electionTimeoutMs is {sections['raft'].election_timeout_ms}; "
             f"it has to be at least twice raft.heartbeatMs ({sections['raft'].heartbeat_ms})"
         )
-    link_faults = document.get("linkFaults", False)
-    if not isinstance(link_faults, bool):
-        raise SettingsError(f"linkFaults is {_shown(link_faults)}; it has to be true or false")
+    link_faults = _truth("linkFaults", document.get("linkFaults", False))
     return Settings(
         super_cluster=check_name("superCluster", document["superCluster"]),
         identity=check_name("identity", document["identity"]),
@@ -342,9 +342,7 @@ def _client_tls_field(name: str, item: Field[Any], value: object) -> Any:
     if "low" in item.metadata:
         return _whole(name, value, item.metadata["low"], item.metadata["high"])
     if type(item.default) is bool:
-        if not isinstance(value, bool):
-            raise SettingsError(f"{name} is {_shown(value)}; it has to be true or false")
-        return value
+        return _truth(name, value)
     if not isinstance(value, str) or not value:
         raise SettingsError(f"{name} is {_shown(value)}; it has to be a text that is not empty")
     if item.name == "min_version" and value not in TLS_VERSIONS:
@@ -372,9 +370,18 @@ def _section(name: str, kind: type[T], value: object) -> T:
     chosen: dict[str, int] = {}
     for key, number in value.items():
         item = known[key]
+        if hints[item.name] is bool:
+            chosen[item.name] = _truth(f"{name}.{key}", number)
+            continue
         assert hints[item.name] is int
         chosen[item.name] = _whole(f"{name}.{key}", number, item.metadata["low"], item.metadata["high"])
     return kind(**chosen)
+
+
+def _truth(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise SettingsError(f"{name} is {_shown(value)}; it has to be true or false")
+    return value
 
 
 def _whole(name: str, number: object, low: int, high: int) -> int:

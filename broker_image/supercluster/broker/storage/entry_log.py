@@ -2,7 +2,9 @@
 
 - An append is one write; when it fails, nothing of it is kept, and when even that cannot be made sure the log refuses
   everything from then on.
-- `persisted_index` follows the fsync policy (RP-6).
+- `persisted_index` follows the fsync policy (RP-6), which may change: a mark on the disk says whether all that was ever
+  confirmed here had been fsynced. It is put behind the first fsync of all there is, and is gone before anything is confirmed
+  without one.
 - What is read back was checked; a record that fails is reported, never returned, and the loss is remembered on disk.
 """
 
@@ -45,8 +47,12 @@ class EntryLog:
         hard: SlotFile,
         notes: SlotFile,
         synced_index: int,
+        is_marked: bool | None,
+        is_unsure: bool,
     ) -> None:
-        """For `recovery`, which has read all of it."""
+        """For `recovery`, which has read all of it. A log that `is_marked` (EACH_SYNCED; None: maybe) keeps to that until the
+        mark is gone. One that `is_unsure` has entries of a killed process that were not written again, since NEVER confirms
+        nothing by an fsync: one of that process may have failed, and another would find nothing to carry."""
         self._disk = disk
         self._directory = directory
         self._options = options
@@ -65,14 +71,22 @@ class EntryLog:
         self._commit_index = self._notes.commit_index
         self._synced_index = synced_index
         self._directory_dirty = synced_index < self._last_index
-        # What a process that was killed left unsynced may have memberships in it.
-        self._memberships = [synced_index + 1] if synced_index < self._last_index else []
+        # What a process that was killed left unsynced may have memberships in it; where it has none, recovery knows.
+        self._memberships = [synced_index + 1] if synced_index < self._last_index and not is_unsure else []
         """CONFIG entries that are not durable yet, oldest first. None of them is confirmed before, whatever the policy: a
         group must not go on by a membership that a majority of its members may forget (SF-4)."""
         self._truncations = 0
         self._ticket: SyncTicket | None = None
         self._vote: VoteTicket | None = None
+        self._is_marked = is_marked
+        """EACH_SYNCED; None: nobody knows, its last change was not heard the end of."""
+        self._is_unsure = is_unsure
+        self._wanted_fsync = options.fsync
+        self._confirmed_index = 0
+        """What was confirmed under a weaker policy before, and may not be durable."""
         self._pace = SyncPace(options)
+        if is_marked is not False:
+            self._pace.fsync = Fsync.ALWAYS
         self._last_note_ms: int | None = None
         if last is not None:
             last.full = last.size_bytes >= options.segment_bytes
@@ -108,8 +122,8 @@ class EntryLog:
 
     @property
     def persisted_index(self) -> int:
-        if self._options.fsync is Fsync.ALWAYS:
-            return self._synced_index
+        if self._pace.fsync is Fsync.ALWAYS:
+            return max(self._synced_index, self._confirmed_index)
         if self._memberships:
             return max(self._synced_index, self._memberships[0] - 1)
         return self._last_index
@@ -249,6 +263,7 @@ class EntryLog:
         self._terms.truncate_after(index)
         self._cache.truncate_after(index)
         self._synced_index = min(self._synced_index, index)
+        self._confirmed_index = min(self._confirmed_index, index)
         self._memberships = [each for each in self._memberships if each <= index]
         self._unsealed = [each for each in self._segments.all if each.full and not each.sealed]
         self._checkpoints.remove_after(index)
@@ -320,25 +335,67 @@ class EntryLog:
     @property
     def rests(self) -> bool:
         """Is nothing left that the policy wants to be durable, now or later?"""
-        is_left = self._options.fsync is not Fsync.NEVER or bool(self._memberships)
-        return self._closed or self._failed is not None or self.all_synced or not is_left
+        is_left = self._pace.fsync is not Fsync.NEVER or bool(self._memberships)
+        return (
+            self._closed
+            or self._failed is not None
+            or not self._is_left
+            or not (is_left or self._is_mark_due)
+        )
+
+    @property
+    def _is_mark_due(self) -> bool:
+        """Does the mark say something else than the policy? One that the disk refused is tried again with the next entries."""
+        return self._is_marked is not None and self._is_marked is not self._wants_mark
+
+    @property
+    def _wants_mark(self) -> bool:
+        return self._wanted_fsync is Fsync.ALWAYS and not self._is_unsure
+
+    @property
+    def _is_left(self) -> bool:
+        """Is there anything to make durable?"""
+        return self._synced_index < self._last_index or self._is_mark_due
+
+    def set_fsync(self, policy: Fsync) -> bool:
+        """Another policy from now on (RP-6); a weaker one than ALWAYS as soon as the mark is gone. False: only from the next
+        opening on, which writes again what a killed process may have left in memory."""
+        if policy is self._wanted_fsync:
+            return True
+        self._wanted_fsync = policy
+        if self._is_unsure:
+            return policy is Fsync.NEVER
+        if policy is Fsync.ALWAYS:
+            if self._pace.fsync is not Fsync.ALWAYS:
+                self._confirmed_index = self.persisted_index
+                self._pace.fsync = policy
+        else:
+            self._weaken()
+        if self.on_unsynced is not None:
+            self.on_unsynced()
+        return True
+
+    def _weaken(self) -> None:
+        """The wanted policy is in force once no mark speaks against it, nor one is on its way."""
+        is_coming = self._ticket is not None and self._ticket.mark is True
+        if self._is_marked is False and not is_coming:
+            self._pace.fsync = self._wanted_fsync
 
     def sync_due(self, now_ms: int) -> bool:
         """Should a sync begin, by the policy?"""
-        if (
-            self._closed
-            or self._failed is not None
-            or self._ticket is not None
-            or self._synced_index >= self._last_index
-        ):
+        if self._closed or self._failed is not None or self._ticket is not None or not self._is_left:
             return False
-        return self._pace.is_due(now_ms, is_urgent=bool(self._memberships))
+        return self._pace.is_due(now_ms, is_urgent=self._is_urgent)
+
+    @property
+    def _is_urgent(self) -> bool:
+        return bool(self._memberships) or self._is_mark_due
 
     def next_sync_ms(self) -> int | None:
         """When `sync_due` turns true (0: it is); None while everything is as durable as the policy wants it."""
-        if self._failed is not None or self._ticket is not None or self._synced_index >= self._last_index:
+        if self._failed is not None or self._ticket is not None or not self._is_left:
             return None
-        return self._pace.next_ms(is_urgent=bool(self._memberships))
+        return self._pace.next_ms(is_urgent=self._is_urgent)
 
     def begin_sync(self, now_ms: int | None = None) -> SyncTicket | None:
         """A ticket for all that is written and not yet durable; None when there is nothing, or one is out. The next
@@ -346,7 +403,7 @@ class EntryLog:
         self._guard()
         if now_ms is not None:
             self._pace.begins(now_ms)
-        if self._ticket is not None or self._synced_index >= self._last_index:
+        if self._ticket is not None or not self._is_left:
             return None
         # All of them are asked: a truncation makes the last one durable while those before it are not.
         parts: list[SyncPart] = []
@@ -362,9 +419,16 @@ class EntryLog:
             for part in parts:
                 part.handle.close()
             parts.clear()
-        directory = self._directory if self._directory_dirty and failure is None else None
+        self._ticket = SyncTicket(
+            self._disk,
+            self._directory,
+            tuple(parts),
+            self._last_index,
+            self._truncations,
+            sync_directory=self._directory_dirty and failure is None,
+            mark=self._wants_mark if self._is_marked is not self._wants_mark else None,
+        )
         self._directory_dirty = False
-        self._ticket = SyncTicket(self._disk, directory, tuple(parts), self._last_index, self._truncations)
         self._ticket.error = failure
         return self._ticket
 
@@ -384,6 +448,7 @@ class EntryLog:
         if ticket.error is not None:
             self._failed = ticket.error
             raise ticket.error
+        self._marked(ticket)
         if ticket.generation != self._truncations:
             self._directory_dirty = True
             return
@@ -393,6 +458,14 @@ class EntryLog:
                 self._segments.release(part.segment)
         self._synced_index = max(self._synced_index, ticket.index)
         self._memberships = [each for each in self._memberships if each > self._synced_index]
+
+    def _marked(self, ticket: SyncTicket) -> None:
+        if ticket.mark is None:
+            return
+        # Where nobody knows whether it is there, the log goes on as if it were.
+        self._is_marked = ticket.mark if ticket.mark_error is None else None
+        if self._wanted_fsync is not Fsync.ALWAYS:
+            self._weaken()
 
     def sync(self) -> None:
         """Make everything written durable, now, whatever ticket is out. Raises DiskError when it is not."""

@@ -90,6 +90,9 @@ class FileLog(EntryLog):
 
     def _current_notes(self) -> Notes:
         durable_index = min(self._synced_index, self._last_index)
+        if self._is_unsure:
+            # The next opening begins there with what it writes again.
+            durable_index = min(self._notes.durable_index, self._last_index)
         return Notes(self._base.epoch, self._commit_index, durable_index, self._notes.power_failures)
 
     # ---- checkpoints and the head ---------------------------------------------------------------------------------
@@ -222,6 +225,8 @@ class FileLog(EntryLog):
         self._unsealed = []
         self._truncations += 1
         self._last_index = self._commit_index = self._synced_index = base_index
+        self._confirmed_index = 0
+        self._is_unsure = False
         self._memberships = []
         self._last_term = base_term
         self._took(self.bytes_on_disk() - before)

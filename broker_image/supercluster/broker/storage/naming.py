@@ -15,6 +15,10 @@ NOTES = "notes"
 """Commit index and durable index: two slots, written now and then."""
 BASE = "base"
 """Epoch, base index and base term: replaced as a whole."""
+EACH_SYNCED = "each-synced"
+"""Empty. Where it is, all that this log has confirmed was fsynced before (SF-4). A policy says only what is wanted from now on."""
+NO_LONGER = EACH_SYNCED + ".gone"
+"""The same file under another name, on its way out: whether the disk knows of that is not sure as long as it is here."""
 
 _HARD = struct.Struct("<QB")
 _NOTES = struct.Struct("<QQQQ")

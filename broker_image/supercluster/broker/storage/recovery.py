@@ -21,7 +21,16 @@ from supercluster.broker.storage.checkpoint import CHECKPOINT_SUFFIX, QUARANTINE
 from supercluster.broker.storage.disk import Disk
 from supercluster.broker.storage.found import FoundSegments, find_segments
 from supercluster.broker.storage.log import FileLog
-from supercluster.broker.storage.naming import BASE, HARD_STATE, NOTES, Base, HardState, Notes
+from supercluster.broker.storage.naming import (
+    BASE,
+    EACH_SYNCED,
+    HARD_STATE,
+    NO_LONGER,
+    NOTES,
+    Base,
+    HardState,
+    Notes,
+)
 from supercluster.broker.storage.options import Fsync, LogOptions, Standing, Stop
 from supercluster.broker.storage.segment import INDEX_SUFFIX, SEGMENT_SUFFIX, parse_stem
 from supercluster.broker.storage.slots import SlotFile
@@ -102,6 +111,9 @@ class _Opening:
         self.power_failures = power_failures
         self.is_judged = False
         """By the power failures so far."""
+        self.is_marked: bool | None = False
+        """Was all that the log has confirmed fsynced before? What its policy is now says nothing of that. None: that mark was
+        on its way out."""
         self.standing = Standing.SOUND
         self.torn = False
         self.reasons: list[str] = []
@@ -116,6 +128,8 @@ class _Opening:
         is_new = not any(
             name == HARD_STATE or name.endswith((SEGMENT_SUFFIX, CHECKPOINT_SUFFIX)) for name in names
         )
+        if not is_new:
+            self.is_marked = True if EACH_SYNCED in names else None if NO_LONGER in names else False
         hard_file = self._hard_state(is_new)
         hard = HardState.decode(hard_file.value)
         base = self._base(names)
@@ -129,7 +143,7 @@ class _Opening:
         self._judge_damage(found, notes)
         self._judge_end(found, notes, checkpoints)
         self._judge_base(base, checkpoints)
-        if self.stop is Stop.POWER and self.options.fsync is not Fsync.ALWAYS and not is_new:
+        if self.stop is Stop.POWER and not self.is_marked and not is_new:
             self._doubt(f"{self.directory}: power failed, and appends were not fsynced one by one")
         standing = max(self.standing, hard.standing)
         if standing is not hard.standing:
@@ -217,7 +231,7 @@ class _Opening:
         if self.stop is Stop.POWER:
             if damage.index <= notes.durable_index:
                 self._lose(f"{why}; it had been durable (up to entry {notes.durable_index})")
-            elif damage.cut_short and self.options.fsync is Fsync.ALWAYS:
+            elif damage.cut_short and self.is_marked:
                 self._tear(why)
             else:
                 self._doubt(why)
@@ -320,6 +334,7 @@ class _Opening:
         synced_index = durable if self.stop is Stop.KILLED else last_index
         # With fsync `never` only a membership is ever confirmed as durable; all that stands before it has to be, too.
         confirms = self.options.fsync is not Fsync.NEVER or found.segments.has_config_behind(synced_index)
+        is_unsure = not confirms and synced_index < last_index
         for segment in found.segments.all:
             segment.synced_bytes = segment.size_bytes if segment.last_index <= synced_index else 0
             if not segment.synced_bytes and confirms:
@@ -339,8 +354,11 @@ class _Opening:
             hard=hard_file,
             notes=notes_file,
             synced_index=synced_index,
+            is_marked=self.is_marked,
+            is_unsure=is_unsure,
         )
-        if self.options.fsync is Fsync.ALWAYS:
+        if self.options.fsync is Fsync.ALWAYS or self.is_marked is not False:
+            # With that the mark is what the policy wants; a disk that refuses it is tried again with the first entries.
             log.sync()
         if standing is Standing.LOST:
             verdict = Verdict.LOST_RECORD

@@ -51,7 +51,8 @@ class VolumeStore:
         memory_space: Space | None = None,
         is_short: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`options` are for every log; policy and space are set per group. `is_short` says that the process has few file
+        """`options` are for every log; the space is set per group, and so is the policy: `options` have it for those of
+        "interval". `is_short` says that the process has few file
         descriptors left: then others are told that there is no room here for a new stream."""
         self._is_short = is_short
         self._volume = volume
@@ -89,7 +90,7 @@ class VolumeStore:
             log: StreamLog = MemoryLog(replace(self._options, space=self._memory_space))
             self._logs[group] = log
             return OpenedGroup(log=log, commit_index=0, doubtful=False, lost=known)
-        options = replace(self._options, fsync=Fsync(fsync), space=self._file_space)
+        options = replace(self._options, fsync=self._policy(fsync), space=self._file_space)
         directory = self._volume.group_directory(group)
         log, report = open_log(
             self._volume.disk,
@@ -111,6 +112,15 @@ class VolumeStore:
             doubtful=report.verdict is Verdict.DOUBTFUL,
             lost=report.verdict is Verdict.LOST_RECORD,
         )
+
+    def _policy(self, fsync: str) -> Fsync:
+        """Where this broker fsyncs always, a stream that did not ask for never does so too."""
+        wanted = Fsync(fsync)
+        return self._options.fsync if wanted is Fsync.INTERVAL else wanted
+
+    def set_fsync(self, group: str, fsync: str) -> bool:
+        log = self._logs.get(group)
+        return not isinstance(log, FileLog) or log.set_fsync(self._policy(fsync))
 
     def register(self, group: str, member: str, home: str = "") -> None:
         renamed = self._volume.groups().get(group, member) != member

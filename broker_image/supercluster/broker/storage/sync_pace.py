@@ -13,7 +13,9 @@ class SyncPace:
     policy."""
 
     def __init__(self, options: LogOptions) -> None:
-        self._options = options
+        self._interval_ms = options.sync_interval_ms
+        self.fsync = options.fsync
+        """The policy in force."""
         self._last_ms: int | None = None
         self._from_ms = 0
         """No sync before: the last one found no file descriptor."""
@@ -22,22 +24,22 @@ class SyncPace:
         """Should a sync begin?"""
         if now_ms < self._from_ms:
             return False
-        if self._options.fsync is Fsync.ALWAYS or is_urgent:
+        if self.fsync is Fsync.ALWAYS or is_urgent:
             return True
-        if self._options.fsync is Fsync.NEVER:
+        if self.fsync is Fsync.NEVER:
             return False
         if self._last_ms is None:
             self._last_ms = now_ms
-        return now_ms - self._last_ms >= self._options.sync_interval_ms
+        return now_ms - self._last_ms >= self._interval_ms
 
     def next_ms(self, *, is_urgent: bool) -> int | None:
         """When `is_due` turns true (0: it is); None: the policy wants none."""
-        if self._options.fsync is Fsync.ALWAYS or is_urgent:
+        if self.fsync is Fsync.ALWAYS or is_urgent:
             return self._from_ms
-        if self._options.fsync is Fsync.NEVER:
+        if self.fsync is Fsync.NEVER:
             return None
         # The interval counts from the first tick that sees something to do.
-        due_ms = 0 if self._last_ms is None else self._last_ms + self._options.sync_interval_ms
+        due_ms = 0 if self._last_ms is None else self._last_ms + self._interval_ms
         return max(due_ms, self._from_ms)
 
     def begins(self, now_ms: int) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.disk import Disk, SyncHandle
-from supercluster.broker.storage.naming import HardState
+from supercluster.broker.storage.naming import EACH_SYNCED, NO_LONGER, HardState
 from supercluster.broker.storage.segment import Segment
 
 
@@ -25,13 +25,35 @@ class SyncPart:
 class SyncTicket:
     """What `begin_sync` hands out. Only `run` may be called on another thread."""
 
-    __slots__ = ("_directory", "_disk", "error", "generation", "index", "parts")
+    __slots__ = (
+        "_directory",
+        "_disk",
+        "_sync_directory",
+        "error",
+        "generation",
+        "index",
+        "mark",
+        "mark_error",
+        "parts",
+    )
 
     def __init__(
-        self, disk: Disk, directory: str | None, parts: tuple[SyncPart, ...], index: int, generation: int
+        self,
+        disk: Disk,
+        directory: str,
+        parts: tuple[SyncPart, ...],
+        index: int,
+        generation: int,
+        *,
+        sync_directory: bool,
+        mark: bool | None = None,
     ) -> None:
+        """`mark`: also put the mark of a log whose entries are each fsynced (True), or take it away (False)."""
         self._disk = disk
         self._directory = directory
+        self._sync_directory = sync_directory
+        self.mark = mark
+        self.mark_error: DiskError | None = None
         self.parts = parts
         self.index = index
         """Everything up to here is durable when `run` succeeded."""
@@ -41,14 +63,14 @@ class SyncTicket:
 
     @property
     def covers_directory(self) -> bool:
-        return self._directory is not None
+        return self._sync_directory
 
     def run(self) -> None:
         """fsync. An error is kept for `finish_sync`."""
         try:
             for part in self.parts:
                 part.handle.sync()
-            if self._directory is not None:
+            if self._sync_directory:
                 self._disk.fsync_dir(self._directory)
         except DiskError as error:
             self.error = error
@@ -58,6 +80,23 @@ class SyncTicket:
                     part.handle.close()
                 except DiskError as error:
                     self.error = error
+        if self.mark is not None and self.error is None:
+            self._change_mark()
+
+    def _change_mark(self) -> None:
+        """Behind all that it speaks of. Without it the log is trusted less, and no more."""
+        path, gone = f"{self._directory}/{EACH_SYNCED}", f"{self._directory}/{NO_LONGER}"
+        try:
+            if self.mark:
+                self._disk.write_file_durably(path, b"")
+                return
+            # A name that is only taken away may come back with the power, and the next process has nothing to tell by.
+            if self._disk.exists(path):
+                self._disk.rename(path, gone)
+            self._disk.fsync_dir(self._directory)
+            self._disk.unlink(gone)
+        except DiskError as error:
+            self.mark_error = error
 
 
 class VoteTicket:

@@ -73,7 +73,11 @@ def _recorded_sessions(run_dir: Path) -> set[int]:
         if not entry.name.isdecimal():
             continue
         stat = stat_of(int(entry.name))
-        if stat is None or str(stat[3]) == entry.read_text():
+        try:
+            is_recorded = stat is None or str(stat[3]) == entry.read_text()
+        except FileNotFoundError:
+            continue  # Whoever recorded it has seen its end, or another process of this kind has.
+        if is_recorded:
             sessions.add(int(entry.name))
     return sessions
 

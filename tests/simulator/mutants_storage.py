@@ -58,7 +58,7 @@ STORAGE_MUTANTS: tuple[Mutant, ...] = (
         "A directory that was lost gets the identity that it had, and votes with it.",
         (
             "storage/volume.py",
-            "_Identity(new_token(), boot_id, 1, clean=False, owner=owner)",
+            "_Identity(new_token(), boot_id, 1, clean=False, owner=owner, marks_from=1)",
             '_Identity("0" * 12, boot_id, 1, clean=False, owner=owner)',
         ),
     ),

@@ -140,6 +140,54 @@ def test_a_policy_that_changes_while_a_ticket_is_out_waits_for_it(disk: SimDisk)
     assert disk.exists(f"groups/g/{EACH_SYNCED}")
 
 
+@pytest.mark.covers("SF-4")
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("is_run", [True, False])
+def test_a_ticket_that_nobody_waits_for_puts_no_mark(is_run: bool, seed: int) -> None:
+    """Its thread is slow: by then the log was closed, and another one confirms what is in memory only."""
+    disk = SimDisk(random.Random(seed))
+    log, _ = open_(disk, Fsync.INTERVAL)
+    fill(log, 3)
+    log.set_fsync(Fsync.ALWAYS)
+    ticket = log.begin_sync(0)
+    assert ticket is not None
+    if is_run:
+        ticket.run()
+    log.close(clean=False)
+    log, _ = open_(disk, Fsync.INTERVAL)
+    if not is_run:
+        ticket.run()
+    log.tick(0)
+    fill(log, 3)
+    assert log.persisted_index == 6
+    disk.crash(power=True)
+    assert open_(disk, Fsync.ALWAYS, Stop.POWER)[1].verdict is Verdict.DOUBTFUL
+
+
+@pytest.mark.covers("SF-4")
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("is_run", [True, False])
+def test_a_ticket_that_a_sync_in_between_overtook_says_nothing_of_the_mark(is_run: bool, seed: int) -> None:
+    disk = SimDisk(random.Random(seed))
+    log, _ = open_(disk, Fsync.INTERVAL)
+    fill(log, 3)
+    log.set_fsync(Fsync.ALWAYS)
+    ticket = log.begin_sync(0)
+    assert ticket is not None
+    log.set_fsync(Fsync.INTERVAL)
+    if is_run:
+        ticket.run()
+    log.sync()
+    log.set_fsync(Fsync.NEVER)
+    fill(log, 3)
+    if not is_run:
+        ticket.run()
+    confirmed = log.persisted_index
+    disk.crash(power=True)
+    log, report = open_(disk, Fsync.ALWAYS, Stop.POWER)
+    assert report.verdict is Verdict.DOUBTFUL or log.last_index >= confirmed
+
+
 @pytest.mark.covers("SF-4", "RP-6")
 def test_what_a_failed_fsync_left_is_not_confirmed_by_a_policy_that_is_stronger_since(disk: SimDisk) -> None:
     """Under `never` the next process does not write it again; so no fsync of that process says anything of it."""

@@ -144,20 +144,24 @@ class GroupLife:
         core = self._core
         group = core.groups.get(found.group)
         if isinstance(group, StreamGroup):
-            group.set_assignment(found)
-            fsync = fsync_of(found.config.metadata)
-            if not core.store.set_fsync(found.group, fsync):
-                core.event(
-                    found.group,
-                    "PolicyWaits",
-                    f"stream {found.name}: fsync {fsync!r} counts here once this broker was restarted: under 'never' a "
-                    "process that was killed left entries which have to be written again first",
-                )
+            self._reassign(group, found)
             core.touch(found.group)
         elif group is None and not attempt(core, found.group, act):
             # The stream has a replica less than it was given until the disk takes this one.
             self._try_again_later(found.group)
             core.unusable.failed(found.group, "it could not be opened")
+
+    def _reassign(self, group: StreamGroup, found: Assignment) -> None:
+        """What is open follows what the map says now."""
+        group.set_assignment(found)
+        fsync = fsync_of(found.config.metadata)
+        if not self._core.store.set_fsync(found.group, fsync):
+            self._core.event(
+                found.group,
+                "PolicyWaits",
+                f"stream {found.name}: fsync {fsync!r} counts here once this broker was restarted: under 'never' a "
+                "process that was killed left entries which have to be written again first",
+            )
 
     def _put_away(self, found: Assignment, copy: Copy) -> None:
         """The map does not name the copy that is here: close it, and drop it when its time has come (SF-5)."""
@@ -203,7 +207,7 @@ class GroupLife:
         is_new = group_id not in self._unexplained_ms
         since_ms = self._unexplained_ms.setdefault(group_id, now_ms)
         if isinstance(group, StreamGroup):
-            group.set_assignment(found)
+            self._reassign(group, found)
         elif is_new:
             opened = self._open_log(found, create=False)
             if opened.lost:

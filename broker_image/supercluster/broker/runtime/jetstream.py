@@ -207,6 +207,8 @@ class ProcessCore(BrokerCore):
 
     def _synced(self, due: DueSync, done: asyncio.Future[None]) -> None:
         group = self.groups.get(due.group)
+        if group is not None and group.log is not due.log:
+            group = None  # Another copy, opened since: the ticket was the former one's.
         _keep_error(due.ticket, done, due.group)
         try:
             due.log.finish_sync(due.ticket)

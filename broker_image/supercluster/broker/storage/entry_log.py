@@ -78,8 +78,6 @@ class EntryLog:
         self._truncations = 0
         self._ticket: SyncTicket | None = None
         self._vote: VoteTicket | None = None
-        self._is_marked = is_marked
-        """EACH_SYNCED; None: nobody knows, its last change was not heard the end of."""
         self._is_unsure = is_unsure
         self._wanted_fsync = options.fsync
         self._confirmed_index = 0
@@ -87,6 +85,8 @@ class EntryLog:
         self._pace = SyncPace(options)
         if is_marked is not False:
             self._pace.fsync = Fsync.ALWAYS
+        self._is_marked: bool | None = not self._wants_mark if is_marked is None else is_marked
+        """EACH_SYNCED; None: nobody knows, its last change was not heard the end of."""
         self._last_note_ms: int | None = None
         if last is not None:
             last.full = last.size_bytes >= options.segment_bytes
@@ -335,13 +335,11 @@ class EntryLog:
     @property
     def rests(self) -> bool:
         """Is nothing left that the policy wants to be durable, now or later?"""
-        is_left = self._pace.fsync is not Fsync.NEVER or bool(self._memberships)
-        return (
-            self._closed
-            or self._failed is not None
-            or not self._is_left
-            or not (is_left or self._is_mark_due)
-        )
+        if self._closed or self._failed is not None:
+            return True
+        is_wanted = self._pace.fsync is not Fsync.NEVER or self._is_urgent
+        # What a ticket that is out says of the mark may be more to do.
+        return self._ticket is None and not (self._is_left and is_wanted)
 
     @property
     def _is_mark_due(self) -> bool:
@@ -350,7 +348,7 @@ class EntryLog:
 
     @property
     def _wants_mark(self) -> bool:
-        return self._wanted_fsync is Fsync.ALWAYS and not self._is_unsure
+        return self._wanted_fsync is Fsync.ALWAYS and self._pace.fsync is Fsync.ALWAYS and not self._is_unsure
 
     @property
     def _is_left(self) -> bool:
@@ -365,15 +363,17 @@ class EntryLog:
         self._wanted_fsync = policy
         if self._is_unsure:
             return policy is Fsync.NEVER
-        if policy is Fsync.ALWAYS:
-            if self._pace.fsync is not Fsync.ALWAYS:
-                self._confirmed_index = self.persisted_index
-                self._pace.fsync = policy
-        else:
+        self._follow_policy()
+        return True
+
+    def _follow_policy(self) -> None:
+        if self._wanted_fsync is not Fsync.ALWAYS:
             self._weaken()
+        elif self._pace.fsync is not Fsync.ALWAYS:
+            self._confirmed_index = self.persisted_index
+            self._pace.fsync = Fsync.ALWAYS
         if self.on_unsynced is not None:
             self.on_unsynced()
-        return True
 
     def _weaken(self) -> None:
         """The wanted policy is in force once no mark speaks against it, nor one is on its way."""
@@ -427,6 +427,7 @@ class EntryLog:
             self._truncations,
             sync_directory=self._directory_dirty and failure is None,
             mark=self._wants_mark if self._is_marked is not self._wants_mark else None,
+            mark_text=self._options.mark_text,
         )
         self._directory_dirty = False
         self._ticket.error = failure
@@ -460,16 +461,34 @@ class EntryLog:
         self._memberships = [each for each in self._memberships if each > self._synced_index]
 
     def _marked(self, ticket: SyncTicket) -> None:
-        if ticket.mark is None:
+        if ticket.mark is None or ticket.is_dropped:
             return
         # Where nobody knows whether it is there, the log goes on as if it were.
         self._is_marked = ticket.mark if ticket.mark_error is None else None
         if self._wanted_fsync is not Fsync.ALWAYS:
             self._weaken()
 
+    def _drop_ticket(self) -> None:
+        """What is out may still make durable what it was made for, and is not waited for."""
+        if self._ticket is None:
+            return
+        self._ticket.drop()
+        if self._ticket.mark is not None:
+            self._is_marked = None
+        self._ticket = None
+
     def sync(self) -> None:
         """Make everything written durable, now, whatever ticket is out. Raises DiskError when it is not."""
-        self._ticket = None
+        before = self._ticket
+        self._drop_ticket()
+        if (
+            before is not None
+            and before.error is not None
+            and not isinstance(before.error, NoDescriptorError)
+        ):
+            # What it could not make durable no other fsync does, though it would say so.
+            self._failed = before.error
+            raise before.error
         ticket = self.begin_sync()
         if ticket is not None:
             ticket.run()

@@ -226,7 +226,9 @@ class FileLog(EntryLog):
         self._truncations += 1
         self._last_index = self._commit_index = self._synced_index = base_index
         self._confirmed_index = 0
-        self._is_unsure = False
+        if self._is_unsure:
+            self._is_unsure = False
+            self._follow_policy()
         self._memberships = []
         self._last_term = base_term
         self._took(self.bytes_on_disk() - before)
@@ -278,6 +280,7 @@ class FileLog(EntryLog):
                     )
         finally:
             self._closed = True
+            self._drop_ticket()
             self._cache.close()
             self._segments.close()
             self._hard_file.close()

@@ -48,6 +48,8 @@ class LogOptions:
     fsync: Fsync = Fsync.INTERVAL
     sync_interval_ms: int = 1000
     """For `INTERVAL`; also how often the noted commit index is written."""
+    mark_text: bytes = b""
+    """What a mark has to hold to be believed (`naming.EACH_SYNCED`)."""
     segment_bytes: int = 64 * 1024 * 1024
     """A segment that reached this is full; one append may exceed it."""
     cache_bytes: int = 8 * 1024 * 1024

@@ -16,6 +16,8 @@ from supercluster.broker.storage.disk import Buffer, File, Lock, SyncHandle
 # Linux takes at most 1,024 buffers in one call; past half of that one joined copy is as cheap.
 _BUFFERS_MAX = 512
 _MODE = 0o640
+# A removal that meets files that somebody else removes is begun anew so often at most.
+_REMOVALS_MAX = 100
 
 
 @contextmanager
@@ -197,10 +199,15 @@ class OsDisk:
     def rmtree(self, path: str) -> None:
         full = self._full(path)
         with _named(full, "remove"):
-            try:
-                shutil.rmtree(full)
-            except FileNotFoundError:
+            for _ in range(_REMOVALS_MAX):
+                try:
+                    shutil.rmtree(full)
+                except FileNotFoundError:
+                    # Nothing was there; or something in it went away meanwhile, which ends the removal half-way.
+                    if Path(full).exists():
+                        continue
                 return
+            raise OSError(errno.EBUSY, "files come and go in it")
 
     def fsync_dir(self, path: str) -> None:
         full = self._full(path)

@@ -4,7 +4,8 @@ What damage means depends on how the last process ended (`Stop`) and on what was
 
 - a write cut short at the very end is a *torn tail* after a kill: nobody was told of it, it is cut off;
 - after a power failure, damage above the index that was noted as durable makes the log *doubtful*: it may have lost a
-  tail that it had confirmed (with policy `always` a write cut short is no more than that: it was never confirmed);
+  tail that it had confirmed (where each was synced, by the mark `naming.EACH_SYNCED`, a write cut short is no more than
+  that: it was never confirmed);
 - anything else (a wrong checksum, a gap, an end below the noted commit index, no file for term and vote) is a *lost
   record*: the member must not vote with its old identity.
 
@@ -128,8 +129,7 @@ class _Opening:
         is_new = not any(
             name == HARD_STATE or name.endswith((SEGMENT_SUFFIX, CHECKPOINT_SUFFIX)) for name in names
         )
-        if not is_new:
-            self.is_marked = True if EACH_SYNCED in names else None if NO_LONGER in names else False
+        self.is_marked = self._mark(names)
         hard_file = self._hard_state(is_new)
         hard = HardState.decode(hard_file.value)
         base = self._base(names)
@@ -160,6 +160,13 @@ class _Opening:
         return self._hand_out(
             base, found, checkpoints, hard_file, notes_file, notes, standing, dropped_bytes, is_new
         )
+
+    def _mark(self, names: list[str]) -> bool | None:
+        """Also of a directory that is new but for what a removal left in it."""
+        if EACH_SYNCED not in names:
+            return None if NO_LONGER in names else False
+        # One of before a version ran here that knows nothing of marks says nothing of what that one confirmed.
+        return True if self.disk.read_file(self.path(EACH_SYNCED)) == self.options.mark_text else None
 
     # ---- the small files ------------------------------------------------------------------------------------------
 
@@ -330,10 +337,15 @@ class _Opening:
         last_index = found.last_index(base)
         commit_index = min(max(notes.commit_index, checkpoints.newest, base.index), last_index)
         durable = min(max(notes.durable_index, base.index), last_index)
-        # What a reboot or a clean stop left is on the disk; after a kill some of it may be in memory only.
-        synced_index = durable if self.stop is Stop.KILLED else last_index
+        # What a reboot left is on the disk; after a kill some of it may be in memory only. A log that was closed for a clean
+        # stop has noted all of it; others were not open then.
+        synced_index = last_index if self.stop is Stop.POWER else durable
         # With fsync `never` only a membership is ever confirmed as durable; all that stands before it has to be, too.
-        confirms = self.options.fsync is not Fsync.NEVER or found.segments.has_config_behind(synced_index)
+        confirms = (
+            self.options.fsync is not Fsync.NEVER
+            or self.is_marked is not False
+            or found.segments.has_config_behind(synced_index)
+        )
         is_unsure = not confirms and synced_index < last_index
         for segment in found.segments.all:
             segment.synced_bytes = segment.size_bytes if segment.last_index <= synced_index else 0
@@ -357,8 +369,7 @@ class _Opening:
             is_marked=self.is_marked,
             is_unsure=is_unsure,
         )
-        if self.options.fsync is Fsync.ALWAYS or self.is_marked is not False:
-            # With that the mark is what the policy wants; a disk that refuses it is tried again with the first entries.
+        if (self.options.fsync is Fsync.ALWAYS or self.is_marked is not False) and not log.all_synced:
             log.sync()
         if standing is Standing.LOST:
             verdict = Verdict.LOST_RECORD

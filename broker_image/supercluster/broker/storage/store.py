@@ -14,7 +14,7 @@ from supercluster.broker.ports import OpenedGroup, StreamLog
 from supercluster.broker.storage.cache import CacheBudget
 from supercluster.broker.storage.log import FileLog
 from supercluster.broker.storage.memory_log import MemoryLog
-from supercluster.broker.storage.options import Fsync, LogOptions
+from supercluster.broker.storage.options import Fsync, LogOptions, Stop
 from supercluster.broker.storage.recovery import Recovery, Verdict, open_log
 from supercluster.broker.storage.space import Space
 from supercluster.broker.storage.syncing import SyncTicket
@@ -56,7 +56,11 @@ class VolumeStore:
         descriptors left: then others are told that there is no room here for a new stream."""
         self._is_short = is_short
         self._volume = volume
-        self._options = replace(options, cache_budget=options.cache_budget or CacheBudget(CACHE_BYTES_ALL))
+        self._options = replace(
+            options,
+            cache_budget=options.cache_budget or CacheBudget(CACHE_BYTES_ALL),
+            mark_text=b"%d" % volume.marks_from,
+        )
         self._file_space = file_space
         self._memory_space = memory_space
         self._logs: dict[str, StreamLog] = {}
@@ -216,7 +220,11 @@ class VolumeStore:
                 log.close(clean=clean)
             # One that was closed before, as it was, may have entries that are in memory only.
             files = [log for log in self._logs.values() if isinstance(log, FileLog)]
-            if clean and all(log.all_synced and log.failed is None for log in files):
+            # After a kill, what nobody opened since may have entries there, too.
+            all_seen = (
+                self._volume.stop is not Stop.KILLED or self._volume.groups().keys() <= self._logs.keys()
+            )
+            if clean and all_seen and all(log.all_synced and log.failed is None for log in files):
                 self._volume.mark_clean()
         finally:
             self._logs.clear()

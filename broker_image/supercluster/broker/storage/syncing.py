@@ -6,6 +6,7 @@ The log goes on taking appends meanwhile. One ticket is out at a time per log, s
 from __future__ import annotations
 
 from dataclasses import dataclass
+from threading import Lock
 
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.disk import Disk, SyncHandle
@@ -28,10 +29,13 @@ class SyncTicket:
     __slots__ = (
         "_directory",
         "_disk",
+        "_lock",
+        "_mark_text",
         "_sync_directory",
         "error",
         "generation",
         "index",
+        "is_dropped",
         "mark",
         "mark_error",
         "parts",
@@ -47,13 +51,17 @@ class SyncTicket:
         *,
         sync_directory: bool,
         mark: bool | None = None,
+        mark_text: bytes = b"",
     ) -> None:
-        """`mark`: also put the mark of a log whose entries are each fsynced (True), or take it away (False)."""
+        """`mark`: also put the mark of a log whose entries are each fsynced (True), with that text, or take it away (False)."""
         self._disk = disk
         self._directory = directory
         self._sync_directory = sync_directory
         self.mark = mark
+        self._mark_text = mark_text
         self.mark_error: DiskError | None = None
+        self._lock = Lock()
+        self.is_dropped = False
         self.parts = parts
         self.index = index
         """Everything up to here is durable when `run` succeeded."""
@@ -81,14 +89,22 @@ class SyncTicket:
                 except DiskError as error:
                     self.error = error
         if self.mark is not None and self.error is None:
-            self._change_mark()
+            with self._lock:
+                if not self.is_dropped:
+                    self._change_mark()
+
+    def drop(self) -> None:
+        """Nobody waits for this one any more: from here on it changes no mark, which another ticket, or another log of this
+        directory, may do by then. Waits for a change that is under way."""
+        with self._lock:
+            self.is_dropped = True
 
     def _change_mark(self) -> None:
         """Behind all that it speaks of. Without it the log is trusted less, and no more."""
         path, gone = f"{self._directory}/{EACH_SYNCED}", f"{self._directory}/{NO_LONGER}"
         try:
             if self.mark:
-                self._disk.write_file_durably(path, b"")
+                self._disk.write_file_durably(path, self._mark_text)
                 return
             # A name that is only taken away may come back with the power, and the next process has nothing to tell by.
             if self._disk.exists(path):

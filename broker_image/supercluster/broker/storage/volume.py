@@ -41,6 +41,8 @@ class _Identity:
     """Identity of the super-cluster whose data this is; empty when nobody has said it yet."""
     power_failures: int = 0
     """How often the machine went down under a process. Each log is judged after each of them, whenever it is opened."""
+    marks_from: int = 0
+    """The process from which on all that had this directory knew of marks in logs; one that does not drops this field."""
 
     def encode(self) -> bytes:
         fields = {
@@ -50,6 +52,7 @@ class _Identity:
             "clean": self.clean,
             "owner": self.owner,
             "powerFailures": self.power_failures,
+            "marksFrom": self.marks_from,
         }
         text = json.dumps(fields, sort_keys=True)
         return json.dumps({**fields, "crc": crc32(text.encode())}, indent=1, sort_keys=True).encode() + b"\n"
@@ -68,6 +71,7 @@ class _Identity:
                 bool(fields["clean"]),
                 str(fields.get("owner", "")),
                 int(fields.get("powerFailures", 0)),
+                int(fields.get("marksFrom", 0)),
             )
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
@@ -99,6 +103,10 @@ class Volume:
     @property
     def power_failures(self) -> int:
         return self._identity.power_failures
+
+    @property
+    def marks_from(self) -> int:
+        return self._identity.marks_from
 
     @property
     def was_clean(self) -> bool:
@@ -165,7 +173,10 @@ def open_volume(disk: Disk, boot_id: str, new_token: Callable[[], str], owner: s
             disk.mkdirs(_QUARANTINE)
             disk.rename(VOLUME, f"{_QUARANTINE}/{VOLUME}.{new_token()}")
         if found is None:
-            identity, stop = _Identity(new_token(), boot_id, 1, clean=False, owner=owner), Stop.POWER
+            identity, stop = (
+                _Identity(new_token(), boot_id, 1, clean=False, owner=owner, marks_from=1),
+                Stop.POWER,
+            )
         else:
             identity = replace(
                 found,
@@ -173,6 +184,7 @@ def open_volume(disk: Disk, boot_id: str, new_token: Callable[[], str], owner: s
                 process_count=found.process_count + 1,
                 clean=False,
                 owner=owner or found.owner,
+                marks_from=found.marks_from or found.process_count + 1,
             )
             if found.clean:
                 stop = Stop.CLEAN

@@ -1,0 +1,292 @@
+"""What a log's mark, or a clean stop, says of entries that another process, another copy or another version wrote.
+
+Each story ends with a power failure: a copy that counts as sound then has all that was confirmed before.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from isal.isal_zlib import crc32
+from tests.simulator.disk import SimDisk
+
+from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
+from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.storage.log import FileLog
+from supercluster.broker.storage.naming import EACH_SYNCED
+from supercluster.broker.storage.options import Fsync, LogOptions, Stop
+from supercluster.broker.storage.osdisk import OsDisk
+from supercluster.broker.storage.recovery import Verdict
+from supercluster.broker.storage.store import DueSync, VolumeStore
+from supercluster.broker.storage.volume import VOLUME, open_volume
+
+MARK = f"groups/g/{EACH_SYNCED}"
+SEEDS = range(24)
+SOUND = (Verdict.CLEAN, Verdict.TORN_TAIL)
+
+
+def batch(index: int, term: int = 1) -> Entry:
+    return make_entry(
+        index=index,
+        term=term,
+        kind=EntryKind.BATCH,
+        time_ns=index,
+        first_seq=index,
+        count=1,
+        payload=b"x" * 40,
+    )
+
+
+def fill(log: FileLog, count: int, term: int = 1) -> None:
+    for index in range(log.last_index + 1, log.last_index + 1 + count):
+        log.append([batch(index, term)])
+
+
+class Site:
+    """A machine's disk and the process on it, with one group."""
+
+    def __init__(self, seed: int, *, by_ticket: bool = False) -> None:
+        self.disk = SimDisk(random.Random(seed))
+        self._by_ticket = by_ticket
+        self._boot = 1
+        self.store = self._start()
+
+    def _start(self) -> VolumeStore:
+        volume = open_volume(self.disk, f"boot-{self._boot}", lambda: "inc")
+        return VolumeStore(volume, LogOptions(segment_bytes=600, sync_in_tick=not self._by_ticket))
+
+    def open(self, fsync: Fsync) -> FileLog:
+        known = "g" in self.store.registered()
+        log = self.store.open("g", memory=False, fsync=fsync.value, create=not known).log
+        assert isinstance(log, FileLog)
+        if not known:
+            self.store.register("g", "member")
+        return log
+
+    def kill(self) -> None:
+        self.disk.crash()
+        self.store = self._start()
+
+    def stop_cleanly(self) -> None:
+        self.store.close(clean=True)
+        self.store = self._start()
+
+    def due(self) -> DueSync:
+        (found,) = self.store.due_syncs(0)
+        return found
+
+    def power_fails(self, confirmed: int) -> None:
+        """The end: what counts as sound has all of it."""
+        self.disk.crash(power=True)
+        self._boot += 1
+        self.store = self._start()
+        log = self.open(Fsync.INTERVAL)
+        assert self.store.reports["g"].verdict not in SOUND or log.last_index >= confirmed
+
+
+@pytest.mark.covers("SF-4", "RP-6")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_policy_that_waited_counts_once_a_snapshot_took_the_place_of_what_it_waited_for(seed: int) -> None:
+    site = Site(seed)
+    fill(site.open(Fsync.NEVER), 3)
+    site.kill()
+    log = site.open(Fsync.NEVER)
+    assert log.set_fsync(Fsync.ALWAYS) is False
+    log.install_base(10, 2, b"state")
+    log.tick(0)
+    fill(log, 3, term=2)
+    assert log.persisted_index == 10
+    log.tick(5)
+    fill(log, 3, term=2)
+    assert log.persisted_index == 13
+    site.power_fails(13)
+
+
+@pytest.mark.covers("SF-4")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_mark_that_a_removal_left_behind_is_seen(seed: int) -> None:
+    site = Site(seed)
+    log = site.open(Fsync.ALWAYS)
+    fill(log, 3)
+    log.tick(0)
+    for name in [name for name in site.disk.paths() if name.startswith("groups/g/") and name != MARK]:
+        site.disk.unlink(name)
+    site.kill()
+    log = site.open(Fsync.INTERVAL)
+    site.store.register("g", "another")
+    log.tick(0)
+    fill(log, 10)
+    site.power_fails(log.persisted_index)
+
+
+@pytest.mark.covers("SF-4")
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("opens", [True, False])
+def test_a_clean_stop_speaks_of_no_log_that_was_not_opened_since_a_kill(seed: int, opens: bool) -> None:
+    """Its process ended before it read the map, or the disk did not let it open the log."""
+    site = Site(seed)
+    log = site.open(Fsync.INTERVAL)
+    log.tick(0)
+    fill(log, 6)
+    confirmed = log.persisted_index
+    assert confirmed == 6
+    site.kill()
+    site.stop_cleanly()
+    if opens:
+        log = site.open(Fsync.ALWAYS)
+        assert log.persisted_index == 6
+        log.tick(0)
+    site.power_fails(confirmed)
+
+
+@pytest.mark.covers("SF-4")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_clean_stop_does_not_speak_of_what_a_failed_fsync_left(seed: int) -> None:
+    site = Site(seed)
+    log = site.open(Fsync.INTERVAL)
+    fill(log, 3)
+    log.tick(0)
+    log.tick(5000)
+    fill(log, 3)
+    site.disk.failing_syncs = 1
+    with pytest.raises(DiskError):
+        log.sync()
+    site.kill()
+    site.open(Fsync.NEVER)
+    site.stop_cleanly()
+    log = site.open(Fsync.ALWAYS)
+    log.tick(0)
+    site.power_fails(log.persisted_index)
+
+
+@pytest.mark.covers("SF-4")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_mark_that_the_disk_does_not_let_go_confirms_nothing_that_a_failed_fsync_left(seed: int) -> None:
+    site = Site(seed)
+    log = site.open(Fsync.ALWAYS)
+    fill(log, 2)
+    log.tick(0)
+    fill(log, 3)
+    site.disk.failing_syncs = 1
+    with pytest.raises(DiskError):
+        log.sync()
+    site.kill()
+    site.disk.failing_names_of = EACH_SYNCED
+    log = site.open(Fsync.NEVER)
+    log.tick(0)
+    site.disk.failing_names_of = ""
+    site.power_fails(log.persisted_index)
+
+
+@pytest.mark.covers("SF-4")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_ticket_of_a_copy_that_was_removed_puts_no_mark_for_the_next(seed: int) -> None:
+    site = Site(seed, by_ticket=True)
+    log = site.open(Fsync.INTERVAL)
+    fill(log, 3)
+    log.set_fsync(Fsync.ALWAYS)
+    due = site.due()
+    log.destroy()
+    site.store.forget("g")
+    after = site.open(Fsync.INTERVAL)
+    due.ticket.run()
+    log.finish_sync(due.ticket)
+    assert not site.disk.exists(MARK)
+    fill(after, 8)
+    site.power_fails(after.persisted_index)
+
+
+@pytest.mark.covers("SF-4")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_mark_says_nothing_of_what_a_version_without_marks_confirmed(seed: int) -> None:
+    """A downgrade and back: the older version drops the volume's field, and leaves the mark where it is."""
+    site = Site(seed)
+    log = site.open(Fsync.ALWAYS)
+    fill(log, 2)
+    log.tick(0)
+    site.disk.crash()
+    fields = json.loads(site.disk.read_file(VOLUME))
+    del fields["crc"], fields["marksFrom"]
+    fields["processCount"] += 1
+    fields["crc"] = crc32(json.dumps(fields, sort_keys=True).encode())
+    site.disk.write_file_durably(VOLUME, json.dumps(fields).encode())
+    older, _ = site.store.open("g", memory=False, fsync="always", create=False).log, None
+    assert isinstance(older, FileLog)
+    older._pace.fsync = Fsync.INTERVAL
+    fill(older, 5)
+    site.power_fails(older.persisted_index)
+    log = site.open(Fsync.ALWAYS)
+    log.settle()
+    log.tick(0)
+    assert site.disk.read_file(MARK) == b"3", "put anew, by the first that knows of marks again"
+
+
+@pytest.mark.covers("RP-6")
+@pytest.mark.parametrize("first", [Fsync.INTERVAL, Fsync.ALWAYS])
+def test_a_policy_that_changed_back_while_a_ticket_was_out_is_followed_to_its_end(first: Fsync) -> None:
+    """Nobody appends anything: the change is what has to be done, once, and then nothing."""
+    site = Site(1, by_ticket=True)
+    log = site.open(first)
+    fill(log, 2)
+    log.sync()
+    log.tick(0)
+    second = Fsync.ALWAYS if first is Fsync.INTERVAL else Fsync.INTERVAL
+    site.store.set_fsync("g", second.value)
+    due = site.due()
+    site.store.set_fsync("g", first.value)
+    assert site.store.due_syncs(0) == []
+    due.ticket.run()
+    log.finish_sync(due.ticket)
+    due = site.due()
+    due.ticket.run()
+    log.finish_sync(due.ticket)
+    log.tick(20)
+    assert (log.rests, log.deadline_ms(), site.store.due_syncs(5000)) == (True, None, [])
+    assert log._pace.fsync is first
+    assert site.disk.exists(MARK) is (first is Fsync.ALWAYS)
+
+
+@pytest.mark.covers("SF-4")
+def test_a_failed_fsync_that_nobody_has_heard_of_yet_is_not_taken_back_by_the_stop() -> None:
+    site = Site(1, by_ticket=True)
+    log = site.open(Fsync.INTERVAL)
+    fill(log, 3)
+    log.set_fsync(Fsync.ALWAYS)
+    due = site.due()
+    site.disk.failing_syncs = 1
+    due.ticket.run()
+    with pytest.raises(DiskError, match="fsync"):
+        site.store.close(clean=True)
+    assert not site.disk.exists(MARK)
+    site.disk.crash()
+    assert open_volume(site.disk, "boot-1", lambda: "inc").stop is Stop.KILLED
+
+
+def test_a_removal_goes_on_where_files_go_away_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = OsDisk(tmp_path)
+    disk.mkdirs("groups/g")
+    disk.write_file_durably("groups/g/a", b"x")
+    removes: Callable[[str], None] = shutil.rmtree
+    raced: list[str] = []
+
+    def raced_once(path: str) -> None:
+        if not raced:
+            raced.append(path)
+            raise FileNotFoundError(path)
+        removes(path)
+
+    monkeypatch.setattr(shutil, "rmtree", raced_once)
+    disk.rmtree("groups/g")
+    assert not disk.exists("groups/g")
+    disk.rmtree("groups/g")  # There is none.
+    monkeypatch.setattr(shutil, "rmtree", lambda path: (_ for _ in ()).throw(FileNotFoundError(path)))
+    disk.mkdirs("groups/h")
+    with pytest.raises(DiskError, match="come and go"):
+        disk.rmtree("groups/h")

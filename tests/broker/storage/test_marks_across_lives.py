@@ -10,6 +10,8 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event, Thread
+from typing import Any
 
 import pytest
 from isal.isal_zlib import crc32
@@ -107,6 +109,27 @@ def test_a_policy_that_waited_counts_once_a_snapshot_took_the_place_of_what_it_w
     site.power_fails(13)
 
 
+@pytest.mark.covers("SF-4", "RP-6")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_snapshot_confirms_nothing_that_stood_behind_it_before(seed: int) -> None:
+    """A membership was on its way to the disk, in entries that the snapshot took away."""
+    site = Site(seed, by_ticket=True)
+    fill(site.open(Fsync.NEVER), 3)
+    site.kill()
+    log = site.open(Fsync.NEVER)
+    fill(log, 11)
+    log.append([make_entry(index=15, term=1, kind=EntryKind.CONFIG, time_ns=15, payload=b"a,b,c")])
+    assert log.persisted_index == 14
+    assert log.set_fsync(Fsync.ALWAYS) is False
+    log.install_base(10, 2, b"state")
+    due = site.due()
+    due.ticket.run()
+    log.finish_sync(due.ticket)
+    fill(log, 3, term=2)
+    assert log.persisted_index == 10
+    site.power_fails(10)
+
+
 @pytest.mark.covers("SF-4")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_mark_that_a_removal_left_behind_is_seen(seed: int) -> None:
@@ -162,6 +185,111 @@ def test_a_clean_stop_does_not_speak_of_what_a_failed_fsync_left(seed: int) -> N
     log = site.open(Fsync.ALWAYS)
     log.tick(0)
     site.power_fails(log.persisted_index)
+
+
+@pytest.mark.covers("SF-4")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_clean_stop_writes_again_what_a_failed_fsync_left(seed: int) -> None:
+    """The power fails behind it; and the next start finds nothing that it has to look through."""
+    site = Site(seed)
+    log = site.open(Fsync.INTERVAL)
+    fill(log, 3)
+    log.tick(0)
+    log.tick(5000)
+    fill(log, 13)
+    site.disk.failing_syncs = 1
+    with pytest.raises(DiskError):
+        log.sync()
+    site.kill()
+    fill(site.open(Fsync.NEVER), 9)
+    site.stop_cleanly()
+    log = site.open(Fsync.NEVER)
+    assert log._is_unsure is False
+    assert log.all_synced
+    site.disk.crash()
+    site.disk.crash(power=True)
+    site.store = site._start()
+    log = site.open(Fsync.NEVER)
+    assert log.last_index == 25
+
+
+@pytest.mark.covers("SF-4")
+def test_a_copy_that_is_only_kept_does_not_keep_stops_unclean() -> None:
+    """After a kill nobody opens it; the stop does, and speaks for it then."""
+    site = Site(3)
+    log = site.open(Fsync.INTERVAL)
+    log.tick(0)
+    fill(log, 6)
+    site.store.register("gone", "member")  # In memory, or lost with its directory.
+    site.kill()
+    site.stop_cleanly()
+    assert site.store._volume.stop is Stop.CLEAN
+    site.disk.crash(power=True)
+    site.store = site._start()
+    log = site.open(Fsync.INTERVAL)
+    assert (site.store.reports["g"].verdict, log.last_index) == (Verdict.CLEAN, 6)
+
+
+@pytest.mark.covers("SF-4")
+def test_a_stop_that_cannot_look_at_a_kept_copy_is_not_clean() -> None:
+    site = Site(3)
+    fill(site.open(Fsync.INTERVAL), 6)
+    site.kill()
+    site.disk.failing_syncs = 1
+    site.stop_cleanly()
+    assert site.store._volume.stop is Stop.KILLED
+
+
+@pytest.mark.covers("SF-4")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_sync_that_overtakes_a_ticket_makes_its_names_durable_too(seed: int) -> None:
+    site = Site(seed, by_ticket=True)
+    log = site.open(Fsync.ALWAYS)
+    log.sync()
+    fill(log, 8)  # The last of them are in a file of their own.
+    site.due()
+    log.sync()
+    assert log.persisted_index == 8
+    site.power_fails(8)
+
+
+@pytest.mark.covers("SF-4")
+def test_a_sync_waits_for_the_ticket_that_it_overtakes_to_hear_how_it_went() -> None:
+    """The kernel tells of a failure once: to whom it was not told, its own fsync would succeed."""
+    site = Site(1, by_ticket=True)
+    log = site.open(Fsync.INTERVAL)
+    fill(log, 3)
+    log.set_fsync(Fsync.ALWAYS)
+    due = site.due()
+    began, goes_on = Event(), Event()
+    fsync = site.disk.sync
+
+    def slow(inode: Any, path: str) -> None:
+        began.set()
+        assert goes_on.wait(30)
+        site.disk.failing_syncs = 1
+        fsync(inode, path)
+
+    site.disk.sync = slow  # type: ignore[method-assign]
+    thread = Thread(target=due.ticket.run)
+    thread.start()
+    assert began.wait(30)
+    site.disk.sync = fsync  # type: ignore[method-assign]
+    failures: list[DiskError] = []
+
+    def sync() -> None:
+        try:
+            log.sync()
+        except DiskError as error:
+            failures.append(error)
+
+    other = Thread(target=sync)
+    other.start()
+    goes_on.set()
+    thread.join(30)
+    other.join(30)
+    assert [str(failure) for failure in failures] == [str(due.ticket.error)]
+    assert not site.disk.exists(MARK)
 
 
 @pytest.mark.covers("SF-4")
@@ -223,7 +351,7 @@ def test_a_mark_says_nothing_of_what_a_version_without_marks_confirmed(seed: int
     log = site.open(Fsync.ALWAYS)
     log.settle()
     log.tick(0)
-    assert site.disk.read_file(MARK) == b"3", "put anew, by the first that knows of marks again"
+    assert site.disk.read_file(MARK) == b"inc.3", "put anew, by the first that knows of marks again"
 
 
 @pytest.mark.covers("RP-6")

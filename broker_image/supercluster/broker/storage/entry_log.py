@@ -79,6 +79,8 @@ class EntryLog:
         self._ticket: SyncTicket | None = None
         self._vote: VoteTicket | None = None
         self._is_unsure = is_unsure
+        self._unsure_index = segments.last.last_index if is_unsure and segments.last is not None else 0
+        """Up to here it is."""
         self._wanted_fsync = options.fsync
         self._confirmed_index = 0
         """What was confirmed under a weaker policy before, and may not be durable."""
@@ -449,6 +451,8 @@ class EntryLog:
         if ticket.error is not None:
             self._failed = ticket.error
             raise ticket.error
+        if ticket.is_dropped:
+            return
         self._marked(ticket)
         if ticket.generation != self._truncations:
             self._directory_dirty = True
@@ -461,7 +465,7 @@ class EntryLog:
         self._memberships = [each for each in self._memberships if each > self._synced_index]
 
     def _marked(self, ticket: SyncTicket) -> None:
-        if ticket.mark is None or ticket.is_dropped:
+        if ticket.mark is None:
             return
         # Where nobody knows whether it is there, the log goes on as if it were.
         self._is_marked = ticket.mark if ticket.mark_error is None else None
@@ -469,10 +473,11 @@ class EntryLog:
             self._weaken()
 
     def _drop_ticket(self) -> None:
-        """What is out may still make durable what it was made for, and is not waited for."""
+        """Whatever is out says nothing from here on, but that it failed."""
         if self._ticket is None:
             return
         self._ticket.drop()
+        self._directory_dirty |= self._ticket.covers_directory
         if self._ticket.mark is not None:
             self._is_marked = None
         self._ticket = None
@@ -480,6 +485,8 @@ class EntryLog:
     def sync(self) -> None:
         """Make everything written durable, now, whatever ticket is out. Raises DiskError when it is not."""
         before = self._ticket
+        if before is not None:
+            before.overtake()
         self._drop_ticket()
         if (
             before is not None
@@ -496,6 +503,19 @@ class EntryLog:
             if ticket.error is not None:
                 self._failed = ticket.error
                 raise ticket.error
+
+    def _write_again(self) -> None:
+        """Before a clean stop: what a killed process left, and NEVER did not need, is made sure of as by an opening that does."""
+        if not self._is_unsure:
+            return
+        durable = max(min(self._notes.durable_index, self._last_index), self._base.index)
+        for segment in self._segments.all:
+            if segment.last_index > durable and segment.first_index <= self._unsure_index:
+                self._segments.write_again(segment, durable + 1)
+                segment.synced_bytes = 0
+        self._synced_index = min(self._synced_index, durable)
+        self._directory_dirty = True
+        self._is_unsure = False
 
     # ---- small things ---------------------------------------------------------------------------------------------
 

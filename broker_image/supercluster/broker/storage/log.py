@@ -226,11 +226,11 @@ class FileLog(EntryLog):
         self._truncations += 1
         self._last_index = self._commit_index = self._synced_index = base_index
         self._confirmed_index = 0
+        self._memberships = []
+        self._last_term = base_term
         if self._is_unsure:
             self._is_unsure = False
             self._follow_policy()
-        self._memberships = []
-        self._last_term = base_term
         self._took(self.bytes_on_disk() - before)
 
     # ---- life -----------------------------------------------------------------------------------------------------
@@ -271,6 +271,7 @@ class FileLog(EntryLog):
             return
         try:
             if clean and self._failed is None:
+                self._write_again()
                 self.sync()
                 self._save_notes(self._current_notes(), durable=True)
                 last = self._segments.last

@@ -16,7 +16,7 @@ NOTES = "notes"
 BASE = "base"
 """Epoch, base index and base term: replaced as a whole."""
 EACH_SYNCED = "each-synced"
-"""Empty. Where it is, all that this log has confirmed was fsynced before (SF-4). A policy says only what is wanted from now on."""
+"""Which volume's, and since when. Where it is, all that this log has confirmed was fsynced before (SF-4). A policy says only what is wanted from now on."""
 NO_LONGER = EACH_SYNCED + ".gone"
 """The same file under another name, on its way out: whether the disk knows of that is not sure as long as it is here."""
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from supercluster.broker.ports import OpenedGroup, StreamLog
+from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.cache import CacheBudget
 from supercluster.broker.storage.log import FileLog
 from supercluster.broker.storage.memory_log import MemoryLog
@@ -59,7 +60,7 @@ class VolumeStore:
         self._options = replace(
             options,
             cache_budget=options.cache_budget or CacheBudget(CACHE_BYTES_ALL),
-            mark_text=b"%d" % volume.marks_from,
+            mark_text=f"{volume.incarnation}.{volume.marks_from}".encode(),
         )
         self._file_space = file_space
         self._memory_space = memory_space
@@ -216,19 +217,29 @@ class VolumeStore:
             DiskError: a log could not be made durable; the stop does not count as clean then.
         """
         try:
+            all_seen = clean and self._look_at_unopened()
             for log in self._logs.values():
                 log.close(clean=clean)
             # One that was closed before, as it was, may have entries that are in memory only.
             files = [log for log in self._logs.values() if isinstance(log, FileLog)]
-            # After a kill, what nobody opened since may have entries there, too.
-            all_seen = (
-                self._volume.stop is not Stop.KILLED or self._volume.groups().keys() <= self._logs.keys()
-            )
-            if clean and all_seen and all(log.all_synced and log.failed is None for log in files):
+            if all_seen and all(log.all_synced and log.failed is None for log in files):
                 self._volume.mark_clean()
         finally:
             self._logs.clear()
             self._volume.close()
+
+    def _look_at_unopened(self) -> bool:
+        """After a kill, what nobody has opened since (a copy that is only kept) may have entries in memory only. False: it was
+        not possible, so the stop speaks of less than all."""
+        if self._volume.stop is not Stop.KILLED:
+            return True
+        try:
+            for group in sorted(self._volume.groups().keys() - self._logs.keys()):
+                if self._volume.disk.exists(self._volume.group_directory(group)):
+                    self.open(group, memory=False, fsync=Fsync.ALWAYS.value, create=False)
+        except DiskError:
+            return False
+        return True
 
 
 def _tail_path(group: str, last_index: int, last_term: int) -> str:

@@ -31,6 +31,7 @@ class SyncTicket:
         "_disk",
         "_lock",
         "_mark_text",
+        "_running",
         "_sync_directory",
         "error",
         "generation",
@@ -61,6 +62,7 @@ class SyncTicket:
         self._mark_text = mark_text
         self.mark_error: DiskError | None = None
         self._lock = Lock()
+        self._running = Lock()
         self.is_dropped = False
         self.parts = parts
         self.index = index
@@ -75,29 +77,40 @@ class SyncTicket:
 
     def run(self) -> None:
         """fsync. An error is kept for `finish_sync`."""
-        try:
-            for part in self.parts:
-                part.handle.sync()
-            if self._sync_directory:
-                self._disk.fsync_dir(self._directory)
-        except DiskError as error:
-            self.error = error
-        finally:
-            for part in self.parts:
-                try:
-                    part.handle.close()
-                except DiskError as error:
-                    self.error = error
-        if self.mark is not None and self.error is None:
-            with self._lock:
+        with self._running:
+            try:
                 if not self.is_dropped:
-                    self._change_mark()
+                    self._sync()
+            except DiskError as error:
+                self.error = error
+            finally:
+                for part in self.parts:
+                    try:
+                        part.handle.close()
+                    except DiskError as error:
+                        self.error = error
+            if self.mark is not None and self.error is None:
+                with self._lock:
+                    if not self.is_dropped:
+                        self._change_mark()
+
+    def _sync(self) -> None:
+        for part in self.parts:
+            part.handle.sync()
+        if self._sync_directory:
+            self._disk.fsync_dir(self._directory)
 
     def drop(self) -> None:
         """Nobody waits for this one any more: from here on it changes no mark, which another ticket, or another log of this
         directory, may do by then. Waits for a change that is under way."""
         with self._lock:
             self.is_dropped = True
+
+    def overtake(self) -> None:
+        """Another fsync of the same files is to come. The kernel tells of a failure once: waits until this one has heard of its
+        own, or has it not begin."""
+        with self._running:
+            self.drop()
 
     def _change_mark(self) -> None:
         """Behind all that it speaks of. Without it the log is trusted less, and no more."""

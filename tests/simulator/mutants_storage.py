@@ -92,20 +92,4 @@ STORAGE_MUTANTS: tuple[Mutant, ...] = (
             "            lost=False,\n",
         ),
     ),
-    mutant(
-        "policy-of-now-tells-how-it-was-written",
-        "SF-4",
-        "A log whose entries are to be fsynced each now counts as if they always had been.",
-        (
-            "storage/recovery.py",
-            "if self.stop is Stop.POWER and not self.is_marked and not is_new:",
-            "if self.stop is Stop.POWER and self.options.fsync is not Fsync.ALWAYS and not is_new:",
-        ),
-    ),
-    mutant(
-        "mark-of-a-stronger-policy-stays",
-        "SF-4",
-        "Under a weaker fsync policy the mark of the stronger one stays on the disk.",
-        ("storage/syncing.py", "            if self._disk.exists(path):\n", "            if False:\n"),
-    ),
 )

@@ -188,10 +188,21 @@ class Scenario:
         """A person wants another policy; by which entries were written so far it has no say (SF-4)."""
         if self.weather.calm:
             return
+        if self.rng.random() < 0.5:
+            self._want_fsync(self.rng.choice(("always", "interval", "always", "never")))
+        else:
+            # A process is killed under the weaker policy, and the next one's machine goes down under the stronger.
+            victim = self.rng.choice(self.world.names)
+            self._want_fsync("never")
+            self.world.at(600, partial(self.weather.strike, victim, power=False))
+            self.world.at(1000 + self.rng.random() * 500, partial(self._want_fsync, "always"))
+            self.world.at(2000 + self.rng.random() * 500, partial(self.weather.strike, victim, power=True))
+        self.world.at(2500 + self.rng.random() * 3000, self._change_fsync)
+
+    def _want_fsync(self, policy: str) -> None:
         config = self.plan.config(MAIN, "orders.>")
-        config["metadata"] = {FSYNC_KEY: self.rng.choice(("always", "interval", "always", "never"))}
+        config["metadata"] = {FSYNC_KEY: policy}
         self._anywhere(f"UPDATE.{MAIN}", config, lambda answer: None)
-        self.world.at(500 + self.rng.random() * 3000, self._change_fsync)
 
     def _remove_something(self) -> None:
         """A person deletes a message, or purges."""

@@ -211,6 +211,12 @@ class Weather:
     def _pause_ms(self) -> float:
         return self.rng.choice((5, 50, 200)) + self.rng.random() * self.rng.choice((30, 1000, 3000))
 
+    def strike(self, victim: str, *, power: bool) -> None:
+        """This process ends for a moment, by kill or with its machine, if the weather lasts and nothing is lost by that."""
+        if not self.calm and not self.is_quiet and self.may_stop(victim, power=power):
+            self.stop(victim, power=power)
+            self.start_in(victim, 20 + self.rng.random() * 100)
+
     def _kill(self, *, power: bool = False) -> None:
         victim = self._victim()
         if victim is not None and self.may_stop(victim, power=power):

@@ -187,7 +187,7 @@ class Oracle:
             log = group.log
             if disk.crashing or not isinstance(log, FileLog) or log.failed is not None:
                 continue
-            if log._pace.fsync is Fsync.NEVER:
+            if log.fsync is Fsync.NEVER:
                 continue  # What rots before the kernel has written it back is found when it is read.
             for segment in log._segments.all:
                 if segment.first_index <= log._synced_index and not disk.is_durable(

@@ -135,7 +135,7 @@ class StreamSpec(ApiModel):
         default="Interval",
         description="When a write is made durable: before it counts, at the cluster's fsyncInterval, or when the kernel "
         "likes. With all but Always, a power failure of a majority at once can take the last writes. Running brokers follow a "
-        "change within moments.",
+        "change within moments; one that was killed under Never says when it does so only once it was restarted (PolicyWaits).",
     )
     adopt: bool = Field(
         default=False,

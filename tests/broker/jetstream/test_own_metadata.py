@@ -155,7 +155,7 @@ def test_a_changed_policy_counts_at_once_or_it_is_said_when() -> None:
 
     def policies() -> dict[str, Fsync]:
         return {
-            name: group.log._pace.fsync
+            name: group.log.fsync
             for name, node in world.nodes.items()
             for group in (node.core.groups.values() if node.core is not None else ())
             if isinstance(group, StreamGroup) and isinstance(group.log, FileLog)

@@ -8,9 +8,10 @@ import random
 from pathlib import Path
 
 import pytest
+from tests.broker.storage.entries import batch, fill
 from tests.simulator.disk import CrashNow, SimDisk
 
-from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
+from supercluster.broker.raft.entry import EntryKind, make_entry
 from supercluster.broker.raft.errors import DiskError, NoDescriptorError
 from supercluster.broker.storage.log import FileLog
 from supercluster.broker.storage.naming import HARD_STATE, NOTES
@@ -29,26 +30,13 @@ RECORD_BYTES = 148
 ALL = 1 << 30
 
 
-def batch(index: int, term: int = 1) -> Entry:
-    return make_entry(
-        index=index,
-        term=term,
-        kind=EntryKind.BATCH,
-        time_ns=index,
-        first_seq=index,
-        count=1,
-        payload=bytes([index]) * 100,
-    )
-
-
 def open_(disk: SimDisk, options: LogOptions = OPTIONS, stop: Stop = Stop.KILLED) -> tuple[FileLog, Recovery]:
     return open_log(disk, DIRECTORY, options, stop)
 
 
 def filled(disk: SimDisk, count: int, options: LogOptions = OPTIONS, *, commit: int | None = None) -> FileLog:
     log, _ = open_(disk, options)
-    for index in range(1, count + 1):
-        log.append([batch(index)])
+    fill(log, count)
     log.note_commit(count if commit is None else commit)
     log.tick(0)
     return log

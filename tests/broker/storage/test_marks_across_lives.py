@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 from isal.isal_zlib import crc32
+from tests.broker.storage.entries import fill
 from tests.simulator.disk import SimDisk
 
-from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
+from supercluster.broker.raft.entry import EntryKind, make_entry
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.log import FileLog
 from supercluster.broker.storage.naming import EACH_SYNCED
@@ -32,23 +33,6 @@ SEEDS = range(24)
 SOUND = (Verdict.CLEAN, Verdict.TORN_TAIL)
 
 
-def batch(index: int, term: int = 1) -> Entry:
-    return make_entry(
-        index=index,
-        term=term,
-        kind=EntryKind.BATCH,
-        time_ns=index,
-        first_seq=index,
-        count=1,
-        payload=b"x" * 40,
-    )
-
-
-def fill(log: FileLog, count: int, term: int = 1) -> None:
-    for index in range(log.last_index + 1, log.last_index + 1 + count):
-        log.append([batch(index, term)])
-
-
 class Site:
     """A machine's disk and the process on it, with one group."""
 
@@ -60,7 +44,7 @@ class Site:
 
     def _start(self) -> VolumeStore:
         volume = open_volume(self.disk, f"boot-{self._boot}", lambda: "inc")
-        return VolumeStore(volume, LogOptions(segment_bytes=600, sync_in_tick=not self._by_ticket))
+        return VolumeStore(volume, LogOptions(segment_bytes=1000, sync_in_tick=not self._by_ticket))
 
     def open(self, fsync: Fsync) -> FileLog:
         known = "g" in self.store.registered()
@@ -73,6 +57,13 @@ class Site:
     def kill(self) -> None:
         self.disk.crash()
         self.store = self._start()
+
+    def kill_after_failed_fsync(self, log: FileLog) -> None:
+        """What it should have carried is in the page cache, clean, where the next process finds it."""
+        self.disk.failing_syncs = 1
+        with pytest.raises(DiskError):
+            log.sync()
+        self.kill()
 
     def stop_cleanly(self) -> None:
         self.store.close(clean=True)
@@ -176,10 +167,7 @@ def test_a_clean_stop_does_not_speak_of_what_a_failed_fsync_left(seed: int) -> N
     log.tick(0)
     log.tick(5000)
     fill(log, 3)
-    site.disk.failing_syncs = 1
-    with pytest.raises(DiskError):
-        log.sync()
-    site.kill()
+    site.kill_after_failed_fsync(log)
     site.open(Fsync.NEVER)
     site.stop_cleanly()
     log = site.open(Fsync.ALWAYS)
@@ -197,14 +185,12 @@ def test_a_clean_stop_writes_again_what_a_failed_fsync_left(seed: int) -> None:
     log.tick(0)
     log.tick(5000)
     fill(log, 13)
-    site.disk.failing_syncs = 1
-    with pytest.raises(DiskError):
-        log.sync()
-    site.kill()
+    site.kill_after_failed_fsync(log)
     fill(site.open(Fsync.NEVER), 9)
     site.stop_cleanly()
     log = site.open(Fsync.NEVER)
-    assert log._is_unsure is False
+    assert log.set_fsync(Fsync.INTERVAL), "nothing waits for another opening"
+    log.set_fsync(Fsync.NEVER)
     assert log.all_synced
     site.disk.crash()
     site.disk.crash(power=True)
@@ -300,10 +286,7 @@ def test_a_mark_that_the_disk_does_not_let_go_confirms_nothing_that_a_failed_fsy
     fill(log, 2)
     log.tick(0)
     fill(log, 3)
-    site.disk.failing_syncs = 1
-    with pytest.raises(DiskError):
-        log.sync()
-    site.kill()
+    site.kill_after_failed_fsync(log)
     site.disk.failing_names_of = EACH_SYNCED
     log = site.open(Fsync.NEVER)
     log.tick(0)
@@ -375,7 +358,7 @@ def test_a_policy_that_changed_back_while_a_ticket_was_out_is_followed_to_its_en
     log.finish_sync(due.ticket)
     log.tick(20)
     assert (log.rests, log.deadline_ms(), site.store.due_syncs(5000)) == (True, None, [])
-    assert log._pace.fsync is first
+    assert log.fsync is first
     assert site.disk.exists(MARK) is (first is Fsync.ALWAYS)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
+from tests.broker.storage.entries import batch, fill
 from tests.simulator.disk import CrashNow, SimDisk
 
-from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.log import FileLog
 from supercluster.broker.storage.naming import EACH_SYNCED
@@ -21,25 +21,18 @@ ALL = 1 << 30
 WEAK = (Fsync.INTERVAL, Fsync.NEVER)
 
 
-def batch(index: int, term: int = 1) -> Entry:
-    return make_entry(
-        index=index,
-        term=term,
-        kind=EntryKind.BATCH,
-        time_ns=index,
-        first_seq=index,
-        count=1,
-        payload=b"x" * 40,
-    )
-
-
 def open_(disk: SimDisk, fsync: Fsync, stop: Stop = Stop.KILLED) -> tuple[FileLog, Recovery]:
-    return open_log(disk, "groups/g", LogOptions(fsync=fsync, segment_bytes=600), stop)
+    return open_log(disk, "groups/g", LogOptions(fsync=fsync, segment_bytes=1000), stop)
 
 
-def fill(log: FileLog, count: int) -> None:
-    for index in range(log.last_index + 1, log.last_index + 1 + count):
-        log.append([batch(index)])
+def marking(disk: SimDisk) -> tuple[FileLog, SyncTicket]:
+    """A log of three entries whose policy got stronger just now, and the ticket that is to put its mark."""
+    log, _ = open_(disk, Fsync.INTERVAL)
+    fill(log, 3)
+    log.set_fsync(Fsync.ALWAYS)
+    ticket = log.begin_sync(0)
+    assert ticket is not None
+    return log, ticket
 
 
 @pytest.fixture
@@ -117,11 +110,7 @@ def test_a_weaker_policy_counts_once_the_disk_knows(disk: SimDisk, after: Fsync)
 
 @pytest.mark.covers("SF-4", "RP-6")
 def test_a_policy_that_changes_while_a_ticket_is_out_waits_for_it(disk: SimDisk) -> None:
-    log, _ = open_(disk, Fsync.INTERVAL)
-    fill(log, 3)
-    log.set_fsync(Fsync.ALWAYS)
-    ticket = log.begin_sync(0)
-    assert ticket is not None
+    log, ticket = marking(disk)
     log.set_fsync(Fsync.INTERVAL)
     fill(log, 1)
     assert log.persisted_index == 3, "the mark is on its way"
@@ -146,11 +135,7 @@ def test_a_policy_that_changes_while_a_ticket_is_out_waits_for_it(disk: SimDisk)
 def test_a_ticket_that_nobody_waits_for_puts_no_mark(is_run: bool, seed: int) -> None:
     """Its thread is slow: by then the log was closed, and another one confirms what is in memory only."""
     disk = SimDisk(random.Random(seed))
-    log, _ = open_(disk, Fsync.INTERVAL)
-    fill(log, 3)
-    log.set_fsync(Fsync.ALWAYS)
-    ticket = log.begin_sync(0)
-    assert ticket is not None
+    log, ticket = marking(disk)
     if is_run:
         ticket.run()
     log.close(clean=False)
@@ -169,11 +154,7 @@ def test_a_ticket_that_nobody_waits_for_puts_no_mark(is_run: bool, seed: int) ->
 @pytest.mark.parametrize("is_run", [True, False])
 def test_a_ticket_that_a_sync_in_between_overtook_says_nothing_of_the_mark(is_run: bool, seed: int) -> None:
     disk = SimDisk(random.Random(seed))
-    log, _ = open_(disk, Fsync.INTERVAL)
-    fill(log, 3)
-    log.set_fsync(Fsync.ALWAYS)
-    ticket = log.begin_sync(0)
-    assert ticket is not None
+    log, ticket = marking(disk)
     log.set_fsync(Fsync.INTERVAL)
     if is_run:
         ticket.run()

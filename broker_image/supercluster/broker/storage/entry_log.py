@@ -48,10 +48,10 @@ class EntryLog:
         notes: SlotFile,
         synced_index: int,
         is_marked: bool | None,
-        is_unsure: bool,
+        unsure_index: int,
     ) -> None:
         """For `recovery`, which has read all of it. A log that `is_marked` (EACH_SYNCED; None: maybe) keeps to that until the
-        mark is gone. One that `is_unsure` has entries of a killed process that were not written again, since NEVER confirms
+        mark is gone. One that is unsure has entries of a killed process, up to `unsure_index` (0: none), that were not written again, since NEVER confirms
         nothing by an fsync: one of that process may have failed, and another would find nothing to carry."""
         self._disk = disk
         self._directory = directory
@@ -72,15 +72,13 @@ class EntryLog:
         self._synced_index = synced_index
         self._directory_dirty = synced_index < self._last_index
         # What a process that was killed left unsynced may have memberships in it; where it has none, recovery knows.
-        self._memberships = [synced_index + 1] if synced_index < self._last_index and not is_unsure else []
+        self._memberships = [synced_index + 1] if synced_index < self._last_index and not unsure_index else []
         """CONFIG entries that are not durable yet, oldest first. None of them is confirmed before, whatever the policy: a
         group must not go on by a membership that a majority of its members may forget (SF-4)."""
         self._truncations = 0
         self._ticket: SyncTicket | None = None
         self._vote: VoteTicket | None = None
-        self._is_unsure = is_unsure
-        self._unsure_index = segments.last.last_index if is_unsure and segments.last is not None else 0
-        """Up to here it is."""
+        self._unsure_index = unsure_index
         self._wanted_fsync = options.fsync
         self._confirmed_index = 0
         """What was confirmed under a weaker policy before, and may not be durable."""
@@ -350,12 +348,19 @@ class EntryLog:
 
     @property
     def _wants_mark(self) -> bool:
-        return self._wanted_fsync is Fsync.ALWAYS and self._pace.fsync is Fsync.ALWAYS and not self._is_unsure
+        return (
+            self._wanted_fsync is Fsync.ALWAYS and self._pace.fsync is Fsync.ALWAYS and not self._unsure_index
+        )
 
     @property
     def _is_left(self) -> bool:
         """Is there anything to make durable?"""
         return self._synced_index < self._last_index or self._is_mark_due
+
+    @property
+    def fsync(self) -> Fsync:
+        """The policy in force."""
+        return self._pace.fsync
 
     def set_fsync(self, policy: Fsync) -> bool:
         """Another policy from now on (RP-6); a weaker one than ALWAYS as soon as the mark is gone. False: only from the next
@@ -363,7 +368,7 @@ class EntryLog:
         if policy is self._wanted_fsync:
             return True
         self._wanted_fsync = policy
-        if self._is_unsure:
+        if self._unsure_index:
             return policy is Fsync.NEVER
         self._follow_policy()
         return True
@@ -506,7 +511,7 @@ class EntryLog:
 
     def _write_again(self) -> None:
         """Before a clean stop: what a killed process left, and NEVER did not need, is made sure of as by an opening that does."""
-        if not self._is_unsure:
+        if not self._unsure_index:
             return
         durable = max(min(self._notes.durable_index, self._last_index), self._base.index)
         for segment in self._segments.all:
@@ -515,7 +520,7 @@ class EntryLog:
                 segment.synced_bytes = 0
         self._synced_index = min(self._synced_index, durable)
         self._directory_dirty = True
-        self._is_unsure = False
+        self._unsure_index = 0
 
     # ---- small things ---------------------------------------------------------------------------------------------
 

@@ -90,7 +90,7 @@ class FileLog(EntryLog):
 
     def _current_notes(self) -> Notes:
         durable_index = min(self._synced_index, self._last_index)
-        if self._is_unsure:
+        if self._unsure_index:
             # The next opening begins there with what it writes again.
             durable_index = min(self._notes.durable_index, self._last_index)
         return Notes(self._base.epoch, self._commit_index, durable_index, self._notes.power_failures)
@@ -228,8 +228,8 @@ class FileLog(EntryLog):
         self._confirmed_index = 0
         self._memberships = []
         self._last_term = base_term
-        if self._is_unsure:
-            self._is_unsure = False
+        if self._unsure_index:
+            self._unsure_index = 0
             self._follow_policy()
         self._took(self.bytes_on_disk() - before)
 

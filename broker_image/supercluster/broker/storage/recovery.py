@@ -346,7 +346,7 @@ class _Opening:
             or self.is_marked is not False
             or found.segments.has_config_behind(synced_index)
         )
-        is_unsure = not confirms and synced_index < last_index
+        unsure_index = last_index if not confirms and synced_index < last_index else 0
         for segment in found.segments.all:
             segment.synced_bytes = segment.size_bytes if segment.last_index <= synced_index else 0
             if not segment.synced_bytes and confirms:
@@ -367,7 +367,7 @@ class _Opening:
             notes=notes_file,
             synced_index=synced_index,
             is_marked=self.is_marked,
-            is_unsure=is_unsure,
+            unsure_index=unsure_index,
         )
         if (self.options.fsync is Fsync.ALWAYS or self.is_marked is not False) and not log.all_synced:
             log.sync()

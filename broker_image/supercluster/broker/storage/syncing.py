@@ -32,7 +32,7 @@ class SyncTicket:
         "_lock",
         "_mark_text",
         "_running",
-        "_sync_directory",
+        "covers_directory",
         "error",
         "generation",
         "index",
@@ -57,7 +57,7 @@ class SyncTicket:
         """`mark`: also put the mark of a log whose entries are each fsynced (True), with that text, or take it away (False)."""
         self._disk = disk
         self._directory = directory
-        self._sync_directory = sync_directory
+        self.covers_directory = sync_directory
         self.mark = mark
         self._mark_text = mark_text
         self.mark_error: DiskError | None = None
@@ -70,10 +70,6 @@ class SyncTicket:
         self.generation = generation
         """The log's count of truncations when the ticket was made: after one, the ticket says nothing."""
         self.error: DiskError | None = None
-
-    @property
-    def covers_directory(self) -> bool:
-        return self._sync_directory
 
     def run(self) -> None:
         """fsync. An error is kept for `finish_sync`."""
@@ -97,7 +93,7 @@ class SyncTicket:
     def _sync(self) -> None:
         for part in self.parts:
             part.handle.sync()
-        if self._sync_directory:
+        if self.covers_directory:
             self._disk.fsync_dir(self._directory)
 
     def drop(self) -> None:

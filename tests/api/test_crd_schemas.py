@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import celpy
@@ -27,7 +28,7 @@ def schema_of(kind: Kind) -> dict[str, Any]:
 
 
 def fill_defaults(schema: dict[str, Any], value: Any) -> Any:
-    """Defaulting as Kubernetes does it: parents first, so that `default: {}` is filled in turn."""
+    """Defaulting as Kubernetes does it: parents first, then what is inside."""
     if isinstance(value, dict):
         for name, child in schema.get("properties", {}).items():
             if name not in value and "default" in child:
@@ -84,6 +85,35 @@ def admit(
 )
 def test_the_shortest_manifest_of_each_kind_is_taken(kind: str, spec: dict[str, Any]) -> None:
     assert admit(kind, spec) == []
+
+
+def defaults(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any], Any]]:
+    """(path, schema, default) of every default of an object."""
+    for name, child in schema.get("properties", {}).items():
+        if isinstance(child.get("default"), dict):
+            yield f"{path}.{name}", child, child["default"]
+        yield from defaults(child, f"{path}.{name}")
+    if "items" in schema:
+        yield from defaults(schema["items"], f"{path}[]")
+
+
+@pytest.mark.covers("OP-1")
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_every_default_keeps_its_rules_as_it_stands_and_is_what_defaulting_gives(kind: Kind) -> None:
+    """An API server judges a default by the rules of its object before it fills anything in."""
+    for path, schema, default in defaults(schema_of(kind)):
+        filled = fill_defaults(schema, copy.deepcopy(default))
+        assert default == filled, path
+        assert broken_rules(schema, default, None) == [], path
+
+
+@pytest.mark.covers("OP-1")
+def test_the_length_of_a_name_that_rules_read_is_bounded_by_the_schema() -> None:
+    """Only then an API server's estimate of the rules' cost stays within its budget."""
+    found = schema_of(KIND["Cluster"])["properties"]["metadata"]["properties"]
+    assert {name: bounds["maxLength"] for name, bounds in found.items()} == {"name": 40, "generateName": 40}
+    assert admit("Cluster", CLUSTER, name="a" * 40) == []
+    assert re.search("too long", admit("Cluster", CLUSTER, name="a" * 41)[0])
 
 
 @pytest.mark.parametrize(
@@ -208,7 +238,7 @@ def test_schemas_are_structural_and_every_field_is_described(kind: Kind) -> None
         assert "type" in node or node.get("x-kubernetes-int-or-string"), path
         assert "$ref" not in node, path
         assert not ("properties" in node and "additionalProperties" in node), path
-        if path not in ("", ".apiVersion", ".kind", ".metadata") and not path.endswith("[]"):
+        if not path.startswith((".apiVersion", ".kind", ".metadata")) and path and not path.endswith("[]"):
             assert node.get("description"), path
         if node.get("type") == "array" and path.startswith(".spec"):
             assert "maxItems" in node, f"{path}: CEL's cost needs a bound"

@@ -19,6 +19,8 @@ from supercluster.api.common import (
 from supercluster.api.units import Duration, Size
 
 BROKERS_MAX = 64
+CLUSTER_NAME_LENGTH_MAX = 40
+"""Names of pods and Services are made from a Cluster's name; each of them is a DNS label of at most 63 characters."""
 Port = Annotated[int, Field(ge=1, le=65535)]
 QUANTITY_PATTERN = r"^[0-9]+(\.[0-9]+)?(m|Ki|Mi|Gi|Ti|k|M|G|T)?$"
 Quantity = Annotated[str, StringConstraints(pattern=QUANTITY_PATTERN, max_length=20)]
@@ -390,8 +392,8 @@ class Cluster(ApiModel):
 
     cel_rules: ClassVar[tuple[CelRule, ...]] = (
         CelRule(
-            rule="size(self.metadata.name) <= 40 && !self.metadata.name.contains('.')",
-            message="metadata.name must be a DNS label of at most 40 characters: names of pods and Services are made from it",
+            rule="!self.metadata.name.contains('.')",
+            message="metadata.name must be a DNS label without dots: names of pods and Services are made from it",
         ),
         CelRule(
             rule="!has(self.spec.cordoned) || self.spec.cordoned.all(name, name.startsWith(self.metadata.name + '-'))",

@@ -1,7 +1,8 @@
 """From pydantic's JSON schema to the structural schema that Kubernetes wants.
 
 Structural means: every node has its type in place, nothing is referred to by name, "may be missing" is simply not
-required, and an object with defaults inside gets `default: {}` so that defaulting reaches them.
+required. An object's default is written out in full: Kubernetes judges a default by the object's CEL rules without
+filling it first, so `default: {}` is refused where a rule reads a field.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def _node(
             name: _node(child, defs, models) for name, child in node["properties"].items()
         }
         if "default" in result:
-            result["default"] = _own_default(node["default"], result["properties"])
+            result["default"] = _filled(node["default"], result["properties"])
     if isinstance(node.get("additionalProperties"), dict):
         result["additionalProperties"] = _node(node["additionalProperties"], defs, models)
     if "items" in node:
@@ -86,20 +87,20 @@ def _node(
     return result
 
 
-def _own_default(default: dict[str, Any], properties: dict[str, Any]) -> dict[str, Any]:
-    """What of an object's default its properties do not have by themselves."""
-    own: dict[str, Any] = {}
-    for name, value in default.items():
-        schema = properties.get(name, {})
-        if value is None or value == schema.get("default") or value in ([], ()):
-            continue
-        if isinstance(value, dict):
-            inner = _own_default(value, schema.get("properties", {}))
-            if inner:
-                own[name] = inner
-            continue
-        own[name] = value
-    return own
+def _filled(default: dict[str, Any], properties: dict[str, Any]) -> dict[str, Any]:
+    """An object's default with the defaults of its properties filled in, as Kubernetes' defaulting would."""
+    filled: dict[str, Any] = {}
+    for name, schema in properties.items():
+        value = default.get(name)
+        if value is None or value in ([], ()):
+            value = schema.get("default")
+        elif isinstance(value, dict) and "properties" in schema:
+            value = _filled(value, schema["properties"])
+        elif value == "" and "default" not in schema:
+            value = None
+        if value is not None:
+            filled[name] = value
+    return filled
 
 
 def _without_null(node: dict[str, Any]) -> dict[str, Any]:

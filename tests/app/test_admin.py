@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from aiohttp import web
-from tests.app.scripted import serving
+from tests.app.scripted import closed_port, serving
 
 from supercluster.app.admin import BrokerAdmin
 from supercluster.reconcilers.ports import BrokersRefusedError, BrokersUnreachableError, BrokerTarget
@@ -213,12 +213,10 @@ async def test_all_brokers_are_asked_before_a_restart_and_the_one_is_told(
     admin: BrokerAdmin, broker: Broker
 ) -> None:
     """One that does not answer may lead what is not whole; one of an older version is told apart."""
-    async with serving(Broker().handle) as silent:
-        pass  # Nobody listens there any more.
     older = Broker()
     older.answers = [(404, {"error": "not known"})] * 2
     broker.answers = [(200, {"leads": 2}), (200, {"leads": 2}), (202, {"movable": 1})]
-    async with serving(older.handle) as older.url:
+    async with closed_port() as silent, serving(older.handle) as older.url:
         both = replace(target(broker.url, older.url), brokers=("east-0", "east-1"))
         assert await admin.restart_states(both) == {"east-0": {"leads": 2}, "east-1": None}
         with pytest.raises(BrokersUnreachableError):

@@ -38,6 +38,7 @@ async def info(b: Bench) -> None:
     assert found["client_id"] > 0
     assert found["server_id"]
     assert found["server_name"].startswith(f"{b.cluster}-")
+    assert all(found[name] and isinstance(found[name], str) for name in ("version", "git_commit", "go"))
     assert not any(found.get(name) for name in ("auth_required", "tls_required", "ldm", "nonce"))
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import platform
 from dataclasses import dataclass
 from typing import Any
 
 from supercluster.broker.jetstream.api_level import LEVEL
 from supercluster.broker.runtime.settings import ClientTls
 from supercluster.broker.version import NATS_VERSION, VERSION
+
+RUNTIME = f"{platform.python_implementation().lower()}{platform.python_version()}"
+"""What nats-server says of its Go runtime. Clients show it, and some do not connect where it is missing."""
 
 PROTOCOL = 1
 """Clients of this protocol take INFO at any time."""
@@ -51,6 +55,7 @@ def info_line(
         "version": NATS_VERSION,
         "proto": PROTOCOL,
         "git_commit": f"supercluster-{VERSION}",
+        "go": RUNTIME,
         "host": facts.host,
         "port": facts.port,
         "headers": facts.headers,

@@ -352,7 +352,7 @@ def _view(state: StreamState) -> dict[str, Any]:
             name: (count, state.subjects.last_seq(name.encode()))
             for name, count in state.subjects.subjects().items()
         },
-        "message ids": state.message_ids,
+        "message ids": state.message_ids.parts(),
         "ttls": state.ttls.encode(),
         "sessions": state.sessions.encode(),
         "consumers": {name: consumer.snapshot() for name, consumer in state.consumers.items()},

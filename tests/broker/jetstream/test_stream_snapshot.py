@@ -7,18 +7,32 @@ from isal import isal_zlib
 from tests.broker.jetstream.stream_story import StreamStory, message
 
 from supercluster.broker.jetstream.stream import StreamState
-from supercluster.broker.jetstream.wire import blob, text
+from supercluster.broker.jetstream.wire import blob, text, u32, u64
 
 
 def stored() -> StreamStory:
     story = StreamStory()
-    story.store(message(), message(b"s.b", Nats_Msg_Id="x"))
+    story.store(message(), message(b"s.b"))
     return story
 
 
 def test_a_snapshot_without_any_later_part_is_read() -> None:
     story = stored()
     assert story.restored().snapshot() == story.state.snapshot()
+
+
+def test_message_ids_are_read_behind_the_body_and_where_version_1_had_them() -> None:
+    story = stored()
+    body = isal_zlib.decompress(story.state.snapshot()[1:])
+    subjects = blob(story.state.subjects.snapshot())
+    story.store(message(Nats_Msg_Id="x"))
+    restored = story.restored()
+    assert restored.snapshot() == story.state.snapshot()
+    assert restored.known_message_id(b"x", story.now_ns) == 3
+    at = body.index(subjects) + len(subjects)
+    older = body[:at] + u32(1) + blob(b"x") + u64(2) + u64(story.now_ns) + body[at + 4 :]
+    restored = StreamState.restore(b"\x01" + isal_zlib.compress(older, 1), story.log)
+    assert restored.known_message_id(b"x", story.now_ns) == 2
 
 
 def test_one_with_a_part_of_a_newer_broker_is_refused() -> None:
@@ -31,5 +45,5 @@ def test_one_with_a_part_of_a_newer_broker_is_refused() -> None:
 
 def test_one_of_another_version_is_refused() -> None:
     story = stored()
-    with pytest.raises(ValueError, match="of version 2, this broker reads 1"):
-        StreamState.restore(b"\x02" + story.state.snapshot()[1:], story.log)
+    with pytest.raises(ValueError, match="of version 3, this broker reads 1 and 2"):
+        StreamState.restore(b"\x03" + story.state.snapshot()[1:], story.log)

@@ -61,7 +61,7 @@ def _parts(state: StreamState) -> Iterator[bytes]:
         stretches = []
     else:
         deleted, stretches = [], state.deleted.stretches()
-    ids, noted = list(state.message_ids), list(state.message_ids.values())
+    ids = state.message_ids.parts()
     gaps = list(state.gaps.stretches())
     ttls = list(state.ttls.parts()) if len(state.ttls) <= SUBJECTS_MAX else [u64(len(state.ttls))]
     schedules = (
@@ -74,8 +74,8 @@ def _parts(state: StreamState) -> Iterator[bytes]:
             yield b"d" + u64(seq)
         for stretch, count in stretches:
             yield b"c" + u64(stretch) + u64(count)
-        for message_id, (seq, at_ns) in zip(ids, noted, strict=True):
-            yield b"i" + u64(seq) + u64(at_ns) + message_id
+        for chunk in ids:
+            yield b"i" + chunk
         for first, last in gaps:
             yield b"g" + u64(first) + u64(last)
         for ttl in ttls:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections import OrderedDict
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 
 from supercluster.broker.jetstream import stream_snapshot
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.consumer_state import ConsumerState
+from supercluster.broker.jetstream.message_ids import MessageIds
 from supercluster.broker.jetstream.message_ttl import ttl_seconds
 from supercluster.broker.jetstream.messages import (
     MESSAGE_OVERHEAD_BYTES,
@@ -76,9 +76,7 @@ class StreamState(RetainedMessages):
         self.leader_time_ns = 0
         self.applied_index = 0
         self.config_version = 0
-        # Ids leave in the order in which they came: taken from the front of a plain dict, each would cost a walk over all that
-        # left before it.
-        self.message_ids: OrderedDict[bytes, tuple[int, int]] = OrderedDict()
+        self.message_ids = MessageIds()
         self.last_message_id = b""
         self.sessions = SessionTable()
         self.move_note = b""
@@ -97,6 +95,7 @@ class StreamState(RetainedMessages):
         done = Applied(entry.index)
         first_seq = self.first_seq
         self.leader_time_ns = max(self.leader_time_ns, entry.time_ns)
+        self.message_ids.read_some()
         if entry.kind == EntryKind.BATCH:
             next_seq = entry.first_seq
             for kind, body in sections(entry.payload):
@@ -198,7 +197,7 @@ class StreamState(RetainedMessages):
         if header:
             message_id = header_value(header, MSG_ID)
             if message_id and config.mirror is None and config.duplicate_window_ns:
-                self.message_ids[message_id] = (seq, time_ns)
+                self.message_ids.add(message_id, seq, time_ns)
             self.last_message_id = message_id or b""
             rollup = header_value(header, ROLLUP)
             if rollup and config.allow_rollup_hdrs:
@@ -220,17 +219,11 @@ class StreamState(RetainedMessages):
 
     def _forget_message_ids(self, now_ns: int) -> None:
         """Drop message ids older than the duplicate window, by leader time."""
-        horizon = now_ns - self.config.duplicate_window_ns
-        ids = self.message_ids
-        while ids:
-            oldest = next(iter(ids))
-            if ids[oldest][1] > horizon:
-                return
-            del ids[oldest]
+        self.message_ids.forget_until(now_ns - self.config.duplicate_window_ns)
 
     def known_message_id(self, message_id: bytes, now_ns: int) -> int | None:
         """Sequence of the message with that id inside the duplicate window."""
-        found = self.message_ids.get(message_id)
+        found = self.message_ids.find(message_id)
         if found is None or found[1] <= now_ns - self.config.duplicate_window_ns:
             return None
         return found[0]
@@ -305,9 +298,9 @@ class StreamState(RetainedMessages):
     @classmethod
     def restore(cls, data: bytes | memoryview, log: StreamLog) -> StreamState:
         """The state that `snapshot` wrote."""
-        config, rest = stream_snapshot.opened(data)
-        state = cls(config, 0, log)
-        stream_snapshot.fill(state, rest)
+        found = stream_snapshot.opened(data)
+        state = cls(found.config, 0, log)
+        stream_snapshot.fill(state, found)
         return state
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Iterator
-from struct import Struct
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from isal import isal_zlib
@@ -18,6 +18,7 @@ from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.consumer_state import ConsumerState
 from supercluster.broker.jetstream.deleted import DeletedSeqs
 from supercluster.broker.jetstream.gaps import Gaps
+from supercluster.broker.jetstream.message_ids import MessageIds
 from supercluster.broker.jetstream.message_ttl import MessageTtls
 from supercluster.broker.jetstream.origin_position import decode_positions, encode_positions
 from supercluster.broker.jetstream.origin_readers import OriginReaders
@@ -29,19 +30,12 @@ from supercluster.broker.jetstream.wire import Reader, blob, text, u32, u64
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.stream import StreamState
 
-_SNAPSHOT_VERSION = 1
-# Around a message id in a snapshot: its size before it, sequence and time behind it.
-_ID_SIZE = Struct("<I")
-_ID_ENTRY = Struct("<QQ")
+_WITH_IDS_INSIDE, _WITH_IDS_BEHIND = 1, 2
+"""Versions. Message ids are compressed already, so where there are any they stand behind the compressed body."""
 
 
 def encode(state: StreamState) -> bytes:
     """The whole state."""
-    ids = b"".join(
-        piece
-        for key, (seq, at) in state.message_ids.items()
-        for piece in (_ID_SIZE.pack(len(key)), key, _ID_ENTRY.pack(seq, at))
-    )
     consumers = b"".join(
         text(name) + blob(state.consumers[name].snapshot()) for name in sorted(state.consumers)
     )
@@ -57,7 +51,7 @@ def encode(state: StreamState) -> bytes:
             b"".join(map(u64, numbers)),
             blob(array("Q", sorted(state.deleted)).tobytes()),
             blob(state.subjects.snapshot()),
-            u32(len(state.message_ids)) + ids,
+            u32(0),
             blob(state.last_message_id),
             state.sessions.encode(),
             u32(len(state.consumers)) + consumers,
@@ -65,28 +59,46 @@ def encode(state: StreamState) -> bytes:
             *(text(name) + blob(part) for name, part in _later_parts(state)),
         )
     )
-    return bytes((_SNAPSHOT_VERSION,)) + isal_zlib.compress(body, 1)
+    packed = isal_zlib.compress(body, 1)
+    if not state.message_ids:
+        return bytes((_WITH_IDS_INSIDE,)) + packed
+    return b"".join((bytes((_WITH_IDS_BEHIND,)), blob(packed), state.message_ids.encode()))
 
 
-def opened(data: bytes | memoryview) -> tuple[StreamConfig, Reader]:
-    """The stream's configuration, and what `fill` reads.
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A snapshot whose configuration was read; `fill` reads the rest."""
 
+    config: StreamConfig
+    body: Reader
+    ids: Reader
+    """The message ids behind the body; empty in version 1, which has them inside."""
+
+
+def opened(data: bytes | memoryview) -> Opened:
+    """
     Raises:
         ValueError: a snapshot of another version.
     """
-    view = memoryview(data)
-    if view[0] != _SNAPSHOT_VERSION:
-        raise ValueError(f"stream snapshot of version {view[0]}, this broker reads {_SNAPSHOT_VERSION}")
-    reader = Reader(isal_zlib.decompress(view[1:]))
-    return StreamConfig.from_json(json.loads(bytes(reader.blob()))), reader
+    whole = Reader(data)
+    version = whole.u8()
+    if version == _WITH_IDS_INSIDE:
+        packed, ids = whole.rest(), Reader(b"")
+    elif version == _WITH_IDS_BEHIND:
+        packed, ids = whole.blob(), Reader(whole.rest())
+    else:
+        raise ValueError(f"stream snapshot of version {version}, this broker reads 1 and 2")
+    body = Reader(isal_zlib.decompress(packed))
+    return Opened(StreamConfig.from_json(json.loads(bytes(body.blob()))), body, ids)
 
 
-def fill(state: StreamState, reader: Reader) -> None:
+def fill(state: StreamState, found: Opened) -> None:
     """Give a new state all the rest.
 
     Raises:
         ValueError: there is a part that this broker does not know.
     """
+    reader = found.body
     state.created_ns, state.first_seq, state.last_seq = reader.u64(), reader.u64(), reader.u64()
     state.messages, state.bytes, state.first_time_ns = reader.u64(), reader.u64(), reader.u64()
     state.last_time_ns, state.leader_time_ns = reader.u64(), reader.u64()
@@ -95,9 +107,9 @@ def fill(state: StreamState, reader: Reader) -> None:
     deleted.frombytes(reader.blob())
     state.deleted = DeletedSeqs(deleted)
     state.subjects = SubjectIndex.restore(bytes(reader.blob()))
+    state.message_ids = MessageIds.decode(found.ids)
     for _ in range(reader.u32()):
-        key = bytes(reader.blob())
-        state.message_ids[key] = (reader.u64(), reader.u64())
+        state.message_ids.add(bytes(reader.blob()), reader.u64(), reader.u64())
     state.last_message_id = bytes(reader.blob())
     state.sessions = SessionTable.decode(reader)
     for _ in range(reader.u32()):

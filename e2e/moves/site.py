@@ -163,7 +163,7 @@ class Site:
             self._session = None
 
     def info(self, stream: str) -> dict[str, Any]:
-        return self.session().ask(f"$JS.API.STREAM.INFO.{stream}", {})
+        return self.session().ask(f"$JS.API.STREAM.INFO.{stream}", {"supercluster_details": True})
 
     def leader(self, stream: str, *, other_than: str = "") -> str:
         def look() -> str:

@@ -51,7 +51,7 @@ STREAM_FIELDS = {
     "sources": "the same; counters are added up over all of them",
     "subject_transform": "",
     "republish": "",
-    "compression": "s2: the log's entries are deflated; STREAM.INFO says so in compressed_by",
+    "compression": "s2: the log's entries are deflated; what they are compressed by is an implementation detail",
     "allow_msg_ttl": "cannot be taken back",
     "subject_delete_marker_ttl": "a second at least; brings allow_msg_ttl, allow_rollup_hdrs and purging along",
     "allow_msg_counter": "when the stream is created",

@@ -114,7 +114,7 @@ def test_the_streams_leader_says_so_of_the_copy() -> None:
     story._asked += 1
     reply = b"_R.%d" % story._asked
     info = ClientInfo(ACCOUNT, "operator", is_operator=True)
-    story.cores[0].on_api(info, b"$JS.API.STREAM.INFO.S", reply, b"", b"")
+    story.cores[0].on_api(info, b"$JS.API.STREAM.INFO.S", reply, b"", b'{"supercluster_details": true}')
     cluster: Any = story._answer(reply)["cluster"]
     told = {entry["name"]: entry.get("unusable", False) for entry in cluster["replicas"]}
     assert told == {"n0": False, BROKEN: True}

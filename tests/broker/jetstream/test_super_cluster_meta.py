@@ -364,7 +364,7 @@ def test_an_update_starts_a_move_whose_members_the_streams_leader_tells() -> Non
     again = found.ask("west-1", "STREAM.UPDATE.S", {**config, "placement": {"cluster": "east"}})
     assert again["error"]["err_code"] == 10124
     assert "total peers: " in again["error"]["description"]
-    info = found.ask("east-1", "STREAM.INFO.S", None)
+    info = found.ask("east-1", "STREAM.INFO.S", {"supercluster_details": True})
     assert info["move"]["id"] == move.id
     assert info["move"]["targets"] == list(move.targets)
     cancelled = found.ask("east-2", "ACCOUNT.STREAM.CANCEL_MOVE.$G.S", None)

@@ -123,7 +123,9 @@ class Story:
         self.world.set_pace(int(bytes_per_s))
 
     def do_info(self) -> None:
-        answer = self.world.api(self.world.leader_node(), f"$JS.API.STREAM.INFO.{STREAM}", None)
+        answer = self.world.api(
+            self.world.leader_node(), f"$JS.API.STREAM.INFO.{STREAM}", {"supercluster_details": True}
+        )
         found = answer.get("move", {})
         eta_ns = found.get("eta_ns")
         self._note(f"{found.get('stage')}, {'no end in sight' if eta_ns is None else 'it will end'}")

@@ -121,7 +121,9 @@ def test_a_copy_that_never_answers_hashes_is_named_until_it_does() -> None:
     world.until("comparing")
 
     def trouble() -> str:
-        answer = world.api(world.leader_node(), f"$JS.API.STREAM.INFO.{STREAM}", None)
+        answer = world.api(
+            world.leader_node(), f"$JS.API.STREAM.INFO.{STREAM}", {"supercluster_details": True}
+        )
         return str(answer["move"]["trouble"])
 
     world.run_ms(UNANSWERED_MS - 2000)
@@ -152,7 +154,7 @@ def test_a_limit_that_lets_nothing_go_for_minutes_is_named_and_can_be_raised(byt
     steps = world.steps
     world.run_ms(30_000)
     assert world.steps - steps < 20_000, "it waits, and does not turn with every millisecond"
-    answer = world.api(world.leader_node(), f"$JS.API.STREAM.INFO.{STREAM}", None)
+    answer = world.api(world.leader_node(), f"$JS.API.STREAM.INFO.{STREAM}", {"supercluster_details": True})
     said = f"raise the bandwidth of the move: at {bytes_per_s} bytes/s nothing is sent"
     assert said in answer["move"]["trouble"]
     assert [reason for _, reason, _ in world.events].count("MoveTooSlow") == 1

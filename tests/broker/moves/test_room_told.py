@@ -54,7 +54,7 @@ def test_room_is_told_less_what_copies_on_their_way_will_take_for_each_kind_of_s
 
 
 @pytest.mark.covers("MR-5")
-def test_the_size_of_a_copy_is_told_to_the_operator_and_to_nobody_else() -> None:
+def test_the_size_of_a_copy_is_told_to_an_operator_who_asks_for_details_only() -> None:
     world = MoveWorld(1, east=3, meta=1)
     world.begin()
     world.create("east")
@@ -62,10 +62,12 @@ def test_the_size_of_a_copy_is_told_to_the_operator_and_to_nobody_else() -> None
     world.run_ms(2_000)
     load.runs = False
     world.run_ms(2_000)
-    plain = world.api("east-0", f"$JS.API.STREAM.INFO.{STREAM}", None)
-    assert plain["state"]["messages"] > 0
-    assert "copy_bytes" not in plain
-    told = world.api("east-0", f"$JS.API.STREAM.INFO.{STREAM}", None, replace(INFO, is_operator=True))
+    operator, details = replace(INFO, is_operator=True), {"supercluster_details": True}
+    for info, question in ((INFO, None), (INFO, details), (operator, None)):
+        plain = world.api("east-0", f"$JS.API.STREAM.INFO.{STREAM}", question, info)
+        assert plain["state"]["messages"] > 0
+        assert "copy_bytes" not in plain
+    told = world.api("east-0", f"$JS.API.STREAM.INFO.{STREAM}", details, operator)
     assert told["copy_bytes"] > told["state"]["bytes"]
-    listed = world.api("east-1", "$JS.API.STREAM.LIST", None, replace(INFO, is_operator=True))
+    listed = world.api("east-1", "$JS.API.STREAM.LIST", details, operator)
     assert listed["streams"][0]["copy_bytes"] == told["copy_bytes"]

@@ -42,6 +42,40 @@ async def delete_new(b: Bench) -> None:
     assert (await again.publish("a"))["seq"] == 1
 
 
+ANSWER_FIELDS = frozenset(
+    {
+        "type",
+        "total",
+        "offset",
+        "limit",
+        "config",
+        "created",
+        "state",
+        "cluster",
+        "mirror",
+        "sources",
+        "domain",
+        "ts",
+    }
+)
+CLUSTER_FIELDS = frozenset(
+    {"name", "raft_group", "leader", "leader_since", "replicas", "system_account", "traffic_account"}
+)
+REPLICA_FIELDS = frozenset({"name", "current", "observer", "offline", "active", "lag", "peer"})
+
+
+@rows("info.fields", "no answer about a stream has a field that NATS's strict clients do not know")
+async def info_fields(b: Bench) -> None:
+    stream = await b.stream(compression="s2")
+    updated = await stream.update(description="d")
+    listed = (await b.ok("STREAM.LIST", {"subject": stream.config["subjects"][0]}))["streams"]
+    for answer in (stream.created, updated, await stream.info(), *listed):
+        assert set(answer) - ANSWER_FIELDS <= {"did_create"}
+        cluster = answer.get("cluster", {})
+        assert set(cluster) <= CLUSTER_FIELDS
+        assert all(set(replica) <= REPLICA_FIELDS for replica in cluster.get("replicas", ()))
+
+
 @rows("info", "information has configuration, state, time and the leader")
 async def info(b: Bench) -> None:
     stream = await b.stream()

@@ -64,6 +64,8 @@ from supercluster.broker.jetstream.json_fields import (
 from supercluster.broker.protocol.subjects import is_valid_literal
 
 API_PREFIX = b"$JS.API."
+DETAILS = "supercluster_details"
+"""A request's flag: answer with fields that NATS does not have. The operator sets it."""
 
 
 Parser = Callable[[list[str], bytes], ApiRequest]
@@ -125,6 +127,7 @@ def _stream_info(names: list[str], payload: bytes) -> ApiRequest:
         subjects_filter=_filter(fields.text("subjects_filter")),
         deleted_details=fields.boolean("deleted_details"),
         offset=calls.offset(fields),
+        details=fields.boolean(DETAILS),
     )
     fields.done()
     return request
@@ -132,7 +135,12 @@ def _stream_info(names: list[str], payload: bytes) -> ApiRequest:
 
 def _stream_list(_names: list[str], payload: bytes) -> ApiRequest:
     fields = Fields(decode_if_object(payload), "request")
-    request = StreamListRequest("", offset=calls.offset(fields), subject=_filter(fields.text("subject")))
+    request = StreamListRequest(
+        "",
+        offset=calls.offset(fields),
+        subject=_filter(fields.text("subject")),
+        details=fields.boolean(DETAILS),
+    )
     fields.done()
     return request
 

@@ -43,15 +43,15 @@ class ReplicaInfo:
     observer: bool = False
     """A learner: not a voter (yet)."""
     unusable: bool = False
-    """Its broker is there, and says that it can do nothing with the copy; NATS has no word for it."""
+    """Its broker is in contact and reports that this copy failed. A detail: NATS has no field for it."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self, *, with_details: bool = False) -> dict[str, Any]:
         data: dict[str, Any] = {"name": self.name, "current": self.current}
         if self.offline:
             data["offline"] = True
         if self.observer:
             data["observer"] = True
-        if self.unusable:
+        if self.unusable and with_details:
             data["unusable"] = True
         data["active"] = self.active_ns
         if self.lag:
@@ -68,14 +68,14 @@ class ClusterInfo:
     replicas: Sequence[ReplicaInfo] = ()
     raft_group: str = ""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self, *, with_details: bool = False) -> dict[str, Any]:
         data: dict[str, Any] = {"name": self.name}
         if self.raft_group:
             data["raft_group"] = self.raft_group
         if self.leader:
             data["leader"] = self.leader
         if self.replicas:
-            data["replicas"] = [replica.to_json() for replica in self.replicas]
+            data["replicas"] = [replica.to_json(with_details=with_details) for replica in self.replicas]
         return data
 
 
@@ -149,9 +149,15 @@ def error_answer(kind: str, refused: ApiError) -> bytes:
 
 
 def stream_info(
-    config: StreamConfig, created_ns: int, state: StreamStateInfo, cluster: ClusterInfo | None, now_ns: int
+    config: StreamConfig,
+    created_ns: int,
+    state: StreamStateInfo,
+    cluster: ClusterInfo | None,
+    now_ns: int,
+    *,
+    with_details: bool = False,
 ) -> dict[str, Any]:
-    """A stream as one object: the body of several answers."""
+    """A stream as one object: the body of several answers. Details are fields that NATS does not have."""
     told = config.to_json()
     data: dict[str, Any] = {
         "config": api_level.listed(told, api_level.of_stream(told)),
@@ -159,7 +165,7 @@ def stream_info(
         "state": state.to_json(),
     }
     if cluster is not None:
-        data["cluster"] = cluster.to_json()
+        data["cluster"] = cluster.to_json(with_details=with_details)
     data["ts"] = format_time(now_ns)
     return data
 

@@ -58,12 +58,16 @@ class StreamInfoRequest(ApiRequest):
     subjects_filter: str = ""
     deleted_details: bool = False
     offset: int = 0
+    details: bool = False
+    """Fields that NATS does not have are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamListRequest(ApiRequest):
     offset: int = 0
     subject: str = ""
+    details: bool = False
+    """As for `StreamInfoRequest`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -136,7 +137,7 @@ def _route(
                 info, lambda answer: _answer_here(core, info, subject, reply, payload, answer)
             )
         elif kind in ("stream_names", "stream_list"):
-            _list(core, info, subject, reply, payload, kind, has_waited=has_waited)
+            _list(core, info, subject, reply, payload, has_waited=has_waited)
         elif kind in ("meta_server_remove", "account_purge"):
             call = api.parse_api(subject, payload)
             assert isinstance(call, api.ServerRemoveRequest | api.AccountPurgeRequest)
@@ -234,7 +235,6 @@ def _list(
     subject: bytes,
     reply: bytes,
     payload: bytes,
-    kind: str,
     *,
     has_waited: bool,
 ) -> None:
@@ -248,13 +248,13 @@ def _list(
     ]
     # As NATS's servers do without a leader: a list that lacks streams misleads. A stream that was found is there, and its
     # name is all that a client needs who subscribes to a subject of it.
-    if not core.map.is_fresh and not (kind == "stream_names" and call.subject and streams):
+    if not core.map.is_fresh and not (isinstance(call, api.StreamNamesRequest) and call.subject and streams):
         raise _not_fresh(core, has_waited=has_waited)
-    if kind == "stream_names":
+    if isinstance(call, api.StreamNamesRequest):
         names = api_answers.stream_names_answer([s.name for s in streams], call.offset)
         _answer_here(core, info, subject, reply, payload, names)
         return
-    _Listing(core, info, subject, reply, payload, call.offset, [s.name for s in streams]).start()
+    _Listing(core, info, subject, reply, payload, call, [s.name for s in streams]).start()
 
 
 class _Listing:
@@ -268,7 +268,7 @@ class _Listing:
         subject: bytes,
         reply: bytes,
         payload: bytes,
-        offset: int,
+        call: api.StreamListRequest,
         names: list[str],
     ) -> None:
         self._core = core
@@ -276,13 +276,15 @@ class _Listing:
         self._subject = subject
         self._reply = reply
         self._payload = payload
-        self._offset = offset
+        self._offset = call.offset
+        self._with_details = call.details
         self._names = names
         self._found: dict[str, dict[str, Any]] = {}
         self._left = 0
 
     def start(self) -> None:
         page = self._names[self._offset : self._offset + api_answers.LIST_PAGE]
+        question = json.dumps({api.DETAILS: True}).encode() if self._with_details else b""
         self._left = len(page)
         if not page:
             self._answer()
@@ -297,7 +299,7 @@ class _Listing:
                 b"$JS.API.STREAM.INFO." + name.encode(),
                 b"",
                 b"",
-                b"",
+                question,
                 self._core.clock.monotonic_ms(),
                 on_answer=lambda answer, name=name: self._took(name, answer),  # type: ignore[misc]
                 wait_ms=_INFO_WAIT_MS,

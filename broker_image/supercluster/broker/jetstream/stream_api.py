@@ -52,7 +52,7 @@ def handle(
 ) -> None:
     """Answer one request, now or when what it changes is applied."""
     if request.subject == stream_facts.FACTS_SUBJECT:
-        respond(stream_facts.answer(group, info(group)))
+        respond(stream_facts.answer(group, info(group, with_details=True)))
         return
     kind = api.answer_kind(request.subject)
     try:
@@ -137,8 +137,8 @@ class Handler:
     # ---- the stream -----------------------------------------------------------------------------------------------
 
     def _info(self, call: api.StreamInfoRequest) -> None:
-        whole = info(self.group)
-        if self.request.info.is_operator:
+        whole = info(self.group, with_details=call.details)
+        if call.details and self.request.info.is_operator:
             # What placement counts with: the log as it is, which may be much more than the messages that are left in it.
             whole["copy_bytes"] = max(self.state.bytes, self.group.log.bytes_on_disk())
         paging: dict[str, int] = {}
@@ -261,18 +261,24 @@ def cluster_info(group: StreamGroup) -> ClusterInfo:
     return ClusterInfo(cluster, group.host.node if group.serves else "", replicas, group.id)
 
 
-def info(group: StreamGroup) -> dict[str, Any]:
-    """STREAM.INFO's body; with the move that runs, which NATS has no field for."""
+def info(group: StreamGroup, *, with_details: bool = False) -> dict[str, Any]:
+    """STREAM.INFO's body. Details (the running move, failed copies, compression) are fields that NATS does not have:
+    strict clients refuse an answer with any other field, so they are told to those who ask for them only."""
     state = group.state
     whole = api_answers.stream_info(
-        state.config, state.created_ns, state_info(state), cluster_info(group), group.host.clock.now_ns()
+        state.config,
+        state.created_ns,
+        state_info(state),
+        cluster_info(group),
+        group.host.clock.now_ns(),
+        with_details=with_details,
     )
     whole |= group.sourcing.info(state, group.host.clock.monotonic_ms())
     if group.host.domain:
         whole["domain"] = group.host.domain
-    if state.config.compression != "none":
-        # NATS's S2 is asked for, and clients compare what they asked for: what is done is said beside it.
+    if with_details and state.config.compression != "none":
+        # The configuration says s2, as the client that asked for it expects.
         whole["compressed_by"] = "deflate"
-    if group.move.mover is not None:
+    if with_details and group.move.mover is not None:
         whole["move"] = group.move.mover.info()
     return whole

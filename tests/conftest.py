@@ -16,11 +16,13 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.support.tiers import examples
 
 # The suite decides whether work lands: the same examples every time, and no verdict on how busy the machine is. Other
 # examples: pytest --hypothesis-profile=default.
 settings.register_profile(
     "suite",
+    max_examples=examples(50, 300),
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -117,7 +117,7 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         (
             "jetstream/stream_group.py",
             "        self.appending.begin()\n",
-            "        self.state.message_ids.clear()\n        self.appending.begin()\n",
+            "        self.state.message_ids.forget_until(1 << 63)\n        self.appending.begin()\n",
         ),
     ),
     mutant(

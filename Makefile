@@ -9,15 +9,17 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 ROOTS := operator:crds:reconcilers:broker_image:spark
 export PYTHONPATH := $(CURDIR)/operator:$(CURDIR)/crds:$(CURDIR)/reconcilers:$(CURDIR)/broker_image:$(CURDIR)/spark
+# Tests start some hundred processes; each would compile all its modules again.
+export PYTHONDONTWRITEBYTECODE :=
 SEEDS ?= 200
 JOBS ?= 2
 # Files of tests run side by side; most of the time those with processes of their own wait for intervals.
 IN_PARALLEL := --numprocesses $(JOBS) --dist loadfile
 STAMP := $(VENV)/.supercluster-stamp
 
-.PHONY: help setup check format test test-unit compat compat-restless sim sim-mutants demo e2e e2e-kind e2e-moves bench bench-moves bench-repairs image crds clean
+.PHONY: help setup check format test test-one test-all smoke compat compat-restless sim sim-mutants demo e2e e2e-kind e2e-moves bench bench-moves bench-repairs image crds clean
 
-help: ## Say what each target does
+help: ## Show this help
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
 
 $(STAMP): pyproject.toml constraints.txt
@@ -28,7 +30,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 setup: $(STAMP) ## Create the virtual environment with everything in it
 
-check: $(STAMP) ## Format, lint, types, import contracts, generated files, whether the mutants fit the code
+check: $(STAMP) ## Format, lint, types, import contracts, generated files, mutants that still apply (under 2 minutes)
 	$(PY) -m ruff format --check --quiet .
 	$(PY) -m ruff check --quiet .
 	$(PY) -m mypy
@@ -41,12 +43,18 @@ format: $(STAMP) ## Rewrite the code in the project's format
 	$(PY) -m ruff format --quiet .
 	$(PY) -m ruff check --fix --quiet .
 
-test: $(STAMP) ## Everything: unit, property, scripted, 200 simulator seeds, end to end on the embedded control plane
-	$(PY) -m pytest tests -m 'not e2e and not spark' $(IN_PARALLEL)
-	$(PY) -m tests.support.two_goes tests -m 'e2e or spark' $(IN_PARALLEL)
+test: $(STAMP) ## Every behaviour once: unit, property, simulator, end to end on the embedded control plane (under 15 minutes)
+	$(PY) -m pytest tests -m 'not long' $(IN_PARALLEL)
 
-test-unit: $(STAMP) ## Only what needs no processes, no Java and no kubectl
-	$(PY) -m pytest tests -m 'not e2e and not spark' $(IN_PARALLEL)
+test-one: $(STAMP) ## One test, file or folder: make test-one TEST='tests/api/test_units.py'
+	$(if $(TEST),,$(error TEST is empty; say which: make test-one TEST='tests/api/test_units.py'))
+	TESTS=all $(PY) -m pytest --numprocesses 0 '$(TEST)'
+
+test-all: $(STAMP) ## Everything: all tests, 2,000 seeds, all mutants, long matrices, Python 3.13 (hours; ONLY='seeds mutants')
+	$(PY) -m tests.support.all_parts --jobs $(JOBS) $(ONLY)
+
+smoke: $(STAMP) ## What another Python may break: imports, definitions, reconcilers, NATS's newest clients (under 2 minutes)
+	$(PY) -m pytest tests/test_imports.py tests/api tests/reconcilers tests/py_clients -m 'not long' $(IN_PARALLEL)
 
 sim: $(STAMP) ## Run the simulator: make sim SEEDS=2000 (replay one: make sim SEED=17, MOVES=1: all with moves)
 	$(PY) -m tests.simulator.run --seeds $(SEEDS) --jobs $(JOBS) $(if $(SEED),--seed $(SEED) --verbose) $(if $(MOVES),--moves)
@@ -63,8 +71,8 @@ compat-restless: $(STAMP) ## All rows while leaders step down and streams move b
 demo: $(STAMP) ## The main job on the embedded control plane (KEEP=1 leaves it running)
 	$(PY) -m e2e.demo $(if $(KEEP),--keep)
 
-e2e: $(STAMP) ## The end-to-end tests alone
-	$(PY) -m tests.support.two_goes tests -m 'e2e or spark' $(IN_PARALLEL)
+e2e: $(STAMP) ## The end-to-end tests of make test alone
+	$(PY) -m pytest tests -m '(e2e or spark) and not long' $(IN_PARALLEL)
 
 e2e-kind: $(STAMP) ## The demo on a kind cluster (needs an engine, kind, kubectl and helm; KEEP=1 leaves it)
 	$(PY) -m e2e.kind $(if $(KEEP),--keep)

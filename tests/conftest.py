@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.support import failures
 from tests.support.tiers import examples
 
 # The suite decides whether work lands: the same examples every time, and no verdict on how busy the machine is. Other
@@ -28,6 +29,11 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("suite")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    failures.register(config)
+
 
 ROOT = Path(__file__).resolve().parent.parent
 START_TIMEOUT_S = 30.0

@@ -1,0 +1,67 @@
+"""What runs of tests say: the failed ones and how to run one of them; the parts of `make test-all`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.support import all_parts, failures
+from tests.support.all_parts import Ended, Part
+
+
+def test_failed_tests_are_named_with_the_command_that_runs_one() -> None:
+    text = failures.said([f"tests/test_a.py::test_{number}" for number in range(failures.NAMED_MAX + 2)])
+    assert text.startswith("32 failed:\n  tests/test_a.py::test_0\n")
+    assert "\n  and 2 more\n" in text
+    assert text.endswith("\n  make test-one TEST='tests/test_a.py::test_0'")
+
+
+def test_a_run_leaves_its_failures_for_whoever_started_it_and_a_good_run_none(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "from tests.support import failures\n\ndef pytest_configure(config): failures.register(config)\n"
+    )
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    noted = tmp_path / failures.FILE
+    for body, code in (("assert False", 1), ("raise SystemExit(2)", 1), ("pass", 0)):
+        (tmp_path / "test_it.py").write_text(f"def test_it():\n    {body}\n")
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
+        done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True)
+        assert done.returncode == code
+        assert noted.exists() is (code != 0)
+        if code:
+            assert done.stdout.endswith("  make test-one TEST='test_it.py::test_it'\n")
+            assert noted.read_text() in done.stdout
+
+
+def test_all_parts_run_whatever_became_of_those_before(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[str] = []
+
+    def run(part: Part) -> Ended:
+        ran.append(part.name)
+        return Ended(part, int(part.name == "tests"), 60.0)
+
+    monkeypatch.setattr(all_parts, "run", run)
+    monkeypatch.setattr(all_parts, "find_other_python", lambda: "/no/python3.13")
+    assert all_parts.main([]) == 1
+    assert {"check", "tests", "seeds", "mutants", "restless", "moves", "other-python"} <= set(ran)
+    said = capsys.readouterr().out
+    assert "tests         FAILED (1)        1.0 min" in said
+    ran.clear()
+    assert all_parts.main(["seeds"]) == 0
+    assert ran == ["seeds"]
+    assert "mutants       not run" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        all_parts.main(["nonsense"])
+
+
+def test_without_another_python_it_is_said_that_it_was_not_tried(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(all_parts, "run", lambda part: Ended(part, 0, 1.0))
+    monkeypatch.setattr(all_parts, "find_other_python", lambda: "")
+    assert all_parts.main([]) == 0
+    assert "other-python  not run" in capsys.readouterr().out

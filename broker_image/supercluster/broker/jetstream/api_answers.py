@@ -16,9 +16,16 @@ from supercluster.broker.jetstream import api_level
 from supercluster.broker.jetstream.accounts import AccountLimits
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.consumer_state import ConsumerState
-from supercluster.broker.jetstream.errors import API_LEVEL_REQUIRED, STREAM_NOT_FOUND, ApiError
+from supercluster.broker.jetstream.errors import (
+    API_LEVEL_REQUIRED,
+    STREAM_GENERAL,
+    STREAM_NOT_FOUND,
+    ApiError,
+    error,
+)
 from supercluster.broker.jetstream.times import ZERO_TIME, format_time
 from supercluster.broker.protocol.headers import no_responders
+from supercluster.broker.raft.errors import FaultError
 
 LIST_PAGE = 256
 NAMES_PAGE = 1024
@@ -146,6 +153,12 @@ def error_answer(kind: str, refused: ApiError) -> bytes:
     elif kind == "consumer_reset":
         more = {"reset_seq": 0}
     return _dump(kind, {"error": refused.to_json(), **more})
+
+
+def fault_answer(kind: str, node: str, cause: Exception) -> bytes:
+    """The answer to a request on which the broker's own code raised (SF-25)."""
+    refused = error(STREAM_GENERAL, f"{node}: {FaultError(cause)}")
+    return error_answer(kind, refused)
 
 
 def stream_info(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.jetstream import (
@@ -33,7 +34,7 @@ from supercluster.broker.jetstream.requests import DIRECT_PREFIX, publish_answer
 from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.protocol.subjects import SNAPSHOT_PREFIX
-from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.raft.errors import DiskError, FaultError
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.core import BrokerCore
@@ -357,7 +358,7 @@ def answer(core: BrokerCore, node: str, request: Request, now_ms: int) -> None:
     elif known is Known.UNDER_WAY:
         return
     elif isinstance(group, StreamGroup) and core.mirror_reads.takes(group, request):
-        core.mirror_reads.answer(group, request, settle)
+        group.guarded(partial(core.mirror_reads.answer, group, request, settle))
     elif isinstance(group, StreamGroup):
         try:
             group.request(request, respond, undecided, give_back)
@@ -365,4 +366,15 @@ def answer(core: BrokerCore, node: str, request: Request, now_ms: int) -> None:
             group.fail(error)
             undecided()
     elif isinstance(group, MetaGroup):
-        meta_calls.answer(group, MetaCall(node, request, settle, undecided), core.settings.move_bytes_per_s)
+        try:
+            call = MetaCall(node, request, settle, undecided)
+            meta_calls.answer(group, call, core.settings.move_bytes_per_s)
+        except DiskError:
+            raise
+        except Exception as error:
+            # Nothing was decided, and the next leader would come to the same end.
+            settle(
+                ResponseStatus.ANSWER,
+                api_answers.fault_answer(api.answer_kind(request.subject), core.node, error),
+            )
+            core.event(group.id, "GroupFailed", f"{core.node}: {FaultError(error).report}")

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream import api_routing, copy_facts, frames, map_survey, move_frames
+from supercluster.broker.jetstream.acks import Ack
 from supercluster.broker.jetstream.frames import Frame
 from supercluster.broker.jetstream.load import Room
 from supercluster.broker.jetstream.origin_frames import OriginAsk
@@ -13,7 +14,6 @@ from supercluster.broker.jetstream.stepping_aside import decode_aside
 from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.jetstream.wire import WireError
 from supercluster.broker.raft.confchange import node_of
-from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.raft.messages import Message, decode
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def dispatch(core: BrokerCore, node: str, frame: int, body: memoryview) -> None:
         group_id, forward, early = frames.decode_forward(body)
         group = _serving_stream(core, group_id, node)
         if group is not None:
-            group.intake.offer(forward, early=early)
+            group.guarded(partial(group.intake.offer, forward, early=early))
     elif frame == Frame.VERDICTS:
         group_id, key, appended, runs = frames.decode_verdicts(body)
         core.ingest.verdicts(group_id, key, runs, appended=appended, now_ms=now_ms)
@@ -44,7 +44,7 @@ def dispatch(core: BrokerCore, node: str, frame: int, body: memoryview) -> None:
         group_id, key = frames.decode_open(body)
         group = _serving_stream(core, group_id, node)
         if group is not None:
-            group.intake.open_session(key)
+            group.guarded(partial(group.intake.open_session, key))
     elif frame == Frame.OPENED:
         group_id, key, is_open = frames.decode_numbered(body)
         core.ingest.opened(group_id, key, bool(is_open), now_ms)
@@ -61,7 +61,7 @@ def dispatch(core: BrokerCore, node: str, frame: int, body: memoryview) -> None:
         group_id, acks = frames.decode_acks(body)
         group = _serving_stream(core, group_id, node)
         if group is not None:
-            group.appending.acknowledge(node, group.snapshots.take_acks(acks))
+            group.guarded(partial(_acknowledge, group, node, acks))
         else:
             core.acks_back(node, group_id, acks)
     else:
@@ -89,7 +89,7 @@ def _dispatch_rare(core: BrokerCore, node: str, frame: int, body: memoryview, no
         group_id, member = frames.decode_texts(body, 2)
         group = core.groups.get(group_id)
         if group is not None:
-            group.join_requested(member)
+            group.guarded(partial(group.join_requested, member))
             core.touch(group_id)
     elif frame == Frame.COPY_LOST:
         group_id, member = frames.decode_texts(body, 2)
@@ -115,13 +115,13 @@ def _dispatch_rare(core: BrokerCore, node: str, frame: int, body: memoryview, no
         ask = move_frames.decode_ask(body)
         group = core.groups.get(ask.group)
         if isinstance(group, StreamGroup) and group.member == ask.member and group.failed is None:
-            group.auditor.ask(ask, partial(_tell_hashes, core, node), now_ms)
+            group.guarded(partial(group.auditor.ask, ask, partial(_tell_hashes, core, node), now_ms))
             core.touch(ask.group)
     elif frame == Frame.MOVE_HASHED:
         told = move_frames.decode_told(body)
         group = core.groups.get(told.group)
         if isinstance(group, StreamGroup) and group.move.mover is not None:
-            group.move.mover.told(told)
+            group.guarded(partial(group.move.mover.told, told))
             core.touch(told.group)
     elif frame == Frame.COPY_ASK:
         copy_facts.asked(core, node, body)
@@ -141,7 +141,7 @@ def _dispatch_rare(core: BrokerCore, node: str, frame: int, body: memoryview, no
         asked = OriginAsk.decode(body)
         group = _serving_stream(core, asked.group, node)
         if group is not None:
-            group.origin_reads.asked(node, asked, now_ms)
+            group.guarded(partial(group.origin_reads.asked, node, asked, now_ms))
     elif frame == Frame.ORIGIN_TOLD:
         core.origin_links.told(body)
     elif frame == Frame.BOOTSTRAP:
@@ -161,6 +161,10 @@ def _leads_no_more(core: BrokerCore, group_id: str, node: str, now_ms: int) -> N
         core.touch(group_id)
 
 
+def _acknowledge(group: StreamGroup, node: str, acks: list[Ack]) -> None:
+    group.appending.acknowledge(node, group.snapshots.take_acks(acks))
+
+
 def _tell_hashes(core: BrokerCore, node: str, told: move_frames.HashesTold) -> None:
     core.post(node, Frame.MOVE_HASHED, move_frames.encode_told(told))
 
@@ -169,10 +173,7 @@ def _raft_message(core: BrokerCore, group_id: str, message: Message, now_ms: int
     group = core.groups.get(group_id)
     if group is None or message.to != group.member or group.failed is not None:
         return  # For a member that this volume is not (any more): SF-4.
-    try:
-        group.raft.step(message, now_ms)
-    except DiskError as error:
-        group.fail(error)
+    group.guarded(partial(group.raft.step, message, now_ms))
     core.touch(group_id)
 
 

@@ -74,6 +74,7 @@ TABLE: dict[int, tuple[int, str]] = {
     10047: (500, "insufficient storage resources available"),
     10049: (500, "{}"),
     10050: (500, "{}"),
+    10051: (500, "{}"),
     10052: (500, "{}"),
     10053: (500, "{}"),
     10054: (400, "message size exceeds maximum allowed"),
@@ -254,6 +255,7 @@ MEMORY_RESOURCES = 10028
 NO_MESSAGE_FOUND = 10037
 NOT_EMPTY_REQUEST = 10038
 STORAGE_RESOURCES = 10047
+STREAM_GENERAL = 10051
 STREAM_INVALID_CONFIG = 10052
 MESSAGE_TOO_LARGE = 10054
 STREAM_MISMATCH = 10056

@@ -8,16 +8,18 @@ its group's majority: it stays silent until it is opened again, and what it coul
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
+from hashlib import blake2b
 
 from supercluster.broker.jetstream.group_host import GroupHost
 from supercluster.broker.jetstream.newcomers import Newcomers
-from supercluster.broker.jetstream.wire import Reader, blob
+from supercluster.broker.jetstream.wire import Reader, WireError, blob
 from supercluster.broker.ports import StreamLog, Ticket
 from supercluster.broker.raft.confchange import Membership
 from supercluster.broker.raft.config import NEVER_MS, ReadState, Ready, Role
 from supercluster.broker.raft.entry import Entry, EntryKind
-from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.raft.errors import DiskError, FaultError, MessageError, ReplicaError
 from supercluster.broker.raft.node import Raft
 
 # Entries are applied in stretches of this size, so that catching up does not load a log into memory.
@@ -52,7 +54,9 @@ class Group(ABC):
         self._ahead: list[Entry] = []
         """Committed entries that were read and wait to be applied, the next one last."""
         self.membership_applied = raft.membership
-        self.failed: DiskError | None = None
+        self.failed: ReplicaError | None = None
+        self._applying: Entry | None = None
+        """The entry that is being applied."""
         self.serves = False
         self._serving_term = 0
         self._doubtful = raft.doubtful
@@ -143,15 +147,61 @@ class Group(ABC):
                 self.drop_head()
         except DiskError as error:
             self.fail(error)
+        except Exception as error:
+            self.halt(error)
 
-    def fail(self, error: DiskError) -> None:
-        """The disk did not take a vote, a checkpoint or a snapshot: be silent until the log is opened anew."""
+    def fail(self, error: ReplicaError) -> None:
+        """The disk did not take a vote, a checkpoint or a snapshot, or the code raised: be silent until the log is opened
+        anew."""
         self.failed = error
         if self.serves:
             self.serves = False
-            self.stop_serving()
-        self.host.event(self.id, "DiskFailed", f"replica {self.member} left its majority: {error}")
+            try:
+                self.stop_serving()
+            except Exception as again:
+                # Who waits for an answer of this replica asks again when his time is over.
+                self.host.event(self.id, "CopyHalted", f"{self.member} could not stop serving: {again!r}")
+        reason = "DiskFailed" if isinstance(error, DiskError) else "CopyHalted"
+        self.host.event(self.id, reason, f"replica {self.member} left its majority: {error}")
         self.host.group_failed(self)
+
+    def halt(self, cause: Exception) -> None:
+        """The code raised: this copy is of no use until its log is opened anew. The process and all other groups go on (SF-25).
+
+        A committed entry that cannot be applied halts every replica at that entry: opened anew, they come to it again.
+        """
+        if self.failed is not None:
+            return
+        fault = self.fault(cause)
+        self.host.event(self.id, "GroupFailed", f"{self.member}: {fault.report}")
+        try:
+            self.fail(fault)
+        except Exception as again:
+            self.host.event(self.id, "CopyHalted", f"{self.member} could not stop: {again!r}")
+            self.host.group_failed(self)
+
+    def fault(self, cause: Exception) -> FaultError:
+        """The error, with the entry that was being applied."""
+        entry = self._applying
+        if entry is None:
+            return FaultError(cause)
+        return FaultError(cause, entry.index, blake2b(entry.payload, digest_size=8).hexdigest())
+
+    def guarded(self, act: Callable[[], object]) -> bool:
+        """Do what somebody else asks of this group. False: it failed, and the copy with it.
+
+        Raises:
+            WireError, MessageError: it was no question.
+        """
+        try:
+            act()
+        except (WireError, MessageError):
+            raise
+        except DiskError as error:
+            self.fail(error)
+        except Exception as error:
+            self.halt(error)
+        return self.failed is None
 
     def vote_saved(self, ticket: Ticket) -> None:
         """The ticket was run: what waits for it is done in the next turn."""
@@ -166,7 +216,7 @@ class Group(ABC):
                 self.fail(error)
             return
         if self.failed is None:
-            self.raft.vote_durable(self.host.clock.monotonic_ms())
+            self.guarded(lambda: self.raft.vote_durable(self.host.clock.monotonic_ms()))
 
     def _handle(self, ready: Ready, now_ms: int) -> bool:
         """One round of Raft's output. True: Raft was given something for it, and may have more to say."""
@@ -258,7 +308,9 @@ class Group(ABC):
             entry = self._next_committed(last)
             if entry.kind == EntryKind.CONFIG:
                 self.membership_applied = replace(Membership.decode(entry.payload), index=entry.index)
+            self._applying = entry
             self.apply_entry(entry)
+            self._applying = None
             self.applied_index = entry.index
             messages += entry.count
             if self.log.checkpoint_at(entry.index) and self.save_checkpoint():

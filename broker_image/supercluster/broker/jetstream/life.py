@@ -303,6 +303,8 @@ class GroupLife:
             group.recover(opened.commit_index)
         except DiskError as error:
             group.fail(error)
+        except Exception as error:
+            raise group.fault(error) from error
         if not raft.membership.is_voter(member):
             core.joining.begin(group_id)
 

@@ -67,6 +67,9 @@ class GroupSchedule:
             # One group's disk error is that group's alone.
             group.fail(error)
             return False
+        except Exception as error:
+            group.halt(error)
+            return False
         self.follow(group)
         return False
 

@@ -131,6 +131,9 @@ class Handler:
                 self.respond(answer(result))
             except ApiError as refused:
                 self.respond(api_answers.error_answer(self.kind, refused))
+            except Exception as error:
+                self.respond(api_answers.fault_answer(self.kind, self.group.host.node, error))
+                raise
 
         self.group.command(kind, body, done)
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-from supercluster.broker.jetstream import api_answers, stream_api
+from supercluster.broker.jetstream import api, api_answers, stream_api
 from supercluster.broker.jetstream.appending import Appending
 from supercluster.broker.jetstream.auditor import Auditor
 from supercluster.broker.jetstream.backups import RESTORE_PREFIX
@@ -49,7 +48,7 @@ from supercluster.broker.moves.note import Note
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.entry import Entry, EntryKind
-from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.raft.errors import DiskError, ReplicaError
 from supercluster.broker.raft.node import Raft
 
 # Retention moves the stream's first message all the time; whole segments become free far less often.
@@ -234,7 +233,7 @@ class StreamGroup(Group):
         voters, contact = self.raft.membership.voters, self.host.brokers_in_contact()
         return 2 * sum(node_of(voter) in contact for voter in voters) > len(voters)
 
-    def fail(self, error: DiskError) -> None:
+    def fail(self, error: ReplicaError) -> None:
         super().fail(error)
         self.consumers.in_doubt.give_up(self.host.clock.now_ns())
 
@@ -270,10 +269,23 @@ class StreamGroup(Group):
     ) -> None:
         """An API request about this stream. `retry` tells the asker to ask the next leader; `give_back` is for a pull
         that was taken: what is still open of it is for the next leader."""
+
+        def handle() -> None:
+            try:
+                if request.subject.startswith(RESTORE_PREFIX):
+                    self.restores.chunk(request, respond)
+                else:
+                    stream_api.handle(self, request, respond, retry, give_back)
+            except DiskError:
+                raise
+            except Exception as error:
+                # Answered before anybody is told to ask the next leader, which would come to the same end (SF-25).
+                respond(api_answers.fault_answer(api.answer_kind(request.subject), self.host.node, error))
+                self.halt(error)
+
         if request.subject.startswith(RESTORE_PREFIX):
-            self.restores.chunk(request, respond)
+            handle()
             return
-        handle = partial(stream_api.handle, self, request, respond, retry, give_back)
         version = int(request.header) if request.header.isdigit() else 0
         if is_bare(self.state.config) and self.assignment.restoring is None:
             version = max(

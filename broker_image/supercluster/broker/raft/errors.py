@@ -2,8 +2,32 @@
 
 from __future__ import annotations
 
+import traceback
 
-class DiskError(Exception):
+TRACE_FRAMES = 4
+"""Of a traceback, for events: the innermost frames and the error."""
+
+
+class ReplicaError(Exception):
+    """Takes a replica out of its group until its log is opened anew."""
+
+
+class FaultError(ReplicaError):
+    """The broker's own code raised in a group (SF-25). What the replica has in memory is not to be trusted any more.
+
+    `index` is the entry that was being applied, 0 outside of that; `digest` is of its payload.
+    """
+
+    def __init__(self, cause: BaseException, index: int = 0, digest: str = "") -> None:
+        place = f" at entry {index} (payload digest {digest})" if index else ""
+        super().__init__(f"an error in the broker{place}: {type(cause).__name__}: {cause}")
+        self.index = index
+        self.digest = digest
+        self.report = f"{self}\n{''.join(traceback.format_exception(cause)[-TRACE_FRAMES:])}"
+        """For an event: with the innermost frames of where it was raised."""
+
+
+class DiskError(ReplicaError):
     """A log could not write (full disk, I/O error). Nothing of what was to be written counts as kept."""
 
     def __init__(self, message: str, path: str = "") -> None:

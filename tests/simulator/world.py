@@ -223,7 +223,7 @@ class World:
 
     def _told(self, name: str, group: str, reason: str, text: str) -> None:
         self.note(f"{name} event {group} {reason}: {text}")
-        if reason == "GroupFailed" and self.faults_are_findings:
+        if reason in ("GroupFailed", "BadFrame") and self.faults_are_findings:
             # A broker outlives an error with one group; here it is what is looked for.
             raise self.ledger.broken(f"{name}: {group} {text}")
 

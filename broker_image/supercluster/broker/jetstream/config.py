@@ -161,14 +161,16 @@ class StreamConfig:
     """Did it name its duplicate_window?"""
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> StreamConfig:
-        """Read, normalise and check NATS's JSON.
+    def from_json(cls, data: Mapping[str, Any], *, is_stored: bool = False) -> StreamConfig:
+        """Read, normalise and check NATS's JSON. What `is_stored` was accepted once, by this version or another one: it is read
+        as it stands, since an entry that one replica refuses at replay ends them all (SF-24).
 
         Raises:
             ApiError: naming the field, its value and what would be right.
         """
         fields = Fields(data, "stream config")
-        fields.unsupported(_UNSUPPORTED)
+        if not is_stored:
+            fields.unsupported(_UNSUPPORTED)
         name = fields.text("name")
         max_age_ns = fields.integer("max_age")
         mirror, sources = origins_from_json(fields)
@@ -207,10 +209,13 @@ class StreamConfig:
             **publishing_fields(fields),
             metadata={k: v for k, v in fields.mapping("metadata").items() if k not in api_level.KEYS},
         )
+        if is_stored:
+            return config
         fields.done()
         check_name(name)
-        check_publishing(config)
+        # Judged is what will be stored, not what was asked for.
         config = with_what_it_needs(config)
+        check_publishing(config)
         _check_values(config)
         config = _with_implicit_republish(config)
         _check_subjects(config)

@@ -6,6 +6,7 @@ over. The process, the tests and the simulator run this same class.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -65,7 +66,6 @@ from supercluster.broker.jetstream.surroundings import Surroundings
 from supercluster.broker.jetstream.turns import Timed, Turns
 from supercluster.broker.jetstream.unusable import UnusableCopies
 from supercluster.broker.jetstream.window import Window
-from supercluster.broker.jetstream.wire import WireError
 from supercluster.broker.ports import (
     Channel,
     ClientInfo,
@@ -82,11 +82,12 @@ from supercluster.broker.protocol.imports import NO_ACCOUNTS
 from supercluster.broker.protocol.subjects import SNAPSHOT_PREFIX
 from supercluster.broker.raft.confchange import Membership, node_of
 from supercluster.broker.raft.config import NEVER_MS, RaftConfig
-from supercluster.broker.raft.errors import MessageError
 from supercluster.broker.raft.messages import Message
 
 # Frame version of brokers that know the frame; others hear of tags in the next handshake.
 TAGS_VERSION = 3
+# What reading a frame that no broker sends may raise.
+BAD_FRAME = (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError, struct.error)
 SPREAD_MS_PER_GROUP = 1
 """Over what time the elections of a lost broker's groups are spread: one alone is held at once."""
 
@@ -415,8 +416,8 @@ class BrokerCore:
             return
         try:
             dispatch(self, node, frame, body)
-        except (WireError, MessageError, UnicodeDecodeError) as error:
-            self.event("", "BadFrame", f"frame {frame} from {node}: {error}")
+        except BAD_FRAME as error:
+            self.event("", "BadFrame", f"frame {frame} from {node}: {type(error).__name__}: {error}")
 
     # ---- leaders --------------------------------------------------------------------------------------------------
 

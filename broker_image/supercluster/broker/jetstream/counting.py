@@ -109,7 +109,7 @@ def _sources(value: bytes | None) -> dict[str, dict[str, str]]:
         return {}
     try:
         found = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise CounterError(BROKEN) from None
     if not isinstance(found, dict) or not all(isinstance(sums, dict) for sums in found.values()):
         raise CounterError(BROKEN)
@@ -139,7 +139,7 @@ def _number(text: bytes) -> int | None:
 def _value(payload: bytes) -> int:
     try:
         found = _number(json.loads(payload)["val"].encode())
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         found = None
     if found is None:
         raise CounterError(BROKEN)

@@ -7,6 +7,7 @@ its verdicts once they are committed, with the number that the leader waits for,
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from supercluster.broker.jetstream.frames import Frame, encode_numbered
 from supercluster.broker.jetstream.judge import Answer, Forward, Judge
@@ -76,9 +77,18 @@ class Intake:
                 proposal.add(Section.SESSION_OPEN, [encode_session(key)])
 
     def put_messages(
-        self, judge: Judge, state: StreamState, proposal: Proposal, log: StreamLog, now_ns: int
-    ) -> bool:
-        """Blocks of messages. True: the entry is full, and there may be more for another one."""
+        self,
+        judge: Judge,
+        state: StreamState,
+        proposal: Proposal,
+        log: StreamLog,
+        now_ns: int,
+        append: Callable[[Proposal], bool],
+    ) -> Proposal:
+        """Blocks of messages. Entries that are full are appended on the way; returns the one that is not.
+
+        `append` says whether an entry was taken. Where not, all is judged anew, and what waits is for the next turn.
+        """
         while self._forwards:
             if judge.end.unapplied_bytes > UNCOMMITTED_BYTES_MAX:
                 break  # What waits stays in line; the windows behind it fill up and publishers slow down (MV-11).
@@ -94,15 +104,18 @@ class Intake:
                 continue
             self._asked_again.pop(forward.session, None)
             for piece in taken.pieces:
+                # A block may end several batches of some MiB, so what is full is looked at piece by piece.
                 run = piece.section.run
                 proposal.put_own(piece.own, run.first_seq - len(piece.own) // 3)
                 proposal.add(Section.MESSAGES, encode_messages(piece.section))
                 proposal.count_from(run.first_seq, run.stored)
                 if early:
                     proposal.early.append((forward.session, run))
-            if proposal.is_full:
-                return True
-        return False
+                if proposal.is_full:
+                    if not append(proposal):
+                        return Proposal()
+                    proposal = Proposal()
+        return proposal
 
     # ---- answering ------------------------------------------------------------------------------------------------
 

@@ -41,6 +41,8 @@ class SessionEnd:
 
     key: SessionKey
     last_number: int
+    retired: frozenset[str] = frozenset()
+    """Incarnations of the broker before this one's, of which the state may not know yet."""
 
 
 class LogEnd:
@@ -81,7 +83,8 @@ class LogEnd:
             for kind, body in sections(entry.payload):
                 if kind == Section.MESSAGES:
                     found = decode_messages(body)
-                    self._sessions[found.session.node] = SessionEnd(found.session, found.run.last_number)
+                    self.opened(found.session)
+                    self._sessions[found.session.node].last_number = found.run.last_number
                 elif kind == Section.SESSION_OPEN:
                     self.opened(decode_session(Reader(body)))
                 elif kind == Section.ORIGIN_TAKEN:
@@ -91,7 +94,7 @@ class LogEnd:
                 elif kind == Section.CONFIG_PUT:
                     reader = Reader(body)
                     reader.u64(), reader.u64()
-                    self.configured(StreamConfig.from_json(json.loads(bytes(reader.rest()))))
+                    self.configured(StreamConfig.from_json(json.loads(bytes(reader.rest())), is_stored=True))
         if entry.count:
             decoded = decode_stored(entry)
             for seq in range(entry.first_seq, entry.first_seq + entry.count):
@@ -170,12 +173,20 @@ class LogEnd:
         end = self._sessions.get(key.node)
         if end is not None and end.key.incarnation == key.incarnation and key.counter < end.key.counter:
             return False
+        if end is not None and key.incarnation in end.retired:
+            return False
         return not self.state.sessions.shut_out(key)
 
     def opened(self, key: SessionKey) -> None:
         """An entry that opens the session was appended."""
-        if self.session(key) is None:
-            self._sessions[key.node] = SessionEnd(key, 0)
+        if self.session(key) is not None:
+            return
+        before, retired = self._sessions.get(key.node), frozenset[str]()
+        if before is not None:
+            retired = before.retired
+            if before.key.incarnation != key.incarnation:
+                retired |= {before.key.incarnation}
+        self._sessions[key.node] = SessionEnd(key, 0, retired)
 
     # ---- messages -------------------------------------------------------------------------------------------------
 

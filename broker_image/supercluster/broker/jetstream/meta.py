@@ -152,7 +152,7 @@ class MetaState:
         if what == "restore":
             return self._begin_restore(key, present, op, entry)
         if what == "put":
-            config = StreamConfig.from_json(op["config"])
+            config = StreamConfig.from_json(op["config"], is_stored=True)
             if present is None:
                 created = Assignment(
                     *key, op["group"], config, entry.index, tuple(op["members"]), entry.time_ns
@@ -184,7 +184,7 @@ class MetaState:
     ) -> list[str]:
         if present is not None and present.restoring is None:
             return []
-        config, members = StreamConfig.from_json(op["config"]), tuple(op["members"])
+        config, members = StreamConfig.from_json(op["config"], is_stored=True), tuple(op["members"])
         begun = Assignment(*key, op["group"], config, entry.index, members, entry.time_ns)
         self._put(key, replace(begun, restoring=Restoring.from_json(op["restoring"])))
         self.accounts.has_stream(begun.account)
@@ -306,7 +306,15 @@ class MetaState:
             # A volume written before there were moves has none, and most streams were never recovered.
             move, last_move, recovery, *standing = (*moves, None, None, None)[: max(3, len(moves))]
             restored = Assignment(
-                *(account, name, group, StreamConfig.from_json(config), version, tuple(members), created_ns),
+                *(
+                    account,
+                    name,
+                    group,
+                    StreamConfig.from_json(config, is_stored=True),
+                    version,
+                    tuple(members),
+                    created_ns,
+                ),
                 Move.from_json(move) if move is not None else None,
                 MoveReport.from_json(last_move) if last_move is not None else None,
                 Recovery.from_json(recovery) if recovery is not None else None,

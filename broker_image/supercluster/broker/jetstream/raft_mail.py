@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from supercluster.broker.jetstream import frames
 from supercluster.broker.jetstream.frames import Frame
 from supercluster.broker.ports import Channel, Network
@@ -10,8 +12,11 @@ from supercluster.broker.raft.messages import Append, InstallSnapshot, Message, 
 
 # An append to a follower that is so far behind goes over the bulk link.
 BULK_APPEND_BYTES = 256 * 1024
+FRAME_BYTES = 4 * 1024 * 1024
+"""A frame is full with so many bytes. A turn may have as much to say to a broker as all groups together lack there."""
 
-_Queues = dict[str, list[tuple[str, list[bytes | memoryview]]]]
+_Mail = tuple[str, list[bytes | memoryview]]
+_Queues = dict[str, list[_Mail]]
 
 
 class RaftMail:
@@ -34,5 +39,20 @@ class RaftMail:
         """The turn is over."""
         for channel, queues in self._queues.items():
             for node, messages in queues.items():
-                self._network.send(node, Frame.RAFT, frames.encode_raft(messages), channel)
+                for some in _in_frames(messages):
+                    self._network.send(node, Frame.RAFT, frames.encode_raft(some), channel)
             queues.clear()
+
+
+def _in_frames(messages: list[_Mail]) -> Iterator[list[_Mail]]:
+    """The messages in their order, as many at a time as a frame takes."""
+    some: list[_Mail] = []
+    size = 0
+    for message in messages:
+        if some and size >= FRAME_BYTES:
+            yield some
+            some, size = [], 0
+        some.append(message)
+        size += sum(map(len, message[1]))
+    if some:
+        yield some

@@ -234,8 +234,8 @@ class StreamState(RetainedMessages):
             self._apply_consumer_ops(reader.text(), bytes(reader.rest()))
         elif kind == Section.SESSION_OPEN:
             key = decode_session(reader)
-            self.sessions.open(key)
-            done.opened.append(key)
+            if self.sessions.open(key):
+                done.opened.append(key)
         elif kind == Section.MOVE_NOTE:
             done.marked = bool(reader.u8())
             self.move_note = bytes(reader.rest())
@@ -279,7 +279,7 @@ class StreamState(RetainedMessages):
             version, created_ns = reader.u64(), reader.u64()
             # It is later once more only behind a forced recovery (SF-9): readers tell streams apart by it.
             self.created_ns = max(self.created_ns, created_ns) if self.config_version else created_ns
-            self.config = StreamConfig.from_json(json.loads(bytes(reader.rest())))
+            self.config = StreamConfig.from_json(json.loads(bytes(reader.rest())), is_stored=True)
             if self.config_version == 0 and self.last_seq == 0:
                 self.first_seq = max(self.config.first_seq, 1)
                 self.last_seq = self.first_seq - 1

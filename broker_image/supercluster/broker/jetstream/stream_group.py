@@ -323,7 +323,8 @@ class StreamGroup(Group):
             judge.end.configured(self.assignment.config)
         if self.state.config_version or self.appending.config_sent:
             self.intake.put_sessions(judge, self.state, proposal)
-            proposal = self._put_messages(judge, proposal)
+            append, now_ns = self.appending.append, self.leader_time_ns()
+            proposal = self.intake.put_messages(judge, self.state, proposal, self.log, now_ns, append)
         self.sourcing.follow(self.state.config)
         proposal = self.sourcing.put(judge, proposal, self.appending.append, self.leader_time_ns(), now_ms)
         self._waiting.put_commands(proposal)
@@ -342,15 +343,6 @@ class StreamGroup(Group):
             self.sourcing.look(self.appending.judge, now_ms)
         self.move.look(now_ms)
         self.newcomers.look(now_ms)
-
-    def _put_messages(self, judge: Judge, proposal: Proposal) -> Proposal:
-        now_ns = self.leader_time_ns()
-        while self.intake.put_messages(judge, self.state, proposal, self.log, now_ns):
-            self.appending.propose(proposal)
-            proposal = Proposal()
-            if self.appending.judge is not judge:
-                break  # It was not appended, and judged anew: what waits is for the next turn.
-        return proposal
 
     def frees_room(self, entry: Entry) -> bool:
         """Raft's own are among them: without a leader nothing is purged."""

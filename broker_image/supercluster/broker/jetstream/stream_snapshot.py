@@ -89,7 +89,7 @@ def opened(data: bytes | memoryview) -> Opened:
     else:
         raise ValueError(f"stream snapshot of version {version}, this broker reads 1 and 2")
     body = Reader(isal_zlib.decompress(packed))
-    return Opened(StreamConfig.from_json(json.loads(bytes(body.blob()))), body, ids)
+    return Opened(StreamConfig.from_json(json.loads(bytes(body.blob())), is_stored=True), body, ids)
 
 
 def fill(state: StreamState, found: Opened) -> None:

@@ -8,6 +8,9 @@ from datetime import UTC, datetime, timedelta, timezone
 ZERO_TIME = "0001-01-01T00:00:00Z"
 """What NATS says where there is no time."""
 
+TIME_NS_MAX = 2**63 - 1
+"""The last moment that Go's int64 nanoseconds have, in April 2262. Times are kept as u64."""
+
 _NS = 1_000_000_000
 _FORM = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?:([Zz])|([+-])(\d\d):(\d\d))", re.ASCII
@@ -29,6 +32,9 @@ def format_time(time_ns: int) -> str:
 def parse_time(text: str) -> int:
     """Unix nanoseconds of an RFC 3339 time; NATS's zero time gives 0.
 
+    Moments that cannot be stored become the nearest one that can, from the first nanosecond of 1970 to April 2262: before the
+    former no message is stored, and what is due behind the latter is due never.
+
     Raises:
         ValueError: it is not one.
     """
@@ -42,7 +48,8 @@ def parse_time(text: str) -> int:
     zone = timezone(-offset if sign == "-" else offset)
     moment = datetime(int(year), int(month), int(day), int(hour), int(minute), int(second), tzinfo=zone)
     since = moment - _EPOCH
-    return (since.days * 86_400 + since.seconds) * _NS + int((fraction or "").ljust(9, "0"))
+    time_ns = (since.days * 86_400 + since.seconds) * _NS + int((fraction or "").ljust(9, "0"))
+    return min(max(time_ns, 1), TIME_NS_MAX)
 
 
 def format_duration(duration_ns: int) -> str:

@@ -20,6 +20,7 @@ from tests.broker.jetstream.stream_story import (
     message,
 )
 
+from supercluster.broker.jetstream import stored
 from supercluster.broker.jetstream.judge import Answer, Judge
 from supercluster.broker.jetstream.messages import logical_bytes
 from supercluster.broker.jetstream.sections import Section, SessionKey, encode_session
@@ -147,6 +148,31 @@ def test_roll_ups_remove_what_they_stand_for_also_in_their_own_block() -> None:
     odd = b"s.\xff\xfe"
     story.store(message(odd), roll(odd, "sub"))
     assert len(story.held()) == 1
+
+
+@pytest.mark.covers("SF-29")
+@pytest.mark.parametrize("more", [{"max_msgs_per_subject": 1}, {"max_msgs_per_subject": 300}])
+@pytest.mark.parametrize("discard", [{}, {"discard": "new", "max_bytes": 1 << 30}])
+def test_limits_per_subject_look_at_each_message_of_an_entry_a_few_times(
+    more: dict[str, int], discard: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not at all of them for each that goes: an entry of 2,000 messages held the loop for seconds."""
+    looks = 0
+    index = stored._index
+
+    def counted(subjects: list[bytes], subject: bytes, start: int) -> int:
+        nonlocal looks
+        found = index(subjects, subject, start)
+        looks += (found if found >= 0 else len(subjects)) - start + 1
+        return found
+
+    monkeypatch.setattr(stored, "_index", counted)
+    story = StreamStory(config(**more, **discard))
+    for _ in range(2):
+        story.store(*[message(b"s.%d" % (number % 5)) for number in range(2000)])
+    assert story.state.messages == 5 * more["max_msgs_per_subject"]
+    # Once per subject for what lies between two of its messages, and once more for a leader that judges.
+    assert looks < 2 * 2 * 4000 * 5
 
 
 def test_a_configuration_is_an_entry_and_its_limits_hold_at_once() -> None:

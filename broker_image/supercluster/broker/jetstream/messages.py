@@ -56,6 +56,7 @@ class DecodedEntry:
     parts: list[bytes]
     size_bytes: int
     """Bytes of all parts together."""
+    subjects: list[bytes]
     times_ns: Sequence[int] = ()
     """Of a mirror's messages, which keep those that they have in its origin; otherwise all have `time_ns`."""
 
@@ -90,8 +91,9 @@ def decode_stored(entry: Entry) -> DecodedEntry:
                         parts += block[3 * offset : 3 * offset + 3]
             else:
                 parts += block
+    size = sum(map(len, parts))
     return DecodedEntry(
-        entry.index, entry.first_seq, entry.count, entry.time_ns, parts, sum(map(len, parts)), times_ns
+        entry.index, entry.first_seq, entry.count, entry.time_ns, parts, size, parts[0::3], times_ns
     )
 
 

@@ -14,7 +14,7 @@ from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.deleted import DeletedSeqs
 from supercluster.broker.jetstream.gaps import Gaps
 from supercluster.broker.jetstream.message_ttl import MessageTtls
-from supercluster.broker.jetstream.messages import DecodedEntry, Message, MessageReader, logical_bytes
+from supercluster.broker.jetstream.messages import Message, MessageReader, logical_bytes
 from supercluster.broker.jetstream.schedules import Schedules
 from supercluster.broker.jetstream.subject_index import SubjectIndex
 from supercluster.broker.ports import StreamLog
@@ -189,25 +189,30 @@ class StoredMessages(ABC):
     def _remove_matching(self, pattern: str, last: int, keep: int) -> int:
         """Remove messages whose subject matches, up to sequence `last`, but leave the newest `keep` of them."""
         raw = pattern.encode()
-        return self._remove_where(
-            lambda subject: matches(subject, raw), self.subjects.total(pattern) - keep, last
-        )
+        start = self.subjects.next_matching((pattern,), self.first_seq)
+        if start is None:
+            return 0
+        wanted = self.subjects.total(pattern) - keep
+        return self._remove_where(lambda subject: matches(subject, raw), wanted, start, last)
 
-    def _remove_where(self, fits: Callable[[bytes], bool], wanted: int, last: int) -> int:
-        """Remove the oldest `wanted` messages whose subject fits, up to sequence `last`."""
+    def _remove_where(self, fits: Callable[[bytes], bool], wanted: int, start: int, last: int) -> int:
+        """Remove the oldest `wanted` messages whose subject fits, up to sequence `last`; there are none before `start`."""
         removed = 0
-        seq = self.first_seq
+        seq = max(start, self.first_seq)
         while removed < wanted and seq <= min(last, self.last_seq):
             decoded = self.reader.entry_of(seq)
             if decoded is None:
                 seq = self.gaps.past(seq + 1)
                 continue
-            for message in _messages_of(decoded, seq):
-                if message.seq > last or removed >= wanted:
-                    break
-                if self.has(message.seq) and fits(message.subject):
-                    removed += self.remove(message.seq)
-            seq = decoded.first_seq + decoded.count
+            fitting = {subject for subject in set(decoded.subjects) if fits(subject)}
+            end = decoded.first_seq + decoded.count
+            if fitting:
+                for at in range(max(seq, decoded.first_seq), min(last + 1, end)):
+                    if removed >= wanted:
+                        break
+                    if decoded.subjects[at - decoded.first_seq] in fitting:
+                        removed += self.remove(at)
+            seq = end
         return removed
 
     # ---- reading --------------------------------------------------------------------------------------------------
@@ -236,17 +241,22 @@ class StoredMessages(ABC):
         return logical_bytes(message.subject, message.header, message.payload) if message is not None else 0
 
     def _first_seq_of(self, subject: bytes) -> int | None:
-        """The oldest message of a subject, found from a sequence that is never behind it."""
+        """The oldest message of a subject, found from a sequence that is never behind it. The index learns it: who asks
+        again and again, as removals do, looks at each message once."""
         seq = max(self.subjects.first_seq_hint(subject), self.first_seq)
         while seq <= self.last_seq:
             decoded = self.reader.entry_of(seq)
             if decoded is None:
                 seq = self.gaps.past(seq + 1)
                 continue
-            for message in _messages_of(decoded, seq):
-                if message.subject == subject and self.has(message.seq):
-                    return message.seq
-            seq = decoded.first_seq + decoded.count
+            first = decoded.first_seq
+            at = max(seq, first) - first
+            while (at := _index(decoded.subjects, subject, at)) >= 0:
+                if self.has(first + at):
+                    self.subjects.fix_first(subject, first + at)
+                    return first + at
+                at += 1
+            seq = first + decoded.count
         return None
 
     def _last_seq_of(self, subject: bytes, seq: int) -> int:
@@ -263,6 +273,9 @@ class StoredMessages(ABC):
         raise AssertionError(f"{self.config.name}: subject {subject!r} is counted but not found")
 
 
-def _messages_of(decoded: DecodedEntry, from_seq: int) -> list[Message]:
-    start = max(from_seq, decoded.first_seq)
-    return [decoded.message(seq) for seq in range(start, decoded.first_seq + decoded.count)]
+def _index(subjects: list[bytes], subject: bytes, start: int) -> int:
+    """Where the subject stands first, from `start` on; -1: nowhere."""
+    try:
+        return subjects.index(subject, start)
+    except ValueError:
+        return -1

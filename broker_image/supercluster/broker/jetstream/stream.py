@@ -215,7 +215,8 @@ class StreamState(RetainedMessages):
         if how.lower() == b"all":
             self._remove_up_to(seq - 1)
         else:
-            self._remove_where(subject.__eq__, self.subjects.count(subject), seq - 1)
+            start = self.subjects.first_seq_hint(subject)
+            self._remove_where(subject.__eq__, self.subjects.count(subject), start, seq - 1)
 
     def _forget_message_ids(self, now_ns: int) -> None:
         """Drop message ids older than the duplicate window, by leader time."""

@@ -96,7 +96,8 @@ async def up(
     Raises:
         DevError: something did not start, or was not ready in time.
     """
-    folder.path.mkdir(parents=True, exist_ok=True)
+    folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    folder.path.chmod(0o700)
     deadline = time.monotonic() + timeout_s
     running = folder.started()
     if "plane" not in running:

@@ -60,6 +60,8 @@ class Plane:
         self.state_dir = state_dir
         self.nodes = nodes
         state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # The state has every Secret and the key of all tokens. The folder may be from before, and open to others.
+        state_dir.chmod(0o700)
         # Before anything is read: two processes over one state file would overwrite each other's objects.
         self._lock = self._take_lock()
         self.token = self._token()

@@ -72,6 +72,21 @@ def test_hello_survives_and_later_versions_may_add_to_it() -> None:
     assert frames.decode_hello(body[:-1] + b', "later": 1}') == HELLO
 
 
+@pytest.mark.parametrize("name", ["a\nWARNING forged", "a\x1b[2J", "a\r"])
+def test_a_hello_with_control_characters_is_refused(name: str) -> None:
+    """It would begin a line of its own in a log."""
+    with pytest.raises(FrameError, match="HELLO can't be read"):
+        frames.decode_hello(frames.encode_hello(replace(HELLO, node=name)))
+
+
+@pytest.mark.parametrize("deep", [b"[" * 200_000, b'{"node":' * 100_000])
+def test_documents_that_nest_too_deeply_are_refused(deep: bytes) -> None:
+    with pytest.raises(FrameError):
+        frames.decode_hello(deep)
+    with pytest.raises(FrameError):
+        frames.decode_gateways(deep)
+
+
 def test_hello_of_the_first_version_is_read() -> None:
     told = json.loads(frames.encode_hello(HELLO))
     for added in ("tags", "gateway_url", "introduces"):

@@ -37,3 +37,12 @@ def test_blanks_before_a_value_are_none_of_it_and_those_behind_it_are() -> None:
     assert headers.get(header, b"A") == b"b c "
     assert headers.get(header, b"D") == b"\te"
     assert headers.parse(header) == [(b"A", b"b c "), (b"D", b"\te")]
+
+
+def test_a_value_that_is_set_is_the_only_one_of_its_name() -> None:
+    """A responder reads the first or the last: neither may be what a client has forged."""
+    forged = headers.build([(b"Nats-Request-Info", b"admin"), (b"A", b"1"), (b"Nats-Request-Info", b"root")])
+    told = headers.with_value(forged, b"Nats-Request-Info", b"real")
+    assert headers.parse(told) == [(b"Nats-Request-Info", b"real"), (b"A", b"1")]
+    broken = b"NATS/1.0\r\nno colon\r\nNats-Request-Info: a\r\nNats-Request-Info:b\r\n\r\n"
+    assert headers.with_value(broken, b"Nats-Request-Info", b"real").count(b"Nats-Request-Info") == 1

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.support.nkeys import Nkey
 
-from supercluster.broker.runtime.credentials import Credentials, CredentialsError, Shown
+from supercluster.broker.runtime.credentials import Credentials, CredentialsError, Shown, User
 from supercluster.broker.runtime.resolver import Resolver, parse_hosts
 
 OLD = {"user": "app", "password": "old-secret"}
@@ -41,6 +41,36 @@ def test_old_and_new_are_valid_together_until_the_old_are_dropped(tmp_path: Path
     write(tmp_path, "users.json", {"users": [NEW]})
     assert credentials.refresh()
     assert credentials.find(Shown("app", "old-secret", "")) is None
+
+
+def test_with_users_but_no_secret_of_the_cluster_no_broker_is_let_in(tmp_path: Path) -> None:
+    write(tmp_path, "users.json", {"users": [OLD]})
+    credentials = Credentials(tmp_path)
+    credentials.load()
+    assert not credentials.links.accepts("", "")
+    assert not credentials.links.accepts("app", "old-secret")
+    write(tmp_path, "cluster.json", {"accept": [{"user": "c", "password": "p"}]})
+    credentials.load()
+    assert credentials.links.accepts("c", "p")
+
+
+def test_who_has_no_password_logs_in_by_a_certificate_alone() -> None:
+    credentials = Credentials(None)
+    credentials._users = (User("$G", "operator", "ops"),)
+    certificate = {"subject": ((("commonName", "ops"),),), "subjectAltName": (("DNS", "ops"),)}
+    assert credentials.find(Shown("ops", "")) is None
+    found = credentials.find(Shown("", "", certificate=certificate))
+    assert found is not None
+    assert found.user == "ops"
+
+
+def test_a_file_that_nests_too_deeply_leaves_the_users_as_they_were(tmp_path: Path) -> None:
+    write(tmp_path, "users.json", {"users": [OLD]})
+    credentials = Credentials(tmp_path)
+    credentials.load()
+    (tmp_path / "users.json").write_text("[" * 100_000)
+    assert not credentials.refresh()
+    assert credentials.find(Shown("app", "old-secret")) is not None
 
 
 def test_tokens_and_passwords_are_not_mixed_up(tmp_path: Path) -> None:

@@ -45,3 +45,13 @@ def test_a_long_message_is_cut_and_a_fault_of_ours_keeps_its_traceback(
     said = capsys.readouterr().err
     assert "ValueError: ours" in said
     assert len(said) < 6_000
+
+
+@pytest.mark.usefixtures("set_up")
+def test_what_others_name_begins_no_line_and_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    logging.getLogger().handlers[0].setStream(sys.stderr)  # type: ignore[attr-defined]
+    logging.getLogger("x").warning("link with %s refused", "a\n2026-01-01T00:00:00Z ERROR forged\x1b[2J\r")
+    said = capsys.readouterr().err
+    assert "\n    2026-01-01" in said
+    assert "\x1b" not in said
+    assert "\r" not in said

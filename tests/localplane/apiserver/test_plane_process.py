@@ -38,7 +38,8 @@ def start(tmp_path: Path) -> Any:
             running.stop(signal.SIGKILL)
 
 
-def test_secrets_are_readable_by_their_owner_only(start: Callable[..., RunningPlane]) -> None:
+def test_secrets_are_readable_by_their_owner_only(start: Callable[..., RunningPlane], tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir(mode=0o755)  # as an older version left it
     running = start("--nodes", "0")
     for name in ("kubeconfig", "token", "apiserver.key"):
         assert stat.S_IMODE((running.state_dir / name).stat().st_mode) == 0o600

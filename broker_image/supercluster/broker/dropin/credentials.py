@@ -36,8 +36,13 @@ class NamedUsers(Credentials):
         self._anonymous = {way: by_name[name] for way, name in names.items() if name in by_name}
 
     @property
+    def links(self) -> LinkCredentials:
+        """Without an `authorization` of the block whoever comes is let in, as in nats-server."""
+        return self._links
+
+    @property
     def gateways(self) -> LinkCredentials:
-        """Without an `authorization` of the block whoever comes is let in, as in nats-server, and as on the cluster port."""
+        """As on the cluster port."""
         return self._gateways
 
     def load(self) -> None:

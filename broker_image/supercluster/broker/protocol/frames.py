@@ -178,8 +178,10 @@ def decode_hello(body: Buffer) -> Hello:
         for text in (*values.values(), *tags):
             if isinstance(text, str):
                 text.encode()  # Half of a surrogate pair is no text.
+                if not text.isprintable():
+                    raise ValueError  # Names stand in logs, where a control character could begin a line of its own.
         hello = Hello(**values)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FrameError(f"HELLO can't be read: {type(error).__name__}") from None
     for name, kind in Hello.__annotations__.items():
         if type(values[name]).__name__ != kind.partition("[")[0]:
@@ -211,7 +213,7 @@ def decode_gateways(body: Buffer) -> list[GatewayAddress]:
     """
     try:
         rows = json.loads(bytes(body))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise FrameError("GATEWAYS is no JSON") from None
     if not isinstance(rows, list):
         raise FrameError("GATEWAYS is no list")

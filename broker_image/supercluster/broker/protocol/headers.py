@@ -45,13 +45,16 @@ def build(pairs: Iterable[tuple[bytes, bytes]], status: bytes = b"") -> bytes:
 
 
 def with_value(header: bytes, name: bytes, value: bytes) -> bytes:
-    """The header with this value for `name`: in the place of the first one that is there, else as the last line."""
-    at = header.find(b"\r\n" + name + b":")
+    """The header with this value for `name` and no other: in the place of the first one that is there, else as the last line."""
+    line = b"\r\n" + name + b":"
+    at = header.find(line)
     if at < 0:
         return (header[:-2] if header else VERSION + b"\r\n") + name + b": " + value + b"\r\n\r\n"
-    start = at + len(name) + 3
-    end = header.find(b"\r\n", start)
-    return header[:start] + b" " + value + header[end:]
+    start = at + len(line)
+    rest = header[header.find(b"\r\n", start) :]
+    while (again := rest.find(line)) >= 0:
+        rest = rest[:again] + rest[rest.find(b"\r\n", again + len(line)) :]
+    return header[:start] + b" " + value + rest
 
 
 def without(header: bytes, names: Iterable[bytes]) -> bytes:

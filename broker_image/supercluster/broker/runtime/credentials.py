@@ -179,8 +179,9 @@ class Credentials:
 
     @property
     def links(self) -> LinkCredentials:
-        """Those of the cluster port."""
-        return self._links
+        """Those of the cluster port: with other credentials but none for it, nobody is let in there."""
+        others = bool(self._users or self._gateways.accept)
+        return replace(self._links, is_open=False) if others else self._links
 
     @property
     def gateways(self) -> LinkCredentials:
@@ -261,7 +262,9 @@ class Credentials:
             elif passwords.is_hashed(candidate.password):
                 fits = _same(candidate.user, name) and passwords.fits(candidate.password, shown.password)
             else:
-                fits = _same(candidate.user, name) & _same(candidate.password, shown.password)
+                # Who has no password logs in by a certificate, and in no other way.
+                has_secret = bool(candidate.password) or shown.certificate is not None
+                fits = has_secret & _same(candidate.user, name) & _same(candidate.password, shown.password)
             if fits and found is None:
                 found = candidate
         return found
@@ -294,12 +297,14 @@ class Credentials:
             document = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return absent
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise CredentialsError(f"{path} can't be read: {type(error).__name__}") from None
         try:
             return parse(document)
         except CredentialsError as error:
             raise CredentialsError(f"{path}: {error}") from None
+        except (ValueError, RecursionError) as error:
+            raise CredentialsError(f"{path} can't be used: {type(error).__name__}") from None
 
 
 def _parse_accounts(document: Mapping[str, Any]) -> AccountBook:

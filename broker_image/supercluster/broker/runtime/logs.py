@@ -22,11 +22,16 @@ def _without_what_others_sent(record: logging.LogRecord) -> bool:
     return True
 
 
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), 127) if code not in (9, 10)} | {10: "\n    "}
+"""What others name may stand in a message: a line of theirs is indented, and nothing moves the cursor."""
+
+
 class _Format(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         where = record.name.removeprefix(_PREFIX)
-        text = f"{stamp}.{int(record.msecs):03d}Z {record.levelname:<8} {where}: {record.getMessage()[:LINE_CHARACTERS_MAX]}"
+        said = record.getMessage()[:LINE_CHARACTERS_MAX].translate(_CONTROLS)
+        text = f"{stamp}.{int(record.msecs):03d}Z {record.levelname:<8} {where}: {said}"
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
         return text

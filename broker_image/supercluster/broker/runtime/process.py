@@ -228,6 +228,10 @@ class BrokerProcess:
             found = self._certificates["clusterTls"] = GatewayCertificates(settings.cluster_tls, "clusterTls")
             route_tls, mesh.route_tls = found.server, found.client
         if self.place.has_cluster_port:
+            if not self.credentials.links.accept and not self.credentials.links.is_open:
+                log.warning("there is no cluster.json, so no other broker is let in")
+            elif not self.credentials.links.accept and self.credentials.users:
+                log.warning("the cluster port lets any broker in: its routes have no authorization")
             cluster_host = self.place.cluster_host or host
             self.cluster_port = await mesh.handshakes.listen(
                 Door.CLUSTER, cluster_host, settings.ports.cluster, route_tls
@@ -325,14 +329,21 @@ class BrokerProcess:
             await asyncio.sleep(REFRESH_S)
             if self._collector is not None:
                 self._collector.look(self.turn.count, self.clock.monotonic_ms())
-            if self.credentials.refresh():
-                log.info("credentials were read again")
-                self.server.credentials_changed()
-                self.server.push_info()
-            self._refresh_certificates()
-            changed = self.reload.look(self.settings)
-            if changed is not None:
-                self.take_over(changed)
+            try:
+                self._refresh_once()
+            except Exception:
+                # A file that nobody thought of must not leave users in who were removed from the next one.
+                log.exception("credentials, certificates and settings stay as they were")
+
+    def _refresh_once(self) -> None:
+        if self.credentials.refresh():
+            log.info("credentials were read again")
+            self.server.credentials_changed()
+            self.server.push_info()
+        self._refresh_certificates()
+        changed = self.reload.look(self.settings)
+        if changed is not None:
+            self.take_over(changed)
 
     def _refresh_certificates(self) -> None:
         for name, certificates in self._certificates.items():

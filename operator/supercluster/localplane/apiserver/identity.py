@@ -85,6 +85,8 @@ class Identities:
 
     def user(self, token: str, now_s: int) -> User | None:
         """Whose token this is; None when it is nobody's."""
+        if not token.isascii():
+            return None
         if hmac.compare_digest(token.encode(), self._admin):
             return ADMINISTRATOR
         signed, _, signature = token.rpartition(".")
@@ -92,7 +94,7 @@ class Identities:
             if not hmac.compare_digest(_bytes(signature), self._signature(signed)):
                 return None
             claims = json.loads(_bytes(signed.partition(".")[2]))
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         if not claims["nbf"] <= now_s < claims["exp"]:
             return None

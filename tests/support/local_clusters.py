@@ -1,7 +1,7 @@
 """Several clusters of real broker processes on loopback, for tests and benchmarks.
 
-Every broker is a process of `supercluster-broker` with an address, a folder and a data directory of its own; all use the
-ports of a real deployment (4222, 6222, 7222, 8222). In a test, with a fixture that stops it at the end::
+Every broker is a process of `supercluster-broker` (`broker_forks.py`) with an address, a folder and a data directory of its
+own; all use the ports of a real deployment (4222, 6222, 7222, 8222). In a test, with a fixture that stops it at the end::
 
     fleet = Fleet(tmp_path)
     try:
@@ -31,8 +31,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -42,6 +40,7 @@ from typing import Any
 import nats
 from nats.aio.client import Client
 from nats.js import JetStreamContext
+from tests.support.broker_forks import BrokerFork
 
 BLOCKS, BLOCK_ADDRESSES = 250, 250
 WAIT_S = 30.0
@@ -117,7 +116,7 @@ class Broker:
         self.folder = folder
         self.data_dir = folder / "data"
         self.log_file = folder / "broker.log"
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: BrokerFork | None = None
 
     @property
     def url(self) -> str:
@@ -134,17 +133,14 @@ class Broker:
 
     def start(self) -> None:
         assert self.process is None, f"{self.name} runs already"
-        with self.log_file.open("ab") as log:
-            self.process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "supercluster.broker.runtime.main"),
-                    *("--config", str(self.folder / "broker.json"), "--data-dir", str(self.data_dir)),
-                    *("--name", self.name, "--host", self.host, "--credentials", str(self.folder)),
-                ],
-                stdout=log,
-                stderr=log,
-                env={key: value for key, value in os.environ.items() if not key.startswith("POD_")},
-            )
+        self.process = BrokerFork(
+            [
+                *("--config", str(self.folder / "broker.json"), "--data-dir", str(self.data_dir)),
+                *("--name", self.name, "--host", self.host, "--credentials", str(self.folder)),
+            ],
+            self.log_file,
+            {key: value for key, value in os.environ.items() if not key.startswith("POD_")},
+        )
 
     def kill(self) -> None:
         """kill -9."""

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.broker.jetstream.stream_story import SECOND, StreamStory, config, message
+from tests.support.tiers import examples
 
 from supercluster.broker.archive.entries import END, Entry, EntryReader, packed
 from supercluster.broker.archive.s2 import STREAM_HEAD, ArchiveError
@@ -159,7 +160,7 @@ def _operate(story: StreamStory, what: str, number: int) -> None:
         story.commit()
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(40, 120), deadline=None)
 @given(steps=STEPS, size=st.integers(min_value=1, max_value=4000))
 def test_whatever_happened_to_a_stream_its_backup_restores_it(
     steps: list[tuple[str, int]], size: int
@@ -444,7 +445,7 @@ FILTER = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(50, 300), deadline=None)
 @given(filters=st.lists(FILTER, max_size=12))
 def test_filters_of_a_work_queue_overlap_as_each_does_with_each(filters: list[str]) -> None:
     found, taken = WorkqueueFilters(), list[str]()

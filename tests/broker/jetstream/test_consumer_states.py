@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.broker.jetstream.stream_story import SECOND, StreamStory, config, message
+from tests.support.tiers import examples
 
 from supercluster.broker.jetstream.consumer_config import ConsumerConfig
 from supercluster.broker.jetstream.consumer_ops import Op, OpKind, encode_ops
@@ -145,7 +146,7 @@ class Pair:
             list(self.story.state.consumers.values()) if value else self.story.state.consumers.get("c0")
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(60, 400))
 @given(
     st.sampled_from(["limits", "interest", "workqueue"]),
     st.sampled_from([{}, {"max_msgs": 4}, {"max_msgs_per_subject": 2}]),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.broker.jetstream.consumer_story import SECOND, Source, Story
+from tests.support.tiers import examples
 
 from supercluster.broker.jetstream.acks import parse_ack_subject
 from supercluster.broker.jetstream.consumer import Delivery
@@ -170,7 +171,7 @@ class Run:
 
 
 @pytest.mark.covers("MV-10", "SF-2")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(50, 300), deadline=None)
 @example(CONFIGS[1], [("pull", 2), ("purge", 1), ("commit", 0)])
 @example(CONFIGS[1], [("pull", 1), ("remove", 0)])
 @example(CONFIGS[0], [("pull", 1), ("purge", 1)])

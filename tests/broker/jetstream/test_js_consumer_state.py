@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.tiers import examples
 
 from supercluster.broker.jetstream.consumer_config import ConsumerConfig
 from supercluster.broker.jetstream.consumer_ops import Op, OpKind, OpsError, decode_ops, encode_ops
@@ -118,7 +119,7 @@ def test_garbage_is_refused_or_decoded_but_nothing_else(raw: bytes) -> None:
 
 
 @pytest.mark.covers("MV-10")
-@settings(max_examples=200)
+@settings(max_examples=examples(40, 200))
 @given(
     st.sampled_from(["none", "explicit", "all"]), st.lists(st.one_of(OPS, st.just("restart")), max_size=30)
 )

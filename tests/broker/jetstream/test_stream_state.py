@@ -19,6 +19,7 @@ from tests.broker.jetstream.stream_story import (
     config,
     message,
 )
+from tests.support.tiers import examples
 
 from supercluster.broker.jetstream import stored
 from supercluster.broker.jetstream.judge import Answer, Judge
@@ -264,7 +265,7 @@ def take_step(story: StreamStory, kind: str, value: Any, session: SessionKey) ->
 
 
 @pytest.mark.covers("SF-11", "SF-12", "SF-13", "RP-4")
-@settings(max_examples=400)
+@settings(max_examples=examples(60, 400))
 @given(CONFIGS, STEPS)
 def test_replicas_are_equal_whatever_happened_in_between(
     fields: dict[str, Any], steps: list[tuple[str, Any]]

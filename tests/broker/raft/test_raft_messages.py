@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.tiers import examples
 
 from supercluster.broker.raft.confchange import Membership
 from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
@@ -78,7 +79,7 @@ def test_a_message_survives_its_bytes(message: Message) -> None:
     assert decode(memoryview(wire(message))) == message
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(50, 300))
 @given(messages, st.data())
 def test_damaged_bytes_are_a_message_error_or_another_message(message: Message, data: st.DataObject) -> None:
     damaged = bytearray(wire(message))

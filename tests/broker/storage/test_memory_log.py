@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.simulator.disk import SimDisk
+from tests.support.tiers import examples
 
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
@@ -93,7 +94,7 @@ class Pair:
 
 
 @pytest.mark.covers("RP-4")
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(40, 120), deadline=None)
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 50))
 def test_a_memory_log_and_a_file_log_say_the_same(seed: int, steps: int) -> None:
     pair = Pair(seed)

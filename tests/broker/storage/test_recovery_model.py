@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.simulator.disk import CrashNow, SimDisk
+from tests.support.tiers import examples
 
 from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
 from supercluster.broker.raft.errors import DiskError
@@ -191,7 +192,7 @@ class Life:
 
 
 @pytest.mark.covers("RP-4", "SF-17")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(40, 150), deadline=None)
 @given(seed=st.integers(0, 2**32), fsync=st.sampled_from(Fsync), steps=st.integers(1, 60))
 def test_a_running_log_agrees_with_the_model(seed: int, fsync: Fsync, steps: int) -> None:
     life = Life(seed, fsync)
@@ -208,7 +209,7 @@ def test_a_running_log_agrees_with_the_model(seed: int, fsync: Fsync, steps: int
 
 
 @pytest.mark.covers("RP-4", "SF-4")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(40, 200), deadline=None)
 @given(seed=st.integers(0, 2**32), fsync=st.sampled_from(Fsync))
 def test_after_a_kill_all_that_was_written_is_there(seed: int, fsync: Fsync) -> None:
     life = Life(seed, fsync)
@@ -229,7 +230,7 @@ def test_after_a_kill_all_that_was_written_is_there(seed: int, fsync: Fsync) -> 
 
 
 @pytest.mark.covers("RP-6", "SF-4", "SF-17")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(50, 300), deadline=None)
 @given(seed=st.integers(0, 2**32), fsync=st.sampled_from(Fsync))
 def test_after_a_power_failure_all_that_was_fsynced_is_there(seed: int, fsync: Fsync) -> None:
     life = Life(seed, fsync)
@@ -250,7 +251,7 @@ def test_after_a_power_failure_all_that_was_fsynced_is_there(seed: int, fsync: F
 
 
 @pytest.mark.covers("SF-4")
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(40, 250), deadline=None)
 @given(seed=st.integers(0, 2**32), clean=st.booleans(), data=st.data())
 def test_a_flipped_bit_is_never_read_as_a_record_and_never_overlooked_for_long(
     seed: int, clean: bool, data: st.DataObject

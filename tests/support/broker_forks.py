@@ -9,6 +9,7 @@ embedded control plane.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import multiprocessing
 import os
@@ -47,6 +48,7 @@ class BrokerFork:
     """One running broker, with what `subprocess.Popen` has of it."""
 
     def __init__(self, arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
+        log.touch()  # For those who read it at once.
         self._process = _forks().Process(
             target=_run, args=(list(arguments), str(log), dict(environment)), daemon=True
         )
@@ -87,3 +89,30 @@ class BrokerFork:
     def kill(self) -> None:
         """kill -9."""
         self.send_signal(signal.SIGKILL)
+
+
+class AsyncBrokerFork:
+    """The same, with what `asyncio.subprocess.Process` has of it."""
+
+    def __init__(self, arguments: Sequence[str], log: Path) -> None:
+        self._fork = BrokerFork(arguments, log, os.environ)
+
+    @property
+    def pid(self) -> int:
+        return self._fork.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._fork.poll()
+
+    async def wait(self) -> int:
+        """Its exit code, once it has ended."""
+        while self._fork.poll() is None:
+            await asyncio.sleep(0.01)
+        return self._fork.wait()
+
+    def send_signal(self, number: int) -> None:
+        self._fork.send_signal(number)
+
+    def kill(self) -> None:
+        self._fork.kill()

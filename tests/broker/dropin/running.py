@@ -9,10 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import nats
+import pytest
+from benchmarks.servers import nats_server_binary
 from nats.aio.client import Client
+from tests.support.broker_forks import BROKER, AsyncBrokerFork
 from tests.support.local_clusters import fetch, until
+from tests.support.tiers import case
 
-OURS = (sys.executable, "-m", "supercluster.broker.runtime.main")
+OURS = (sys.executable, "-m", BROKER)
+
+both = pytest.mark.parametrize(
+    "command",
+    [case(OURS, id="ours", is_short=True), case((nats_server_binary(),), id="nats-server", is_short=False)],
+)
+"""What holds for both servers. `make test-all` shows that it is what nats-server does."""
 
 
 class Server:
@@ -23,7 +33,7 @@ class Server:
         self.host = host
         self.conf = folder / f"{name}.conf"
         self.log = folder / f"{name}.log"
-        self.process: asyncio.subprocess.Process | None = None
+        self.process: asyncio.subprocess.Process | AsyncBrokerFork | None = None
 
     def write(self, text: str, **words: str) -> None:
         """The configuration, with words in capitals replaced: NAME and HOST are the server's own."""
@@ -32,16 +42,19 @@ class Server:
         self.conf.write_text(text)
 
     async def start(self, *command: str) -> None:
+        command = (*(command or OURS), "-c", str(self.conf))
+        if command[: len(OURS)] == OURS:
+            self.process = AsyncBrokerFork(command[len(OURS) :], self.log)
+            return
         with self.log.open("ab") as log:
-            self.process = await asyncio.create_subprocess_exec(
-                *(command or OURS), "-c", str(self.conf), stdout=log, stderr=log
-            )
+            self.process = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log)
 
     async def ready(self) -> None:
         async def is_ready() -> bool:
-            text = self.log.read_text()
             assert self.process is not None
-            assert self.process.returncode is None, text
+            ended = self.process.returncode
+            text = self.log.read_text()
+            assert ended is None, text
             return "Server is ready" in text
 
         await until(is_ready, f"{self.name} to be ready")

@@ -9,9 +9,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from benchmarks.servers import nats_server_binary
 from nats.aio.msg import Msg
-from tests.broker.dropin.running import OURS, Server, again, linked
+from tests.broker.dropin.running import Server, again, both, linked
 from tests.support.certificates import Authority
 from tests.support.local_clusters import fetch, fresh_address, until
 
@@ -78,7 +77,7 @@ async def use(servers: list[Server]) -> None:
     await there.close()
 
 
-@pytest.mark.parametrize("command", [OURS, (nats_server_binary(),)], ids=["ours", "nats-server"])
+@both
 async def test_routes_make_a_cluster(servers: list[Server], tmp_path: Path, command: tuple[str, ...]) -> None:
     for server in servers:
         write(server, tmp_path, [other.host for other in servers])

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.servers import nats_server_binary
-from tests.broker.dropin.running import OURS, Server
+from tests.broker.dropin.running import OURS, Server, both
 from tests.support.certificates import Authority
 from tests.support.local_clusters import fresh_address, until
 
@@ -54,7 +53,7 @@ def shown(server: Server) -> str:
     return ssl.get_server_certificate((server.host, 8443), timeout=5)
 
 
-@pytest.mark.parametrize("command", [OURS, (nats_server_binary(),)], ids=["ours", "nats-server"])
+@both
 async def test_who_asks_by_https_needs_no_certificate_where_clients_do(
     server: Server, tmp_path: Path, command: tuple[str, ...]
 ) -> None:

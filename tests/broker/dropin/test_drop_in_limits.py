@@ -13,15 +13,13 @@ from typing import Any
 import aiohttp
 import nats
 import pytest
-from benchmarks.servers import nats_server_binary
-from tests.broker.dropin.running import OURS, Server
+from tests.broker.dropin.running import OURS, Server, both
 from tests.compat.raw import RawClient
 from tests.support.local_clusters import fetch, fresh_address, until
 
 pytestmark = [pytest.mark.e2e]
 
 BEGIN = 'server_name: NAME\nlisten: "HOST:4222"\nhttp: "HOST:8222"\n'
-both = pytest.mark.parametrize("command", [OURS, (nats_server_binary(),)], ids=["ours", "nats-server"])
 
 
 @pytest.fixture

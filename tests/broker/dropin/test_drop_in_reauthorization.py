@@ -7,15 +7,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from benchmarks.servers import nats_server_binary
-from tests.broker.dropin.running import OURS, Server
+from tests.broker.dropin.running import OURS, Server, both
 from tests.compat.raw import RawClient
 from tests.support.local_clusters import fresh_address, until
 
 pytestmark = [pytest.mark.e2e]
 
-NATS = (nats_server_binary(),)
-both = pytest.mark.parametrize("command", [OURS, NATS], ids=["ours", "nats-server"])
 VIOLATION = "-ERR 'Authorization Violation'"
 
 
@@ -33,13 +30,17 @@ class Reloaded:
 
     async def reload(self, text: str) -> None:
         self._write(text)
+        before = self._reloads()
         assert self.server.process is not None
         self.server.process.send_signal(signal.SIGHUP)
 
         async def is_reloaded() -> bool:
-            return "Reloaded server configuration" in self.server.log.read_text()
+            return self._reloads() > before
 
         await until(is_reloaded, "the file to be read again")
+
+    def _reloads(self) -> int:
+        return self.server.log.read_text().count("Reloaded server configuration")
 
     async def client(self, name: str, said: str = "", **options: str) -> RawClient:
         found = self.clients[name] = await RawClient.open(self.server.host)

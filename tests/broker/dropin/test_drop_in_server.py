@@ -17,6 +17,7 @@ import pytest
 from nats.errors import Error
 from nats.js.errors import BadRequestError
 from tests.compat.raw import RawClient
+from tests.support.broker_forks import BROKER, AsyncBrokerFork
 from tests.support.certificates import Authority
 from tests.support.local_clusters import until
 from tests.support.nkeys import Nkey
@@ -45,10 +46,10 @@ class Server:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.log = directory / "log"
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: asyncio.subprocess.Process | AsyncBrokerFork | None = None
 
-    async def start(self, *flags: str) -> dict[str, list[str]]:
-        """Start it and wait for its line; what its ports file says."""
+    async def start(self, *flags: str, by_hand: bool = False) -> dict[str, list[str]]:
+        """Start it and wait for its line; what its ports file says. By hand: as a user does, by the command line."""
         ports = self.directory / "ports"
         ports.mkdir(exist_ok=True)
         self.log.write_text("")
@@ -61,9 +62,10 @@ class Server:
             "-P",
             str(self.directory / "pid"),
         )
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "supercluster.broker.runtime.main", *words
-        )
+        if by_hand:
+            self._process = await asyncio.create_subprocess_exec(sys.executable, "-m", BROKER, *words)
+        else:
+            self._process = AsyncBrokerFork(words, self.directory / "output")
         await self.said("Server is ready")
         (file,) = ports.iterdir()
         told: dict[str, list[str]] = json.loads(file.read_text())
@@ -184,7 +186,7 @@ async def test_the_monitoring_port_has_nats_servers_pages(server: Server) -> Non
 
 
 async def test_a_configuration_is_carried_out_reloaded_and_survives_a_restart(server: Server) -> None:
-    told = await server.start("-c", write(server, "b"))
+    told = await server.start("-c", write(server, "b"), by_hand=True)
     (url,) = told["nats"]
     assert told["monitoring"][0].startswith("http://127.0.0.1:")
     client = await nats.connect(url, user="a", password="b")

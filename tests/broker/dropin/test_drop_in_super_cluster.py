@@ -12,10 +12,9 @@ from typing import Any
 import nats
 import nats.errors
 import pytest
-from benchmarks.servers import nats_server_binary
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from tests.broker.dropin.running import OURS, Server, again
+from tests.broker.dropin.running import OURS, Server, again, both
 from tests.support.certificates import Authority
 from tests.support.local_clusters import fetch, fresh_address, until
 
@@ -134,7 +133,7 @@ async def cross(one: Client, other: Client) -> None:
         assert got.data == b"from afar"
 
 
-@pytest.mark.parametrize("command", [OURS, (nats_server_binary(),)], ids=["ours", "nats-server"])
+@both
 async def test_messages_and_requests_cross_between_clusters(
     clusters: Clusters, command: tuple[str, ...]
 ) -> None:

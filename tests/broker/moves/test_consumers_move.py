@@ -127,7 +127,6 @@ def test_stream_info_shows_the_move_and_learners_as_observers() -> None:
     leader = world.leader()
     assert leader is not None
     assert world.run_until(lambda: len(leader.raft.membership.learners) == 3, 5000)
-    assert "move" not in world.api("west-0", f"$JS.API.STREAM.INFO.{STREAM}", None)
     info = world.api("west-0", f"$JS.API.STREAM.INFO.{STREAM}", {"supercluster_details": True})
     assert info["move"]["stage"] in ("learning", "tail")
     assert info["move"]["bytes_left"] > 0
@@ -135,6 +134,7 @@ def test_stream_info_shows_the_move_and_learners_as_observers() -> None:
     assert sorted(target.partition("@")[0] for target in info["move"]["targets"]) == list(WEST)
     observers = {replica["name"] for replica in info["cluster"]["replicas"] if replica.get("observer")}
     assert observers == set(WEST)
+    assert "move" not in world.api("west-0", f"$JS.API.STREAM.INFO.{STREAM}", None)
     world.until("ended done")
     world.run_ms(200)
     info = world.api("west-0", f"$JS.API.STREAM.INFO.{STREAM}", None)

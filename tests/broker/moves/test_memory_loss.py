@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 from tests.broker.moves.world import MoveWorld
+from tests.support.tiers import case
 
 from supercluster.broker.jetstream.config import Placement, StreamConfig
 from supercluster.broker.jetstream.memory_loss import held_by_targets, nobody_votes
@@ -16,6 +18,11 @@ from supercluster.broker.jetstream.recovery import CopyFacts
 
 EAST, WEST = ("east-0", "east-1", "east-2"), ("west-0", "west-1", "west-2")
 MESSAGES = 200
+
+
+def seeds(count: int) -> list[Any]:
+    """The first in `make test`."""
+    return [case(seed, id=str(seed), is_short=seed == 1) for seed in range(1, count + 1)]
 
 
 def moving(seed: int, stage: str) -> MoveWorld:
@@ -53,7 +60,7 @@ def said(world: MoveWorld, reason: str) -> list[str]:
 
 
 @pytest.mark.covers("SF-1", "SF-5", "MV-4", "RP-8")
-@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_a_moved_stream_outlives_its_old_members_before_the_map_knows_of_its_move(seed: int) -> None:
     world = moving(seed, "done")
     restart(world, *EAST)
@@ -93,12 +100,12 @@ def test_new_copies_with_a_vote_are_not_given_up(stage: str) -> None:
 
 
 @pytest.mark.covers("SF-4")
-@pytest.mark.parametrize("seed", range(1, 4))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_members_that_are_restarted_one_after_the_other_keep_what_they_had(seed: int) -> None:
     world = MoveWorld(seed, founders=WEST, east=3, west=3)
     world.begin()
     world.create("east", 3, storage="memory")
-    load = world.load("west-1", "acked", 0.2)
+    load = world.load("west-1", "acked", 5)
     assert world.run_until(lambda: load.sent >= MESSAGES, 60_000)
     group = world.assignment().group
     for node in EAST:

@@ -9,8 +9,22 @@ import pytest
 from tests.broker.moves.script import SCRIPTS, play
 from tests.support.tiers import case
 
-LONG = {"target_breaks_and_nobody_else_fits"}
-"""A quarter of an hour of simulated time; tests/broker/jetstream/test_meta_upkeep.py shows the same of the meta group alone."""
+UPKEEP = "tests/broker/jetstream/test_meta_upkeep.py: "
+LONG = {
+    "cancelled_while_learning": "cancelled_while_joint, and tests/broker/moves/test_plan.py",
+    "clusters_are_cut_off_while_learning": "clusters_are_cut_off_while_joint",
+    "leader_killed_while_comparing": "leader_killed_while_handing_over",
+    "leader_killed_while_learning": "leader_killed_while_handing_over",
+    "slower_than_the_stream_grows": "tests/broker/moves/test_catch_up.py; what is said: test_comparing.py",
+    "target_breaks": UPKEEP + "another node joins for a target that is stuck",
+    "target_breaks_and_nobody_else_fits": UPKEEP + "where nobody else fits, and what waits too long",
+    "target_breaks_once": UPKEEP + "a target that comes back late",
+    "target_dies_and_comes_back": UPKEEP + "a target that comes back in time",
+    "target_is_replaced": UPKEEP + "a target that is gone for too long",
+    "target_loses_its_volume": UPKEEP + "a target with another volume",
+    "targets_broker_leaves": UPKEEP + "a target whose broker leaves",
+}
+"""Stories of minutes of simulated time, and what shows the same in `make test`."""
 
 
 @pytest.mark.covers(

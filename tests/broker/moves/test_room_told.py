@@ -29,7 +29,7 @@ def test_room_is_told_less_what_copies_on_their_way_will_take_for_each_kind_of_s
     world.begin()
     world.create("east")
     load = world.load("east-0", gap_ms=0.5)
-    world.run_ms(3_000)
+    world.run_ms(300)
     load.runs = False
     world.run_ms(2_000)
     leader, before = brokers(world)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import importlib
 import multiprocessing
 import os
 import signal
@@ -20,6 +21,9 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 BROKER = "supercluster.broker.runtime.main"
+QUICK = {"supercluster.broker.runtime.jetstream.FOUNDING_WAIT_MS": 200}
+"""Constants of brokers in `make test`: all of a test's brokers start together, and have nobody to wait for before the first of
+them begins the stream map."""
 
 
 @functools.cache
@@ -29,8 +33,12 @@ def _forks() -> ForkServerContext:
     return context
 
 
-def _run(arguments: list[str], log: str, environment: dict[str, str]) -> None:
+def _run(arguments: list[str], log: str, environment: dict[str, str], constants: dict[str, int]) -> None:
     """In the fork: what `python -m supercluster.broker.runtime.main` does."""
+    for path, value in constants.items():
+        module, _, name = path.rpartition(".")
+        assert hasattr(importlib.import_module(module), name), path
+        setattr(importlib.import_module(module), name, value)
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(file, sys.stdout.fileno())
     os.dup2(file, sys.stderr.fileno())
@@ -47,10 +55,22 @@ def _run(arguments: list[str], log: str, environment: dict[str, str]) -> None:
 class BrokerFork:
     """One running broker, with what `subprocess.Popen` has of it."""
 
-    def __init__(self, arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        log: Path,
+        environment: Mapping[str, str],
+        constants: Mapping[str, int] | None = None,
+    ) -> None:
+        """`constants` of the broker's modules have other values in this one, by their paths."""
+        from tests.support.tiers import ALL  # It imports pytest, which no fork needs.
+
         log.touch()  # For those who read it at once.
+        quick = {} if ALL else QUICK
         self._process = _forks().Process(
-            target=_run, args=(list(arguments), str(log), dict(environment)), daemon=True
+            target=_run,
+            args=(list(arguments), str(log), dict(environment), {**quick, **(constants or {})}),
+            daemon=True,
         )
         self._process.start()
         assert self._process.pid is not None
@@ -94,8 +114,10 @@ class BrokerFork:
 class AsyncBrokerFork:
     """The same, with what `asyncio.subprocess.Process` has of it."""
 
-    def __init__(self, arguments: Sequence[str], log: Path) -> None:
-        self._fork = BrokerFork(arguments, log, os.environ)
+    def __init__(
+        self, arguments: Sequence[str], log: Path, constants: Mapping[str, int] | None = None
+    ) -> None:
+        self._fork = BrokerFork(arguments, log, os.environ, constants)
 
     @property
     def pid(self) -> int:

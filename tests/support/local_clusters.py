@@ -43,7 +43,7 @@ from nats.js import JetStreamContext
 from tests.support.broker_forks import BrokerFork
 
 BLOCKS, BLOCK_ADDRESSES = 250, 250
-WAIT_S = 30.0
+WAIT_S = 60.0
 """Only ends a test that hangs."""
 
 

@@ -25,6 +25,13 @@ both = pytest.mark.parametrize(
 """What holds for both servers. `make test-all` shows that it is what nats-server does."""
 
 
+IMPATIENT = {
+    "supercluster.broker.jetstream.map_reader.MAP_WAIT_MS": 1000,
+    "supercluster.broker.jetstream.requests.REQUEST_WAIT_MS": 1000,
+}
+"""A server waits less for the stream map before it takes clients, and before it refuses what needs the map."""
+
+
 class Server:
     """One process, of ours or of nats-server's."""
 
@@ -33,6 +40,8 @@ class Server:
         self.host = host
         self.conf = folder / f"{name}.conf"
         self.log = folder / f"{name}.log"
+        self.constants: dict[str, int] = {}
+        """As of `BrokerFork`."""
         self.process: asyncio.subprocess.Process | AsyncBrokerFork | None = None
 
     def write(self, text: str, **words: str) -> None:
@@ -44,7 +53,7 @@ class Server:
     async def start(self, *command: str) -> None:
         command = (*(command or OURS), "-c", str(self.conf))
         if command[: len(OURS)] == OURS:
-            self.process = AsyncBrokerFork(command[len(OURS) :], self.log)
+            self.process = AsyncBrokerFork(command[len(OURS) :], self.log, self.constants)
             return
         with self.log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log)

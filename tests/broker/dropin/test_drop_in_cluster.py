@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from nats.aio.msg import Msg
-from tests.broker.dropin.running import Server, again, both, linked
+from tests.broker.dropin.running import IMPATIENT, Server, again, both, linked
 from tests.support.certificates import Authority
 from tests.support.local_clusters import fetch, fresh_address, until
 
@@ -99,6 +99,7 @@ async def test_one_server_that_all_know_is_enough(servers: list[Server], tmp_pat
 async def test_each_starts_while_the_others_are_not_there(servers: list[Server], tmp_path: Path) -> None:
     for server in servers:
         write(server, tmp_path, [other.host for other in servers])
+        server.constants = IMPATIENT
         await server.start()
         await server.ready()
         await (await server.client()).close()
@@ -143,6 +144,7 @@ async def test_who_has_another_password_or_name_is_not_let_in(servers: list[Serv
     second.conf.write_text(second.conf.read_text().replace("secret", "other"))
     third.conf.write_text(third.conf.read_text().replace("name: C1", "name: C2"))
     for server in servers:
+        server.constants = IMPATIENT
         await server.start()
         await server.ready()
 

@@ -43,14 +43,14 @@ def use(authority: Authority, folder: Path, host: str, name: str) -> None:
 
 
 def varz(server: Server, context: ssl.SSLContext) -> dict[str, Any]:
-    with urllib.request.urlopen(f"https://{server.host}:8443/varz", timeout=5, context=context) as answer:
+    with urllib.request.urlopen(f"https://{server.host}:8443/varz", timeout=30, context=context) as answer:
         found: dict[str, Any] = json.loads(answer.read())
     return found
 
 
 def shown(server: Server) -> str:
     """The certificate that the port has now."""
-    return ssl.get_server_certificate((server.host, 8443), timeout=5)
+    return ssl.get_server_certificate((server.host, 8443), timeout=30)
 
 
 @both

@@ -251,9 +251,9 @@ async def test_users_come_by_the_ways_that_they_may(
     async with aiohttp.ClientSession() as session:
         for user in found:
             async with session.ws_connect(f"http://{server.host}:8080/") as socket_:
-                await socket_.receive_bytes(timeout=5)
+                await socket_.receive_bytes(timeout=30)
                 await socket_.send_bytes(said(user).encode())
-                found[user] = (await socket_.receive_bytes(timeout=5)).decode().partition("\r\n")[0]
+                found[user] = (await socket_.receive_bytes(timeout=30)).decode().partition("\r\n")[0]
     assert found == {"s": no, "w": "PONG", "m": no, "x": "PONG", "": "PONG"}
 
 
@@ -276,10 +276,10 @@ async def test_browsers_come_from_pages_that_may_and_cookies_say_who_they_are(
         async with aiohttp.ClientSession(headers=headers) as session:
             try:
                 async with session.ws_connect(f"http://{server.host}:8080/") as web:
-                    await web.receive_bytes(timeout=5)
+                    await web.receive_bytes(timeout=30)
                     options = json.dumps({"verbose": False, **connect})
                     await web.send_bytes(f"CONNECT {options}\r\nPING\r\n".encode())
-                    return (await web.receive_bytes(timeout=5)).decode().partition("\r\n")[0]
+                    return (await web.receive_bytes(timeout=30)).decode().partition("\r\n")[0]
             except aiohttp.WSServerHandshakeError as error:
                 return str(error.status)
 
@@ -317,13 +317,13 @@ async def test_streams_consumers_and_batches_are_held_to_the_limits_of_jetstream
     client = await nats.connect(f"nats://{server.host}:4222", allow_reconnect=False)
 
     async def ask(call: str, body: dict[str, Any]) -> Any:
-        answer = await client.request(f"$JS.API.{call}", json.dumps(body).encode(), timeout=5)
+        answer = await client.request(f"$JS.API.{call}", json.dumps(body).encode(), timeout=30)
         found = json.loads(answer.data)
         return found["config"] if "config" in found else tuple(found["error"].values())
 
     async def batch(name: str, number: int) -> Any:
         headers = {"Nats-Batch-Id": name, "Nats-Batch-Sequence": str(number)}
-        answer = (await client.request("S", b"x", headers=headers, timeout=5)).data
+        answer = (await client.request("S", b"x", headers=headers, timeout=30)).data
         return json.loads(answer)["error"]["err_code"] if answer else 0
 
     stream = {"name": "S", "subjects": ["S"], "allow_atomic": True}

@@ -251,14 +251,14 @@ async def test_accounts_share_and_are_held_to_their_limits(server: Server) -> No
 
     async def call(name: str, body: object = None) -> dict[str, Any]:
         payload = b"" if body is None else json.dumps(body).encode()
-        found: dict[str, Any] = json.loads((await b.request(f"JS.A.{name}", payload, timeout=5)).data)
+        found: dict[str, Any] = json.loads((await b.request(f"JS.A.{name}", payload, timeout=30)).data)
         return found
 
     async def refused(name: str, body: object) -> tuple[int, int]:
         error = (await call(name, body))["error"]
         return error["code"], error["err_code"]
 
-    told = json.loads((await b.request("$JS.API.INFO", b"", timeout=5)).data)
+    told = json.loads((await b.request("$JS.API.INFO", b"", timeout=30)).data)
     assert told["error"] == {
         "code": 503,
         "err_code": 10039,
@@ -295,14 +295,14 @@ async def test_accounts_share_and_are_held_to_their_limits(server: Server) -> No
     heard = await b.subscribe("b.*")
     await b.flush()
     assert (await a.jetstream().publish("a.1", b"x")).domain == "hub"
-    assert (await heard.next_msg(timeout=5)).subject == "b.1"
+    assert (await heard.next_msg(timeout=30)).subject == "b.1"
     file.write_text(SHARED.replace("DIR", str(server.directory)).replace("b.>", "c.>"))
     other = await b.subscribe("c.*")
     await b.flush()
     await server.send(signal.SIGHUP)
     await server.said("Reloaded server configuration")
     await a.publish("a.2", b"y")
-    assert (await other.next_msg(timeout=5)).subject == "c.2"
+    assert (await other.next_msg(timeout=30)).subject == "c.2"
     assert heard.pending_msgs == 0
     file.write_text(SHARED.replace("DIR", str(server.directory)).replace('"a.>"}, to', '"x.>"}, to'))
     await server.send(signal.SIGHUP)

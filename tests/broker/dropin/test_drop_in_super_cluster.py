@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import nats
@@ -14,7 +15,7 @@ import nats.errors
 import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from tests.broker.dropin.running import OURS, Server, again, both
+from tests.broker.dropin.running import IMPATIENT, OURS, Server, again, both
 from tests.support.certificates import Authority
 from tests.support.local_clusters import fetch, fresh_address, until
 
@@ -51,10 +52,12 @@ class Clusters:
     def __getitem__(self, cluster: str) -> Server:
         return self.servers[cluster][0]
 
-    def add(self, **sizes: int) -> None:
+    def add(self, constants: Mapping[str, int] = MappingProxyType({}), **sizes: int) -> None:
         for cluster, size in sizes.items():
             names = [f"{cluster.lower()}{number}" for number in range(1, size + 1)]
             self.servers[cluster] = [Server(self.folder, name, fresh_address()) for name in names]
+            for server in self.servers[cluster]:
+                server.constants = dict(constants)
 
     def write(
         self, *clusters: str, streams: bool = True, routes: bool = True, tls: str = "", named: str = ""
@@ -170,7 +173,7 @@ async def use_a_stream(server: Server, there: Server, cluster: str) -> None:
 
 async def test_two_clusters_of_one_server_have_one_map_of_streams_and_keep_it(clusters: Clusters) -> None:
     """Each starts alone first: clients are let in, and streams wait for the other."""
-    clusters.add(B=1, A=1)
+    clusters.add(IMPATIENT, B=1, A=1)
     clusters.write()
     await clusters.start("A")
     client = await clusters["A"].client()
@@ -207,7 +210,7 @@ async def test_clusters_with_routes_are_joined_over_tls(clusters: Clusters, tmp_
 
 
 async def test_files_that_name_different_clusters_are_not_linked(clusters: Clusters) -> None:
-    clusters.add(A=1, B=1, C=1)
+    clusters.add(IMPATIENT, A=1, B=1, C=1)
     clusters.write("A")
     clusters.write("B", named="AB")
     await clusters.start("A", "B")
@@ -226,7 +229,7 @@ async def test_files_that_name_different_clusters_are_not_linked(clusters: Clust
 
 async def test_servers_of_a_cluster_without_routes_begin_no_map_each(clusters: Clusters) -> None:
     """B is linked with both, and tells them of each other."""
-    clusters.add(A=2, B=1)
+    clusters.add(IMPATIENT, A=2, B=1)
     clusters.write(routes=False)
     first, second = clusters.servers["A"]
     await clusters.start()

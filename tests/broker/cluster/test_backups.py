@@ -82,7 +82,7 @@ async def _restored_again(nc: Client, backup: Backup) -> None:
     assert message.data == shake_128(b"%d" % (MESSAGES - 1)).digest(1000)
 
 
-@pytest.mark.parametrize("how", ["killed", "stopped"])
+@pytest.mark.parametrize("how", ["killed", pytest.param("stopped", marks=pytest.mark.long)])
 async def test_a_restore_whose_leader_goes_leaves_nothing_and_succeeds_when_it_is_sent_again(
     fleet: Fleet, how: str
 ) -> None:
@@ -111,6 +111,7 @@ async def test_a_restore_whose_leader_goes_leaves_nothing_and_succeeds_when_it_i
     await _restored_again(asked, backup)
 
 
+@pytest.mark.long  # In `make test`: the leader above; what is abandoned: tests/broker/jetstream/test_restores_in_the_map.py.
 async def test_a_restore_whose_sender_s_broker_goes_leaves_nothing(fleet: Fleet) -> None:
     brokers = await fleet.start(3)
     clients = await _clients(fleet, brokers)

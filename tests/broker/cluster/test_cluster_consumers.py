@@ -26,7 +26,7 @@ async def fill(js: JetStreamContext, subject: str, count: int) -> None:
     await asyncio.gather(*(js.publish(subject, b"%d" % number) for number in range(count)))
 
 
-@pytest.mark.parametrize("replicas", [1, 3])
+@pytest.mark.parametrize("replicas", [pytest.param(1, marks=pytest.mark.long), 3])
 async def test_fetch_acknowledge_nak_term_and_progress(fleet: Fleet, replicas: int) -> None:
     await fleet.start(replicas)
     js = await fleet.js()
@@ -113,7 +113,7 @@ async def test_no_wait_expires_heartbeats_and_refused_pulls_are_statuses(fleet: 
 
     async def pull(body: bytes, consumer: str = "d", stream: str = "S") -> Msg:
         await client.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}", body, reply=inbox)
-        return await answers.next_msg(timeout=5)
+        return await answers.next_msg(timeout=30)
 
     async def status(body: bytes, consumer: str = "d", stream: str = "S") -> str:
         message = await pull(body, consumer, stream)
@@ -127,7 +127,7 @@ async def test_no_wait_expires_heartbeats_and_refused_pulls_are_statuses(fleet: 
     assert await status(b'{"batch":1}', consumer="nobody") == "503"
     assert await status(b'{"batch":1}', stream="NOTHING") == "503"
     await js.publish("s", b"wakes the one that waits")
-    assert (await answers.next_msg(timeout=5)).data == b"wakes the one that waits"
+    assert (await answers.next_msg(timeout=30)).data == b"wakes the one that waits"
 
 
 async def test_work_queues_and_interest_drop_what_is_done(fleet: Fleet) -> None:

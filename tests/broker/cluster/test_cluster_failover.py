@@ -153,7 +153,7 @@ async def publish_while(
 
 
 @pytest.mark.covers("MV-5", "SF-1", "SF-2", "SF-3", "SF-10", "SF-11")
-@pytest.mark.parametrize("storage", ["file", "memory"])
+@pytest.mark.parametrize("storage", ["file", pytest.param("memory", marks=pytest.mark.long)])
 async def test_the_leader_is_killed_while_plain_and_repeated_publishes_come_in(
     fleet: Fleet, storage: str
 ) -> None:
@@ -192,13 +192,13 @@ async def test_leaders_step_down_under_load(fleet: Fleet) -> None:
         client = await fleet.client()
         for _ in range(5):
             before = await fleet.leader("S")
-            await client.request("$JS.API.STREAM.LEADER.STEPDOWN.S", b"", timeout=5)
+            await client.request("$JS.API.STREAM.LEADER.STEPDOWN.S", b"", timeout=30)
 
             async def moved(before: Broker = before) -> bool:
                 return await fleet.leader("S") is not before
 
             await until(moved, "another leader")
-            await client.request("$JS.API.STREAM.INFO.S", b"", timeout=5)
+            await client.request("$JS.API.STREAM.INFO.S", b"", timeout=30)
 
     plains, retrying = await publish_while(fleet, step_down)
     found = await read_all(fleet, "S")
@@ -337,6 +337,7 @@ def largest_sealed(broker: Broker) -> Path:
     return min(files, key=lambda file: file.name)
 
 
+@pytest.mark.long  # As the flipped bit below; the log's part: tests/broker/storage/test_log_faults.py.
 @pytest.mark.covers("SF-4")
 async def test_a_segment_that_was_cut_is_said_and_the_stream_is_whole_again(fleet: Fleet) -> None:
     await fleet.start(3, storage={"segmentBytes": 65536})
@@ -419,7 +420,7 @@ async def test_the_stream_api_shows_no_error_while_leaders_move(fleet: Fleet) ->
     asking = asyncio.create_task(ask())
     client = await fleet.client(*stays)
     for _ in range(6):
-        await client.request("$JS.API.STREAM.LEADER.STEPDOWN.S", b"", timeout=5)
+        await client.request("$JS.API.STREAM.LEADER.STEPDOWN.S", b"", timeout=30)
         await asyncio.sleep(0)
     victim.kill()
     done = 0

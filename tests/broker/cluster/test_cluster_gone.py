@@ -91,6 +91,10 @@ async def refusal(asking: Coroutine[Any, Any, Any]) -> tuple[int, str]:
     return error.value.err_code, str(error.value.description)
 
 
+# In `make test`: tests/broker/jetstream/test_super_cluster_meta.py, any one of three clusters, and one of two.
+pytestmark = pytest.mark.long
+
+
 @pytest.mark.covers("CL-6", "MV-9")
 async def test_of_three_clusters_any_one_may_be_gone_and_the_map_of_streams_goes_on(fleet: Fleet) -> None:
     clusters = await fleet.start_clusters({"east": 2, "west": 2, "north": 2})

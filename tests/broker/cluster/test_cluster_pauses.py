@@ -25,7 +25,7 @@ async def _stand_still(fleet: Fleet, broker: Broker) -> None:
 
 
 @pytest.mark.covers("SF-14", "SF-2")
-@pytest.mark.parametrize("paused_leads", [True, False])
+@pytest.mark.parametrize("paused_leads", [True, pytest.param(False, marks=pytest.mark.long)])
 async def test_what_waited_at_a_stopped_broker_is_captured_by_a_stream_made_meanwhile(
     fleet: Fleet, paused_leads: bool
 ) -> None:

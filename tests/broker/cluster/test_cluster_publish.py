@@ -11,6 +11,7 @@ from nats.errors import NoRespondersError
 from nats.js import JetStreamContext, api
 from nats.js.errors import APIError, NotFoundError
 from tests.support.local_clusters import Fleet
+from tests.support.tiers import case
 
 pytestmark = pytest.mark.e2e
 
@@ -193,8 +194,14 @@ async def test_limits_discard_and_full_streams(fleet: Fleet) -> None:
     assert (await js.stream_info("BYTES")).state.bytes <= 2000
 
 
-@pytest.mark.parametrize("storage", ["file", "memory"])
-@pytest.mark.parametrize("replicas", [1, 3])
+@pytest.mark.parametrize(
+    ("replicas", "storage"),
+    [
+        case(replicas, storage, id=f"{replicas}-{storage}", is_short=(replicas, storage) == (3, "file"))
+        for replicas in (1, 3)
+        for storage in ("file", "memory")
+    ],
+)
 async def test_the_stream_api_on_every_storage(fleet: Fleet, replicas: int, storage: str) -> None:
     await fleet.start(replicas)
     js = await fleet.js()
@@ -242,6 +249,7 @@ async def publish_many(js: JetStreamContext, subject: str, count: int) -> None:
         )
 
 
+@pytest.mark.long  # As three on three.
 async def test_five_replicas_on_five_brokers(fleet: Fleet) -> None:
     await fleet.start(5)
     js = await fleet.js()

@@ -14,6 +14,7 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, Placement, StorageType, StreamConfig
 from nats.js.errors import APIError, NoStreamResponseError
 from tests.support.local_clusters import Broker, Fleet, until
+from tests.support.tiers import examples
 
 from supercluster.broker.runtime import descriptors
 
@@ -53,7 +54,7 @@ async def messages(fleet: Fleet, stream: str, count: int) -> dict[str, Any]:
 
 
 @pytest.mark.covers("SF-18", "SF-1")
-@pytest.mark.parametrize("replicas", [1, 3])
+@pytest.mark.parametrize("replicas", [pytest.param(1, marks=pytest.mark.long), 3])
 async def test_a_full_disk_refuses_messages_and_a_purge_frees_it(fleet: Fleet, replicas: int) -> None:
     storage = {"maxFileBytes": 4 << 20, "segmentBytes": 65536}
     await fleet.start(replicas, storage=storage)
@@ -325,7 +326,7 @@ async def test_many_messages_are_there_after_kill_9(fleet: Fleet) -> None:
     js = await fleet.js()
     await js.add_stream(name="S", subjects=["s.*"])
     reader, writer = await raw(broker)
-    total = 200_000
+    total = examples(20_000, 200_000)
     for start in range(0, total, 5000):
         writer.write(
             b"".join(
@@ -342,12 +343,12 @@ async def test_many_messages_are_there_after_kill_9(fleet: Fleet) -> None:
     js = await fleet.js()
     state = (await messages(fleet, "S", total))["state"]
     assert (state["last_seq"], state["num_subjects"]) == (total, 100)
-    assert (await js.get_msg("S", 123_456)).data == b"00123455"
+    assert (await js.get_msg("S", 12_345)).data == b"00012344"
     assert (await js.get_last_msg("S", "s.7")).seq == total - 92
 
 
 @pytest.mark.covers("SF-4")
-@pytest.mark.parametrize("replicas", [1, 3])
+@pytest.mark.parametrize("replicas", [pytest.param(1, marks=pytest.mark.long), 3])
 async def test_a_stream_in_memory_begins_anew_when_all_its_copies_are_gone(
     fleet: Fleet, replicas: int
 ) -> None:

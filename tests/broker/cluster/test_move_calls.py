@@ -238,11 +238,11 @@ async def test_who_may_call_and_what_is_refused(fleet: Fleet) -> None:
     assert (status, wrong["err_code"]) == (400, 10052)
     assert (await call(east, "DELETE", "S", query="?id=u1"))[0] == 409
     answer = json.loads(
-        (await client.request("$JS.API.ACCOUNT.STREAM.CANCEL_MOVE.$G.S", b"", timeout=5)).data
+        (await client.request("$JS.API.ACCOUNT.STREAM.CANCEL_MOVE.$G.S", b"", timeout=30)).data
     )
     assert answer["error"]["err_code"] == 10129
     answer = json.loads(
-        (await client.request("$JS.API.ACCOUNT.STREAM.CANCEL_MOVE.other.S", b"", timeout=5)).data
+        (await client.request("$JS.API.ACCOUNT.STREAM.CANCEL_MOVE.other.S", b"", timeout=30)).data
     )
     assert answer["error"]["code"] == 403
     answer = json.loads(

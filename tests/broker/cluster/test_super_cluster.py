@@ -18,6 +18,7 @@ async def remotes(broker: Broker) -> list[str]:
     return sorted(link["remote_name"] for links in rows for link in links)
 
 
+@pytest.mark.long  # In `make test`: tests/broker/net/test_gateways.py, brokers of all clusters.
 @pytest.mark.covers("CL-6", "CL-1")
 async def test_every_broker_is_linked_with_every_broker_of_every_cluster(fleet: Fleet) -> None:
     clusters = await fleet.start_clusters({"east": 2, "west": 3})
@@ -41,6 +42,7 @@ async def test_a_cluster_that_comes_later_finds_all_and_takes_part(fleet: Fleet)
     assert (await (await fleet.js(east)).publish("orders", b"one")).seq == 1
 
 
+@pytest.mark.long  # In `make test`: tests/broker/net/test_gateways.py, a cluster that is cut off; and the delayed publishes below.
 @pytest.mark.covers("CL-6")
 async def test_a_partition_between_clusters_ends_links_and_its_end_brings_them_back(fleet: Fleet) -> None:
     clusters = await fleet.start_clusters({"east": 1, "west": 1})
@@ -161,6 +163,7 @@ async def test_a_partition_between_clusters_delays_publishes_and_loses_none(flee
     assert await contents(js, "ORDERS", "orders") == [b"%d" % number for number in range(1500)]
 
 
+@pytest.mark.long  # In `make test`: tests/broker/moves/test_stale_maps.py, test_map_reading.py and the simulator.
 @pytest.mark.covers("SF-14", "CL-6")
 async def test_the_map_of_streams_waits_for_a_cluster_that_is_cut_off_only_until_it_is_lost(
     fleet: Fleet,

@@ -65,7 +65,7 @@ async def test_figures_follow_what_clients_do(broker: BrokerProcess) -> None:
         await client.publish("a.b", b"12345")
     await client.flush()
     for _ in range(5):
-        await subscription.next_msg(timeout=5)
+        await subscription.next_msg(timeout=30)
     status, text = await get(broker, "/varz")
     shown = json.loads(text)
     assert status == 200

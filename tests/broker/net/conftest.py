@@ -22,7 +22,7 @@ from supercluster.broker.runtime.process import BrokerProcess
 async def until(condition: Callable[[], bool], what: str) -> None:
     """Wait for a condition; the test's own time limit ends it."""
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not condition():
                 await asyncio.sleep(0.01)
     except TimeoutError:
@@ -145,7 +145,7 @@ class RawClient:
 
     async def line(self) -> bytes:
         """The next line, without its end; empty at the end of the stream."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             return (await self.reader.readline()).rstrip(b"\r\n")
 
     async def until_line(self, wanted: bytes) -> list[bytes]:
@@ -161,7 +161,7 @@ class RawClient:
 
     async def to_end(self) -> bytes:
         """All that comes until the broker closes."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             return await self.reader.read()
 
     async def close(self) -> None:

@@ -105,7 +105,7 @@ async def said_to(broker: Any, tls: ssl.SSLContext) -> bytes:
     try:
         reader, writer = await asyncio.open_connection(broker.place.host, broker.gateway_port, ssl=tls)
         writer.write(hello(broker, introduces=True))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             found = await reader.read(1 << 16)
         writer.close()
     except (ssl.SSLError, ConnectionError):

@@ -26,7 +26,7 @@ async def test_a_slow_consumer_is_cut_off_alone(brokers: Any) -> None:
         if number % 10 == 9:
             await good.flush()
     for _ in range(200):
-        assert len((await subscription.next_msg(timeout=5)).data) == 100_000
+        assert len((await subscription.next_msg(timeout=30)).data) == 100_000
     assert broker.server.counts.slow_consumers == 1
     await brokers.until(lambda: len(broker.server.clients) == 1, "the slow consumer to be gone")
     assert good.is_connected
@@ -53,11 +53,11 @@ async def test_garbage_on_every_port_leaves_clients_and_links_alone(brokers: Any
             reader, writer = await asyncio.open_connection(east[0].place.host, port)
             writer.write(sent)
             writer.write_eof()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await reader.read()
             writer.close()
     await publisher.publish("calm", b"still")
-    assert (await subscription.next_msg(timeout=5)).data == b"still"
+    assert (await subscription.next_msg(timeout=30)).data == b"still"
     assert all(brokers.links(broker) == 1 for broker in east)
     assert publisher.is_connected
     assert subscriber.is_connected
@@ -129,7 +129,7 @@ async def test_a_broker_that_delivers_learns_when_the_far_client_takes_too_littl
     assert not deliverer.has_interest("$G", b"elsewhere")
     assert deliverer.pending_bytes("$G", b"elsewhere") == 0
     slow.setblocking(False)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while deliverer.pending_bytes("$G", b"_INBOX.s.1"):
             await asyncio.get_running_loop().sock_recv(slow, 1 << 20)
     assert east[1].server.counts.slow_consumers == 0

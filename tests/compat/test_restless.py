@@ -1,6 +1,6 @@
 """The rows again, on servers whose leaders step down and whose streams move while they run (`restless.py`).
 
-A sample of them runs with all tests; `make compat-restless` runs all. Another seed: COMPAT_SEED=7.
+Some run in `make test`, a larger sample in `make test-all`; `make compat-restless` runs all. Another seed: COMPAT_SEED=7.
 """
 
 from __future__ import annotations
@@ -9,34 +9,42 @@ import asyncio
 import os
 import zlib
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from tests.compat.bench import Bench
 from tests.compat.restless import BY_PREFIX, Unrest, not_on
 from tests.compat.table import OURS_3, OURS_3_RESTLESS, OURS_3X2_RESTLESS, PLAIN, RESTLESS, Row, load
 from tests.compat.targets import Targets
+from tests.support.tiers import case
 
 ROW_S = 60.0
 """Only ends a row that hangs."""
 SEED = int(os.environ.get("COMPAT_SEED", "1"))
 IS_WHOLE = os.environ.get("COMPAT_RESTLESS") == "all"
 SAMPLE = {OURS_3_RESTLESS: 150, OURS_3X2_RESTLESS: 80}
-"""So many rows of each target are drawn for every run of all tests: some two minutes' worth."""
+"""So many rows of each target are drawn for `make test-all`: some two minutes' worth."""
+FEW = {OURS_3_RESTLESS: 12, OURS_3X2_RESTLESS: 8}
+"""So many of them are drawn for `make test` too."""
 EXCLUDED_TRIES = 8
 """A row that passes so often although it is said that it cannot is reported."""
 
 ROWS = [row for row in load() if OURS_3 in row.on]
 
 
-def cases() -> list[tuple[str, Row]]:
+def cases() -> list[Any]:
     """What runs, so that one fleet serves all rows with the same settings."""
-    found: list[tuple[str, Row]] = []
+    found: list[Any] = []
     for target in RESTLESS:
         rows = [row for row in ROWS if row.id not in not_on(target)]
-        if not IS_WHOLE:
-            plain = [row for row in rows if row.settings is PLAIN]
-            rows = sorted(plain, key=lambda row: _lot(target, row))[: SAMPLE[target]]
-        found += [(target, row) for row in sorted(rows, key=lambda row: row.settings.name)]
+        plain = sorted((row for row in rows if row.settings is PLAIN), key=lambda row: _lot(target, row))
+        few = {row.id for row in plain[: FEW[target]]}
+        found += [
+            case(target, row, id=f"{target}-{row.id}", is_short=row.id in few)
+            for row in sorted(
+                rows if IS_WHOLE else plain[: SAMPLE[target]], key=lambda row: row.settings.name
+            )
+        ]
     return found
 
 
@@ -52,10 +60,6 @@ def excluded() -> list[tuple[str, Row]]:
 
 def _fleet(case: tuple[str, Row]) -> tuple[int, str]:
     return RESTLESS.index(case[0]), case[1].settings.name
-
-
-def ids(found: list[tuple[str, Row]]) -> list[str]:
-    return [f"{target}-{row.id}" for target, row in found]
 
 
 Note = Callable[[str, object], None]
@@ -78,7 +82,7 @@ async def meanwhile(name: str, row: Row, targets: Targets, seed: int, note: Note
 
 @pytest.mark.e2e
 @pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize(("name", "row"), cases(), ids=ids(cases()))
+@pytest.mark.parametrize(("name", "row"), cases())
 async def test_row_meanwhile(name: str, row: Row, targets: Targets, record_property: Note) -> None:
     await meanwhile(name, row, targets, SEED, record_property)
 
@@ -86,7 +90,7 @@ async def test_row_meanwhile(name: str, row: Row, targets: Targets, record_prope
 @pytest.mark.e2e
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.skipif(not IS_WHOLE, reason="make compat-restless looks at what is excluded")
-@pytest.mark.parametrize(("name", "row"), excluded(), ids=ids(excluded()))
+@pytest.mark.parametrize(("name", "row"), excluded(), ids=lambda value: getattr(value, "id", value))
 async def test_what_is_excluded_still_fails(
     name: str, row: Row, targets: Targets, record_property: Note
 ) -> None:

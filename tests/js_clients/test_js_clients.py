@@ -104,6 +104,7 @@ async def run(
     assert killed == (replicas > 1)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(800)
 async def test_one_broker(clients: Clients, fleet: Fleet) -> None:
     (broker,) = await fleet.start(1)
@@ -116,6 +117,7 @@ async def test_a_cluster_whose_leader_dies(clients: Clients, fleet: Fleet) -> No
     await run(clients, [broker.url for broker in brokers], 3, fleet)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(800)
 async def test_over_tls_by_nkey(clients: Clients, tmp_path: Path) -> None:
     fleet, key = Fleet(tmp_path / "fleet"), Nkey()
@@ -134,6 +136,7 @@ async def test_over_tls_by_nkey(clients: Clients, tmp_path: Path) -> None:
         await fleet.stop()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(800)
 async def test_nats_server(clients: Clients, tmp_path: Path) -> None:
     host = fresh_address()

@@ -35,5 +35,8 @@ async def js(fleet: Fleet) -> AsyncIterator[JetStreamContext]:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     directory: Path = tmp_path_factory.mktemp("spark")
     session = spark_local.start(directory)
+    # Its generated code would take longer to compile than to run.
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
+    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
     yield session
     session.stop()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 
 import nats
@@ -12,6 +14,9 @@ from benchmarks.client import make_stream, publish_acknowledged, wait_for_jetstr
 from benchmarks.servers import FLEETS, Fleet, NatsServers, SuperclusterBrokers
 from nats.js import JetStreamContext
 from nats.js.api import RetentionPolicy
+from nats.js.errors import NotFoundError
+from tests.support.local_clusters import until
+from tests.support.tiers import case
 
 from supercluster.spark.client import Address, Connection, ConnectionFailedError, Credentials, Servers
 from supercluster.spark.jetstream import (
@@ -25,12 +30,19 @@ from supercluster.spark.jetstream import (
 from supercluster.spark.reader import Record, read_range
 
 
-@pytest.fixture(scope="module", params=sorted(FLEETS))
+@pytest.fixture(
+    scope="module",
+    params=[case(kind, id=kind, is_short=kind == SuperclusterBrokers.kind) for kind in sorted(FLEETS)],
+)
 def fleet(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """Both kinds: the reader speaks NATS, and nothing of ours alone."""
     with FLEETS[request.param](tmp_path_factory.mktemp("broker"), 1) as servers:
         wait_for_jetstream(servers.urls[0])
         yield servers
+
+
+READY_S = 60.0
+"""Only ends a test that hangs."""
 
 
 def open_session(urls: list[str], patience_seconds: float = 20.0) -> Session:
@@ -188,15 +200,49 @@ async def test_no_broker_is_an_error_that_names_the_address_after_the_patience()
         await asyncio.to_thread(session.stream_state, "S")
 
 
-@pytest.fixture
-async def three(tmp_path: Path) -> AsyncIterator[Fleet]:
-    with SuperclusterBrokers(tmp_path, 3) as servers:
+@pytest.fixture(scope="module")
+def three_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with SuperclusterBrokers(tmp_path_factory.mktemp("three"), 3) as servers:
         yield servers
+
+
+@pytest.fixture
+async def three(three_brokers: Fleet) -> AsyncIterator[Fleet]:
+    """All of them running, with no stream."""
+    for broker in three_brokers.brokers:
+        if broker.process is None:
+            broker.start()
+    for broker in three_brokers.brokers:
+        broker.wait_until_accepting(time.monotonic() + READY_S)
+        wait_for_jetstream(broker.url)
+    yield three_brokers
+    for broker in three_brokers.brokers:
+        if broker.process is None:
+            broker.start()
+            broker.wait_until_accepting(time.monotonic() + READY_S)
+    client = await nats.connect(three_brokers.urls)
+    await until(partial(gone, client.jetstream(timeout=10)), "the stream to be deleted")
+    await client.close()
+
+
+async def gone(js: JetStreamContext) -> bool:
+    try:
+        await js.delete_stream("S")
+    except NotFoundError:
+        return True
+    except nats.errors.Error:
+        return False  # Nobody leads it yet.
+    return True
 
 
 @pytest.mark.covers("SP-1", "CL-4", "MV-5")
 @pytest.mark.parametrize(
-    ("connected", "victim"), [("follower", "follower"), ("leader", "leader"), ("follower", "leader")]
+    ("connected", "victim"),
+    [
+        case("follower", "follower", id="follower-follower", is_short=False),
+        case("leader", "leader", id="leader-leader", is_short=True),
+        case("follower", "leader", id="follower-leader", is_short=False),
+    ],
 )
 async def test_a_read_survives_the_death_of_its_broker_and_of_the_leader(
     three: Fleet, connected: str, victim: str
@@ -235,7 +281,6 @@ async def test_a_read_survives_the_death_of_its_broker_and_of_the_leader(
 
 
 async def test_a_stream_is_the_same_after_all_brokers_were_killed_and_started_again(three: Fleet) -> None:
-    wait_for_jetstream(three.urls[0])
     make_stream(three.urls[0], "S", ["a.>"], 3)
     publish_acknowledged(three.urls[0], "a.b", 3_000)
     session = open_session(three.urls)

@@ -101,6 +101,8 @@ class Settings:
     nats: Mapping[str, Any] = field(default_factory=dict)
     login: Mapping[str, Any] = field(default_factory=dict)
     """What nats-py's `connect` needs there (user, password); rows may connect otherwise by themselves."""
+    constants: Mapping[str, int] = field(default_factory=dict)
+    """Constants of our broker's modules that have other values (`tests/support/broker_forks.py`)."""
     files: Callable[[Path], Mapping[str, Any]] | None = None
     """Puts files into the servers' folder, which is {folder} in their settings; returns what `connect` needs besides."""
 

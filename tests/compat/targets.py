@@ -115,7 +115,7 @@ class Ours(Target):
 
     def __init__(self, name: str, settings: Settings, folder: Path) -> None:
         super().__init__(name, settings, folder)
-        self.fleet = Fleet(folder)
+        self.fleet = Fleet(folder, settings.constants)
 
     async def start_servers(self) -> None:
         try:

@@ -21,9 +21,6 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 BROKER = "supercluster.broker.runtime.main"
-QUICK = {"supercluster.broker.runtime.jetstream.FOUNDING_WAIT_MS": 200}
-"""Constants of brokers in `make test`: all of a test's brokers start together, and have nobody to wait for before the first of
-them begins the stream map."""
 
 
 @functools.cache
@@ -63,13 +60,10 @@ class BrokerFork:
         constants: Mapping[str, int] | None = None,
     ) -> None:
         """`constants` of the broker's modules have other values in this one, by their paths."""
-        from tests.support.tiers import ALL  # It imports pytest, which no fork needs.
-
         log.touch()  # For those who read it at once.
-        quick = {} if ALL else QUICK
         self._process = _forks().Process(
             target=_run,
-            args=(list(arguments), str(log), dict(environment), {**quick, **(constants or {})}),
+            args=(list(arguments), str(log), dict(environment), dict(constants or {})),
             daemon=True,
         )
         self._process.start()

@@ -41,10 +41,14 @@ import nats
 from nats.aio.client import Client
 from nats.js import JetStreamContext
 from tests.support.broker_forks import BrokerFork
+from tests.support.tiers import ALL
 
 BLOCKS, BLOCK_ADDRESSES = 250, 250
 WAIT_S = 60.0
 """Only ends a test that hangs."""
+QUICK: Mapping[str, int] = {} if ALL else {"supercluster.broker.runtime.jetstream.FOUNDING_WAIT_MS": 200}
+"""Constants of brokers in `make test`: a fleet's brokers start together, so its founders need not wait long for others who may
+know of an older stream map."""
 
 
 @functools.cache
@@ -116,6 +120,8 @@ class Broker:
         self.folder = folder
         self.data_dir = folder / "data"
         self.log_file = folder / "broker.log"
+        self.constants: Mapping[str, int] = {}
+        """As of `BrokerFork`."""
         self.process: BrokerFork | None = None
 
     @property
@@ -140,6 +146,7 @@ class Broker:
             ],
             self.log_file,
             {key: value for key, value in os.environ.items() if not key.startswith("POD_")},
+            self.constants,
         )
 
     def kill(self) -> None:
@@ -195,8 +202,10 @@ class Broker:
 class Fleet:
     """The brokers of some clusters, and the clients of a test."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, constants: Mapping[str, int] | None = None) -> None:
+        """`constants`: as of `BrokerFork`, for all brokers."""
         self.folder = folder
+        self.constants = {**QUICK, **(constants or {})}
         self.brokers: dict[str, Broker] = {}
         self.clients: list[Client] = []
 
@@ -279,6 +288,7 @@ class Fleet:
             for file, content in credentials.items():
                 (folder / file).write_text(json.dumps(content))
             self.brokers[name] = Broker(name, host, folder, cluster)
+            self.brokers[name].constants = self.constants
         return [self.brokers[name] for name in names]
 
     def seeds(self) -> dict[str, list[str]]:

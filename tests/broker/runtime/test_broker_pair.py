@@ -56,7 +56,7 @@ async def test_a_broker_without_a_vote_in_the_meta_group_captures_what_it_reads(
 
 
 @pytest.mark.covers("MV-11")
-@pytest.mark.parametrize("where", [0, 1])
+@pytest.mark.parametrize("where", [pytest.param(0, marks=pytest.mark.long), 1])
 async def test_a_large_batch_arrives_whole_at_a_client_of_any_broker(
     pair: list[BrokerProcess], where: int
 ) -> None:

@@ -20,6 +20,12 @@ def examples(few: int, many: int) -> int:
     return many if ALL else few
 
 
+def every(sparse: int, dense: int = 1) -> int:
+    """The step through cases that are alike, as through the calls at which an operator is killed: in `make test`, and in
+    `make test-all`."""
+    return dense if ALL else sparse
+
+
 def long_unless(is_short: bool) -> tuple[pytest.MarkDecorator, ...]:
     """The marks of a case."""
     return () if is_short else (pytest.mark.long,)

@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.tiers import examples
 
 from supercluster.localplane.apiserver import fieldsets, managers
 from supercluster.localplane.apiserver.patches import merge_patch
@@ -59,14 +60,14 @@ def applied(live: Json, config: Json, name: str) -> Json:
     return result.obj
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(25, 60))
 @given(CONFIGS)
 def test_sets_of_fields_are_written_and_read_without_loss(config: Json) -> None:
     paths = fieldsets.field_paths(config, NAMED)
     assert fieldsets.from_v1(fieldsets.to_v1(paths)) == paths
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(25, 60))
 @given(CONFIGS, CONFIGS)
 def test_an_apply_twice_is_an_apply_once(other: Json, config: Json) -> None:
     live = applied({"metadata": {}}, other, "other")
@@ -74,7 +75,7 @@ def test_an_apply_twice_is_an_apply_once(other: Json, config: Json) -> None:
     assert applied(once, config, "tool") == once
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(25, 60))
 @given(CONFIGS, CONFIGS)
 def test_after_an_apply_the_object_has_what_the_configuration_says(other: Json, config: Json) -> None:
     result = applied(applied({"metadata": {}}, other, "other"), config, "tool")
@@ -84,7 +85,7 @@ def test_after_an_apply_the_object_has_what_the_configuration_says(other: Json, 
             assert fieldsets.same_at(result, config, NAMED, path), fieldsets.shown(path)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(25, 60))
 @given(CONFIGS, CONFIGS)
 def test_a_tool_that_takes_all_back_leaves_the_others_fields(other: Json, config: Json) -> None:
     before = applied({"metadata": {}}, other, "other")
@@ -94,14 +95,14 @@ def test_a_tool_that_takes_all_back_leaves_the_others_fields(other: Json, config
         assert fieldsets.present(after, NAMED, path), fieldsets.shown(path)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(25, 60))
 @given(OBJECTS, OBJECTS)
 def test_a_merge_patch_twice_is_a_merge_patch_once(target: Json, patch: Json) -> None:
     once = merge_patch(target, patch)
     assert merge_patch(once, patch) == once
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(25, 50))
 @given(st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.booleans()), max_size=12))
 def test_a_list_at_any_revision_is_what_was_there_then(steps: list[tuple[str, bool]]) -> None:
     store = Store(None)

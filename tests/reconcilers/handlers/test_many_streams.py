@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from tests.reconcilers.many import LOST, Many, Setting
+from tests.support.tiers import case, examples
 
 from supercluster.reconcilers.ports import BrokersUnreachableError, KubeError
 
@@ -29,7 +30,7 @@ async def test_many_streams_are_repaired_four_at_once_and_little_is_idle() -> No
 
 
 @pytest.mark.covers("MR-4", "OP-4")
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [case(seed, id=str(seed), is_short=seed == 0) for seed in range(3)])
 async def test_streams_that_lose_their_majority_while_they_are_repaired_hold_up_no_others(seed: int) -> None:
     """`Many.check` holds the budget against those that are led, and twice the budget against all."""
     world = Many(Setting(streams=30, repairs_max=1, per_node_max=1, copy_ms=(2_000, 6_000), seed=seed))
@@ -52,7 +53,7 @@ async def test_streams_that_lose_their_majority_while_they_are_repaired_hold_up_
 
 
 @pytest.mark.covers("MR-4", "OP-4")
-@hypothesis_settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@hypothesis_settings(max_examples=examples(4, 10), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     seed=st.integers(0, 10_000),
     repairs_max=st.integers(1, 6),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.reconcilers.builders import condition
 from tests.reconcilers.handlers.test_rounds import NS, STREAM, KilledError, World
+from tests.support.tiers import every
 
 from supercluster.reconcilers.ports import BrokersUnreachableError, Key, KubeError
 
@@ -289,7 +290,7 @@ async def test_an_operator_killed_at_any_call_of_a_move_and_another_count_is_tak
     await course(whole)
     total = whole.num_calls
     assert total > 40
-    for fatal in range(0, total, 3):
+    for fatal in range(0, total, every(17, 3)):
         world = ready.twin()
         world.die_at_call(fatal)
         try:
@@ -327,7 +328,7 @@ async def test_an_operator_killed_at_any_call_of_a_move_is_taken_over(outcome: s
     ready = Moving()
     await ready.converge()
     ready.place("flights", "west")
-    for fatal in range(total):
+    for fatal in range(0, total, every(9)):
         world = ready.twin()
         world.die_at_call(fatal)
         try:

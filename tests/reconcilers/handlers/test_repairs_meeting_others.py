@@ -7,6 +7,7 @@ import pytest
 from tests.reconcilers.builders import condition
 from tests.reconcilers.handlers.test_repair_rounds import Repairing
 from tests.reconcilers.handlers.test_rounds import CLUSTER, DELETED, NS, STREAM, KilledError
+from tests.support.tiers import every
 
 from supercluster.reconcilers.ports import Key
 
@@ -215,7 +216,7 @@ async def test_a_broker_whose_volume_is_lost_and_that_stays_away_is_replaced(wor
 
 @pytest.mark.covers("OP-4", "MR-2")
 async def test_an_operator_that_is_killed_at_any_call_exchanges_a_copy_of_no_use_once() -> None:
-    for number in range(0, 400, 3):
+    for number in range(0, 400, every(15, 3)):
         world = Repairing()
         await world.converge()
         world.spoil("east-2")

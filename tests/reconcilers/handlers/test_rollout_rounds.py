@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.reconcilers.builders import condition
 from tests.reconcilers.handlers.test_rounds import CLUSTER, NS, KilledError, World
+from tests.support.tiers import every
 
 from supercluster.broker.runtime.reload import digest_of
 from supercluster.reconcilers.observe.rollouts import look_at_reports, reports_of
@@ -98,8 +99,7 @@ async def test_every_broker_is_restarted_once_as_a_follower() -> None:
 
 @pytest.mark.covers("OP-3", "OP-4")
 async def test_an_operator_killed_at_any_call_restarts_nobody_twice() -> None:
-    kills = 0
-    for number in range(0, 400, 3):
+    for number in range(0, 400, every(13, 3)):
         world = Rolling()
         await world.begin()
         calls = world.num_calls
@@ -109,12 +109,11 @@ async def test_an_operator_killed_at_any_call_restarts_nobody_twice() -> None:
         world.kube.fail = world.brokers.fail = lambda _: None
         if world.num_calls - calls < number:
             break
-        kills += 1
         world.restart()
         await world.roll()
         assert sorted(world.restarted) == list(BROKERS), number
         assert world.most_away == 1
-    assert kills > 5
+    assert number > 15
 
 
 @pytest.mark.covers("OP-3")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.reconcilers.builders import condition
 from tests.reconcilers.handlers.test_rounds import CLUSTER, NS, STREAM, KilledError, World
+from tests.support.tiers import every
 
 from supercluster.reconcilers.ports import Key
 
@@ -331,7 +332,7 @@ async def test_claims_of_brokers_that_went_are_deleted_by_policy_after_a_grace_t
 async def test_an_operator_that_is_killed_at_every_second_call_of_a_drain_goes_on() -> None:
     base = Shrinking()
     await base.converge()
-    for number in range(0, 400, 2):
+    for number in range(0, 400, every(12, 2)):
         world = copy.deepcopy(base)
         world.scale(3)
         world.die_at_call(number)

@@ -8,6 +8,7 @@ import pytest
 from tests.reconcilers.builders import condition
 from tests.reconcilers.handlers.test_rounds import CLUSTER, NS, KilledError
 from tests.reconcilers.handlers.test_scale_down_rounds import FIVE, Shrinking
+from tests.support.tiers import every
 
 from supercluster.reconcilers.ports import KubeError
 
@@ -98,7 +99,7 @@ async def test_a_broker_whose_claim_is_gone_gets_another(world: Shrinking) -> No
 async def test_an_operator_that_is_killed_at_any_call_of_an_expansion_goes_on() -> None:
     base = Shrinking()
     await base.converge()
-    for number in range(100):
+    for number in range(0, 100, every(5)):
         world = copy.deepcopy(base)
         resize(world, "20Gi")
         world.die_at_call(number)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.reconcilers.builders import NOW
 from tests.reconcilers.planners.test_repairs import LETTERS, nodes, rule, stream
+from tests.support.tiers import examples
 
 from supercluster.reconcilers.planners.drains import DrainPlan, plan_drains
 from supercluster.reconcilers.planners.repairs import StreamState
@@ -156,7 +157,7 @@ def worlds(draw: st.DrawFn) -> tuple[dict[str, Node], list[StreamState], list[st
 
 
 @pytest.mark.covers("OP-3", "SF-8")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(40, 200), deadline=None)
 @given(worlds())
 def test_whatever_is_there_a_drain_keeps_counts_and_majorities_and_comes_to_an_end(
     world: tuple[dict[str, Node], list[StreamState], list[str]],
@@ -192,7 +193,7 @@ def test_whatever_is_there_a_drain_keeps_counts_and_majorities_and_comes_to_an_e
     assert found.streams == len(left)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(40, 100), deadline=None)
 @given(worlds())
 def test_what_is_said_to_be_possible_before_is_possible_then(
     world: tuple[dict[str, Node], list[StreamState], list[str]],

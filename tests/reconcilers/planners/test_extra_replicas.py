@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.reconcilers.builders import NOW
 from tests.reconcilers.planners.test_repairs import LETTERS, nodes, plan, rule, stream
+from tests.support.tiers import examples
 
 from supercluster.reconcilers.planners.extra_replicas import Trim, plan_trims
 from supercluster.reconcilers.planners.repairs import Budget, RunningRepair, StreamState, is_usable
@@ -120,7 +121,7 @@ def test_a_strategy_that_is_not_there_takes_nothing_away() -> None:
 
 
 @pytest.mark.covers("MR-1", "MR-3", "MR-7")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(40, 200), deadline=None)
 @given(
     held=st.lists(st.sampled_from(LETTERS), min_size=1, max_size=5, unique=True),
     count=st.integers(1, 5),

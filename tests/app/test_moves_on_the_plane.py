@@ -276,6 +276,7 @@ def test_an_edited_placement_moves_a_stream_while_it_is_published_to_and_the_ope
     assert site.get("scl", "demo")["status"].get("moves", []) == []
 
 
+@pytest.mark.long
 @pytest.mark.covers("MV-9")
 def test_setting_the_placement_back_leaves_the_stream_where_it_was(site: MoveSite) -> None:
     site.declare("back", move={"bandwidth": {"bytesPerS": "200k"}}, placement={"cluster": "east"})
@@ -291,6 +292,7 @@ def test_setting_the_placement_back_leaves_the_stream_where_it_was(site: MoveSit
     assert "move" not in site.ask("STREAM.INFO.back")
 
 
+@pytest.mark.long
 @pytest.mark.covers("MV-13")
 def test_a_move_whose_destination_is_out_of_contact_says_so_until_it_is_back(site: MoveSite) -> None:
     site.declare("waits", move={"bandwidth": {"bytesPerS": "400k"}}, placement={"cluster": "east"})
@@ -319,6 +321,7 @@ def test_a_move_whose_destination_is_out_of_contact_says_so_until_it_is_back(sit
     assert len(site.members("waits") & MEMBERS["west"]) == 3
 
 
+@pytest.mark.long
 @pytest.mark.covers("MV-9", "OP-5")
 @pytest.mark.parametrize("policy", ["Retain", "Delete"])
 def test_deleting_a_stream_while_it_moves_leaves_no_move_and_no_place_taken(
@@ -341,6 +344,7 @@ def test_deleting_a_stream_while_it_moves_leaves_no_move_and_no_place_taken(
     assert site.ask(f"STREAM.INFO.{name}")["state"]["messages"] == PRELOADED
 
 
+@pytest.mark.long
 @pytest.mark.covers("OP-4", "MV-9")
 def test_an_operator_that_is_killed_at_every_turn_of_a_cancelled_move_leaves_nothing_behind(
     site: MoveSite,
@@ -385,6 +389,7 @@ def test_the_command_line_plans_moves_and_lists(site: MoveSite) -> None:
     assert [line.split()[1:5] for line in lines if " mine " in line] == [["mine", home, goal, "Succeeded"]]
 
 
+@pytest.mark.long
 @pytest.mark.covers("MV-2")
 def test_a_move_that_no_broker_suits_is_refused_and_every_broker_is_named(site: MoveSite) -> None:
     site.ask("STREAM.CREATE.tape", {"name": "tape", "subjects": ["tape"], "num_replicas": 3}, user="app")
@@ -402,6 +407,7 @@ def test_a_move_that_no_broker_suits_is_refused_and_every_broker_is_named(site: 
     assert site.members("tape") == before
 
 
+@pytest.mark.long
 @pytest.mark.covers("MV-13")
 def test_a_move_waits_for_approval_and_only_that_may_be_changed(site: MoveSite) -> None:
     site.declare("careful", move={"approval": "Manual"})
@@ -418,6 +424,7 @@ def test_a_move_waits_for_approval_and_only_that_may_be_changed(site: MoveSite) 
     assert site.members("careful") == MEMBERS["west"]
 
 
+@pytest.mark.long
 @pytest.mark.covers("MV-13")
 def test_moves_of_one_super_cluster_come_one_after_the_other(site: MoveSite) -> None:
     budget = json.dumps({"spec": {"moves": {"concurrentMax": 1}}})
@@ -447,6 +454,7 @@ def homes(brokers: Iterable[str]) -> list[str]:
     return [broker.rpartition("-")[0] for broker in brokers]
 
 
+@pytest.mark.long
 @pytest.mark.covers("MV-3", "MV-4", "MV-6", "MV-13")
 def test_a_move_and_another_count_of_replicas_in_one_edit_are_made_one_after_the_other(
     site: MoveSite,
@@ -507,6 +515,7 @@ def test_a_move_and_another_count_of_replicas_in_one_edit_are_made_one_after_the
     assert site.ask("STREAM.INFO.both")["config"]["num_replicas"] == 1
 
 
+@pytest.mark.long
 @pytest.mark.covers("MV-13", "OP-3")
 def test_a_change_that_somebody_else_began_takes_a_place_and_brokers_are_restarted_after_it(
     site: MoveSite,
@@ -580,6 +589,7 @@ def explain_who_fits_nowhere(site: MoveSite) -> None:
         site.kubectl("delete", "str", name)
 
 
+@pytest.mark.long
 @pytest.mark.covers("MV-6", "MV-7", "CL-6")
 def test_through_clusters_of_three_three_and_five_exactly_three_brokers_hold_the_stream(
     site: MoveSite,
@@ -615,6 +625,7 @@ def test_through_clusters_of_three_three_and_five_exactly_three_brokers_hold_the
     assert site.ask("STREAM.INFO.round")["state"]["messages"] == 500
 
 
+@pytest.mark.long
 @pytest.mark.covers("OP-3", "OP-5")
 def test_a_cluster_that_is_deleted_parts_from_the_others_first(site: MoveSite) -> None:
     spec = {"superCluster": "demo", "replicas": 1, "storage": {"size": "1Gi"}, "deletionPolicy": "Delete"}

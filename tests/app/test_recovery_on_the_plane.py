@@ -14,7 +14,7 @@ from tests.app.test_moves_on_the_plane import MoveSite
 from tests.app.test_operator_on_the_plane import MANIFESTS, cli
 from tests.conftest import eventually, kubectl_runner
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(600)]
 
 # Five brokers vote about the map of streams, so that two may be away; a stream has copies on three of them.
 EAST = {

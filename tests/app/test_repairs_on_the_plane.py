@@ -102,6 +102,7 @@ def test_one_the_node_is_deleted_and_d_joins_by_its_zone(site: RepairSite) -> No
     site.kubectl("delete", "str", *(f"load{number}" for number in range(3)))
 
 
+@pytest.mark.long
 @pytest.mark.covers("MR-2", "MR-7", "OP-4", "SF-8")
 def test_two_nodes_are_lost_one_after_the_other_and_the_operator_is_killed_in_a_repair(
     site: RepairSite,
@@ -138,6 +139,7 @@ def test_two_nodes_are_lost_one_after_the_other_and_the_operator_is_killed_in_a_
     assert site.members(name) == set(BROKERS) - {first, second}
 
 
+@pytest.mark.long
 @pytest.mark.covers("MR-6", "MR-3", "MR-1")
 def test_two_a_person_adds_one_after_the_loss_and_both_stay(site: RepairSite) -> None:
     site.policy("both", failureRecoveryInterval=f"{PERSON_INTERVAL_S}s")
@@ -164,6 +166,7 @@ def test_two_a_person_adds_one_after_the_loss_and_both_stay(site: RepairSite) ->
         assert site.ask("STREAM.INFO.both")["config"]["num_replicas"] == 3
 
 
+@pytest.mark.long
 @pytest.mark.covers("MR-6", "MR-2")
 def test_three_the_node_is_rebooted_and_back_before_the_interval_ends(site: RepairSite) -> None:
     site.policy("back", failureRecoveryInterval=f"{REBOOT_INTERVAL_S}s")
@@ -183,6 +186,7 @@ def test_three_the_node_is_rebooted_and_back_before_the_interval_ends(site: Repa
         assert site.replication("back")["usable"] == 3
 
 
+@pytest.mark.long
 @pytest.mark.covers("MR-2", "MR-7")
 def test_a_node_that_flaps_is_never_replaced(site: RepairSite) -> None:
     """It is away about half of the time, each time for less than the interval, and watched for longer than that in all."""
@@ -201,6 +205,7 @@ def test_a_node_that_flaps_is_never_replaced(site: RepairSite) -> None:
         assert (site.members("flaps"), site.moves("flaps")) == (members, {})
 
 
+@pytest.mark.long
 @pytest.mark.covers("MR-2", "MR-7")
 def test_without_a_spare_broker_the_stream_says_so_and_nothing_is_tried(site: RepairSite) -> None:
     site.declare("wide", replicas=5, deletionPolicy="Delete")
@@ -239,6 +244,7 @@ def evict(site: RepairSite, pod: str) -> str:
     return "" if done.returncode == 0 else done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.covers("OP-3", "CL-7", "SF-16", "MR-2", "MR-7")
 def test_a_kubernetes_node_is_drained_and_its_replicas_are_made_elsewhere(site: RepairSite) -> None:
     members = declared(site, "drained")
@@ -273,6 +279,7 @@ def test_a_kubernetes_node_is_drained_and_its_replicas_are_made_elsewhere(site: 
     assert site.members("drained") == after, "who comes back too late is not taken in again"
 
 
+@pytest.mark.long
 @pytest.mark.covers("OP-3", "OP-4", "MR-2", "SF-5")
 def test_a_broker_fewer_and_one_more_again_and_nothing_is_lost(site: RepairSite) -> None:
     def scale(replicas: int) -> None:
@@ -351,6 +358,7 @@ def targets(site: RepairSite, stream: str) -> set[str]:
     return {found["name"] for found in status["plan"]["targets"]}
 
 
+@pytest.mark.long
 @pytest.mark.covers("MR-7", "MV-3", "MV-9", "MV-4", "SF-5", "SF-6")
 def test_a_repair_meets_a_move_whose_source_or_target_dies_and_waits_for_it(site: RepairSite) -> None:
     site.kubectl("apply", "-f", "-", stdin=WEST)

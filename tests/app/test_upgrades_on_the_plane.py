@@ -21,7 +21,7 @@ from tests.conftest import kubectl_runner
 
 from supercluster.broker.version import VERSION
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(600)]
 
 OLDER_BROKER = Path(__file__).resolve().parents[1] / "support" / "older_broker.py"
 OLDEST, OLDER, NEW = (f"supercluster/broker:{tag}" for tag in ("0.0.3", "0.0.4", VERSION))

@@ -15,7 +15,7 @@ from tests.app.test_operator_on_the_plane import Site, cli
 from tests.conftest import eventually, kubectl_runner
 from tests.support.operator_with_clock import set_clock
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(600)]
 
 API = "supercluster.dev/v1alpha1"
 TIMEOUT_S = 60.0

@@ -56,26 +56,31 @@ def test_a_leader_killed_while_it_hands_over_costs_no_message_and_no_place_in_a_
     rows.check(stories.kill_leader_of_reader, "kill -9, a consumer reads", LEADER, "handing over")
 
 
+@pytest.mark.long
 @pytest.mark.covers("MV-4", "MV-6", "MV-9")
 def test_a_destination_node_killed_while_copies_are_compared_costs_no_message(rows: Rows) -> None:
     rows.check(stories.kill_destination, "kill -9", DESTINATION, "comparing")
 
 
+@pytest.mark.long
 @pytest.mark.covers("MV-4", "MV-9", "CL-6")
 def test_clusters_cut_off_from_each_other_in_the_middle_of_a_move_lose_no_message(rows: Rows) -> None:
     rows.check(stories.partition, "partition, healed", "east from west", "learning")
 
 
+@pytest.mark.long
 @pytest.mark.covers("MV-2")
 def test_a_destination_with_too_few_nodes_is_refused_and_every_broker_is_named(rows: Rows) -> None:
     rows.check(stories.refused, "too few nodes", "west")
 
 
+@pytest.mark.long
 @pytest.mark.covers("MV-4", "MV-9")
 def test_a_move_cancelled_while_it_is_copied_leaves_the_stream_where_it_was(rows: Rows) -> None:
     rows.check(stories.cancelled, "cancel", "-", "learning")
 
 
+@pytest.mark.long
 @pytest.mark.covers("MV-4", "MV-7", "MV-8", "SF-3")
 def test_there_and_back_again_every_message_stands_once_and_in_its_publishers_order(rows: Rows) -> None:
     """Each publisher by itself is served through every hand-over, by the count of its answers and refusals; for how long it
@@ -96,6 +101,7 @@ def left_behind(mark: str) -> list[int]:
     return found
 
 
+@pytest.mark.long
 def test_an_interrupted_matrix_shows_its_rows_and_leaves_no_process_behind(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "e2e.moves", "--logs", str(tmp_path), "--topology", "3+3"]
     process = subprocess.Popen(

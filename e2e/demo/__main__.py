@@ -28,8 +28,17 @@ def main() -> int:
         default="kubernetes",
         help="where the brokers come from: manifests (default), or started directly, to look at the demo's own parts",
     )
+    parser.add_argument(
+        "--every",
+        type=int,
+        default=1,
+        metavar="N",
+        help="take every Nth flight of the data set, for a shorter run (default: all)",
+    )
     add_logs_argument(parser)
     arguments = parser.parse_args()
+    if arguments.every < 1:
+        parser.error("--every takes 1 or more")
     if arguments.keep and arguments.brokers != "kubernetes":
         parser.error("--keep goes with --brokers kubernetes only")
 
@@ -44,7 +53,7 @@ def main() -> int:
         await direct.create_stream()
         return direct
 
-    return conduct(start, arguments.logs, keep=arguments.keep)
+    return conduct(start, arguments.logs, keep=arguments.keep, every=arguments.every)
 
 
 if __name__ == "__main__":

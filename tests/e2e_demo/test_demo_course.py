@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import nats
 import pytest
@@ -15,12 +14,20 @@ from e2e.demo.flights import Flight, data_file, encode, read_rows
 from e2e.demo.publish import AcknowledgedPublisher, Login, PlainPublisher
 
 
-@pytest.fixture
-async def brokers(tmp_path: Path) -> AsyncIterator[DirectBrokers]:
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DirectBrokers]:
     with ExitStack() as stack:
-        direct = DirectBrokers("supercluster", tmp_path, stack)
-        await direct.create_stream()
-        yield direct
+        yield DirectBrokers("supercluster", tmp_path_factory.mktemp("brokers"), stack)
+
+
+@pytest.fixture
+async def brokers(three: DirectBrokers) -> AsyncIterator[DirectBrokers]:
+    """The same brokers for all tests, with an empty stream for each."""
+    await three.create_stream()
+    yield three
+    client = await nats.connect(list(three.urls().values()))
+    assert await client.jetstream(timeout=10).delete_stream(three.stream)
+    await client.close()
 
 
 @pytest.mark.covers("MV-5", "SF-2", "SF-4", "MR-7")

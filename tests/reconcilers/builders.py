@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -152,7 +151,7 @@ def applied(objects: Any, *, revision: str = "r1") -> dict[tuple[str, str], dict
     """Manifests as Kubernetes shows them after they were applied, with a few defaults filled in."""
     there = {}
     for manifest in objects:
-        body = copy.deepcopy(dict(manifest))
+        body = clone(dict(manifest))
         body["metadata"] |= {"uid": f"uid-{body['metadata']['name']}", "generation": 1}
         if body["kind"] == "StatefulSet":
             body["status"] = {"updateRevision": revision, "observedGeneration": 1}
@@ -185,6 +184,15 @@ def with_status(resource: Any, plan: Plan) -> Any:
     body = resource.to_object()
     body["status"] = merge(body.get("status", {}), plan.status_patch or {})
     return type(resource).model_validate(body)
+
+
+def clone(value: Any) -> Any:
+    """A deep copy of JSON data; `copy.deepcopy` takes several times as long."""
+    if isinstance(value, dict):
+        return {key: clone(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(clone(item) for item in value)
+    return value
 
 
 def merge(old: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import copy
 import random
 import time
 from collections import Counter
@@ -17,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.reconcilers.builders import DEFAULTS
+from tests.reconcilers.builders import DEFAULTS, clone
 from tests.reconcilers.fakes import FakeBrokers, FakeKube, VirtualClock
 
 from supercluster.reconcilers.execute.executor import Executor
@@ -262,7 +261,7 @@ class Many:
         self.workers = Workers(rounds.reconcile, self.clock, self.random.random, Pace())
         self.intake = Intake(self.cache, self.workers.wake)
         for body in list(self.kube.objects.values()):
-            self.intake.take(None, copy.deepcopy(body))
+            self.intake.take(None, clone(body))
         self.workers.start()
 
     async def stop_operator(self) -> None:

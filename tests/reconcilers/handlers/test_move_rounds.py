@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.reconcilers.builders import condition
+from tests.reconcilers.builders import clone, condition
 from tests.reconcilers.handlers.test_rounds import NS, STREAM, KilledError, World
 from tests.support.tiers import every
 
@@ -28,9 +27,9 @@ class Moving(World):
     def twin(self) -> Moving:
         """Another world that is exactly as this one."""
         twin = Moving()
-        twin.kube.objects = copy.deepcopy(self.kube.objects)
+        twin.kube.objects = clone(self.kube.objects)
         twin.kube._version = self.kube._version
-        twin.brokers.streams = copy.deepcopy(self.brokers.streams)
+        twin.brokers.streams = clone(self.brokers.streams)
         return twin
 
     def place(self, name: str, cluster: str | None) -> None:

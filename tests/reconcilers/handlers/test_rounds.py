@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from tests.reconcilers.builders import DEFAULTS, condition
+from tests.reconcilers.builders import DEFAULTS, clone, condition
 from tests.reconcilers.fakes import FakeBrokers, FakeKube, VirtualClock
 from tests.support.tiers import every
 
@@ -74,7 +74,7 @@ class World:
 
     def change(self, kind: str, name: str, edit: Callable[[Any], None]) -> None:
         """Somebody changes an object."""
-        body = copy.deepcopy(self.kube.objects[(kind, NS, name)])
+        body = clone(self.kube.objects[(kind, NS, name)])
         edit(body)
         self.kube.put(body)
 

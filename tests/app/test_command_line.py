@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from supercluster.app import applying, explaining, processes, settings, showing
+from supercluster.app import applying, cli, explaining, processes, settings, showing
 from supercluster.app.applying import ManifestError
-from supercluster.app.arguments import EXIT_FAILED, EXIT_OK
+from supercluster.app.arguments import EXIT_FAILED, EXIT_OK, EXIT_USAGE
 
 STREAM = "apiVersion: supercluster.dev/v1alpha1\nkind: Stream\nmetadata: {name: flights}\nspec: {}\n"
 
@@ -47,10 +47,13 @@ def test_help_explains_and_ends_with_zero(module: str, words: tuple[str, ...]) -
         (("status", "--timeout", "soon"), "soon"),
     ],
 )
-def test_wrong_arguments_end_with_two_and_are_named(arguments: tuple[str, ...], word: str) -> None:
-    done = run("supercluster.app.cli", *arguments)
-    assert done.returncode == 2
-    assert word in done.stderr
+def test_wrong_arguments_end_with_two_and_are_named(
+    arguments: tuple[str, ...], word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(list(arguments))
+    assert ended.value.code == EXIT_USAGE
+    assert word in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -167,15 +167,24 @@ def test_applying_again_changes_nothing_and_the_operator_writes_no_spec(site: Si
     assert set(after["metadata"]["annotations"]) == {"kubectl.kubernetes.io/last-applied-configuration"}
 
 
+@pytest.mark.covers("SF-23")
+def test_a_client_may_not_change_a_declared_stream(site: Site) -> None:
+    site.declare("guarded", limits={"maxMessages": 100})
+    site.ready("guarded")
+    config = site.ask("STREAM.INFO.guarded")["config"]
+    refused = site.ask("STREAM.UPDATE.guarded", {**config, "max_msgs": 7}, user="app")
+    assert refused["error"]["err_code"] == DECLARED_ERR_CODE
+    assert "default/guarded" in refused["error"]["description"]
+    assert "error" in site.ask("STREAM.DELETE.guarded", user="app")
+    assert site.ask("STREAM.INFO.guarded")["config"] == config
+
+
+@pytest.mark.long
 @pytest.mark.covers("OP-2", "SF-23")
-def test_a_client_may_not_change_a_declared_stream_and_drift_is_set_back(site: Site) -> None:
+def test_drift_is_set_back(site: Site) -> None:
     site.declare("drift", limits={"maxMessages": 100})
     site.ready("drift")
     config = site.ask("STREAM.INFO.drift")["config"]
-    refused = site.ask("STREAM.UPDATE.drift", {**config, "max_msgs": 7}, user="app")
-    assert refused["error"]["err_code"] == DECLARED_ERR_CODE
-    assert "default/drift" in refused["error"]["description"]
-    assert "error" in site.ask("STREAM.DELETE.drift", user="app")
     assert site.ask("STREAM.UPDATE.drift", {**config, "max_msgs": 7})["config"]["max_msgs"] == 7
     eventually(lambda: site.ask("STREAM.INFO.drift")["config"]["max_msgs"] == 100, "the limit to be set back")
     assert site.ask("STREAM.DELETE.drift")["success"] is True
@@ -320,6 +329,7 @@ def test_a_storage_can_not_be_changed(site: Site) -> None:
     assert "spec.storage can't be changed" in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.covers("OP-4")
 def test_an_operator_that_is_killed_is_taken_over_and_nothing_is_lost(site: Site) -> None:
     site.declare("before")
@@ -402,6 +412,7 @@ def reason_not_drainable(site: Site) -> str:
     return str(site.condition("ncl", "east", "Drainable")["reason"])
 
 
+@pytest.mark.long
 @pytest.mark.covers("OP-3", "CL-7")
 def test_brokers_are_evicted_one_at_a_time_and_only_while_all_is_whole(site: Site) -> None:
     eventually(lambda: is_drainable(site), "the cluster to be whole", 60.0)
@@ -418,6 +429,7 @@ def test_brokers_are_evicted_one_at_a_time_and_only_while_all_is_whole(site: Sit
     eventually(lambda: site.get("pdb", "east")["spec"]["maxUnavailable"] == 1, "the budget to be open")
 
 
+@pytest.mark.long
 @pytest.mark.covers("OP-3")
 def test_an_image_that_does_not_come_up_costs_one_broker_and_is_put_right(site: Site) -> None:
     def image(value: str | None) -> None:
@@ -439,6 +451,7 @@ def test_an_image_that_does_not_come_up_costs_one_broker_and_is_put_right(site: 
     eventually(lambda: is_drainable(site), "the cluster to be whole again", 60.0)
 
 
+@pytest.mark.long
 @pytest.mark.covers("OP-3")
 def test_a_changed_limit_is_in_force_on_every_broker_without_a_restart(site: Site) -> None:
     names = [entry["name"] for entry in site.get("ncl", "east")["status"]["brokers"]]
@@ -500,6 +513,7 @@ def test_the_command_line_tells_how_things_stand(site: Site) -> None:
     assert refused.returncode == 2
 
 
+@pytest.mark.long
 @pytest.mark.covers("OP-5")
 def test_a_deleted_cluster_leaves_its_volumes(site: Site) -> None:
     """The last test: it takes the cluster down."""

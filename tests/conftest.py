@@ -37,7 +37,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 ROOT = Path(__file__).resolve().parent.parent
 START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 15.0
+STOP_TIMEOUT_S = 60.0
+# Longer than what a test has kubectl wait for: kubectl then says what it waited for in vain.
+KUBECTL_TIMEOUT_S = 240.0
 
 
 def _fetched() -> dict[str, Path]:
@@ -143,7 +145,7 @@ def kubectl_runner(binary: Path, kubeconfig: Path, home: Path) -> Kubectl:
             input=text,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=KUBECTL_TIMEOUT_S,
             env={**os.environ, "HOME": str(home), "KUBECTL_KUBERC": "false"},
         )
         if check:
@@ -158,7 +160,7 @@ def run_kubectl(plane: RunningPlane, kubectl: Path, tmp_path: Path) -> Kubectl:
     return kubectl_runner(kubectl, plane.kubeconfig, tmp_path)
 
 
-def eventually(check: Callable[[], Any], what: str, timeout_s: float = 30.0) -> Any:
+def eventually(check: Callable[[], Any], what: str, timeout_s: float = 60.0) -> Any:
     """Poll a condition that another process brings about; the limit only ends a hung test."""
     deadline = time.monotonic() + timeout_s
     while True:

@@ -27,7 +27,7 @@ from supercluster.localplane.node import faults
 
 INTERVAL_S = 8
 CHECK_S = 1
-REPAIR_TIMEOUT_S = 90.0
+REPAIR_TIMEOUT_S = 180.0
 MESSAGES = 500
 # Well below the bandwidth of moves that are watched, on any machine: a copy that is paced below what comes in never catches up.
 PUBLISH_PAUSE_S = 0.05
@@ -246,7 +246,7 @@ def site_of_five(state: Path, kubectl: Path) -> Iterator[RepairSite]:
         made = RepairSite(state, runner)
         for body in (SUPER_CLUSTER, EAST):
             made.kubectl("apply", "-f", "-", stdin=body)
-        made.kubectl("wait", "--for=condition=Ready", "ncl/east", "--timeout=90s")
+        made.kubectl("wait", "--for=condition=Ready", "ncl/east", "--timeout=180s")
         yield made
     finally:
         assert cli("dev", "down", "--state", str(state)).returncode == 0

@@ -43,23 +43,23 @@ def test_the_operator_works_with_the_rights_that_the_chart_grants(
 
     run_kubectl("-n", "flights", "apply", "-f", "-", stdin=manifests())
     for resource in ("scl/demo", "ncl/east", "str/flights"):
-        run_kubectl("-n", "flights", "wait", "--for=condition=Ready", resource, "--timeout=60s")
+        run_kubectl("-n", "flights", "wait", "--for=condition=Ready", resource, "--timeout=120s")
 
     # Every right is used once: make and withdraw a move, restart brokers, repair, finalize, delete volumes.
     for body in hop():
         run_kubectl("-n", "flights", "apply", "-f", "-", stdin=body)
     for resource in ("ncl/west", "str/hop"):
-        run_kubectl("-n", "flights", "wait", "--for=condition=Ready", resource, "--timeout=60s")
+        run_kubectl("-n", "flights", "wait", "--for=condition=Ready", resource, "--timeout=120s")
     place(run_kubectl, "west")
     eventually(lambda: phase(run_kubectl, "hop-g2"), "a move with a status")
     place(run_kubectl, "east")
     eventually(lambda: not names(run_kubectl, "smv"), "the move to be withdrawn")
-    run_kubectl("-n", "flights", "delete", "ncl/west", "str/hop", "--timeout=60s")
+    run_kubectl("-n", "flights", "delete", "ncl/west", "str/hop", "--timeout=120s")
     patch = '{"spec": {"limits": {"streamWindowWait": "11s"}, "deletionPolicy": "Delete"}}'
     before = pods(run_kubectl)
     run_kubectl("-n", "flights", "patch", "ncl", "east", "--type=merge", "-p", patch)
-    eventually(lambda: len(pods(run_kubectl) - before) == 3, "the brokers to be restarted", 90.0)
-    run_kubectl("-n", "flights", "wait", "--for=condition=Synced", "ncl/east", "--timeout=60s")
+    eventually(lambda: len(pods(run_kubectl) - before) == 3, "the brokers to be restarted", 180.0)
+    run_kubectl("-n", "flights", "wait", "--for=condition=Synced", "ncl/east", "--timeout=120s")
     run_kubectl(
         "-n",
         "flights",
@@ -70,7 +70,7 @@ def test_the_operator_works_with_the_rights_that_the_chart_grants(
         "-p",
         '{"spec": {"deletionPolicy": "Delete"}}',
     )
-    run_kubectl("-n", "flights", "delete", "-f", "-", "--timeout=90s", stdin=manifests())
+    run_kubectl("-n", "flights", "delete", "-f", "-", "--timeout=180s", stdin=manifests())
     eventually(lambda: not names(run_kubectl, "pvc"), "the volume claims to go")
 
     logs = run_kubectl("-n", "ops", "logs", "deployment/op").stdout

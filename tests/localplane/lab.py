@@ -116,7 +116,7 @@ def bare_pod(name: str, *words: str, image: str = "localplane/sh", **container: 
     }
 
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 @dataclass

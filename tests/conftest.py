@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 ROOT = Path(__file__).resolve().parent.parent
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 60.0
-# Longer than what a test has kubectl wait for: kubectl then says what it waited for in vain.
+# Longer than any wait that a test asks of kubectl, so that kubectl itself reports the time-out.
 KUBECTL_TIMEOUT_S = 240.0
 
 

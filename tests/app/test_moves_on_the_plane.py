@@ -119,7 +119,7 @@ class MoveSite(Site):
         return {entry["name"]: entry["reason"] for entry in found}
 
     def wait_for_free_places(self) -> None:
-        """The SuperCluster takes the place of a move that is over back at its own next round."""
+        """The SuperCluster frees the place of a finished move in its own next round."""
         eventually(lambda: self.get("scl", "demo")["status"].get("moves", []) == [], "all places to be free")
 
     def wait_for_count(self, stream: str, count: int) -> None:

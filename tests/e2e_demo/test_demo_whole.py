@@ -59,7 +59,7 @@ def logs(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize(
     "moment",
     [
-        case("control plane and operator are up", id="at its begin", is_short=True),
+        case("control plane and operator are up", id="at its start", is_short=True),
         case("publishing 336,776 flights", id="while it publishes", is_short=False),
     ],
 )

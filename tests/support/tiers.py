@@ -21,7 +21,7 @@ def examples(few: int, many: int) -> int:
 
 
 def every(sparse: int, dense: int = 1) -> int:
-    """The step through cases that are alike, as through the calls at which an operator is killed: in `make test`, and in
+    """The step through similar cases, such as the calls at which an operator is killed: in `make test`, and in
     `make test-all`."""
     return dense if ALL else sparse
 

@@ -21,7 +21,8 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         prog="python -m supercluster.localplane",
         description="A Kubernetes API on loopback with controllers and simulated nodes whose pods are local processes."
         " For laptops and tests only: one process, no replication, no isolation between pods.",
-        epilog="Exit codes: 0 clean stop, 1 unexpected error, 2 bad arguments, 3 the address or the directory is in use.",
+        epilog="Exit codes: 0 clean stop, 1 unexpected error, 2 bad arguments, 3 the address or the node"
+        " agent's state is in use, 4 another control plane runs on the directory.",
     )
     parser.add_argument(
         "--state", type=Path, required=True, help="directory for state, logs, kubeconfig and ready.json"

@@ -112,7 +112,9 @@ def test_a_taken_port_and_bad_arguments_have_exit_codes(
         with pytest.raises(SystemExit) as ended:
             main([*base[3:], *wrong])
         assert ended.value.code == (0 if wrong == ("--help",) else 2)
-    assert "for laptops and tests" in " ".join(capsys.readouterr().out.lower().split())
+    shown = " ".join(capsys.readouterr().out.lower().split())
+    assert "for laptops and tests" in shown
+    assert "4 another control plane runs on the directory" in shown
 
 
 def test_the_whole_plane_stays_below_its_memory(

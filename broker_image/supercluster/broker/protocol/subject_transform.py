@@ -30,6 +30,8 @@ _NAMES = {
     "random": re.compile("[rR]andom"),
 }
 
+SUBJECT_BYTES_MAX = 65_535
+"""The longest subject that snapshots and frames have room for (u16)."""
 _BAD_SUBJECT = "invalid subject"
 _MAPPING = "invalid mapping destination"
 _INVALID = f"{_MAPPING}: invalid transform"
@@ -120,7 +122,7 @@ class SubjectTransform:
         self.is_random = any(step.kind == "random" for step in steps)
 
     def apply(self, subject: bytes, number: int = 0) -> bytes | None:
-        """The subject that this one becomes; None: the transform is not about it."""
+        """The subject that this one becomes; None: the transform is not about it, or no subject can be so long."""
         tokens = subject.split(b".")
         fixed = len(self._source) - self._open_ended
         if len(tokens) <= fixed if self._open_ended else len(tokens) != fixed:
@@ -128,12 +130,13 @@ class SubjectTransform:
         for mine, theirs in zip(self._source[:fixed], tokens, strict=False):
             if mine not in (b"*", theirs):
                 return None
-        return b".".join(
+        found = b".".join(
             b".".join(tokens[fixed:])
             if step.text == b">" and not step.kind
             else self._token(step, tokens, number)
             for step in self._steps
         )
+        return found if len(found) <= SUBJECT_BYTES_MAX else None
 
     def _token(self, step: _Step, tokens: list[bytes], number: int) -> bytes:
         if not step.kind:

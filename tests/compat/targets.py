@@ -87,6 +87,7 @@ class Target:
         """nats-py on one server alone: it goes to no other one unless told so."""
         options = {
             "allow_reconnect": False,
+            "connect_timeout": 10,
             "error_cb": _quiet,
             "ping_interval": 600,
             "max_outstanding_pings": 5,

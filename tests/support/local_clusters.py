@@ -329,7 +329,12 @@ class Fleet:
     async def client(self, *brokers: Broker, **options: Any) -> Client:
         """A client of these brokers (of the first one, with the others to go to); of all when none is named."""
         chosen = brokers or tuple(self.running)
-        options = {"reconnect_time_wait": 0.05, "max_reconnect_attempts": -1, **options}
+        options = {
+            "connect_timeout": 10,
+            "reconnect_time_wait": 0.05,
+            "max_reconnect_attempts": -1,
+            **options,
+        }
         options.setdefault("dont_randomize", True)
         options.setdefault("error_cb", _quiet)
         client = await nats.connect([broker.url for broker in chosen], **options)

@@ -56,7 +56,7 @@ async def test_a_direct_get_is_answered_by_a_message_or_a_status(fleet: Fleet) -
         await js.get_msg("NONE", 1, direct=True)
     client = await fleet.client()
     for payload in (b"", b"{"):
-        answer = await client.request("$JS.API.DIRECT.GET.D", payload)
+        answer = await client.request("$JS.API.DIRECT.GET.D", payload, timeout=30)
         assert answer.headers is not None
         assert (answer.headers["Status"], answer.data) == ("408", b"")
 

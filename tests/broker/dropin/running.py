@@ -14,7 +14,7 @@ from benchmarks.servers import nats_server_binary
 from nats.aio.client import Client
 from tests.support.broker_forks import BROKER, AsyncBrokerFork
 from tests.support.local_clusters import fetch, until
-from tests.support.tiers import case
+from tests.support.tiers import ALL, case
 
 OURS = (sys.executable, "-m", BROKER)
 
@@ -25,11 +25,15 @@ both = pytest.mark.parametrize(
 """What holds for both servers. `make test-all` shows that it is what nats-server does."""
 
 
-IMPATIENT = {
-    "supercluster.broker.jetstream.map_reader.MAP_WAIT_MS": 1000,
-    "supercluster.broker.jetstream.requests.REQUEST_WAIT_MS": 1000,
-}
-"""A server waits less for the stream map before it takes clients, and before it refuses what needs the map."""
+IMPATIENT: dict[str, int] = (
+    {}
+    if ALL
+    else {
+        "supercluster.broker.jetstream.map_reader.MAP_WAIT_MS": 1000,
+        "supercluster.broker.jetstream.requests.REQUEST_WAIT_MS": 1000,
+    }
+)
+"""In `make test` a server waits less for the stream map before it takes clients, and before it refuses what needs the map."""
 
 
 class Server:
@@ -74,7 +78,8 @@ class Server:
             await self.process.wait()
 
     async def client(self) -> Client:
-        return await nats.connect(f"nats://{self.host}:4222", user="a", password="b", allow_reconnect=False)
+        url = f"nats://{self.host}:4222"
+        return await nats.connect(url, user="a", password="b", allow_reconnect=False, connect_timeout=30)
 
 
 async def again(act: Callable[[], Awaitable[Any]], what: str) -> Any:

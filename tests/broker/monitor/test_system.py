@@ -95,9 +95,9 @@ async def test_who_asks_by_an_import_spends_the_share_of_his_own_account(
         await nats.connect(f"nats://{name}@{process.advertised_client_url}", allow_reconnect=False)
         for name in ("app:a", "ops:o")
     ]
-    found = [json.loads((await app.request("ask")).data) for _ in range(3)]
+    found = [json.loads((await app.request("ask", timeout=30)).data) for _ in range(3)]
     assert ["error" in each for each in found] == [False, False, True]
-    assert "data" in json.loads((await ops.request(asked)).data)
+    assert "data" in json.loads((await ops.request(asked, timeout=30)).data)
     await asyncio.gather(app.close(), ops.close())
     await process.stop()
 
@@ -192,11 +192,11 @@ async def test_who_asks_by_an_import_or_a_mapping_has_his_own_rights(tmp_path: P
     process = await broker(tmp_path, {**USERS, "accounts": accounts})
     client = await nats.connect(f"nats://app:a@{process.advertised_client_url}", allow_reconnect=False)
     try:
-        assert json.loads((await client.request("me")).data)["data"]["user"] == "app"
-        found = json.loads((await client.request("ask.CONNZ")).data)["data"]
+        assert json.loads((await client.request("me", timeout=30)).data)["data"]["user"] == "app"
+        found = json.loads((await client.request("ask.CONNZ", timeout=30)).data)["data"]
         assert found["connections"] == [], "of the account that exports it"
         with pytest.raises(nats.errors.NoRespondersError):
-            await client.request("ask.VARZ")
+            await client.request("ask.VARZ", timeout=30)
     finally:
         await client.close()
         await process.stop()

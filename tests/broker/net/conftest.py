@@ -14,6 +14,8 @@ import uvloop
 from nats.aio.client import Client
 from tests.support.local_clusters import fresh_address
 
+from supercluster.broker.net import mesh
+from supercluster.broker.runtime import process as process_module
 from supercluster.broker.runtime import settings as settings_module
 from supercluster.broker.runtime.place import Place
 from supercluster.broker.runtime.process import BrokerProcess
@@ -107,6 +109,7 @@ class Brokers:
 
     async def client(self, process: BrokerProcess, **options: Any) -> Client:
         """Connect with nats-py."""
+        options.setdefault("connect_timeout", 30)
         client = await nats.connect(f"nats://{process.advertised_client_url}", **options)
         self.clients.append(client)
         return client
@@ -179,7 +182,9 @@ def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEv
 
 
 @pytest.fixture
-async def brokers(tmp_path: Path) -> AsyncIterator[Brokers]:
+async def brokers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Brokers]:
+    monkeypatch.setattr(process_module, "REFRESH_S", 0.1)
+    monkeypatch.setattr(mesh, "LOAD_MS", 100)
     started = Brokers(tmp_path)
     try:
         yield started

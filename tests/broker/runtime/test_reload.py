@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from supercluster.broker.monitor import views
+from supercluster.broker.runtime import process as process_module
 from supercluster.broker.runtime import settings
 from supercluster.broker.runtime.jetstream import ProcessCore, make_core
 from supercluster.broker.runtime.place import Place
@@ -37,7 +38,8 @@ def write(file: Path, **changes: Any) -> str:
 
 
 @pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[BrokerProcess]:
+async def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[BrokerProcess]:
+    monkeypatch.setattr(process_module, "REFRESH_S", 0.1)
     file = tmp_path / "broker.json"
     write(file)
     place = Place("east-0", "127.0.0.1", "127.0.0.1", file, tmp_path / "data")
@@ -62,7 +64,7 @@ async def test_limits_tags_and_room_are_taken_over_while_clients_stay(broker: Br
     assert await reader.readline() == b"+OK\r\n"
     digest = write(
         broker.place.config,
-        limits={"maxPayloadBytes": 100, "maxConnections": 1, "pingIntervalMs": 200, "pingsOutMax": 5},
+        limits={"maxPayloadBytes": 100, "maxConnections": 1, "pingIntervalMs": 200, "pingsOutMax": 100},
         storage={"maxFileBytes": 1 << 20, "maxMemoryBytes": 1 << 20},
         tags=["ssd"],
     )

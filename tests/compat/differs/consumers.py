@@ -163,7 +163,7 @@ async def _acks_by_flow_control(b: Bench) -> None:
     answer = await _ask_flow_control(b, inbox.subject)
     assert "error" not in answer
     stream = answer["stream_name"]
-    await b.nc.request(f"{stream}.a", b"x")
+    await b.nc.request(f"{stream}.a", b"x", timeout=30)
     message = await inbox.next_msg(timeout=5)
     await b.nc.publish(message.reply, b"+ACK")
     await b.nc.flush()

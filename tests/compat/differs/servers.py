@@ -83,7 +83,7 @@ administration = Differs(
 async def _purge_by_a_client(b: Bench) -> dict[str, Any]:
     stream = await b.stream()
     answer = await b.nc.request("$JS.API.ACCOUNT.PURGE.APP", b"", timeout=1)
-    assert stream.name in json.loads((await b.nc.request("$JS.API.STREAM.NAMES")).data)["streams"]
+    assert stream.name in json.loads((await b.nc.request("$JS.API.STREAM.NAMES", timeout=30)).data)["streams"]
     found: dict[str, Any] = json.loads(answer.data)
     return found
 

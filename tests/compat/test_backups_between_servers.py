@@ -17,7 +17,9 @@ from tests.compat.targets import Nats, Ours, Target
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=[OURS_1, OURS_3])
+@pytest_asyncio.fixture(
+    scope="module", loop_scope="module", params=[OURS_1, pytest.param(OURS_3, marks=pytest.mark.long)]
+)
 async def servers(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[list[Target]]:

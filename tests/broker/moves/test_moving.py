@@ -68,14 +68,14 @@ def test_what_is_left_of_a_move_is_what_the_entries_take_whatever_their_sizes() 
     world.begin()
     world.create("east")
     load = world.load("east-0", "plain", 0.02)
-    world.run_ms(250)
+    world.run_ms(400)
     load.gap_ms = 6
     world.run_ms(2000)
     load.runs = False
     world.run_ms(300)
     leader = world.leader()
     assert leader is not None
-    rate = 10_000
+    rate = 30_000
     world.move(WEST, rate)
     world.run_ms(6000)
     mover = leader.move.mover

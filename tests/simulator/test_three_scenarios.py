@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.simulator.many_losses import ManyLosses
 from tests.simulator.publishers import ACCOUNT
+from tests.support.tiers import ALL
 
 from supercluster.broker.jetstream.core import BrokerCore
 from supercluster.broker.raft.confchange import node_of
@@ -23,7 +24,7 @@ class Scenario(ManyLosses):
     """Five brokers in three zones: the stream is on A, B and C, D is in the zone of C, and E in that of A."""
 
     def __init__(self, check_s: int) -> None:
-        super().__init__(1, rate=20, interval_s=INTERVAL_MS // 1000, check_s=check_s)
+        super().__init__(1, rate=20 if ALL else 4, interval_s=INTERVAL_MS // 1000, check_s=check_s)
         self.a, self.b, self.c = self.members
         self.d, self.e = (name for name in self.world.names if name not in self.members)
         self.zones = {self.a: "1", self.b: "2", self.c: "3", self.d: "3", self.e: "1"}

@@ -19,6 +19,7 @@ import multiprocessing
 import sys
 import time
 import traceback
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tests.simulator.exchange_scenario import ExchangeScenario
@@ -33,7 +34,9 @@ SECONDS = 30.0
 REPORT_LINES = 60
 # One in so many seeds stands for a run of a super-cluster.
 SUPER_EVERY = 8
-_RECOVERS: dict[str, type[Scenario]] = {
+SCENARIOS: dict[str, type[Scenario]] = {
+    "cluster": Scenario,
+    "moves": SuperScenario,
     "stream": RecoverScenario,
     "map": MapScenario,
     "copies": ExchangeScenario,
@@ -65,6 +68,12 @@ class Outcome:
     def replay(self) -> str:
         return f"make sim SEED={self.seed}" + (" MOVES=1" if self.moves and not has_moves(self.seed) else "")
 
+    @property
+    def report(self) -> str:
+        """How to replay a seed that failed, how its run ended, and why."""
+        lines = (f"--- seed {self.name}; replay: {self.replay}", *self.log[-REPORT_LINES:], self.failure)
+        return "\n".join(lines)
+
 
 def run_seed(
     seed: int,
@@ -76,8 +85,7 @@ def run_seed(
 ) -> Outcome:
     """One run: of a cluster, of a super-cluster (moves), of something that is recovered by force ("stream", "map"), or of "copies"
     that are exchanged. `failure` is empty when every promise held."""
-    kind = _RECOVERS[recovers] if recovers else SuperScenario if moves else Scenario
-    scenario = kind(seed, seconds=seconds)
+    scenario = SCENARIOS[recovers or ("moves" if moves else "cluster")](seed, seconds=seconds)
     scenario.world.verbose = verbose
     failure = ""
     try:
@@ -131,10 +139,10 @@ def run_many(
 
 
 def until_failure(
-    first: int, count: int, *, seconds: float = SECONDS, moves: bool = False, recovers: str = ""
+    seeds: Iterable[int], *, seconds: float = SECONDS, moves: bool = False, recovers: str = ""
 ) -> Outcome | None:
     """One seed after the other in this process; the first that fails, or None."""
-    for seed in range(first, first + count):
+    for seed in seeds:
         outcome = run_seed(seed, moves=moves, recovers=recovers, seconds=seconds)
         if outcome.failure:
             return outcome
@@ -148,13 +156,8 @@ def _hunt(options: argparse.Namespace) -> int:
             f"{core.__file__} is not in {options.package}: PYTHONPATH does not name it first", file=sys.stderr
         )
         return 2
-    outcome = until_failure(
-        options.first,
-        options.seeds,
-        seconds=options.seconds,
-        moves=options.moves,
-        recovers=options.recovers,
-    )
+    seeds = options.only or range(options.first, options.first + options.seeds)
+    outcome = until_failure(seeds, seconds=options.seconds, moves=options.moves, recovers=options.recovers)
     # Of the processor: how long it takes by the clock depends on what else runs.
     found: dict[str, object] = {"seconds": time.process_time()}
     if outcome is not None:
@@ -190,6 +193,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--json", action="store_true", help="with --until-failure: say it in one line of JSON"
     )
+    parser.add_argument("--only", type=int, nargs="+", help="with --until-failure --json: these seeds")
     parser.add_argument("--package", default="", help="refuse to run code of the broker from anywhere else")
     options = parser.parse_args(argv)
     options.recovers = "map" if options.recover_map else "stream" if options.recover else ""
@@ -197,9 +201,8 @@ def main(argv: list[str] | None = None) -> int:
     if options.until_failure and options.json:
         return _hunt(options)
     if options.recovers and options.seed is None:
-        found = until_failure(
-            options.first, options.seeds, seconds=options.seconds, recovers=options.recovers
-        )
+        seeds = range(options.first, options.first + options.seeds)
+        found = until_failure(seeds, seconds=options.seconds, recovers=options.recovers)
         failed = [found] if found is not None else []
         print(
             f"{options.seeds} seeds of {_TITLES[options.recovers]}: {found.failure if found else 'every promise held'}"
@@ -219,9 +222,7 @@ def main(argv: list[str] | None = None) -> int:
             options.first, options.seeds, options.jobs, seconds=options.seconds, moves_only=options.moves
         )
     for outcome in failed[:3]:
-        print(f"\n--- seed {outcome.name}; replay: {outcome.replay}")
-        print("\n".join(outcome.log[-REPORT_LINES:]))
-        print(outcome.failure)
+        print(f"\n{outcome.report}")
     return 1 if failed else 0
 
 

@@ -44,7 +44,8 @@ class Scenario:
         self.seconds = seconds
         self.group = ""
         self.weather = self._new_weather()
-        self.weather.is_each_synced &= not self._changes_fsync(seed)
+        self.changes_fsync = self._changes_fsync(seed)
+        self.weather.is_each_synced &= not self.changes_fsync
         self.publishers = Publishers(world, plan, lambda: self.weather.is_quiet)
         self.limits = Limits(world, streams_come_and_go=plan.side_stream)
         self.consumer = SimConsumer(world, MAIN, self.request, self._history)
@@ -92,7 +93,7 @@ class Scenario:
         self.copies.start()
         if self.plan.side_stream:
             world.at(1500, self._create_side)
-        if self._changes_fsync(world.seed):
+        if self.changes_fsync:
             world.at(2000, self._change_fsync)
         if self.plan.removes:
             world.at(3000, self._remove_something)

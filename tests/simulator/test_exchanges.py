@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.simulator.chosen import CHOSEN
 from tests.simulator.exchange_scenario import ExchangeScenario
+from tests.support.tiers import ALL
 
-SEEDS = range(6)
+SEEDS = sorted({*CHOSEN["copies"], *(range(6) if ALL else ())})
 
 
 @pytest.mark.timeout(1200)

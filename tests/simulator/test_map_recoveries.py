@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.simulator.chosen import CHOSEN
 from tests.simulator.map_scenario import MapScenario
+from tests.support.tiers import ALL
 
-SEEDS = range(12)
+SEEDS = sorted({*CHOSEN["map"], *(range(12) if ALL else ())})
 
 
 @pytest.mark.timeout(1200)

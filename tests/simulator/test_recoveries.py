@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.simulator.chosen import CHOSEN
 from tests.simulator.recover_scenario import RecoverScenario
+from tests.support.tiers import ALL
 
-# The last two found what a crash between two lines of the volume's journal could do: two groups with the same files.
-SEEDS = (*range(12), 12, 24)
+# 12 and 24 found what a crash between two lines of the volume's journal could do: two groups with the same files.
+SEEDS = sorted({*CHOSEN["stream"], *((*range(13), 24) if ALL else ())})
 
 
 @pytest.mark.timeout(1200)

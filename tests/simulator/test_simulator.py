@@ -1,41 +1,16 @@
-"""200 seeded runs of a whole cluster under faults, and 50 of a super-cluster whose stream moves: every promise holds in each (`make sim` runs more)."""
+"""Seeds replay, the chosen ones meet every feature of a plan and every mutant, and mutants fit the code."""
 
 from __future__ import annotations
 
-import os
-
 import pytest
-from tests.simulator.mutants import MUTANTS
+from tests.simulator.chosen import CAUGHT_BY, CAUGHT_BY_TEST, CHOSEN, CHOSEN_MAX, features, scenario_of
+from tests.simulator.mutants import MUTANTS, ROOT
 from tests.simulator.mutation import Mutant, MutantError, check, mutant
-from tests.simulator.run import run_many, run_seed
+from tests.simulator.run import has_moves, run_seed
 from tests.simulator.super_scenario import SuperScenario
 
-SEEDS = int(os.environ.get("SIMULATOR_SEEDS", "200"))
-"""Fewer where the same seeds ran on another Python already (`.ci/run`)."""
-
-
-@pytest.mark.timeout(2400)
-@pytest.mark.covers(
-    *("SF-1", "SF-2", "SF-3", "SF-4", "SF-7", "SF-10", "SF-11", "SF-12", "SF-13", "SF-14", "SF-15"),
-    *(
-        "SF-17",
-        "SF-18",
-        "RP-1",
-        "RP-2",
-        "RP-6",
-        "RP-8",
-        "MV-4",
-        "MV-5",
-        "MV-6",
-        "MV-7",
-        "MV-9",
-        "MV-10",
-        "MV-12",
-    ),
-)
-def test_every_promise_holds_under_faults() -> None:
-    failed = run_many(0, SEEDS, os.cpu_count() or 1)
-    assert not failed, "\n".join(f"seed {outcome.name}: {outcome.failure}" for outcome in failed)
+PLANS = 2000
+"""As many as `make test-all` runs."""
 
 
 def test_a_seed_replays_to_the_same_run() -> None:
@@ -56,6 +31,33 @@ def test_a_seed_of_a_super_cluster_replays_to_the_same_run_and_moves_its_stream(
 
     assert any(map(moves, (7, 15, 23, 31))), (
         "what a seed does shifts with the code, and most have moves by then"
+    )
+
+
+@pytest.mark.parametrize("scenario", CHOSEN)
+def test_chosen_seeds_meet_every_feature_of_a_plan(scenario: str) -> None:
+    met = {feature for seed in CHOSEN[scenario] for feature in features(scenario, seed)}
+    known = {feature for seed in range(PLANS) for feature in features(scenario, seed)}
+    assert not known - met
+
+
+def test_a_chosen_run_or_a_test_catches_each_mutant() -> None:
+    scenarios = {found.id: scenario_of(found) for found in MUTANTS}
+    assert not CAUGHT_BY.keys() & CAUGHT_BY_TEST.keys()
+    assert CAUGHT_BY.keys() | CAUGHT_BY_TEST.keys() == scenarios.keys()
+    not_chosen = {id_ for id_, seed in CAUGHT_BY.items() if seed not in CHOSEN[scenarios[id_]]}
+    assert not not_chosen
+    for test in CAUGHT_BY_TEST.values():
+        file, _, name = test.partition("::")
+        assert f"def {name}(" in (ROOT / file).read_text()
+
+
+def test_chosen_seeds_are_few_and_are_replayed_by_their_number() -> None:
+    assert len(CHOSEN["cluster"]) + len(CHOSEN["moves"]) <= CHOSEN_MAX
+    for seeds in CHOSEN.values():
+        assert sorted(set(seeds)) == list(seeds)
+    assert not [seed for seed in CHOSEN["cluster"] if has_moves(seed)], (
+        "make sim SEED= replays a super-cluster"
     )
 
 

@@ -1,0 +1,206 @@
+"""The simulator runs of `make test`, and the run that catches each mutant.
+
+`make sim` runs 2,000 seeds. These few are chosen from them so that they meet every feature that a plan can have, and every
+mutant. What a seed does shifts with the broker's code: `make sim-mutants` reports the rows of `CAUGHT_BY` that no longer hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.simulator.mutation import Mutant
+from tests.simulator.plan import Plan
+from tests.simulator.run import SCENARIOS
+from tests.simulator.scenario import Scenario
+from tests.simulator.super_plan import SuperPlan
+
+CHOSEN_MAX = 60
+"""Seeds of clusters and super-clusters. The budget is 110 seconds of the processor."""
+
+CHOSEN: dict[str, tuple[int, ...]] = {
+    "cluster": (
+        *(*range(6), *range(8, 15), *range(18, 22), 25, 27, 28, *range(34, 39), 40, 41, 44, 45),
+        *(52, 57, 59, 62, *range(64, 68), 69, 70, 85, 117, 1109),
+    ),
+    "moves": (7, 12, 15, 23, 39, 47, 55, 79, 87, 119, 473, 547, 1373),
+    "stream": (1, 2, 10, 12, 24),
+    "map": (0, 1, 2),
+    "copies": (0, 2),
+}
+"""Scenario → seeds."""
+
+CAUGHT_BY: dict[str, int] = {
+    "vote-without-log": 0,
+    "commit-older-term": 3,
+    "vote-not-saved": 3,
+    "vote-before-it-is-durable": 3,
+    "conflict-not-truncated": 1,
+    "commit-unmatched": 2,
+    "minority-commits": 3,
+    "nobody-wakes": 3,
+    "doubtful-member-votes": 19,
+    "unwritten-is-confirmed": 3,
+    "unsynced-is-confirmed": 3,
+    "silent-with-other-logs": 3,
+    "learner-is-counted": 2,
+    "old-half-is-ignored": 8,
+    "stranger-becomes-voter": 8,
+    "empty-node-starts-meta-group": 19,
+    "first-members-told-once": 21,
+    "first-member-joins-as-stranger": 21,
+    "deleted-group-comes-back": 1,
+    "ack-before-commit": 21,
+    "sessions-dropped-by-new-leader": 21,
+    "sessions-not-in-snapshots": 21,
+    "given-up-in-silence": 10,
+    "numbers-out-of-order": 1,
+    "window-not-sent-again": 21,
+    "sent-again-as-new": 21,
+    "message-ids-dropped-by-new-leader": 21,
+    "stale-map-removes-groups": 3,
+    "judged-by-committed-state": 19,
+    "fullness-by-committed-state": 20,
+    "deposed-leader-answers": 3,
+    "verdicts-forgotten-by-time": 20,
+    "window-freed-at-append": 21,
+    "capture-by-old-map": 1,
+    "expiry-by-local-clock": 18,
+    "leader-time-is-the-clock": 18,
+    "double-ack-before-commit": 0,
+    "consumers-eat-the-reserve": 9,
+    "session-counter-repeats": 21,
+    "records-not-checked": 0,
+    "checkpoint-beyond-log": 3,
+    "vote-not-synced": 21,
+    "membership-not-synced": 0,
+    "empty-volume-keeps-identity": 0,
+    "page-cache-is-believed": 4,
+    "no-reserve": 34,
+    "lost-copy-keeps-identity": 0,
+    "learners-counted": 7,
+    "joint-phase-skipped": 7,
+    "old-half-not-asked": 15,
+    "comparison-skipped": 7,
+    "tail-not-compared": 79,
+    "deletes-only-counted": 12,
+    "consumers-left-behind": 23,
+    "origin-retired-at-once": 23,
+    "grace-time-ignored": 23,
+    "other-incarnation-joins": 87,
+    "two-moves-at-once": 87,
+    "end-before-commit": 39,
+    "old-log-has-the-last-word": 55,
+    "new-count-left-behind": 47,
+    "learner-forgotten": 47,
+    "away-and-never-fetched": 47,
+    "older-lineage-goes-on": 1,
+    "tail-not-kept": 1,
+    "everybody-begins-the-lineage": 1,
+    "forced-while-it-lives": 1,
+    "floor-is-ignored": 2,
+    "window-fills-nothing": 10,
+    "lineage-begins-empty": 1,
+    "older-map-goes-on": 0,
+    "unknown-copies-are-dropped": 2,
+    "map-begins-with-the-end-of-its-log": 2,
+    "older-map-is-not-kept": 0,
+    "map-is-forced-while-it-lives": 0,
+    "floor-of-the-map-is-ignored": 1,
+    "account-limits-not-judged": 1,
+    "accounts-left-out-of-snapshots": 14,
+    "positions-not-in-snapshots": 3,
+    "position-beyond-its-messages": 19,
+    "young-trouble-is-exchanged": 0,
+    "usable-copies-are-exchanged": 0,
+    "usable-again-stays-noted": 0,
+    "unusable-copies-are-not-told": 2,
+    "interest-not-asked": 25,
+    "work-queue-keeps-what-was-done": 25,
+    "given-up-and-forgotten": 25,
+    "never-expires-and-goes": 18,
+    "ttls-not-in-snapshots": 18,
+    "ttls-a-second-early": 18,
+}
+"""Mutant → the chosen seed of its scenario that catches it."""
+
+CAUGHT_BY_TEST: dict[str, str] = {
+    "judged-and-not-appended": (
+        "tests/broker/jetstream/test_stream_group.py::"
+        "test_nothing_is_judged_while_leadership_is_on_its_way_to_another"
+    ),
+    "handed-out-before-commit": (
+        "tests/broker/jetstream/test_stream_group.py::test_a_leader_that_is_cut_off_hands_nothing_out"
+    ),
+    "handed-out-in-doubt": (
+        "tests/broker/jetstream/test_in_doubt.py::"
+        "test_where_another_entry_came_to_stand_nothing_leaves_and_requests_go_on_as_they_were"
+    ),
+    "cancel-after-leaving": (
+        "tests/broker/moves/test_plan.py::"
+        "test_turning_back_drops_learners_and_leaves_the_joint_membership_backwards"
+    ),
+}
+"""Mutants that only expensive seeds catch → the test of `make test` that fails."""
+
+
+def scenario_of(mutant: Mutant) -> str:
+    """The scenario that catches a mutant."""
+    return mutant.recovers or ("moves" if mutant.moves else "cluster")
+
+
+def features(scenario: str, seed: int) -> frozenset[str]:
+    """The features of a seed's plan, which is drawn and not run."""
+    drawn = SCENARIOS[scenario](seed)
+    found = {*_of_plan(drawn.plan), *_of_streams(drawn), *_of_storage(drawn)}
+    if isinstance(drawn.plan, SuperPlan):
+        found |= set(_of_moves(drawn.plan))
+    return frozenset(f"{scenario}: {feature}" for feature in found)
+
+
+def _of_plan(plan: Plan) -> Iterator[str]:
+    if not isinstance(plan, SuperPlan):
+        yield f"{plan.nodes} brokers, {plan.meta_voters} meta voters"
+    yield f"{plan.replicas} replicas, {plan.storage}"
+    yield f"retention {plan.retention}"
+    limits = {
+        "messages": plan.max_msgs >= 0,
+        "bytes": plan.max_bytes >= 0,
+        "age": plan.max_age_ms > 0,
+        "messages of a subject": plan.per_subject > 0,
+    }
+    discard = "new" if plan.refuses_when_full else "old"
+    yield from (f"limit of {kind}, discard {discard}" for kind, is_set in limits.items() if is_set)
+    yield from (f"moment {moment}" for moment in plan.moments)
+
+
+def _of_streams(drawn: Scenario) -> Iterator[str]:
+    yield from (
+        name
+        for name, is_on in {
+            "a stream that comes and goes": drawn.plan.side_stream,
+            "account limits that change": drawn.limits.is_there,
+            "publishers that race for a key": drawn.plan.creators,
+            "messages that a person removes": drawn.plan.removes,
+            "disks that are filled up": drawn.plan.fills,
+            "mirrors, sources and a work queue": drawn.copies.is_on,
+        }.items()
+        if is_on
+    )
+
+
+def _of_storage(drawn: Scenario) -> Iterator[str]:
+    """A fault of the disk, the power or the network means something else under each policy."""
+    policy = "memory" if drawn.plan.storage == "memory" else drawn.plan.fsync
+    policy = f"{policy}, then others" if drawn.changes_fsync else policy
+    yield f"fsync {policy}"
+    yield from (f"fault {fault}, fsync {policy}" for fault in drawn.plan.faults)
+
+
+def _of_moves(plan: SuperPlan) -> Iterator[str]:
+    yield f"clusters of {plan.shape}, home {plan.home}"
+    yield f"part of moves cancelled {plan.cancels}"
+    yield f"grace time {plan.grace_ms} ms"
+    if plan.scales:
+        yield "replica counts that change"
+    if plan.bad_copies:
+        yield "copies that read other bytes"

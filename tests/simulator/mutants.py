@@ -2,6 +2,10 @@
 
 python -m tests.simulator.mutants --jobs 2
 python -m tests.simulator.mutants vote-without-log ack-before-commit
+python -m tests.simulator.mutants --hunt
+
+The run that is recorded for a mutant (`chosen.py`) comes first, then the other chosen seeds, then all others. `--hunt` takes
+the seeds as they come.
 """
 
 from __future__ import annotations
@@ -12,11 +16,13 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from tests.simulator.chosen import CAUGHT_BY, CAUGHT_BY_TEST, CHOSEN, scenario_of
 from tests.simulator.mutants_accounts import ACCOUNT_MUTANTS
 from tests.simulator.mutants_copies import COPY_MUTANTS
 from tests.simulator.mutants_ingest import INGEST_MUTANTS
@@ -35,11 +41,17 @@ MUTANTS = (
     *(*ORIGIN_MUTANTS, *COPY_MUTANTS, *RETENTION_MUTANTS),
 )
 ROOT = Path(__file__).parents[2]
-# By what of a mutant is looked for.
-_FLAGS = {"": [], "stream": ["--recover"], "map": ["--recover-map"], "copies": ["--exchange"]}
+_FLAGS = {
+    "cluster": [],
+    "moves": ["--moves"],
+    "stream": ["--recover"],
+    "map": ["--recover-map"],
+    "copies": ["--exchange"],
+}
 SEEDS_MAX = 400
 # Seconds of the processor, so that a mutant's fate does not depend on what else the machine does.
 SECONDS_MAX = 400.0
+BATCH = 16
 # A seed that takes so long does not end: mutated code may wait for itself. By the clock, so it is generous.
 SEED_SECONDS_MAX = 300.0
 
@@ -50,31 +62,84 @@ class Caught:
 
     mutant: Mutant
     seed: int | None
-    """The seed that noticed; None: it survived."""
+    """The seed that noticed."""
     how: str
     seconds: float
     """Of the processor."""
+    test: str = ""
+    """The test that noticed, instead of a seed."""
+
+    @property
+    def survived(self) -> bool:
+        return self.seed is None and not self.test
+
+    @property
+    def is_as_recorded(self) -> bool:
+        id_ = self.mutant.id
+        return self.test == CAUGHT_BY_TEST.get(id_, "") and self.seed == CAUGHT_BY.get(id_)
 
 
-def hunt(mutant: Mutant, *, seeds: int, seconds_max: float) -> Caught:
+def hunt(mutant: Mutant, *, seeds: int, seconds_max: float, from_records: bool) -> Caught:
     """Run the simulator on the mutated code until a seed fails."""
     with tempfile.TemporaryDirectory(prefix="sim-mutant-") as folder:
         write_mutated(mutant, Path(folder))
-        return _first_failure(mutant, folder, seeds=seeds, seconds_max=seconds_max)
+        environment = {
+            **os.environ,
+            "PYTHONPATH": f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        test = CAUGHT_BY_TEST.get(mutant.id, "") if from_records else ""
+        if test and _fails(test, environment):
+            return Caught(mutant, None, test, 0.0, test)
+        batches = _batches(mutant, seeds, from_records=from_records)
+        return _first_failure(mutant, folder, environment, batches, seconds_max=seconds_max)
 
 
-def _first_failure(mutant: Mutant, folder: str, *, seeds: int, seconds_max: float) -> Caught:
+def _fails(test: str, environment: dict[str, str]) -> bool:
+    """Does a test fail on the mutated code?"""
+    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", test]
+    found = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SEED_SECONDS_MAX,
+        check=False,
+    )
+    if found.returncode not in (0, 1):
+        raise RuntimeError(f"the test did not run: {found.stdout[-2000:]}")
+    return found.returncode == 1
+
+
+def _batches(mutant: Mutant, seeds: int, *, from_records: bool) -> Iterator[list[int]]:
+    """A few seeds for each process: one that hangs costs no more than its own time limit."""
+    first: list[int] = []
+    if from_records:
+        recorded = CAUGHT_BY.get(mutant.id)
+        if recorded is not None:
+            yield [recorded]
+        first = [seed for seed in CHOSEN[scenario_of(mutant)] if seed != recorded]
+    order = list(dict.fromkeys([*first, *range(seeds)]))
+    for start in range(0, len(order), BATCH):
+        yield order[start : start + BATCH]
+
+
+def _first_failure(
+    mutant: Mutant,
+    folder: str,
+    environment: dict[str, str],
+    batches: Iterator[list[int]],
+    *,
+    seconds_max: float,
+) -> Caught:
     """The first failing seed, and how it failed."""
-    environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
-    environment["PYTHONDONTWRITEBYTECODE"] = "1"
-    first, seconds = 0, 0.0
-    while first < seeds and seconds < seconds_max:
-        # A few seeds per process: a hang costs no more than its own time limit.
-        count = min(16, seeds - first)
+    seconds, tried = 0.0, 0
+    for batch in batches:
+        if seconds >= seconds_max:
+            break
         command = [sys.executable, "-m", "tests.simulator.run", "--until-failure", "--json"]
-        command += ["--first", str(first), "--seeds", str(count), "--package", folder]
-        command += ["--moves"] if mutant.moves else []
-        command += _FLAGS[mutant.recovers]
+        command += ["--only", *map(str, batch), "--package", folder, *_FLAGS[scenario_of(mutant)]]
         try:
             found = subprocess.run(
                 command,
@@ -82,25 +147,25 @@ def _first_failure(mutant: Mutant, folder: str, *, seeds: int, seconds_max: floa
                 env=environment,
                 capture_output=True,
                 text=True,
-                timeout=SEED_SECONDS_MAX + 8 * count,
+                timeout=SEED_SECONDS_MAX + 8 * len(batch),
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return Caught(mutant, first, f"a run from seed {first} on does not end", seconds)
+            return Caught(mutant, batch[0], f"one of the runs of {batch} does not end", seconds)
         if found.returncode not in (0, 1) or not found.stdout.strip():  # A traceback ends with 1 as well.
             raise RuntimeError(f"the simulator did not run: {found.stderr[-2000:]}")
         told = json.loads(found.stdout.splitlines()[-1])
         seconds += float(told["seconds"])
         if found.returncode == 1:
             return Caught(mutant, int(told["seed"]), str(told["failure"]), seconds)
-        first += count
-    return Caught(mutant, None, f"{first} seeds saw nothing", seconds)
+        tried += len(batch)
+    return Caught(mutant, None, f"{tried} seeds saw nothing", seconds)
 
 
 def report(caught: Caught) -> str:
     """A row of the table."""
     mutant = caught.mutant
-    seed = f"seed {caught.seed}" if caught.seed is not None else "SURVIVED"
+    seed = "SURVIVED" if caught.survived else "a test" if caught.test else f"seed {caught.seed}"
     how = " ".join(caught.how.split())
     return f"{mutant.id:34} {mutant.rule:8} {seed:9} {caught.seconds:5.0f} s  {how[:150]}"
 
@@ -114,6 +179,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--seconds", type=float, default=SECONDS_MAX, help="most seconds of the processor per mutant"
     )
+    parser.add_argument("--hunt", action="store_true", help="take the seeds as they come")
     parser.add_argument("--check", action="store_true", help="only whether they fit the code")
     options = parser.parse_args(argv)
     unknown = set(options.ids) - {mutant.id for mutant in MUTANTS}
@@ -129,15 +195,18 @@ def main(argv: list[str] | None = None) -> int:
             unfit += 1
     if unfit or options.check:
         return 2 if unfit else 0
-    run = partial(hunt, seeds=options.seeds, seconds_max=options.seconds)
+    run = partial(hunt, seeds=options.seeds, seconds_max=options.seconds, from_records=not options.hunt)
     outcomes: list[Caught] = []
     with ThreadPoolExecutor(options.jobs) as pool:
         # As they end: one that is hard to catch hides none of the others.
         for future in as_completed([pool.submit(run, mutant) for mutant in chosen]):
             outcomes.append(future.result())
             print(report(outcomes[-1]), flush=True)
-    survivors = sorted(caught.mutant.id for caught in outcomes if caught.seed is None)
+    survivors = sorted(caught.mutant.id for caught in outcomes if caught.survived)
     print(f"{len(outcomes) - len(survivors)} of {len(outcomes)} mutants caught")
+    moved = sorted(caught.mutant.id for caught in outcomes if not caught.is_as_recorded)
+    if moved and not options.hunt:
+        print(f"not caught by the run that tests/simulator/chosen.py records: {', '.join(moved)}")
     if survivors:
         print(f"survived: {', '.join(survivors)}")
     return 1 if survivors else 0

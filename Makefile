@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 SEEDS ?= 200
 JOBS ?= 2
 # Files of tests run side by side; most of the time those with processes of their own wait for intervals.
-IN_PARALLEL := --numprocesses $(JOBS) --dist loadfile
+IN_PARALLEL := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 STAMP := $(VENV)/.supercluster-stamp
 
 .PHONY: help setup check format test test-one test-all smoke compat compat-restless sim sim-mutants demo e2e e2e-kind e2e-moves bench bench-moves bench-repairs image crds clean

@@ -45,7 +45,7 @@ class Ended:
 
 def parts(python: str, other_python: str, jobs: int) -> list[Part]:
     """All parts; the one for another Python needs one."""
-    workers = ("--numprocesses", str(jobs), "--dist", "loadfile")
+    workers = ("--numprocesses", str(jobs), "--dist", "loadfile", "--no-loadscope-reorder")
     found = [
         Part("check", "format, lint, types, contracts, generated files", ("make", "check")),
         Part(

@@ -44,6 +44,7 @@ from tests.support.broker_forks import BrokerFork
 from tests.support.tiers import ALL
 
 BLOCKS, BLOCK_ADDRESSES = 250, 250
+LINKS = {"accept": [{"user": "link", "password": "link"}], "send": {"user": "link", "password": "link"}}
 WAIT_S = 60.0
 """Only ends a test that hangs."""
 QUICK: Mapping[str, int] = {} if ALL else {"supercluster.broker.runtime.jetstream.FOUNDING_WAIT_MS": 200}
@@ -285,7 +286,9 @@ class Fleet:
                 **per_broker.get(name, {}),
             }
             (folder / "broker.json").write_text(json.dumps(settings))
-            for file, content in credentials.items():
+            # With any credentials and none for the cluster port, no broker is let in there.
+            links = {"cluster.json": LINKS} if credentials else {}
+            for file, content in {**links, **credentials}.items():
                 (folder / file).write_text(json.dumps(content))
             self.brokers[name] = Broker(name, host, folder, cluster)
             self.brokers[name].constants = self.constants

@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from tests.support import all_parts, failures
+from tests.support import all_parts, failures, order
 from tests.support.all_parts import Ended, Part
 
 
@@ -65,3 +67,21 @@ def test_without_another_python_it_is_said_that_it_was_not_tried(
     monkeypatch.setattr(all_parts, "find_other_python", lambda: "")
     assert all_parts.main([]) == 0
     assert "other-python  not run" in capsys.readouterr().out
+
+
+def test_the_slowest_files_are_there_and_come_first() -> None:
+    root = Path(__file__).parents[2]
+    for slow in order.SLOW:
+        folder, _, start = slow.rpartition("/")
+        assert any(found.name.startswith(start) for found in (root / folder).iterdir()), slow
+    items: Any = [
+        SimpleNamespace(nodeid=f"{file}::test_{number}")
+        for file in ("tests/api/test_a.py", "tests/spark/test_b.py", order.SLOW[0])
+        for number in (2, 1)
+    ]
+    order.sort(items)
+    assert [item.nodeid for item in items] == [
+        *(f"{order.SLOW[0]}::test_2", f"{order.SLOW[0]}::test_1"),
+        *("tests/spark/test_b.py::test_2", "tests/spark/test_b.py::test_1"),
+        *("tests/api/test_a.py::test_2", "tests/api/test_a.py::test_1"),
+    ]

@@ -127,5 +127,6 @@ def test_a_wrong_transform_is_refused_in_nats_words(source: str, destination: st
 def test_a_subject_that_would_become_too_long_to_be_stored_stays_as_it_is() -> None:
     """A transform may name a token of 4 KB twenty times."""
     transform = compile_transform("a.*", ".".join(["{{wildcard(1)}}"] * 20))
+    assert transform is not None
     assert transform.apply(b"a." + b"x" * 3000) == b".".join([b"x" * 3000] * 20)
     assert transform.apply(b"a." + b"x" * 4000) is None

@@ -62,14 +62,16 @@ class OriginLinks:
             found.discard(target)
             if not found:
                 del self._targets[origin]
-        for origin in after - before:
+        for origin in sorted(after - before):
             self._targets.setdefault(origin, set()).add(target)
         if after:
             self._origins[target] = after
 
     def leader_changed(self, origin: str) -> None:
         """Somebody else leads the origin, or nobody does."""
-        for target in self._targets.get(origin, ()):
+        for target in sorted(
+            self._targets.get(origin, ())
+        ):  # In one order whatever names hash to: runs replay.
             self._core.touch(target)
 
     def all_changed(self) -> None:

@@ -60,7 +60,7 @@ CAUGHT_BY: dict[str, int] = {
     "stale-map-removes-groups": 3,
     "judged-by-committed-state": 19,
     "fullness-by-committed-state": 20,
-    "deposed-leader-answers": 3,
+    "deposed-leader-answers": 0,
     "verdicts-forgotten-by-time": 20,
     "window-freed-at-append": 21,
     "capture-by-old-map": 1,

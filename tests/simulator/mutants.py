@@ -87,6 +87,8 @@ def hunt(mutant: Mutant, *, seeds: int, seconds_max: float, from_records: bool) 
             **os.environ,
             "PYTHONPATH": f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
             "PYTHONDONTWRITEBYTECODE": "1",
+            # Sets of names have an order of their own in each process: mutated code may depend on it.
+            "PYTHONHASHSEED": "0",
         }
         test = CAUGHT_BY_TEST.get(mutant.id, "") if from_records else ""
         if test and _fails(test, environment):

@@ -293,7 +293,7 @@ def test_setting_the_placement_back_leaves_the_stream_where_it_was(site: MoveSit
     site.kubectl("wait", "--for=condition=Synced", "str/back", "--timeout=60s")
     assert site.members("back") == MEMBERS["east"]
     assert site.ask("STREAM.INFO.back")["state"]["messages"] == PRELOADED
-    assert "move" not in site.ask("STREAM.INFO.back")
+    assert "move" not in site.ask("STREAM.INFO.back", {"supercluster_details": True})
 
 
 @pytest.mark.long

@@ -8,7 +8,7 @@ import ssl
 from dataclasses import dataclass
 from typing import Any
 
-WAIT_S = 5.0
+WAIT_S = 30.0
 """Only ends what hangs."""
 
 

@@ -89,6 +89,7 @@ async def test_row_meanwhile(name: str, row: Row, targets: Targets, record_prope
 
 @pytest.mark.e2e
 @pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.long
 @pytest.mark.skipif(not IS_WHOLE, reason="make compat-restless looks at what is excluded")
 @pytest.mark.parametrize(("name", "row"), excluded(), ids=lambda value: getattr(value, "id", value))
 async def test_what_is_excluded_still_fails(

@@ -15,7 +15,7 @@ from tests.compat.targets import Targets
 from tests.support import tiers
 from tests.support.tiers import case
 
-ROW_S = 30.0
+ROW_S = 240.0
 """Only ends a row that hangs."""
 
 NATS_TRIES = 2

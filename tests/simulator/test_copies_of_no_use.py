@@ -116,5 +116,9 @@ def test_the_streams_leader_says_so_of_the_copy() -> None:
     info = ClientInfo(ACCOUNT, "operator", is_operator=True)
     story.cores[0].on_api(info, b"$JS.API.STREAM.INFO.S", reply, b"", b'{"supercluster_details": true}')
     cluster: Any = story._answer(reply)["cluster"]
+    reply = b"_R.plain"
+    story.cores[0].on_api(info, b"$JS.API.STREAM.INFO.S", reply, b"", b"")
+    plain: Any = story._answer(reply)["cluster"]
+    assert all("unusable" not in entry for entry in plain["replicas"]), "NATS has no such field"
     told = {entry["name"]: entry.get("unusable", False) for entry in cluster["replicas"]}
     assert told == {"n0": False, BROKEN: True}

@@ -60,7 +60,7 @@ def _own_block() -> tuple[int, socket.socket]:
         block = (os.getpid() + number) % BLOCKS
         holder = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
-            holder.bind((f"127.79.{block}.254", 4))
+            holder.bind((f"127.79.{block}.254", 20_004))
         except OSError:
             holder.close()
         else:

@@ -85,7 +85,7 @@ async def test_filters_start_positions_and_ephemeral_consumers(fleet: Fleet) -> 
         info = await js.add_consumer("S", config, name=name, durable_name=name)
         assert info.num_pending == len(expected), name
         consumer = await js.pull_subscribe_bind(name, "S")
-        assert await seqs(await consumer.fetch(20, timeout=0.5)) == expected, name
+        assert await seqs(await consumer.fetch(len(expected), timeout=60)) == expected, name
     ephemeral = await js.add_consumer("S", ConsumerConfig(inactive_threshold=0.2, ack_policy=AckPolicy.NONE))
     assert len(await js.consumers_info("S")) == len(wanted) + 1
 

@@ -162,7 +162,7 @@ async def use_a_stream(server: Server, there: Server, cluster: str) -> None:
         message, headers = b"%d" % number, {"Nats-Msg-Id": str(number)}
         await again(functools.partial(js.publish, "s.x", message, headers=headers), "an acknowledgement")
     reader = await again(lambda: js.pull_subscribe("s.>", durable="D"), "a consumer")
-    messages = await reader.fetch(10, timeout=5)
+    messages = await reader.fetch(10, timeout=60)
     assert [message.data for message in messages] == [b"%d" % number for number in range(10)]
     for message in messages:
         await message.ack_sync()

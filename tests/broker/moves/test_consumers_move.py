@@ -137,7 +137,7 @@ def test_stream_info_shows_the_move_and_learners_as_observers() -> None:
     assert "move" not in world.api("west-0", f"$JS.API.STREAM.INFO.{STREAM}", None)
     world.until("ended done")
     world.run_ms(200)
-    info = world.api("west-0", f"$JS.API.STREAM.INFO.{STREAM}", None)
+    info = world.api("west-0", f"$JS.API.STREAM.INFO.{STREAM}", {"supercluster_details": True})
     assert "move" not in info
     assert {info["cluster"]["leader"], *(r["name"] for r in info["cluster"]["replicas"])} == set(WEST)
 

@@ -123,7 +123,7 @@ async def event_sampled(b: Bench) -> None:
     await asyncio.sleep(0.2)
     await b.nc.request(message.reply, b"+ACK", timeout=5)
     found = await told(inbox, "metric.v1.consumer_ack", subject)
-    assert 0.15 * SECOND < found.pop("ack_time") < 5 * SECOND
+    assert 0.15 * SECOND < found.pop("ack_time") < 300 * SECOND, "nanoseconds since it was delivered"
     assert found == {
         "stream": stream.name,
         "consumer": consumer.name,

@@ -30,9 +30,14 @@ def test_message_ids_are_read_behind_the_body_and_where_version_1_had_them() -> 
     assert restored.snapshot() == story.state.snapshot()
     assert restored.known_message_id(b"x", story.now_ns) == 3
     at = body.index(subjects) + len(subjects)
-    older = body[:at] + u32(1) + blob(b"x") + u64(2) + u64(story.now_ns) + body[at + 4 :]
+    # An id that came again after its window stood in its first place there, before ids of older messages.
+    rows = [(b"x", 5000), (b"y", 2), (b"z", 1500)]
+    ids = b"".join(blob(message_id) + u64(seq) + u64(story.now_ns) for message_id, seq in rows)
+    older = body[:at] + u32(3) + ids + body[at + 4 :]
     restored = StreamState.restore(b"\x01" + isal_zlib.compress(older, 1), story.log)
-    assert restored.known_message_id(b"x", story.now_ns) == 2
+    for message_id, seq in rows:
+        assert restored.known_message_id(message_id, story.now_ns) == seq
+    assert list(restored.message_ids) == [b"y", b"z", b"x"]
 
 
 def test_one_with_a_part_of_a_newer_broker_is_refused() -> None:

@@ -111,7 +111,7 @@ class MessageIds:
         return (message_id for chunk in self._chunks for message_id in chunk.ids[chunk.begin :])
 
     def add(self, message_id: bytes, seq: int, time_ns: int) -> None:
-        """The id of the message that was stored at `seq`."""
+        """The id of the message that was stored at `seq`, behind all that were added before."""
         number = seq // CHUNK_SEQS
         chunk = self._chunks[-1] if self._chunks else None
         if chunk is None or chunk.number != number:

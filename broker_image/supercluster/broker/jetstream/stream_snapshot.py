@@ -10,6 +10,7 @@ import json
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from isal import isal_zlib
@@ -108,8 +109,10 @@ def fill(state: StreamState, found: Opened) -> None:
     state.deleted = DeletedSeqs(deleted)
     state.subjects = SubjectIndex.restore(bytes(reader.blob()))
     state.message_ids = MessageIds.decode(found.ids)
-    for _ in range(reader.u32()):
-        state.message_ids.add(bytes(reader.blob()), reader.u64(), reader.u64())
+    # In version 1 an id that came again after its window keeps its first place.
+    inside = [(bytes(reader.blob()), reader.u64(), reader.u64()) for _ in range(reader.u32())]
+    for message_id, seq, time_ns in sorted(inside, key=itemgetter(1)):
+        state.message_ids.add(message_id, seq, time_ns)
     state.last_message_id = bytes(reader.blob())
     state.sessions = SessionTable.decode(reader)
     for _ in range(reader.u32()):

@@ -162,8 +162,9 @@ class StreamConfig:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], *, is_stored: bool = False) -> StreamConfig:
-        """Read, normalise and check NATS's JSON. What `is_stored` was accepted once, by this version or another one: it is read
-        as it stands, since an entry that one replica refuses at replay ends them all (SF-24).
+        """Read, normalise and check NATS's JSON. What `is_stored` was accepted once: it is read as it stands, with rules that
+        are not this version's and fields that it does not know, since an entry that a replica refuses at replay is refused by all (SF-24).
+        Parts of it (placement, limits of consumers, origins, transforms) and words (storage, retention) have to be known.
 
         Raises:
             ApiError: naming the field, its value and what would be right.

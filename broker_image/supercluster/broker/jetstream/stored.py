@@ -78,6 +78,8 @@ class StoredMessages(ABC):
                 oldest = self._first_seq_of(subject)
                 if oldest is None:
                     raise AssertionError(f"{self.config.name}: subject {subject!r} is counted but not found")
+                # So that the next search begins there, and each message is looked at once.
+                self.subjects.fix_first(subject, oldest)
                 self.remove(oldest)
 
     # ---- removing -------------------------------------------------------------------------------------------------
@@ -241,8 +243,7 @@ class StoredMessages(ABC):
         return logical_bytes(message.subject, message.header, message.payload) if message is not None else 0
 
     def _first_seq_of(self, subject: bytes) -> int | None:
-        """The oldest message of a subject, found from a sequence that is never behind it. The index learns it: who asks
-        again and again, as removals do, looks at each message once."""
+        """The oldest message of a subject, found from a sequence that is never behind it."""
         seq = max(self.subjects.first_seq_hint(subject), self.first_seq)
         while seq <= self.last_seq:
             decoded = self.reader.entry_of(seq)
@@ -253,7 +254,6 @@ class StoredMessages(ABC):
             at = max(seq, first) - first
             while (at := _index(decoded.subjects, subject, at)) >= 0:
                 if self.has(first + at):
-                    self.subjects.fix_first(subject, first + at)
                     return first + at
                 at += 1
             seq = first + decoded.count

@@ -32,6 +32,7 @@ REQUEST_TIMEOUT_S = 2.0
 WRITE_TIMEOUT_S = 5.0
 RECONNECT_WAIT_S = 0.1
 STREAM_NOT_FOUND = 10059
+INVALID_JSON = 10025
 _DETAILS = {"supercluster_details": True}
 """Has brokers answer with what NATS has no field for: the running move, failed copies, the size of a copy on disk."""
 PAGES_MAX = 1_000
@@ -64,7 +65,7 @@ class NatsBrokers(BrokerAdmin):
 
     async def stream_info(self, target: BrokerTarget, name: str) -> Json | None:
         try:
-            return await self._ask(target, f"STREAM.INFO.{name}", _DETAILS)
+            return await self._ask_details(target, f"STREAM.INFO.{name}", {})
         except BrokersRefusedError as error:
             if error.err_code == STREAM_NOT_FOUND:
                 return None
@@ -86,12 +87,21 @@ class NatsBrokers(BrokerAdmin):
     async def stream_infos(self, target: BrokerTarget) -> list[Json]:
         found: list[Json] = []
         for _ in range(PAGES_MAX):
-            answer = await self._ask(target, "STREAM.LIST", {"offset": len(found), **_DETAILS})
+            answer = await self._ask_details(target, "STREAM.LIST", {"offset": len(found)})
             page = [dict(mapping(entry)) for entry in answer.get("streams") or ()]
             found += page
             if not page or len(found) >= int(answer.get("total", 0)):
                 return found
         raise BrokersUnreachableError(f"the list of streams did not end after {PAGES_MAX} pages")
+
+    async def _ask_details(self, target: BrokerTarget, call: str, body: Mapping[str, Any]) -> Json:
+        """With what NATS has no field for. A broker of an older version, which tells it unasked, refuses the question."""
+        try:
+            return await self._ask(target, call, {**body, **_DETAILS})
+        except BrokersRefusedError as error:
+            if error.err_code != INVALID_JSON:
+                raise
+            return await self._ask(target, call, body)
 
     async def _ask(
         self,

@@ -285,26 +285,36 @@ class _Listing:
 
     def start(self) -> None:
         page = self._names[self._offset : self._offset + api_answers.LIST_PAGE]
-        question = json.dumps({api.DETAILS: True}).encode() if self._with_details else b""
         self._left = len(page)
         if not page:
             self._answer()
         for name in page:
-            group = _group_of(self._core, self._info.account, name)
-            if group is None:
-                self._took(name, None)
-                continue
-            self._core.requests.send(
-                group,
-                self._info,
-                b"$JS.API.STREAM.INFO." + name.encode(),
-                b"",
-                b"",
-                question,
-                self._core.clock.monotonic_ms(),
-                on_answer=lambda answer, name=name: self._took(name, answer),  # type: ignore[misc]
-                wait_ms=_INFO_WAIT_MS,
-            )
+            self._ask(name, with_details=self._with_details)
+
+    def _ask(self, name: str, *, with_details: bool) -> None:
+        group = _group_of(self._core, self._info.account, name)
+        if group is None:
+            self._took(name, None)
+            return
+
+        def took(answer: bytes | None) -> None:
+            if with_details and answer and api_answers.err_code_of_answer(answer) == errors.INVALID_JSON:
+                # A leader of an older version does not know the question, and tells details unasked.
+                self._ask(name, with_details=False)
+            else:
+                self._took(name, answer)
+
+        self._core.requests.send(
+            group,
+            self._info,
+            b"$JS.API.STREAM.INFO." + name.encode(),
+            b"",
+            b"",
+            json.dumps({api.DETAILS: True}).encode() if with_details else b"",
+            self._core.clock.monotonic_ms(),
+            on_answer=took,
+            wait_ms=_INFO_WAIT_MS,
+        )
 
     def _took(self, name: str, answer: bytes | None) -> None:
         self._left -= 1

@@ -15,6 +15,7 @@ SEEDS ?= 200
 JOBS ?= 2
 # Files of tests run side by side; most of the time those with processes of their own wait for intervals.
 IN_PARALLEL := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
+SELECT ?= 'not long'
 STAMP := $(VENV)/.supercluster-stamp
 
 .PHONY: help setup check format test test-one test-all smoke compat compat-restless sim sim-mutants demo e2e e2e-kind e2e-moves bench bench-moves bench-repairs image crds clean
@@ -44,11 +45,12 @@ format: $(STAMP) ## Rewrite the code in the project's format
 	$(PY) -m ruff check --fix --quiet .
 
 test: $(STAMP) ## Every behaviour once: unit, property, simulator, end to end on the embedded control plane (under 15 minutes)
-	$(PY) -m pytest tests -m 'not long' $(IN_PARALLEL)
+	$(PY) -m pytest tests -m $(SELECT) $(IN_PARALLEL)
 
+test-one: export TEST_ID := $(value TEST)
 test-one: $(STAMP) ## One test, file or folder: make test-one TEST='tests/api/test_units.py'
 	$(if $(TEST),,$(error TEST is empty; say which: make test-one TEST='tests/api/test_units.py'))
-	TESTS=all $(PY) -m pytest --numprocesses 0 '$(TEST)'
+	$(PY) -m pytest --numprocesses 0 "$$TEST_ID"
 
 test-all: $(STAMP) ## Everything: all tests, 2,000 seeds, all mutants, long matrices, Python 3.13 (hours; ONLY='seeds mutants')
 	$(PY) -m tests.support.all_parts --jobs $(JOBS) $(ONLY)

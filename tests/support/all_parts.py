@@ -74,8 +74,11 @@ def parts(python: str, other_python: str, jobs: int) -> list[Part]:
         found.append(
             Part(
                 "other-python",
-                f"every test on {other_python}",
-                ("make", f"PYTHON={other_python}", "VENV=.venv-other", f"JOBS={jobs}", "test"),
+                f"every test without processes on {other_python}",
+                (
+                    *("make", f"PYTHON={other_python}", "VENV=.venv-other", f"JOBS={jobs}"),
+                    *("SELECT='not e2e and not spark'", "test"),
+                ),
             )
         )
     return found

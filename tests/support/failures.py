@@ -5,12 +5,24 @@ They are in .cache/failed-tests as well, where `.ci/run` finds them.
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 
 import pytest
+from tests.support import tiers
 
 FILE = Path(".cache/failed-tests")
 NAMED_MAX = 30
+
+
+def command(test: str) -> str:
+    """What runs one test as it ran here, on the same Python."""
+    tests = "TESTS=all " if tiers.ALL else ""
+    folder = Path(sys.prefix)
+    name = folder.name if folder.parent == Path.cwd() else str(folder)
+    venv = "" if name == ".venv" else f"VENV={shlex.quote(name)} "
+    return f"{tests}make {venv}test-one TEST={shlex.quote(test)}"
 
 
 def said(failed: list[str]) -> str:
@@ -18,7 +30,7 @@ def said(failed: list[str]) -> str:
     named = [f"  {test}" for test in failed[:NAMED_MAX]]
     if len(failed) > NAMED_MAX:
         named.append(f"  and {len(failed) - NAMED_MAX} more")
-    return "\n".join([f"{len(failed)} failed:", *named, "To run one:", f"  make test-one TEST='{failed[0]}'"])
+    return "\n".join([f"{len(failed)} failed:", *named, "To run one:", f"  {command(failed[0])}"])
 
 
 class Failures:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,18 @@ def test_failed_tests_are_named_with_the_command_that_runs_one() -> None:
     text = failures.said([f"tests/test_a.py::test_{number}" for number in range(failures.NAMED_MAX + 2)])
     assert text.startswith("32 failed:\n  tests/test_a.py::test_0\n")
     assert "\n  and 2 more\n" in text
-    assert text.endswith("\n  make test-one TEST='tests/test_a.py::test_0'")
+    assert text.endswith(" test-one TEST=tests/test_a.py::test_0")
+
+
+@pytest.mark.parametrize("test", ["tests/api/test_units.py", "t.py::x[a 'b' $2a$11 \"c\" $(d)]"])
+def test_the_command_names_any_test_to_pytest_as_it_is(test: str) -> None:
+    """Through the shell, make and the shell again."""
+    root = Path(__file__).parents[2]
+    command = failures.command(test)
+    venv = next((word[5:] for word in shlex.split(command) if word.startswith("VENV=")), ".venv")
+    make = f"make -C {root} --no-print-directory -o {venv}/.supercluster-stamp PY=./tests/tools/echo.sh "
+    shown = subprocess.run(command.replace("make ", make, 1), shell=True, capture_output=True, text=True)
+    assert shown.stdout.endswith(f"<{test}>\n"), shown.stderr
 
 
 def test_a_run_leaves_its_failures_for_whoever_started_it_and_a_good_run_none(tmp_path: Path) -> None:
@@ -33,7 +45,7 @@ def test_a_run_leaves_its_failures_for_whoever_started_it_and_a_good_run_none(tm
         assert done.returncode == code
         assert noted.exists() is (code != 0)
         if code:
-            assert done.stdout.endswith("  make test-one TEST='test_it.py::test_it'\n")
+            assert done.stdout.endswith(" test-one TEST=test_it.py::test_it\n")
             assert noted.read_text() in done.stdout
 
 

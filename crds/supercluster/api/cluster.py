@@ -393,7 +393,7 @@ class Cluster(ApiModel):
     cel_rules: ClassVar[tuple[CelRule, ...]] = (
         CelRule(
             rule="!self.metadata.name.contains('.')",
-            message="metadata.name must be a DNS label without dots: names of pods and Services are made from it",
+            message="metadata.name must be a DNS label of at most 40 characters: names of pods and Services are made from it",
         ),
         CelRule(
             rule="!has(self.spec.cordoned) || self.spec.cordoned.all(name, name.startsWith(self.metadata.name + '-'))",

@@ -14,7 +14,7 @@ from tests.app.test_moves_on_the_plane import MoveSite
 from tests.app.test_operator_on_the_plane import MANIFESTS, cli
 from tests.conftest import eventually, kubectl_runner
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 # Five brokers vote about the map of streams, so that two may be away; a stream has copies on three of them.
 EAST = {
@@ -132,6 +132,7 @@ def outcome_of_the_map(site: MoveSite, value: str) -> dict[str, Any]:
     return told()
 
 
+@pytest.mark.long
 @pytest.mark.covers("RP-8", "SF-9", "OP-4")
 def test_a_person_has_the_map_of_streams_go_on_from_one_copy(site: MoveSite) -> None:
     """Three of five voters are gone, and the operator is killed when it was told."""

@@ -21,7 +21,7 @@ from tests.conftest import kubectl_runner
 
 from supercluster.broker.version import VERSION
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 OLDER_BROKER = Path(__file__).resolve().parents[1] / "support" / "older_broker.py"
 OLDEST, OLDER, NEW = (f"supercluster/broker:{tag}" for tag in ("0.0.3", "0.0.4", VERSION))
@@ -167,6 +167,7 @@ def test_another_version_comes_broker_by_broker_under_load_and_nothing_is_lost(s
     assert "RollOutStopped" not in site.events("east")
 
 
+@pytest.mark.long
 @pytest.mark.covers("OP-3", "MV-5", "SF-1")
 def test_a_supervised_upgrade_waits_for_a_person_before_every_broker_with_two_versions_in_its_middle(
     site: UpgradeSite,
@@ -199,6 +200,7 @@ def test_a_supervised_upgrade_waits_for_a_person_before_every_broker_with_two_ve
     assert site.cordon("DELETE")[0] == 200
 
 
+@pytest.mark.long
 @pytest.mark.covers("OP-3", "SF-1")
 def test_the_way_back_ends_at_the_first_broker_once_the_map_has_what_older_ones_cannot_read(
     site: UpgradeSite,

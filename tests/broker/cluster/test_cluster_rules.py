@@ -230,6 +230,14 @@ async def test_past_its_time_a_publish_is_refused_aloud(fleet: Fleet) -> None:
     with pytest.raises(NoStreamResponseError):
         await client.jetstream().publish("s", b"acknowledged", timeout=20)
     assert (await stays.get("/jsz"))["publishes_given_up"] == 2
+    # A client is told, and stays: on any other -ERR it would close its connection for good.
+    told: asyncio.Queue[Exception] = asyncio.Queue()
+    plain = await fleet.client(stays, error_cb=told.put)
+    await plain.publish("s", b"plain")
+    async with asyncio.timeout(60):
+        assert "has had no leader for too long" in str(await told.get())
+    await plain.flush(timeout=60)
+    assert plain.is_connected
 
 
 @pytest.mark.covers("SF-15")

@@ -30,6 +30,7 @@ from supercluster.broker.jetstream.settling import Outcome, WindowBlock
 from supercluster.broker.jetstream.window import Window
 from supercluster.broker.ports import Network, Publisher
 from supercluster.broker.protocol.headers import NO_RESPONDERS
+from supercluster.broker.protocol.not_stored import not_stored
 
 # Without a leader for this long, a window asks the other brokers who leads.
 ASK_LEADER_MS = 300
@@ -299,7 +300,7 @@ class Ingest:
                 answer = api_answers.pub_refused(window.stream, refusal)
                 self._network.publish(window.account, reply, b"", b"", answer)
             elif publisher is not None and item.code not in batches.ERRORS:  # Who commits the batch is told.
-                publisher.error(f"stream {window.stream}: {refusal.description}")
+                publisher.error(not_stored(window.stream, refusal.description))
         for publisher, subject, reply, header, payload in outcome.rerouted:
             target = self.capture(window.account, subject)
             if target is window or target is None:
@@ -323,7 +324,7 @@ class Ingest:
             if reply:
                 self._network.publish(window.account, reply, b"", NO_RESPONDERS, b"")
             else:
-                publisher.error(f"message not stored: {why}")
+                publisher.error(not_stored(window.stream, why))
 
     def unconfirmed(self, group: str) -> int:
         """Messages of this broker's clients that are not known to be committed."""

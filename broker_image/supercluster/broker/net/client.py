@@ -21,6 +21,7 @@ from supercluster.broker.net.login import Login
 from supercluster.broker.net.subscription import Subscription
 from supercluster.broker.net.write_deadline import WriteDeadline
 from supercluster.broker.ports import ClientInfo
+from supercluster.broker.protocol.not_stored import not_stored
 from supercluster.broker.protocol.parser import (
     PAYLOAD_VIOLATION,
     ClientParser,
@@ -294,7 +295,9 @@ class ClientConnection(asyncio.Protocol):
             if reply:
                 self.router.no_responders(self.foreign.get(account, self), subject, reply)
             else:
-                self.error(f"Stream {stream} takes no messages: a publish to {_shown(subject)} was dropped")
+                self.error(
+                    not_stored(stream, f"the stream takes no messages: a publish to {_shown(subject)}")
+                )
         self._read_if_room()
         self.turn.want()
 

@@ -231,3 +231,17 @@ def test_what_all_groups_have_to_say_in_a_turn_goes_in_frames_of_a_bounded_size(
     assert len(sent) > 10
     assert all(size < FRAME_BYTES + 2 * 1024 * 1024 < FRAME_BYTES_MAX for _, size in sent)
     assert sum(size for _, size in sent) > 65 * 1024 * 1024
+
+
+@pytest.mark.covers("SF-29")
+def test_a_block_that_waits_already_is_not_kept_again() -> None:
+    """A window repeats what a full leader has not answered: 8,192 copies of a block were 8 GiB."""
+    story, intake = StreamStory(), Intake("g", None)  # type: ignore[arg-type]  # Nobody is told anything.
+    for _ in range(3):
+        for number in (1, 2):
+            intake.offer(Forward(story_key(story), number, 0, 0, block(message())), early=False)
+    assert len(intake._forwards) == 2
+    intake.put_messages(story.judge, story.state, Proposal(), story.log, story.now_ns, lambda proposal: True)
+    assert not intake._forwards
+    intake.offer(Forward(story_key(story), 3, 0, 0, block(message())), early=False)
+    assert len(intake._forwards) == 1

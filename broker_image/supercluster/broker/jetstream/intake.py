@@ -30,6 +30,14 @@ FORWARDS_MAX = 8192
 UNCOMMITTED_BYTES_MAX = 64 * 1024 * 1024
 
 
+_Block = tuple[SessionKey, int, int, int]
+
+
+def _block(forward: Forward) -> _Block:
+    """What a repeated forward has in common with the first one."""
+    return forward.session, forward.first_number, forward.config_version, len(forward.block)
+
+
 class Intake:
     """See the module."""
 
@@ -37,6 +45,8 @@ class Intake:
         self._group = group
         self._host = host
         self._forwards: deque[tuple[Forward, bool]] = deque()
+        self._waiting: set[_Block] = set()
+        """What of `_forwards` is of which block."""
         self._opens: list[SessionKey] = []
         self._verdicts: dict[SessionKey, list[VerdictRun]] = {}
         self._asked_again: dict[SessionKey, tuple[int, int]] = {}
@@ -44,6 +54,7 @@ class Intake:
     def clear(self) -> None:
         """This replica ceased to lead: the windows ask the next leader."""
         self._forwards.clear()
+        self._waiting.clear()
         self._opens.clear()
         self._verdicts.clear()
         self._asked_again.clear()
@@ -53,8 +64,11 @@ class Intake:
         self._asked_again.clear()
 
     def offer(self, forward: Forward, *, early: bool) -> None:
-        """A block from a broker's window. Dropped when too much waits: the window repeats it."""
-        if len(self._forwards) < FORWARDS_MAX:
+        """A block from a broker's window. Dropped when too much waits: the window repeats it. A leader that is full is asked again
+        for what waits here already, which is not kept twice."""
+        block = _block(forward)
+        if len(self._forwards) < FORWARDS_MAX and block not in self._waiting:
+            self._waiting.add(block)
             self._forwards.append((forward, early))
 
     def open_session(self, key: SessionKey) -> None:
@@ -93,6 +107,7 @@ class Intake:
             if judge.end.unapplied_bytes > UNCOMMITTED_BYTES_MAX:
                 break  # What waits stays in line; the windows behind it fill up and publishers slow down (MV-11).
             forward, early = self._forwards.popleft()
+            self._waiting.discard(_block(forward))
             room = log.has_room(len(forward.block) + proposal.size + judge.batches.bytes)
             try:
                 taken = judge.take(forward, now_ns, room=room)

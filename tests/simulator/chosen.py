@@ -44,7 +44,7 @@ CAUGHT_BY: dict[str, int] = {
     "silent-with-other-logs": 3,
     "learner-is-counted": 2,
     "old-half-is-ignored": 8,
-    "stranger-becomes-voter": 8,
+    "stranger-becomes-voter": 9,
     "empty-node-starts-meta-group": 19,
     "first-members-told-once": 21,
     "first-member-joins-as-stranger": 21,

@@ -47,6 +47,7 @@ NOT_ON_NATS_3 = frozenset(
         "advisories.api",
         "consumers.call.no-stream",
         "consumers.create.refused.direct",
+        "consumers.pause.call",
         "consumers.update.workqueue.filters",
         "consumers.update.workqueue.order",
         "differs.create.position",
@@ -68,6 +69,7 @@ NOT_ON_NATS_3 = frozenset(
         "refusals.create.schedules-discard-new",
         "refusals.names.consumer-length",
         "refusals.no-stream",
+        "snapshots.bucket",
         "snapshots.consumers",
         "snapshots.consumers.filter",
         "snapshots.consumers.redelivered",
@@ -79,6 +81,7 @@ NOT_ON_NATS_3 = frozenset(
         "streams.account-info.storage",
         "streams.limits.per-subject.discard-new",
         "streams.limits.per-subject.discard-new.bytes",
+        "system.account.jsz",
         "tracing.alone",
         "tracing.stream",
     }

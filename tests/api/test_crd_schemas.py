@@ -114,6 +114,12 @@ def test_the_length_of_a_name_that_rules_read_is_bounded_by_the_schema() -> None
     assert {name: bounds["maxLength"] for name, bounds in found.items()} == {"name": 40, "generateName": 40}
     assert admit("Cluster", CLUSTER, name="a" * 40) == []
     assert re.search("too long", admit("Cluster", CLUSTER, name="a" * 41)[0])
+    # The embedded API server does not judge metadata by the schema, so a rule says it as well.
+    body = {
+        "metadata": {"name": "a" * 41},
+        "spec": fill_defaults(schema_of(KIND["Cluster"]), {"spec": CLUSTER})["spec"],
+    }
+    assert any("at most 40" in message for message in broken_rules(schema_of(KIND["Cluster"]), body, None))
 
 
 @pytest.mark.parametrize(

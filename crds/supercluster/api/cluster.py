@@ -392,7 +392,7 @@ class Cluster(ApiModel):
 
     cel_rules: ClassVar[tuple[CelRule, ...]] = (
         CelRule(
-            rule="!self.metadata.name.contains('.')",
+            rule=f"size(self.metadata.name) <= {CLUSTER_NAME_LENGTH_MAX} && !self.metadata.name.contains('.')",
             message="metadata.name must be a DNS label of at most 40 characters: names of pods and Services are made from it",
         ),
         CelRule(

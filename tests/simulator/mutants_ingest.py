@@ -272,10 +272,10 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "A consumer's acknowledgement is confirmed before it is committed.",
         (
             "jetstream/consumer_leaders.py",
-            "            proposal.replies += outbox.replies\n",
+            "                proposal.replies += outbox.replies\n",
             (
-                "            for reply in outbox.replies:\n"
-                '                self._host.network.publish(self._account, reply, b"", b"", b"")\n'
+                "                for reply in outbox.replies:\n"
+                '                    self._host.network.publish(self._account, reply, b"", b"", b"")\n'
             ),
         ),
     ),

@@ -12,7 +12,7 @@ from tests.broker.jetstream.stream_story import SECOND, StreamStory, config, mes
 
 from supercluster.broker.jetstream import cron
 from supercluster.broker.jetstream.cron import PatternError, ZoneError, check_zone, parse_schedule
-from supercluster.broker.jetstream.proposal import Proposal
+from supercluster.broker.jetstream.proposal import ENTRY_BYTES_MAX, Proposal
 from supercluster.broker.jetstream.schedules import Schedules
 from supercluster.broker.jetstream.sections import Section, Verdict
 from supercluster.broker.jetstream.state_digest import StateDigest
@@ -394,3 +394,20 @@ def test_a_heap_of_schedules_does_not_outgrow_them() -> None:
         found.stored(b"s.x", header, seq, seq * SECOND)
     assert len(found._heap) < 2000
     assert found.due(10**15, 9) == [(5000 * SECOND, b"s.x")]
+
+
+@pytest.mark.covers("SF-24", "SF-25")
+def test_large_schedules_that_are_due_at_once_go_in_several_entries() -> None:
+    """Of 1 MiB each, 65 were more than an entry may have: each leader of the stream failed over them."""
+    story, payload = story_of(), b"x" * 300_000
+    story.store(
+        *[schedule("@at 2026-01-31T12:00:01Z", b"s.x%d" % number, payload, "s.t") for number in range(20)]
+    )
+    story.now_ns += 2 * SECOND
+    sizes: list[int] = []
+    while sent := story.send_on():
+        sizes.append(len(sent))
+        story.now_ns += SECOND
+    assert sum(sizes) == 20
+    assert max(sizes) * len(payload) < 2 * ENTRY_BYTES_MAX
+    assert story.state.messages == 20

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.broker.jetstream.stream_story import block, message
 
-from supercluster.broker.jetstream import appending
+from supercluster.broker.jetstream import appending, consumer_ops, proposal
 from supercluster.broker.jetstream.accounts import NO_LIMITS, AccountLimits
 from supercluster.broker.jetstream.acks import Ack
 from supercluster.broker.jetstream.batches import batch_room
@@ -26,7 +26,7 @@ from supercluster.broker.jetstream.origin_frames import OriginAsk, OriginTold
 from supercluster.broker.jetstream.sections import Section, SessionKey, VerdictRun
 from supercluster.broker.jetstream.server_limits import NO_SERVER_LIMITS, BatchRoom, ServerLimits
 from supercluster.broker.jetstream.stream_group import StreamGroup
-from supercluster.broker.jetstream.wire import blob, u64
+from supercluster.broker.jetstream.wire import blob, text, u64
 from supercluster.broker.ports import ClientInfo, Ticket
 from supercluster.broker.protocol.frames import VERSION
 from supercluster.broker.raft.confchange import membership_of, node_of
@@ -853,3 +853,82 @@ def test_acknowledgements_beyond_those_that_may_wait_go_back(
     for number, each in enumerate(acks):
         leader.group.appending.acknowledge(f"node-{number}", each)
     assert leader.acks_given_back == [("node-2", acks[2])]
+
+
+def entry_bytes(broker: Broker, above: int) -> list[int]:
+    log = broker.group.log
+    return [len(entry.payload) for entry in log.entries(above + 1, log.last_index, 1 << 30)]
+
+
+@pytest.mark.covers("SF-24", "SF-11")
+def test_what_consumers_did_in_one_turn_becomes_entries_of_a_bounded_size(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K7: a million refusals in one turn were one entry, and above 64 MiB there is none."""
+    monkeypatch.setattr(proposal, "ENTRY_BYTES_MAX", 500)
+    monkeypatch.setattr(consumer_ops, "SEQS_MAX", 5)
+    leader = with_consumer(replicas)
+    leader.group.intake.offer(forward(3, *[b"z"] * 40), early=False)
+    replicas.settle()
+    leader.ask(NEXT, {"batch": 42}, b"in")
+    replicas.settle(100)
+    assert leader.delivered == list(range(1, 43))
+    before = leader.group.log.last_index
+    acks: list[Ack] = [
+        (b"$JS.ACK.S.c.1.%d.%d.0.0" % (seq, seq), b"_R.%d" % seq, b"-NAK 3600s" if seq % 2 else b"+ACK")
+        for seq in range(1, 43)
+    ]
+    leader.group.appending.acknowledge("d", acks)
+    replicas.turn(leader.node)
+    sizes = entry_bytes(leader, before)
+    assert len(sizes) > 1
+    assert max(sizes) < 500 + 6 * 40
+    assert not [reply for reply in leader.replies if reply.startswith(b"_R.")], "nothing is committed yet"
+    replicas.settle(200)
+    state = leader.group.state.consumers["c"]
+    assert sorted(state.pending) == list(range(1, 43, 2))
+    assert sorted(leader.replies) == sorted(b"_R.%d" % seq for seq in range(1, 43))
+    for other in replicas.brokers.values():
+        assert other.group.state.consumers["c"].snapshot() == state.snapshot()
+
+
+@pytest.mark.covers("SF-24", "SF-11")
+def test_commands_that_waited_become_entries_of_a_bounded_size(replicas: Replicas) -> None:
+    leader = replicas.leader()
+    before = leader.group.log.last_index
+    done: list[int | None] = []
+    for number in range(100):
+        name = f"{number}".ljust(60_000, "x")
+        leader.group.command(Section.CONSUMER_DELETE, [text(name)], done.append)
+    replicas.settle()
+    assert done == [0] * 100
+    assert max(entry_bytes(leader, before)) < proposal.ENTRY_BYTES_MAX + 65_536
+
+
+@pytest.mark.covers("SF-24", "SF-2")
+def test_of_entries_that_do_not_all_fit_on_the_disk_whoever_waits_hears_and_the_rest_is_judged_anew(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proposal, "ENTRY_BYTES_MAX", 500)
+    leader = with_consumer(replicas)
+    leader.ask(NEXT, {"batch": 2}, b"in")
+    replicas.settle(100)
+    propose, room = leader.group.raft.propose, [2]
+
+    def until_full(*given: Any, **named: Any) -> Entry | None:
+        room[0] -= 1
+        return propose(*given, **named) if room[0] >= 0 else None
+
+    done: list[int | None] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(leader.group.raft, "propose", until_full)
+        for number in range(8):
+            name = f"{number}".ljust(400, "x")
+            leader.group.command(Section.CONSUMER_DELETE, [text(name)], done.append)
+        leader.group.appending.acknowledge("d", [(b"$JS.ACK.S.c.1.1.1.0.0", b"_R.1", b"+ACK")])
+        replicas.settle()
+    replicas.settle(200)
+    assert sorted(done, key=str) == [0] * 4 + [None] * 4
+    assert leader.replies.count(b"_R.1") == 1
+    assert leader.group.failed is None
+    assert list(leader.group.state.consumers["c"].pending) == [2]

@@ -336,7 +336,7 @@ class ConsumerLeader:
         return []
 
     def take_ops(self) -> Outbox | None:
-        """What has to be replicated since the last call; None when nothing has."""
+        """What has to be replicated, as much as one section carries; None when nothing has."""
         return self._work.take_ops()
 
     # ---- changes of the stream ------------------------------------------------------------------------------------

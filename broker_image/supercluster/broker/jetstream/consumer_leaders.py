@@ -19,7 +19,7 @@ from supercluster.broker.jetstream.consumer_state import ConsumerState
 from supercluster.broker.jetstream.frames import Frame, Request, encode_request
 from supercluster.broker.jetstream.handing_out import HandingOut
 from supercluster.broker.jetstream.in_doubt import InDoubt
-from supercluster.broker.jetstream.proposal import Done, Proposal
+from supercluster.broker.jetstream.proposal import Append, Done, Proposal
 from supercluster.broker.jetstream.pull import GiveBack
 from supercluster.broker.jetstream.push import PushTarget, parse_flow_subject
 from supercluster.broker.jetstream.ready import ReadyConsumers
@@ -299,18 +299,21 @@ class ConsumerLeaders:
 
     # ---- what goes out --------------------------------------------------------------------------------------------
 
-    def put_ops(self, proposal: Proposal) -> None:
-        """What changed for consumers in this turn, one batch each."""
+    def put_ops(self, proposal: Proposal, append: Append) -> Proposal:
+        """What changed for consumers in this turn. Entries that are full are appended on the way; returns the one that is not."""
         for name in self._pump:
             leader = self._leaders.get(name)
-            outbox = leader.take_ops() if leader is not None else None
-            if outbox is None:
-                continue
-            proposal.replies += outbox.replies
-            proposal.noted += outbox.dones
-            proposal.noted += [partial(self._told, name, told) for told in outbox.told]
-            if outbox.ops:
-                proposal.add(Section.CONSUMER_OPS, [text(name), outbox.ops])
+            while leader is not None and (outbox := leader.take_ops()) is not None:
+                proposal.replies += outbox.replies
+                proposal.noted += outbox.dones
+                proposal.noted += [partial(self._told, name, told) for told in outbox.told]
+                if outbox.ops:
+                    proposal.add(Section.CONSUMER_OPS, [text(name), outbox.ops])
+                if proposal.is_full:
+                    if not append(proposal):
+                        return Proposal()  # All of this turn is void.
+                    proposal = proposal.next()
+        return proposal
 
     def _told(self, name: str, told: advisories.Told, result: int | None) -> None:
         if result is not None:

@@ -22,6 +22,8 @@ _RUN = struct.Struct("<QI")
 _BASE = struct.Struct("<Q")
 _RUNS, _OFFSETS = 0, 1
 _U32_MAX = 2**32 - 1
+# One section carries so many sequences at most, and at most as many operations: 34 bytes each where every one is alone.
+SEQS_MAX = 50_000
 
 
 class OpKind(IntEnum):
@@ -85,6 +87,17 @@ def _u32_array(values: Iterable[int]) -> bytes:
     if sys.byteorder != "little":
         numbers.byteswap()
     return numbers.tobytes()
+
+
+def first_ops(ops: Sequence[Op]) -> tuple[list[Op], list[Op]]:
+    """(What goes into one section, what is left for the next ones)."""
+    left = SEQS_MAX
+    for at, op in enumerate(ops):
+        if len(op.seqs) > left:
+            head, tail = op._replace(seqs=op.seqs[:left]), op._replace(seqs=op.seqs[left:])
+            return [*ops[:at], head], [tail, *ops[at + 1 :]]
+        left -= len(op.seqs)
+    return list(ops), []
 
 
 def encode_ops(ops: Sequence[Op]) -> bytes:

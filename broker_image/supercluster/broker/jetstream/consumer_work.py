@@ -15,7 +15,7 @@ from isal.isal_zlib import crc32
 from supercluster.broker.jetstream.acks import AckKind, ack_prefix, parse_nak_delay
 from supercluster.broker.jetstream.advisories import Told, acknowledged, max_deliver, naked, terminated
 from supercluster.broker.jetstream.changed_waits import moved_deadlines
-from supercluster.broker.jetstream.consumer_ops import Op, OpKind, encode_ops
+from supercluster.broker.jetstream.consumer_ops import Op, OpKind, encode_ops, first_ops
 from supercluster.broker.jetstream.consumer_state import NEVER_NS, ConsumerState
 from supercluster.broker.jetstream.feed import Feed
 from supercluster.broker.jetstream.handout import cut_to_bytes, new_replies, shown_items
@@ -124,12 +124,16 @@ class ConsumerWork:
             self._ops.append(op)
 
     def take_ops(self) -> Outbox | None:
-        """What has to be replicated since the last call; None when nothing has."""
+        """What has to be replicated since the last call, as much as one section carries; None when nothing has. Who waits for any of
+        it hears with the last part."""
         self.flush_acks()
         if not self._ops and not self.replies:
             return None
-        outbox = Outbox(encode_ops(self._ops), self.replies, self._told, self._dones)
-        self._ops, self.replies, self._told, self._dones = [], [], [], []
+        ops, self._ops = first_ops(self._ops)
+        outbox = Outbox(encode_ops(ops))
+        if not self._ops:
+            outbox.replies, outbox.told, outbox.dones = self.replies, self._told, self._dones
+            self.replies, self._told, self._dones = [], [], []
         return outbox
 
     # ---- acknowledgements -----------------------------------------------------------------------------------------

@@ -21,8 +21,8 @@ from supercluster.broker.jetstream.wire import u64
 EXPIRY_CHECK_MS = 250
 # As many messages go with one entry, so that a broker that was away for long does not stand still over it.
 EXPIRY_MESSAGES_MAX = 20_000
-# Fewer where each message is read, to see whether its subject is empty then.
-EXPIRY_MARKED_MAX = 2_000
+# Fewer where each message is read, to see whether its subject is empty then: markers of the longest subjects fit into an entry.
+EXPIRY_MARKED_MAX = 500
 EXPIRY_MORE_MS = 20
 
 

@@ -7,11 +7,10 @@ its verdicts once they are committed, with the number that the leader waits for,
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 
 from supercluster.broker.jetstream.frames import Frame, encode_numbered
 from supercluster.broker.jetstream.judge import Answer, Forward, Judge
-from supercluster.broker.jetstream.proposal import Proposal
+from supercluster.broker.jetstream.proposal import Append, Proposal
 from supercluster.broker.jetstream.sections import (
     Section,
     SessionKey,
@@ -97,7 +96,7 @@ class Intake:
         proposal: Proposal,
         log: StreamLog,
         now_ns: int,
-        append: Callable[[Proposal], bool],
+        append: Append,
     ) -> Proposal:
         """Blocks of messages. Entries that are full are appended on the way; returns the one that is not.
 

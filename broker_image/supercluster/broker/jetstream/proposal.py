@@ -15,6 +15,9 @@ ENTRY_BYTES_MAX = 2 * 1024 * 1024
 Done = Callable[[int | None], None]
 """Called with a command's result when its entry is applied; None when this replica ceased to lead before."""
 
+Append = Callable[["Proposal"], bool]
+"""Appends an entry. False: it was not taken, and what was judged with it is void."""
+
 
 @dataclass(slots=True)
 class Command:
@@ -43,6 +46,10 @@ class Proposal:
     def is_full(self) -> bool:
         """Has the entry grown past what one should carry?"""
         return self.size > ENTRY_BYTES_MAX
+
+    def next(self) -> Proposal:
+        """The one behind this one. Acknowledgements are repeated while any of their entries is in doubt."""
+        return Proposal(acks=self.acks)
 
     def add(self, kind: int, body: list[bytes | memoryview]) -> None:
         found = section(kind, body)

@@ -6,7 +6,7 @@ consumers, which come first and are written last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
@@ -21,7 +21,7 @@ from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.judge import Judge
 from supercluster.broker.jetstream.message_ttl import ttl_seconds
 from supercluster.broker.jetstream.origin_config import origins_of
-from supercluster.broker.jetstream.proposal import Proposal
+from supercluster.broker.jetstream.proposal import Append, Proposal
 from supercluster.broker.jetstream.sections import Section, encode_mirrored
 from supercluster.broker.jetstream.sourced import SOURCE
 from supercluster.broker.jetstream.workqueue_filters import WorkqueueFilters
@@ -73,7 +73,7 @@ class RestoreReader:
         """The next bytes, when `read` has come to the end of the last ones. A few may unpack to a thousand times as many."""
         self._coming, self.is_read = self._archive.feed(data), False
 
-    def read(self, judge: Judge, append: Callable[[Proposal], bool], bytes_max: int) -> bool:
+    def read(self, judge: Judge, append: Append, bytes_max: int) -> bool:
         """Take what is in them, until that is about so much (`taken_bytes` counts on); `is_read` says that it was all. False:
         the log did not take an entry.
 
@@ -90,7 +90,7 @@ class RestoreReader:
         self.is_read = True
         return True
 
-    def end(self, judge: Judge, append: Callable[[Proposal], bool]) -> bool:
+    def end(self, judge: Judge, append: Append) -> bool:
         """Nothing more comes.
 
         Raises:
@@ -100,7 +100,7 @@ class RestoreReader:
             raise ArchiveError(self._archive.missing or "backup was truncated")
         return self._flush(judge, append)
 
-    def _take(self, entry: Entry, judge: Judge, append: Callable[[Proposal], bool]) -> bool:
+    def _take(self, entry: Entry, judge: Judge, append: Append) -> bool:
         if self._is_over:
             raise ArchiveError("there is more behind the end of the backup")
         if self.told is None:
@@ -147,7 +147,7 @@ class RestoreReader:
             self.taken_bytes += _ENTRY_COSTS_BYTES * (self._filters.looked_at - before)
         return config
 
-    def _take_message(self, entry: Entry, judge: Judge, append: Callable[[Proposal], bool]) -> bool:
+    def _take_message(self, entry: Entry, judge: Judge, append: Append) -> bool:
         self._check(entry)
         seq = entry.seq
         gap = seq - self._next_seq if self._times else 0
@@ -210,7 +210,7 @@ class RestoreReader:
     def _next_seq(self) -> int:
         return self._first_seq + len(self._times)
 
-    def _flush(self, judge: Judge, append: Callable[[Proposal], bool]) -> bool:
+    def _flush(self, judge: Judge, append: Append) -> bool:
         """Append what is put together."""
         if not self._times:
             return True

@@ -13,7 +13,7 @@ from supercluster.broker.jetstream.durations import SECOND_NS
 from supercluster.broker.jetstream.log_end import LogEnd
 from supercluster.broker.jetstream.message_ttl import TTL, read_ttl
 from supercluster.broker.jetstream.messages import Message
-from supercluster.broker.jetstream.proposal import Proposal
+from supercluster.broker.jetstream.proposal import ENTRY_BYTES_MAX, Proposal
 from supercluster.broker.jetstream.schedules import (
     NEXT,
     PURGE,
@@ -138,7 +138,10 @@ class Scheduling:
             return
         own: list[bytes] = []
         found_out: list[bytes] = []
+        size = 0
         for due_ns, subject in due:
+            if size > ENTRY_BYTES_MAX:
+                break  # Each may be as large as a message can be; those left are due when this entry is applied.
             found = end.state.schedules.get(subject)
             message = end.state.message(found[0]) if found is not None else None
             if message is None or end.last_of_subject(subject) > message.seq:
@@ -146,8 +149,10 @@ class Scheduling:
             try:
                 if due_ns == 0:
                     found_out.append(_due_by_zone(message))
-                else:
-                    own += _sent_on(end.state, message, due_ns, now_ns)
+                    continue
+                sent = _sent_on(end.state, message, due_ns, now_ns)
+                own += sent
+                size += sum(map(len, sent))
             except ZoneError:
                 # Judged by a leader with more time zones: it waits for another one that has them.
                 self._check_ms = now_ms + BACK_OFF_MS

@@ -7,7 +7,6 @@ still the one that was asked with, so whatever leaders die or streams move: noth
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from supercluster.broker.jetstream.origin_config import MIRROR_KEY, Origin, orig
 from supercluster.broker.jetstream.origin_frames import OriginAsk, OriginTold
 from supercluster.broker.jetstream.origin_position import OriginPosition, encode_taken
 from supercluster.broker.jetstream.origin_readers import name_for
-from supercluster.broker.jetstream.proposal import Proposal
+from supercluster.broker.jetstream.proposal import Append, Proposal
 from supercluster.broker.jetstream.sections import (
     Exceptional,
     Section,
@@ -223,9 +222,7 @@ class Sourcing:
 
     # ---- taking -----------------------------------------------------------------------------------------------------
 
-    def put(
-        self, judge: Judge, proposal: Proposal, propose: Callable[[Proposal], bool], now_ns: int, now_ms: int
-    ) -> Proposal:
+    def put(self, judge: Judge, proposal: Proposal, propose: Append, now_ns: int, now_ms: int) -> Proposal:
         """Write down what was told. `propose` appends an entry, and is False when that failed. Returns the entry that is being
         put together."""
         for reader in self._readers.values():
@@ -301,7 +298,7 @@ class _Writer:
         told: OriginTold,
         judge: Judge,
         proposal: Proposal,
-        propose: Callable[[Proposal], bool],
+        propose: Append,
     ) -> None:
         assert reader.conversion is not None
         self.reader = reader

@@ -325,9 +325,12 @@ class StreamGroup(Group):
             self.intake.put_sessions(judge, self.state, proposal)
             append, now_ns = self.appending.append, self.leader_time_ns()
             proposal = self.intake.put_messages(judge, self.state, proposal, self.log, now_ns, append)
+            judge = self.appending.judge or judge  # Another one, when an entry was not taken.
         self.sourcing.follow(self.state.config)
         proposal = self.sourcing.put(judge, proposal, self.appending.append, self.leader_time_ns(), now_ms)
-        self._waiting.put_commands(proposal)
+        judge = self.appending.judge or judge
+        proposal = self._waiting.put_commands(proposal, self.appending.append)
+        judge = self.appending.judge or judge
         judge.batches.sweep(self.leader_time_ns())
         self._tell_abandoned(judge)
         if self.is_hidden:
@@ -337,7 +340,7 @@ class StreamGroup(Group):
         if not self.is_hidden and self.scheduling.is_due(self.state, self.leader_time_ns(), now_ms):
             self.scheduling.put(judge.end, self.leader_time_ns(), now_ms, proposal)
         self.appending.put_acks(proposal)
-        self.consumers.put_ops(proposal)
+        proposal = self.consumers.put_ops(proposal, self.appending.append)
         self.appending.propose(proposal)
         if self.appending.judge is not None:
             self.sourcing.look(self.appending.judge, now_ms)
@@ -412,8 +415,7 @@ class StreamGroup(Group):
         """Serve those that wait; what that changes is proposed in the same turn, and they get it when it is committed."""
         if not self.consumers.pump(self.source, is_scarce=self.log.is_scarce):
             return
-        proposal = Proposal()
-        self.consumers.put_ops(proposal)
+        proposal = self.consumers.put_ops(Proposal(), self.appending.append)
         self.appending.propose(proposal)
         last = self.log.last_index
         if self.consumers.pumped(last, self.log.term(last) or 0) or proposal.payload:

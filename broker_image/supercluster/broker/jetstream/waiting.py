@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from supercluster.broker.jetstream.acks import Ack
-from supercluster.broker.jetstream.proposal import Command, Done, Proposal
+from supercluster.broker.jetstream.proposal import Append, Command, Done, Proposal
 
 # Commands that wait for a turn, or requests for a configuration; beyond it the asker is told to ask again.
 WAITING_MAX = 4096
@@ -50,12 +50,23 @@ class Waiting:
             return
         self._commands.append(Command(kind, body, done))
 
-    def put_commands(self, proposal: Proposal) -> None:
-        """The turn has come."""
+    def put_commands(self, proposal: Proposal, append: Append) -> Proposal:
+        """The turn has come. Entries that are full are appended on the way; returns the one that is not."""
         while self._commands:
             command = self._commands.popleft()
             proposal.add(command.kind, command.body)
             proposal.commands.append(command.done)
+            if proposal.is_full:
+                if not append(proposal):
+                    self._give_commands_back()
+                    return Proposal()
+                proposal = proposal.next()
+        return proposal
+
+    def _give_commands_back(self) -> None:
+        commands, self._commands = self._commands, deque()
+        for command in commands:
+            command.done(None)
 
     def proposed(self, index: int, proposal: Proposal) -> None:
         """The proposal's answers are due when the entry is applied."""
@@ -92,13 +103,11 @@ class Waiting:
     def give_back(self) -> list[tuple[str, list[Ack]]]:
         """This replica does not lead any more: whoever waits asks again. Returns acknowledgements that were appended and
         that nobody knows the commit of, by broker."""
-        commands, self._commands = self._commands, deque()
         answers, self._answers = self._answers, deque()
         requests, self._requests = self._requests, []
         for request in requests:
             request.retry()
-        for command in commands:
-            command.done(None)
+        self._give_commands_back()
         for owed in answers:
             for done in (*owed.dones, *owed.noted):
                 done(None)

@@ -393,6 +393,21 @@ async def connz_detail(b: Bench) -> None:
     assert (found["qgroup"], found["msgs"]) == ("workers", 1)
 
 
+@rows("connz.bytes", "CONNZ counts the bytes of headers and payloads, and no other ones")
+async def connz_bytes(b: Bench) -> None:
+    nc = await b.connect(**OTHER)
+    inbox = await nc.subscribe("x")
+    await nc.publish("x", b"hello")
+    await nc.publish("x", b"hello", headers={"A": "b"})
+    for _ in range(2):
+        await inbox.next_msg(timeout=WAIT_S)
+    cid = nc._server_info["client_id"]
+    (found,) = (await ask_own(b, "CONNZ", {"cid": cid}))["data"]["connections"]
+    size = 5 + len(b"NATS/1.0\r\nA: b\r\n\r\n") + 5
+    assert (found["in_msgs"], found["in_bytes"]) == (2, size)
+    assert (found["out_msgs"], found["out_bytes"]) == (2, size)
+
+
 @rows("connz.page", "CONNZ has offset, limit and total")
 async def connz_page(b: Bench) -> None:
     for _ in range(3):

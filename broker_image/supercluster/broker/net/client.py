@@ -110,10 +110,12 @@ class ClientConnection(asyncio.Protocol):
         """(broker, account, inbox) that were told that this client takes too little."""
         self.started_ms = 0
         self.heard_ms = 0
+        self.read_bytes = 0
+        """All that came over its socket."""
         self.in_messages = 0
-        self.in_bytes = 0
         self.out_messages = 0
         self.out_bytes = 0
+        """Of messages: headers and payloads."""
         self._parser = ClientParser(server.limits.max_control_line_bytes, server.limits.max_payload_bytes)
         self._transport: asyncio.Transport | None = None
         self.keep_alive = KeepAlive(self)
@@ -172,7 +174,7 @@ class ClientConnection(asyncio.Protocol):
             return
         self.keep_alive.pings_out = 0
         self.heard_ms = self.server.clock.monotonic_ms()
-        self.in_bytes += len(data)
+        self.read_bytes += len(data)
         if self.router.mesh is not None:
             self.router.mesh.wake()
         self.take(self._parser.feed(data))
@@ -329,7 +331,6 @@ class ClientConnection(asyncio.Protocol):
         if transport is None or self.closed or self._fin_sent:
             return
         waiting = transport.get_write_buffer_size()
-        self.out_bytes += len(data)
         limit = self.server.limits.max_pending_bytes
         if self.solicited:
             limit = max(limit, SOLICITED_BYTES_MAX)
@@ -410,6 +411,11 @@ class ClientConnection(asyncio.Protocol):
                 self._subscribe(subject, queue, sid)
             case Unsubscribe(sid, max_messages):
                 self._unsubscribe(sid, max_messages)
+
+    @property
+    def in_bytes(self) -> int:
+        """Of messages: headers and payloads."""
+        return self._parser.message_bytes
 
     @property
     def connection_type(self) -> str:

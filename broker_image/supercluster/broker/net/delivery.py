@@ -32,10 +32,8 @@ def put(turn: Turn, subscription: Subscription, message: Message) -> None:
         turn.dirty.append(connection)
     size = len(payload)
     if header and connection.headers:
-        total = len(header) + size
-        sizes = (
-            b"%b %d %d\r\n" % (reply, len(header), total) if reply else b"%d %d\r\n" % (len(header), total)
-        )
+        size += len(header)
+        sizes = b"%b %d %d\r\n" % (reply, len(header), size) if reply else b"%d %d\r\n" % (len(header), size)
         out += (b"HMSG ", subject, subscription.middle, sizes, header, payload, _CRLF)
     else:
         if reply:
@@ -44,6 +42,7 @@ def put(turn: Turn, subscription: Subscription, message: Message) -> None:
             sizes = _SIZES[size] if size < _USUAL else b"%d\r\n" % size
         out += (b"MSG ", subject, subscription.middle, sizes, payload, _CRLF)
     connection.out_messages += 1
+    connection.out_bytes += size
     subscription.delivered += 1
     if subscription.max_messages and subscription.delivered >= subscription.max_messages:
         connection.end_subscription(subscription)
@@ -59,6 +58,7 @@ def put_plain(turn: Turn, subscription: Subscription, subject: bytes, payload: b
     sizes = _SIZES[size] if size < _USUAL else b"%d\r\n" % size
     out += (b"MSG ", subject, subscription.middle, sizes, payload, _CRLF)
     connection.out_messages += 1
+    connection.out_bytes += size
     subscription.delivered += 1
 
 
@@ -78,13 +78,14 @@ def put_items(turn: Turn, subscription: Subscription, items: Sequence[Item]) -> 
         turn.dirty.append(connection)
     middle = subscription.middle
     pieces: list[Any] = []
-    total = 0
+    total = header_bytes = 0
     for subject, reply, header, payload in items:
         size = len(payload)
         total += size
         gap = b" " if reply else b""
         if header and connection.headers:
             sizes = b"%d %d\r\n" % (len(header), len(header) + size)
+            header_bytes += len(header)
             pieces += (b"HMSG ", subject, middle, reply, gap, sizes, header, payload, _CRLF)
         else:
             sizes = _SIZES[size] if size < _USUAL else b"%d\r\n" % size
@@ -93,3 +94,4 @@ def put_items(turn: Turn, subscription: Subscription, items: Sequence[Item]) -> 
     connection.solicited_bytes += total
     subscription.delivered += len(items)
     connection.out_messages += len(items)
+    connection.out_bytes += header_bytes + total

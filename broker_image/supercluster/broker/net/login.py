@@ -125,5 +125,5 @@ class Login:
     def postpone(self, events: list[Event]) -> None:
         """Keep what came while the password is being compared."""
         self._postponed += events
-        if self._client.in_bytes > POSTPONED_BYTES_MAX:  # So far it has said nothing else.
+        if self._client.read_bytes > POSTPONED_BYTES_MAX:  # So far it has said nothing else.
             self._client.stall(_JUDGED)

@@ -78,7 +78,7 @@ class Run:
     cursor: int = 0
     """The last of the older clients that was looked at, while others come after it."""
     seen: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Client → bytes read and written when it was looked at."""
+    """Client → bytes read from it and messages sent to it when it was looked at."""
     leaving: dict[int, int] = field(default_factory=dict)
     """Client → when it is cut off."""
 
@@ -191,7 +191,7 @@ class Rebalance:
         patient = now_ms - run.started_ms < QUIET_WAIT_MS
         run.busy = 0
         for client in batch:
-            traffic = (client.in_bytes, client.out_bytes)
+            traffic = (client.read_bytes, client.out_messages)
             quiet = run.seen.get(client.id) == traffic or client.id >= run.first_id
             run.seen[client.id] = traffic
             if client in awaiting or client.is_owed or (patient and not quiet):

@@ -82,9 +82,20 @@ _DIGITS_MAX = 9
 class ClientParser:
     """Parses one connection's stream."""
 
-    __slots__ = ("_chunks", "_failed", "_held", "_known", "_max_control_line", "_max_payload", "_need")
+    __slots__ = (
+        "_chunks",
+        "_failed",
+        "_held",
+        "_known",
+        "_max_control_line",
+        "_max_payload",
+        "_need",
+        "message_bytes",
+    )
 
     def __init__(self, max_control_line: int, max_payload: int) -> None:
+        self.message_bytes = 0
+        """Headers and payloads of all publishes."""
         self._max_control_line = max_control_line
         self._max_payload = max_payload
         self._known: dict[bytes, tuple[bytes, bytes, int, int]] = {}
@@ -180,6 +191,7 @@ class ClientParser:
                 add((subject, reply, data[start:body], data[body:stop]))
             else:
                 add((subject, reply, b"", data[start:stop]))
+            self.message_bytes += size
             pos = stop + 2
         return pos
 

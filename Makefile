@@ -18,7 +18,7 @@ IN_PARALLEL := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 SELECT ?= 'not long'
 STAMP := $(VENV)/.supercluster-stamp
 
-.PHONY: help setup check format test test-one test-all smoke compat compat-restless sim sim-mutants demo e2e e2e-kind e2e-moves bench bench-moves bench-repairs image crds clean
+.PHONY: help setup check format test test-one test-all smoke compat compat-restless sim sim-mutants demo e2e e2e-kind e2e-moves bench bench-moves bench-repairs bench-turns image crds clean
 
 help: ## Show this help
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -87,6 +87,9 @@ bench-moves: $(STAMP) ## Move, step-down and killed leader under load beside nat
 
 bench-repairs: $(STAMP) ## Lost brokers, rolling restarts and the planner of repairs, as a table (about 45 minutes; RUNS=1 ONLY=rolling)
 	$(PY) -m benchmarks.repairs $(if $(RUNS),--runs $(RUNS)) $(if $(ONLY),--only $(ONLY))
+
+bench-turns: $(STAMP) ## The longest turn of a broker's loop on large streams, as a table (SIZE=small: half a minute; ONLY=wide)
+	$(PY) -m benchmarks.turns $(if $(filter small,$(SIZE)),--small) $(if $(ONLY),--only $(ONLY))
 
 bench: $(STAMP) ## Benchmarks beside nats-server, as a table
 	$(PY) -m benchmarks.run

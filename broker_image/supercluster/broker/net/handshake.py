@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from supercluster.broker.net.facts import BrokerFacts, Door
 from supercluster.broker.net.link import LinkConnection
+from supercluster.broker.net.strangers import Unfinished
 from supercluster.broker.ports import Channel
 from supercluster.broker.protocol import frames
 from supercluster.broker.protocol.frames import Hello
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from supercluster.broker.net.mesh import Mesh
 
 HANDSHAKES_MAX = 256
+"""Connections that have not said HELLO yet. A new one always gets in; the oldest of the address with the most goes for it."""
+HANDSHAKES_PER_ADDRESS_MAX = 64
+"""Of one address: brokers behind one address have two connections each while they link."""
 LINKS_MAX = 1024
 """Brokers of a super-cluster, at most."""
 
@@ -37,7 +41,10 @@ class Handshakes:
         self._facts = facts
         self._credentials = credentials
         self._listeners: list[asyncio.Server] = []
-        self._open: set[LinkConnection] = set()
+        self._strangers: Unfinished[LinkConnection] = Unfinished(HANDSHAKES_MAX, HANDSHAKES_PER_ADDRESS_MAX)
+        """Accepted, and no HELLO yet."""
+        self._open: Unfinished[LinkConnection] = Unfinished(HANDSHAKES_MAX, HANDSHAKES_MAX)
+        """Their HELLO was accepted, and the other connection of the pair is not there yet."""
 
     def set_facts(self, facts: BrokerFacts) -> None:
         """What is said to brokers that come from now on."""
@@ -77,17 +84,20 @@ class Handshakes:
 
     def abandon(self, reason: str) -> None:
         """Close the connections that are on their way."""
-        for connection in list(self._open):
+        for connection in (*self._strangers, *self._open):
             connection.close(reason)
 
     def accepted(self, connection: LinkConnection) -> bool:
-        """Someone connected; False when too many are shaking hands already."""
-        self._open.add(connection)
-        return len(self._open) <= HANDSHAKES_MAX and not self.is_closed
+        """Someone connected; False when nobody is let in any more. The oldest of too many is closed."""
+        if (evicted := self._strangers.add(connection, connection.address)) is not None:
+            evicted.close("it said nothing while others came")
+        return not self.is_closed
 
     def done(self, *connections: LinkConnection) -> None:
         """They are part of a link, or gone."""
-        self._open.difference_update(connections)
+        for connection in connections:
+            self._strangers.discard(connection)
+            self._open.discard(connection)
 
     # HELLO
 
@@ -148,6 +158,9 @@ class Handshakes:
             connection.greeted.set_result(hello)
         if connection.dialled:
             return
+        self._strangers.discard(connection)
+        if (evicted := self._open.add(connection, connection.address)) is not None:
+            evicted.close("others shook hands while it went no further")
         if hello.introduces:
             connection.introduces = True
             connection.greet(Channel.CONTROL)

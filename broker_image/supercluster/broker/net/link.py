@@ -7,7 +7,6 @@ on the control connection keeps its order: interest, messages and the core's fra
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
@@ -30,8 +29,6 @@ from supercluster.broker.protocol.frames import (
 if TYPE_CHECKING:
     from supercluster.broker.net.client import ClientConnection
     from supercluster.broker.net.mesh import Mesh
-
-log = logging.getLogger(__name__)
 
 HELLO_BYTES_MAX = 16384
 """Whoever has not authenticated can't make us keep more than this."""
@@ -108,7 +105,7 @@ class LinkConnection(asyncio.Protocol):
         if self.channel is not None:
             self.greet(self.channel)
         elif not self.mesh.handshakes.accepted(self):
-            self.close("too many connections are shaking hands")
+            self.close("nobody is let in any more")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone."""
@@ -171,7 +168,7 @@ class LinkConnection(asyncio.Protocol):
             return
         refusal = self.mesh.handshakes.judge(self, hello)
         if refusal:
-            log.warning("link with %s (%s) refused: %s", hello.node, self.address, refusal)
+            self.mesh.log_refusal("link with %s (%s) refused: %s", hello.node, self.address, refusal)
             self.refuse(refusal)
             return
         self.hello = hello

@@ -26,6 +26,7 @@ from supercluster.broker.net.open_sockets import OpenSockets
 from supercluster.broker.net.router import Router
 from supercluster.broker.net.routes import Routes
 from supercluster.broker.net.server import ClientServer
+from supercluster.broker.net.strangers import Rationed
 from supercluster.broker.net.turn import Turn
 from supercluster.broker.ports import Channel, Clock, PeerInfo
 from supercluster.broker.protocol import frames
@@ -88,6 +89,8 @@ class Mesh:
         self.links: dict[str, Link] = {}
         self.sockets = OpenSockets()
         self.refused_total = 0
+        self._log_ended = Rationed(log.info, clock.monotonic_ms)
+        self.log_refusal = Rationed(log.warning, clock.monotonic_ms)
         self.handshakes = Handshakes(self, facts, credentials)
         self.gateways = Gateways(self, resolver, facts)
         self.routes: Routes | None = None
@@ -318,7 +321,7 @@ class Mesh:
         if link is None:
             if not connection.dialled and not connection.introduces:
                 self.refused_total += 1
-                log.info(
+                self._log_ended(
                     "connection from %s to the %s port ended before it was a link: %s",
                     connection.address,
                     connection.door.value,

@@ -39,6 +39,11 @@ class Faulty(Story):
     def copies(self) -> dict[str, StreamGroup]:
         return {group.host.node: group for group in self.held("S") if group.failed is None}
 
+    @property
+    def group_id(self) -> str:
+        assert self.cores[0].meta is not None
+        return next(found.group for found in self.cores[0].meta.state.streams.values() if found.name == "S")
+
     def held(self, name: str) -> list[StreamGroup]:
         return [
             group
@@ -104,12 +109,20 @@ def test_an_entry_that_nobody_can_apply_halts_that_group_on_every_replica_at_tha
         assert "OverflowError: int too big to convert" in text, node
         assert f"at entry {max(applied) + 1} (payload digest " in text, node
         assert "in poisoned" in text, "the report says where it was raised"
+        assert f"supercluster-broker entry DATA_DIR '{story.group_id}' {max(applied) + 1} shows it" in text
     story.other_works()
     story.events.clear()
     assert story.world.run_until(lambda: len(story.reports()) == 3, 200_000), (
         "opened anew, each comes to it again"
     )
     assert all(f"at entry {max(applied) + 1} " in text for text in story.reports().values())
+    for core in story.cores:
+        told = core.jsz()
+        assert set(told["unusable_copies"]) == {story.group_id}, "also while no copy of it is open"
+        why = told["unusable_copies"][story.group_id]
+        assert f"at entry {max(applied) + 1} (payload digest " in why
+        assert "supercluster-broker entry DATA_DIR " in why
+        assert told["group_faults"] >= 2
     story.other_works()
     # With a version that can apply it, the copies go on by themselves, and the message is there.
     monkeypatch.setattr(StreamState, "apply", apply)

@@ -49,6 +49,10 @@ def test_the_map_knows_since_when_a_copy_is_of_no_use_whoever_leads_it() -> None
     report(leader, 30_000, "east-2", group)
     assert 30_000 <= since_ms(leader, "east-2") <= 40_000
     assert WHY in leader.host.texts[-1]
+    assert leader.group.upkeep is not None
+    assert leader.group.upkeep.copies.why("east-2", group) == WHY, (
+        "for /admin/brokers, which the operator reads"
+    )
     index = leader.group.log.last_index
     leader.group.stop_serving()
     leader.group.start_serving(leader.host.now_ms)

@@ -36,9 +36,9 @@ class Repairing(World):
     def give_back(self, name: str) -> None:
         self.brokers.known[name] = {"node": name, "cluster": "east", "inContact": True}
 
-    def spoil(self, name: str, stream: str = "flights") -> None:
+    def spoil(self, name: str, stream: str = "flights", why: str = "") -> None:
         """The broker is there, and can do nothing with its copy."""
-        copy = {"account": "$G", "name": stream, "sinceNs": self.brokers.now_ns()}
+        copy = {"account": "$G", "name": stream, "sinceNs": self.brokers.now_ns(), "why": why}
         self.brokers.known[name] |= {"unusable": [copy]}
 
     async def wait(self, seconds: int) -> None:
@@ -320,6 +320,18 @@ async def test_a_copy_of_another_stream_or_account_says_nothing_about_this_one(w
     world.brokers.known["east-1"] |= {"unusable": [{"account": "B", "name": "flights", "sinceNs": 1}]}
     await world.wait(120)
     assert world.repairs() == {}
+
+
+@pytest.mark.covers("SF-25")
+async def test_the_stream_says_at_which_entry_its_copies_halted(world: Repairing) -> None:
+    why = "an error in the broker at entry 17 (payload digest 8d5e957f297893aa): OverflowError: int too big"
+    for name in FIVE[:3]:
+        world.spoil(name, why=why)
+    await world.wait(65)
+    ready = condition(world.status(STREAM), "Ready")
+    assert ready["reason"] == "NoLeader"
+    assert "no majority (lost: east-0, east-1, east-2)" in ready["message"]
+    assert f"east-0, east-1, east-2: {why}" in ready["message"]
 
 
 @pytest.mark.covers("MR-7", "MR-2")

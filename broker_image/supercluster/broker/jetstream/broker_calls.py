@@ -89,7 +89,7 @@ def _state(
         "leaves": node in state.leaving,
         "inContact": node in core.brokers_in_contact(),
         "awaySinceNs": state.away.get(node),
-        "unusable": _unusable(state, node),
+        "unusable": _unusable(meta, node),
         "cordoned": cordon.to_json() if (cordon := state.cordoned.get(node)) is not None else None,
         "votes": any(node_of(voter) == node for voter in membership.all_voters),
         "holdsCopies": node in copies,
@@ -109,14 +109,20 @@ def _beyond_target(state: MetaState) -> list[dict[str, str]]:
     return list(islice(beyond, BEYOND_MAX))
 
 
-def _unusable(state: MetaState, node: str) -> list[dict[str, Any]]:
-    """Copies that the broker says it can do nothing with."""
-    since = state.unusable.get(node)
+def _unusable(meta: MetaGroup, node: str) -> list[dict[str, Any]]:
+    """Copies that the broker says it can do nothing with. Why is known at the map's leader alone."""
+    since = meta.state.unusable.get(node)
     if not since:
         return []
+    reports = meta.upkeep.copies if meta.upkeep is not None else None
     return [
-        {"account": found.account, "name": found.name, "sinceNs": since[found.group]}
-        for found in state.streams.values()
+        {
+            "account": found.account,
+            "name": found.name,
+            "sinceNs": since[found.group],
+            "why": reports.why(node, found.group) if reports is not None else "",
+        }
+        for found in meta.state.streams.values()
         if found.group in since
     ]
 

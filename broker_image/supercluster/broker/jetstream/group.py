@@ -173,7 +173,7 @@ class Group(ABC):
         if self.failed is not None:
             return
         fault = self.fault(cause)
-        self.host.event(self.id, "GroupFailed", f"{self.member}: {fault.report}")
+        self.host.event(self.id, "GroupFailed", f"{self.member}: {fault.report}{fault.advice(self.id)}")
         try:
             self.fail(fault)
         except Exception as again:

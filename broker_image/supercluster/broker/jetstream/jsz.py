@@ -29,6 +29,8 @@ def overview(core: BrokerCore) -> dict[str, Any]:
         "windows": {
             window.stream: window.unconfirmed for window in core.ingest.windows.values() if window.unconfirmed
         },
+        "unusable_copies": {group: core.unusable.text_of(group) for group in core.unusable.groups},
+        "group_faults": core.unusable.faults_total,
         "requests_pending": len(core.requests),
         "publishes_given_up": core.ingest.given_up_total,
     }

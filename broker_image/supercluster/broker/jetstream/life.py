@@ -149,7 +149,7 @@ class GroupLife:
         elif group is None and not attempt(core, found.group, act):
             # The stream has a replica less than it was given until the disk takes this one.
             self._try_again_later(found.group)
-            core.unusable.failed(found.group, "it could not be opened")
+            core.unusable.failed(found.group, None)
 
     def _reassign(self, group: StreamGroup, found: Assignment) -> None:
         """What is open follows what the map says now."""
@@ -304,7 +304,9 @@ class GroupLife:
         except DiskError as error:
             group.fail(error)
         except Exception as error:
-            raise group.fault(error) from error
+            fault = group.fault(error)
+            core.unusable.failed(group_id, fault)
+            raise fault from error
         if not raft.membership.is_voter(member):
             core.joining.begin(group_id)
 
@@ -360,7 +362,7 @@ class GroupLife:
         """A disk error took the copy out of its group: it is opened anew."""
         if isinstance(group, StreamGroup):
             self._try_again_later(group.id)
-            self._core.unusable.failed(group.id, str(group.failed))
+            self._core.unusable.failed(group.id, group.failed)
 
     def _try_again_later(self, group_id: str) -> None:
         """After a while, and after a longer one each time that it goes wrong again soon."""

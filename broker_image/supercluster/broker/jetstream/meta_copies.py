@@ -52,6 +52,10 @@ class CopyReports:
             self._first_ms[node] = {group: before.get(group, now_ms) for group in named}
         self._why[node], self._heard_ms[node] = named, now_ms
 
+    def why(self, node: str, group: str) -> str:
+        """What the broker said of its copy; empty: nothing, or this leader has not heard it yet."""
+        return self._why.get(node, {}).get(group, "")
+
     def look(self, now_ms: int, contact: Collection[str]) -> None:
         """Write down what has been so for long enough, and strike what is not so any more. Of a broker that is out of contact
         everything stands as it was."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from supercluster.broker.jetstream import frames
 from supercluster.broker.jetstream.frames import Frame
 from supercluster.broker.jetstream.meta_copies import COPIES_MAX
+from supercluster.broker.raft.errors import FaultError, ReplicaError
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.core import BrokerCore
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 REPORT_EVERY_MS = 2000
 # A copy that was opened anew is usable when it has not failed for so long.
 SETTLED_MS = 10_000
-WHY_CHARACTERS_MAX = 200
+WHY_CHARACTERS_MAX = 300
 
 
 class UnusableCopies:
@@ -30,21 +31,38 @@ class UnusableCopies:
     def __init__(self, core: BrokerCore) -> None:
         self._core = core
         self._why: dict[str, str] = {}
+        self._advice: dict[str, str] = {}
+        self.faults_total = 0
+        """How often the broker's own code raised in a stream's group (SF-25)."""
         self._well_ms: dict[str, int] = {}
         """Those that are open again, and since when."""
         self._is_owing = False
         """The last report named some."""
         self._due_ms = 0
 
-    def failed(self, group_id: str, why: str) -> None:
-        """A disk error took the copy out of its group, or it could not be opened."""
-        self._why[group_id] = why[:WHY_CHARACTERS_MAX]
+    def failed(self, group_id: str, error: ReplicaError | None) -> None:
+        """An error took the copy out of its group, or (None) it could not be opened, for a reason that may be known."""
         self._well_ms.pop(group_id, None)
+        if error is None:
+            self._why.setdefault(group_id, "it could not be opened")
+            return
+        self.faults_total += isinstance(error, FaultError)
+        self._why[group_id] = str(error)[:WHY_CHARACTERS_MAX]
+        self._advice[group_id] = error.advice(group_id) if isinstance(error, FaultError) else ""
+
+    @property
+    def groups(self) -> list[str]:
+        """Whose copies are of no use, or were until a moment ago."""
+        return sorted(self._why)
+
+    def text_of(self, group_id: str) -> str:
+        """Why that copy is of no use, and the command that shows the entry it halted at."""
+        return "; ".join(filter(None, (self._why[group_id], self._advice.get(group_id))))
 
     def forget(self, group_id: str) -> None:
         """The copy is not needed any more."""
-        self._why.pop(group_id, None)
-        self._well_ms.pop(group_id, None)
+        for known in (self._why, self._advice, self._well_ms):
+            known.pop(group_id, None)
 
     def tick(self, now_ms: int) -> None:
         """Tell the meta group's leader, again, for the word may be lost and the leader another one."""

@@ -263,7 +263,7 @@ VIEWS: dict[str, View] = {
     "/gatewayz": gatewayz,
 }
 
-_GAUGES = ("connections", "routes", "gateways", "subscriptions", "mem", "held_bytes")
+_GAUGES = ("connections", "routes", "gateways", "subscriptions", "mem", "held_bytes", "unusable_copies")
 _COUNTERS = (
     "total_connections",
     "in_msgs",
@@ -280,13 +280,14 @@ _COUNTERS = (
     "publish_errors_sent",
     "reading_paused",
     "held_refused",
+    "group_faults",
     "cpu_seconds",
 )
 
 
 def metrics(process: BrokerProcess) -> str:
     """The same for Prometheus."""
-    values = varz(process, {})
+    values = varz(process, {}) | _of_copies(process)
     labels = f'{{broker="{process.place.name}",cluster="{process.settings.cluster}"}}'
     lines: list[str] = []
     for kind, names in (("gauge", _GAUGES), ("counter", _COUNTERS)):
@@ -296,6 +297,14 @@ def metrics(process: BrokerProcess) -> str:
             )
             lines += [f"# TYPE {full} {kind}", f"{full}{labels} {values[name]}"]
     return "\n".join(lines) + "\n"
+
+
+def _of_copies(process: BrokerProcess) -> dict[str, int]:
+    told = process.core.jsz() if process.core is not None else {}
+    return {
+        "unusable_copies": len(told.get("unusable_copies", ())),
+        "group_faults": told.get("group_faults", 0),
+    }
 
 
 def resident_bytes() -> int:

@@ -26,6 +26,10 @@ class FaultError(ReplicaError):
         self.report = f"{self}\n{''.join(traceback.format_exception(cause)[-TRACE_FRAMES:])}"
         """For an event: with the innermost frames of where it was raised."""
 
+    def advice(self, group: str) -> str:
+        """The command that shows the entry, and what can be done about it; empty when no entry was being applied."""
+        return f"supercluster-broker entry DATA_DIR '{group}' {self.index} shows it" if self.index else ""
+
 
 class DiskError(ReplicaError):
     """A log could not write (full disk, I/O error). Nothing of what was to be written counts as kept."""

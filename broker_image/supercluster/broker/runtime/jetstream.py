@@ -156,6 +156,11 @@ class ProcessCore(BrokerCore):
             if group.deferred and not group.failed
         ]
         found += [
+            f"{group_id} is out of its group: {self.unusable.text_of(group_id)}"
+            for group_id in self.unusable.groups
+            if group_id not in self.groups
+        ]
+        found += [
             errors.no_voter_left(group.assignment.name, self.node).description
             for group in self.groups.values()
             if isinstance(group, StreamGroup) and group.has_no_voter

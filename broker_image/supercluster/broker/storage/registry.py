@@ -32,6 +32,12 @@ def _parse(line: bytes) -> tuple[str, str | None, str] | None:
     return group, member, home[0] if home else ""
 
 
+def read_homes(data: bytes) -> dict[str, str]:
+    """Group → the group whose directory it has, where that is another one, from a journal that may be in use."""
+    acts = (_parse(line) for line in data.split(b"\n") if line)
+    return {group: home for group, member, home in filter(None, acts) if member is not None and home}
+
+
 class Registry:
     """The journal and what it says."""
 

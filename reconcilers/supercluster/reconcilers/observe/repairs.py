@@ -143,7 +143,7 @@ async def look_at_repairs(
         for entry in entries
         if entry.get("node")
     }
-    return RepairObserved(nodes, _time(told["timeNs"]), streams, policies, unusable)
+    return RepairObserved(nodes, _time(told["timeNs"]), streams, policies, unusable, _why_unusable(entries))
 
 
 def _busy(cache: ObjectCache, namespace: str, name: str, moves: Sequence[StreamMove]) -> frozenset[str]:
@@ -164,6 +164,16 @@ def _unusable(entries: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, datet
         for copy in map(mapping, entry.get("unusable") or ()):
             if copy.get("name") and copy.get("sinceNs") and copy.get("account") == DEFAULT_ACCOUNT:
                 found.setdefault(str(copy["name"]), {})[str(entry.get("node"))] = _time(copy["sinceNs"])
+    return found
+
+
+def _why_unusable(entries: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    """Stream → broker → what the broker says of its copy: the entry that it halted at, say."""
+    found: dict[str, dict[str, str]] = {}
+    for entry in entries:
+        for copy in map(mapping, entry.get("unusable") or ()):
+            if copy.get("name") and copy.get("why") and copy.get("account") == DEFAULT_ACCOUNT:
+                found.setdefault(str(copy["name"]), {})[str(entry.get("node"))] = str(copy["why"])
     return found
 
 

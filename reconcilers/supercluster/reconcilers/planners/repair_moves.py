@@ -79,6 +79,8 @@ class RepairObserved:
     policies: tuple[ReplicaPolicy, ...] = ()
     unusable: Mapping[str, Mapping[str, datetime]] = field(default_factory=dict)
     """Stream → brokers that are there and can do nothing with their copies, and since when."""
+    why_unusable: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Stream → brokers → what they say of those copies."""
 
     @property
     def lost(self) -> tuple[str, ...]:
@@ -212,6 +214,7 @@ def _plan(
                 living.bytes,
                 is_moving,
                 unusable=unusable,
+                why_unusable=observed.why_unusable.get(living.name, {}),
                 count=living.replicas,
                 in_memory=living.in_memory,
             )

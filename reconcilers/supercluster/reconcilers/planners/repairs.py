@@ -47,6 +47,8 @@ class StreamState:
     count: int = 0
     """Replicas that it is configured with; 0: as many as there are."""
     in_memory: bool = False
+    why_unusable: Mapping[str, str] = field(default_factory=dict)
+    """What brokers say of copies that they can do nothing with."""
 
     @property
     def extra(self) -> int:
@@ -176,6 +178,7 @@ def plan_repairs(
             )
         elif found is not None:
             cases.append(found)
+    said = {stream.name: stream.why_unusable for stream in streams if stream.why_unusable}
     repairs: list[Repair] = []
     queued: list[str] = []
     budget = budget or Budget(running)
@@ -195,9 +198,18 @@ def plan_repairs(
         for name in joining:
             load[name] = with_copy(load[name], case.stream.bytes, in_memory=case.stream.in_memory)
     next_at = min((until for until, rule in early if not budget.why_not(rule)), default=None)
+    waiting = [(name, _with_reasons(text, said.get(name, {}))) for name, text in waiting]
     return RepairPlan(
         tuple(repairs), tuple(sorted(waiting)), tuple(sorted(below)), tuple(sorted(queued)), next_at
     )
+
+
+def _with_reasons(text: str, said: Mapping[str, str]) -> str:
+    """Beside why a repair waits: what brokers say of copies that are of no use. Replicas that halted at one entry say the same."""
+    by_reason: dict[str, list[str]] = {}
+    for broker, why in sorted(said.items()):
+        by_reason.setdefault(why, []).append(broker)
+    return "; ".join([text, *(f"{', '.join(brokers)}: {why}" for why, brokers in by_reason.items())])
 
 
 def due_at(stream: str, rule: Rule, away_since: datetime) -> datetime:

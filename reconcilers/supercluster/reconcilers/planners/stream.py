@@ -348,6 +348,8 @@ def _describe_ready(desired: Stream, observed: StreamObserved, conditions: Condi
         return
     if not info.leader:
         message = f"the {len(info.replicas)} replicas of stream {desired.stream_name} have no leader"
+        waits = replication.repair_text(desired, observed.super_cluster)
+        message = f"{message}; {waits}" if waits else message
         conditions.put(ConditionType.READY, False, Reason.NO_LEADER, message)
         return
     current = sum(replica.current for replica in info.replicas)

@@ -68,6 +68,8 @@ class SimCore(BrokerCore):
     def __init__(self, world: World, *arguments: Any, **named: Any) -> None:
         self._world = world
         super().__init__(*arguments, **named)
+        # However small the state, entries are applied between two slices of a job.
+        self.turns.slices.units_per_turn = 1
 
     def start_votes(self, votes: list[tuple[str, Ticket]]) -> None:
         rng = self._world.rng

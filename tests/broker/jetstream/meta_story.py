@@ -16,6 +16,7 @@ from supercluster.broker.jetstream.meta_requests import Decided, StreamRequest
 from supercluster.broker.jetstream.move_plan import MovePlan
 from supercluster.broker.jetstream.recovery import CopiesTold, CopyFacts
 from supercluster.broker.jetstream.server_limits import NO_SERVER_LIMITS, ServerLimits
+from supercluster.broker.jetstream.slices import Job, at_once
 from supercluster.broker.jetstream.stream_facts import MemberFacts, StreamFacts
 from supercluster.broker.ports import ClientInfo, Ticket
 from supercluster.broker.protocol.frames import VERSION
@@ -83,6 +84,9 @@ class Host:
     def touch(self, group: str) -> None: ...
 
     def touch_next(self, group: str) -> None: ...
+
+    def in_slices(self, group: Group, job: Job) -> None:
+        at_once(job)
 
     def event(self, group: str, reason: str, text: str) -> None:
         self.events.append(reason)

@@ -11,6 +11,7 @@ from supercluster.broker.jetstream import frames
 from supercluster.broker.jetstream.core import BrokerCore
 from supercluster.broker.jetstream.core_settings import CoreSettings
 from supercluster.broker.jetstream.frames import Frame, ResponseStatus
+from supercluster.broker.jetstream.slices import UNITS_PER_TURN, Job
 from supercluster.broker.ports import Channel, ClientInfo
 from supercluster.broker.raft.config import Role
 from supercluster.broker.raft.errors import DiskError
@@ -195,6 +196,33 @@ def test_a_backlog_is_worked_off_a_piece_a_turn_with_sockets_served_in_between(
         core.turn()
         assert order == ["g"] * turns
         assert core.has_work, "the next turn comes without any new input"
+
+
+@pytest.mark.covers("SF-29")
+def test_a_long_job_goes_on_with_each_turn_until_it_ends_or_its_group_goes(
+    core: BrokerCore, nothing: Nothing
+) -> None:
+    group: Any = SlowGroup("g", nothing, [])
+    done: list[str] = []
+    core.drop_group("g")
+    core.add_group(group)
+
+    def job() -> Job:
+        try:
+            for _ in range(9):
+                done.append("slice")
+                yield UNITS_PER_TURN
+        finally:
+            done.append("end")
+
+    core.in_slices(group, job())
+    for turns in range(1, 4):
+        assert core.has_work, "the next turn comes without any new input"
+        core.turn()
+        assert done == ["slice"] * turns
+    core.drop_group("g")
+    assert done[-1] == "end"
+    assert not core.has_work
 
 
 @pytest.mark.covers("RP-3", "MV-11")

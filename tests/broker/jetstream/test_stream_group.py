@@ -25,6 +25,7 @@ from supercluster.broker.jetstream.origin_config import Origin
 from supercluster.broker.jetstream.origin_frames import OriginAsk, OriginTold
 from supercluster.broker.jetstream.sections import Section, SessionKey, VerdictRun
 from supercluster.broker.jetstream.server_limits import NO_SERVER_LIMITS, BatchRoom, ServerLimits
+from supercluster.broker.jetstream.slices import Job, at_once
 from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.jetstream.wire import blob, text, u64
 from supercluster.broker.ports import ClientInfo, Ticket
@@ -181,6 +182,9 @@ class Broker:
 
     def touch_next(self, group: str) -> None:
         self.goes_on = True
+
+    def in_slices(self, group: Group, job: Job) -> None:
+        at_once(job)
 
     def event(self, group: str, reason: str, text: str) -> None:
         self.events.append(reason)

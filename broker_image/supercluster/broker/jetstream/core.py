@@ -60,6 +60,7 @@ from supercluster.broker.jetstream.republishing import CapturedAgain, Publicatio
 from supercluster.broker.jetstream.requests import Requests
 from supercluster.broker.jetstream.sections import SessionKey, VerdictRun
 from supercluster.broker.jetstream.server_limits import ServerLimits
+from supercluster.broker.jetstream.slices import Job
 from supercluster.broker.jetstream.stepping_aside import SteppingAside
 from supercluster.broker.jetstream.stream_facts import StreamFacts
 from supercluster.broker.jetstream.surroundings import Surroundings
@@ -564,6 +565,10 @@ class BrokerCore:
         """The group has more to do than is good for one turn: it goes on when sockets were served."""
         self.turns.touch_next(group_id)
 
+    def in_slices(self, group: Group, job: Job) -> None:
+        """The group has a job that is more than is good for one turn."""
+        self.turns.slices.begin(group, job)
+
     def turn(self) -> None:
         """Everything that was taken in since the last turn takes effect, and leaves in as few frames as there are
         brokers to tell."""
@@ -618,8 +623,9 @@ class BrokerCore:
 
     def drop_group(self, group_id: str) -> Group | None:
         """It does not any more."""
-        self.turns.end(group_id)
-        return self.groups.pop(group_id, None)
+        group = self.groups.pop(group_id, None)
+        self.turns.end(group_id, group)
+        return group
 
     def close(self, *, clean: bool) -> None:
         """The process stops."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from supercluster.broker.jetstream.slices import Job
 from supercluster.broker.ports import Clock, Ticket
 from supercluster.broker.raft.messages import Message
 
@@ -36,6 +37,10 @@ class GroupHost(Protocol):
 
     def touch_next(self, group: str) -> None:
         """The group has something to do in the next turn, when sockets were served."""
+        ...
+
+    def in_slices(self, group: Group, job: Job) -> None:
+        """Do a long job a slice per turn (`slices.py`)."""
         ...
 
     def event(self, group: str, reason: str, text: str) -> None:

@@ -14,6 +14,7 @@ from supercluster.broker.jetstream.frames import Body
 from supercluster.broker.jetstream.group import Group
 from supercluster.broker.jetstream.raft_mail import RaftMail
 from supercluster.broker.jetstream.schedule import GroupSchedule
+from supercluster.broker.jetstream.slices import Slices
 from supercluster.broker.ports import Ticket
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class Turns:
         self._dirty: dict[str, None] = {}
         self._next: dict[str, None] = {}
         self._schedule = GroupSchedule(core.clock)
+        self.slices = Slices()
+        """Long jobs of groups; they go on at the end of each turn."""
 
     # ---- what is to be done ---------------------------------------------------------------------------------------
 
@@ -69,6 +72,10 @@ class Turns:
     @property
     def has_work(self) -> bool:
         """Is there something that the next turn would do without any new input?"""
+        return bool(self._has_input or self.slices)
+
+    @property
+    def _has_input(self) -> bool:
         return bool(self._dirty or self._local or self._core.ingest.dirty or self._core.acks)
 
     def begin(self, group: Group) -> None:
@@ -76,9 +83,11 @@ class Turns:
         self._schedule.begin(group.id)
         self.touch(group.id)
 
-    def end(self, group_id: str) -> None:
+    def end(self, group_id: str, group: Group | None) -> None:
         """It does not any more."""
         self._schedule.end(group_id)
+        if group is not None:
+            self.slices.end(group)
 
     def reschedule(self, group: Group) -> None:
         """Whatever a group waits for may be due at another time now."""
@@ -98,7 +107,7 @@ class Turns:
             while self._local:
                 frame, body = self._local.popleft()
                 dispatch(core, core.node, frame, body)
-            if not self.has_work:
+            if not self._has_input:
                 break
             # However long the intake took, somebody has a turn: what fills the windows never outruns what empties them.
             if number and core.clock.monotonic_ms() - now_ms >= TURN_MS_MAX:
@@ -108,6 +117,7 @@ class Turns:
                 votes, self.votes = self.votes, []
                 core.start_votes(votes)
             core.leaderships.flush()
+        self.slices.go_on()
         self.mail.flush()
         for group in turned.values():
             self.reschedule(group)

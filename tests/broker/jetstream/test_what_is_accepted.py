@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.broker.jetstream.stream_story import StreamStory, block, config, message
 
+from supercluster.broker.bounds import FRAME_BYTES_MAX, TIME_NS_MAX
 from supercluster.broker.jetstream import counting
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.consumer_config import ConsumerConfig
@@ -21,13 +22,13 @@ from supercluster.broker.jetstream.judge import Answer, Forward
 from supercluster.broker.jetstream.log_end import LogEnd
 from supercluster.broker.jetstream.meta import Assignment, MetaState
 from supercluster.broker.jetstream.origin_frames import OriginAsk
+from supercluster.broker.jetstream.origin_position import OriginPosition, encode_positions
 from supercluster.broker.jetstream.proposal import ENTRY_BYTES_MAX, Proposal
 from supercluster.broker.jetstream.raft_mail import FRAME_BYTES, RaftMail
 from supercluster.broker.jetstream.sections import SessionKey
-from supercluster.broker.jetstream.times import TIME_NS_MAX, ZERO_TIME, format_time, parse_time
+from supercluster.broker.jetstream.times import ZERO_TIME, format_time, parse_time
 from supercluster.broker.jetstream.wire import u64
 from supercluster.broker.ports import Channel
-from supercluster.broker.protocol.frames import FRAME_BYTES_MAX
 from supercluster.broker.raft.entry import make_entry
 from supercluster.broker.raft.messages import Append
 
@@ -65,6 +66,24 @@ def test_what_is_stored_is_read_as_it_stands_by_every_replica(more: dict[str, An
     state = MetaState()
     state.streams["A", "S"] = _assignment(accepted)
     assert MetaState.restore(state.snapshot()).streams["A", "S"].config == accepted
+
+
+@pytest.mark.covers("SF-24")
+def test_sources_whose_key_a_log_has_no_room_for_are_refused() -> None:
+    """A key stands behind two bytes of length in what each leader of the stream asks, writes and keeps."""
+    transforms = [
+        {"src": f"{number}.{'x' * 1000}.>", "dest": f"{number}.{'y' * 1000}.>"} for number in range(70)
+    ]
+    for many, refusal in ((transforms, "bytes"), (transforms[:16], "")):
+        wanted = {"name": "S", "subjects": [], "sources": [{"name": "O", "subject_transforms": many}]}
+        if refusal:
+            with pytest.raises(ApiError, match=refusal):
+                StreamConfig.from_json(wanted)
+            continue
+        [origin] = StreamConfig.from_json(wanted).sources
+        encode_positions({origin.key: OriginPosition("g", 1, 1)})
+    with pytest.raises(ApiError):
+        StreamConfig.from_json({"name": "S", "mirror": {"name": "x" * 256}})
 
 
 def _assignment(found: StreamConfig) -> Assignment:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from supercluster.broker.bounds import FRAME_BYTES_MAX
 from supercluster.broker.protocol import frames
 from supercluster.broker.protocol.frames import FrameError, FrameReader, GatewayAddress, Hello
 
@@ -195,4 +196,4 @@ def test_a_frame_above_the_limit_is_refused_behind_others_too() -> None:
 
 def test_too_large_a_frame_is_not_written() -> None:
     with pytest.raises(FrameError):
-        frames.frame(40, [bytes(frames.FRAME_BYTES_MAX)])
+        frames.frame(40, [bytes(FRAME_BYTES_MAX)])

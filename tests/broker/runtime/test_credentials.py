@@ -197,3 +197,22 @@ async def test_names_are_resolved_by_the_hosts_file_then_by_the_system(tmp_path:
 def test_a_directory_that_was_named_and_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CredentialsError, match="nope: no such directory"):
         Credentials(tmp_path / "nope").load()
+
+
+@pytest.mark.covers("SF-24")
+def test_a_user_whose_name_no_frame_has_room_for_is_refused(tmp_path: Path) -> None:
+    """Requests are passed on with the user's name behind two bytes of length."""
+    for name in ("user", "account"):
+        write(tmp_path, "users.json", {"users": [{**OLD, name: "ü" * 32_768}]})
+        with pytest.raises(CredentialsError, match=rf"users\[0\].{name} has more than 65535 bytes"):
+            Credentials(tmp_path).load()
+
+
+@pytest.mark.covers("SF-24")
+@pytest.mark.parametrize("text", ['{"users": NaN}', "[" * 100_000, '{"users": [{"user": "\\ud800"}]}'])
+def test_a_file_that_is_no_json_or_none_that_can_be_written_again_is_refused(
+    tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "users.json").write_text(text)
+    with pytest.raises(CredentialsError, match="can't be read"):
+        Credentials(tmp_path).load()

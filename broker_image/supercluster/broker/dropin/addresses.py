@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
+from supercluster.broker.bounds import U16_MAX
 from supercluster.broker.dropin.conf import Value
 from supercluster.broker.dropin.fields import Fields, shown, text_of
 
@@ -34,7 +35,7 @@ def address_of(text: str, host: str) -> Address | None:
     """host:port, :port or port; None when it is none of them."""
     name, colon, number = text.rpartition(":")
     found = number.removeprefix("-")
-    if not found.isdigit() or (number.startswith("-") and number != "-1") or int(found) > 65535:
+    if not found.isdigit() or (number.startswith("-") and number != "-1") or int(found) > U16_MAX:
         return None
     return Address((name.removeprefix("[").removesuffix("]") if colon else "") or host, int(number))
 
@@ -68,7 +69,7 @@ def read_port(found: Fields, *names: str) -> int:
     Raises:
         ConfError: the value is no port.
     """
-    return found.integer(*names, default=0, low=-1, high=65535)
+    return found.integer(*names, default=0, low=-1, high=U16_MAX)
 
 
 def parse_remote(text: str, default_port: int) -> Remote | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from supercluster.broker.bounds import I32_MAX
 from supercluster.broker.dropin.account_options import is_on
 from supercluster.broker.dropin.conf import Value
 from supercluster.broker.dropin.fields import Fields
-from supercluster.broker.jetstream.server_limits import COUNT_MAX, NO_SERVER_LIMITS, ServerLimits
+from supercluster.broker.jetstream.server_limits import NO_SERVER_LIMITS, ServerLimits
 
 YEAR_MS = 365 * 86_400_000
 DEFAULT_STORE_DIR = "/tmp/nats/jetstream"
@@ -75,7 +76,7 @@ def _limits(found: Fields) -> ServerLimits:
         return NO_SERVER_LIMITS
 
     def limit(fields: Fields, name: str) -> int:
-        return max(0, fields.integer(name, default=0, low=-1, high=COUNT_MAX))
+        return max(0, fields.integer(name, default=0, low=-1, high=I32_MAX))
 
     batch = inner.map("batch")
     limits = ServerLimits(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from supercluster.broker.bounds import MESSAGE_BYTES_MAX, TEXT_BYTES_MAX
 from supercluster.broker.dropin.account_options import JetStreamLimits
 from supercluster.broker.dropin.addresses import Address, read_address, read_listen, read_port
 from supercluster.broker.dropin.cluster_options import ClusterOption, read_cluster
@@ -161,8 +162,10 @@ def read(tree: Value) -> Options:
         monitor=monitor,
         has_monitor_tls=has_monitor_tls,
         client_advertise=root.text("client_advertise"),
-        max_payload_bytes=root.bound("max_payload", default=base.max_payload_bytes, low=1, high=32 << 20),
-        max_control_line_bytes=root.bound("max_control_line", default=4096, low=512, high=65535),
+        max_payload_bytes=root.bound(
+            "max_payload", default=base.max_payload_bytes, low=1, high=MESSAGE_BYTES_MAX
+        ),
+        max_control_line_bytes=root.bound("max_control_line", default=4096, low=512, high=TEXT_BYTES_MAX),
         max_connections=_max_connections(root, base.max_connections),
         max_subscriptions=max(
             0, root.integer("max_subscriptions", "max_subs", default=0, low=-1, high=10_000_000)

@@ -13,14 +13,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+from supercluster.broker.bounds import I32_MAX, I64_MAX
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.errors import ApiError
 
 NAME_CHARACTERS_MAX = 128
 NAME = re.compile(rf"[A-Za-z0-9_$.-]{{1,{NAME_CHARACTERS_MAX}}}")
-# NATS has its counts as int, its bytes as int64.
-COUNT_MAX, BYTES_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,17 +191,18 @@ def consumers_max(config: StreamConfig, limits: AccountLimits) -> int:
 
 # ---- what the operator says of an account ------------------------------------------------------------------------------
 
+# NATS has its counts as int, its bytes as int64.
 FIELDS = {
-    "streamsMax": ("streams_max", COUNT_MAX),
-    "consumersPerStreamMax": ("consumers_per_stream_max", COUNT_MAX),
-    "storageBytesMax": ("storage_bytes_max", BYTES_MAX),
-    "memoryBytesMax": ("memory_bytes_max", BYTES_MAX),
-    "streamBytesMax": ("stream_bytes_max", BYTES_MAX),
+    "streamsMax": ("streams_max", I32_MAX),
+    "consumersPerStreamMax": ("consumers_per_stream_max", I32_MAX),
+    "storageBytesMax": ("storage_bytes_max", I64_MAX),
+    "memoryBytesMax": ("memory_bytes_max", I64_MAX),
+    "streamBytesMax": ("stream_bytes_max", I64_MAX),
 }
 MORE_FIELDS = {
-    "memoryStreamBytesMax": ("memory_stream_bytes_max", BYTES_MAX),
-    "storageStreamBytesMax": ("storage_stream_bytes_max", BYTES_MAX),
-    "ackPendingMax": ("ack_pending_max", COUNT_MAX),
+    "memoryStreamBytesMax": ("memory_stream_bytes_max", I64_MAX),
+    "storageStreamBytesMax": ("storage_stream_bytes_max", I64_MAX),
+    "ackPendingMax": ("ack_pending_max", I32_MAX),
 }
 """What NATS limits as well and resources do not: shown where it is set."""
 MAX_BYTES_REQUIRED = "maxBytesRequired"

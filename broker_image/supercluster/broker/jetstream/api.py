@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from supercluster.broker.bounds import PATTERN_CHARS_MAX
 from supercluster.broker.jetstream import api_consumers as calls
 from supercluster.broker.jetstream import direct_get, pedantic
 from supercluster.broker.jetstream.api_requests import (
@@ -54,7 +55,6 @@ from supercluster.broker.jetstream.errors import (
     error,
     not_supported,
 )
-from supercluster.broker.jetstream.filters import SUBJECT_CHARS_MAX
 from supercluster.broker.jetstream.json_fields import (
     Fields,
     decode_if_object,
@@ -271,7 +271,7 @@ def _account_purge(names: list[str], _payload: bytes) -> ApiRequest:
 
 def _filter(subject: str) -> str:
     """What is no subject just matches nothing."""
-    if len(subject) > SUBJECT_CHARS_MAX:
+    if len(subject) > PATTERN_CHARS_MAX:
         raise error(BAD_REQUEST)
     return subject
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from supercluster.broker.archive.entries import CONSUMER_PREFIX, STATE_NAME, Entry
 from supercluster.broker.archive.s2 import ArchiveError
+from supercluster.broker.bounds import I64_MAX, I64_MIN
 from supercluster.broker.jetstream.consumer_checks import check_consumer_name
 from supercluster.broker.jetstream.consumer_config import ConsumerConfig
 from supercluster.broker.jetstream.consumer_state import NEVER_NS, ConsumerState
@@ -22,7 +23,6 @@ RESTORE_PREFIX = SNAPSHOT_PREFIX + b"RESTORE."
 CONSUMERS_MAX = 100_000
 _OWN_KEY = "supercluster"
 """In a consumer's entry: what NATS's servers have no field for, and pass over."""
-_SEQ_MAX = 2**63 - 1
 
 
 def stream_of(subject: bytes) -> str:
@@ -157,7 +157,7 @@ class ToldConsumer:
             _seq_pair(state, "delivered", what),
             _seq_pair(state, "ack_floor", what),
             {
-                seq: (_number(found, "Sequence"), _number(found, "Timestamp", least=-_SEQ_MAX))
+                seq: (_number(found, "Sequence"), _number(found, "Timestamp", least=I64_MIN))
                 for seq, found in _by_seq(state, "pending", what)
             },
             {seq: 1 + _whole(count, "redelivered") for seq, count in _by_seq(state, "redelivered", what)},
@@ -203,7 +203,7 @@ def _number(data: Any, name: str, least: int = 0) -> int:
 
 
 def _whole(value: object, name: str, least: int = 0) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _SEQ_MAX:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= I64_MAX:
         raise ArchiveError(f"{name} is {str(value)[:80]!r}, it has to be a whole number from {least} on")
     return value
 

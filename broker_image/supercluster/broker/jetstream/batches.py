@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from supercluster.broker.bounds import whole_number
 from supercluster.broker.jetstream.server_limits import MS_NS, NO_SERVER_LIMITS, BatchRoom, ServerLimits
 from supercluster.broker.protocol.headers import get as header_value
 
@@ -95,13 +96,14 @@ class Batches:
         if len(batch_id) > ID_CHARS_MAX:
             raise BatchError(INVALID_ID)
         sequence = header_value(message.header, BATCH_SEQUENCE) or b""
-        if not sequence.isdigit() or len(sequence) > 20:
+        number = whole_number(sequence)
+        if number is None:
             raise BatchError(NO_SEQUENCE)
         commit = header_value(message.header, BATCH_COMMIT)
         if commit is not None and commit not in (b"1", b"eob"):
             self._abandon(batch_id, "unsupported")
             raise BatchError(INVALID_COMMIT)
-        number, is_marker = int(sequence), commit == b"eob"
+        is_marker = commit == b"eob"
         most = self.room.limits.batch_messages_max or MESSAGES_MAX
         if number > most + is_marker:
             self._abandon(batch_id, "large")

@@ -11,6 +11,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from supercluster.broker.bounds import (
+    DESCRIPTION_BYTES_MAX,
+    I32_MAX,
+    METADATA_BYTES_MAX,
+    NAME_BYTES_MAX,
+    SEQ_MAX,
+    metadata_bytes,
+)
 from supercluster.broker.jetstream import api_level
 from supercluster.broker.jetstream.consumer_config import ConsumerConfig
 from supercluster.broker.jetstream.errors import ApiError, error, invalid_config
@@ -41,13 +49,8 @@ from supercluster.broker.jetstream.transform_config import (
 
 DUPLICATE_WINDOW_DEFAULT_NS = 120_000_000_000
 REPLICAS_MAX = 5
-NAME_CHARS_MAX = 255
-DESCRIPTION_BYTES_MAX = 4096
-METADATA_BYTES_MAX = 128 * 1024
 # NATS's lower bound for max_age and duplicate_window: below it expiry would be busier than publishing.
 _SHORTEST_NS = 100_000_000
-# Sequences have 64 bits, and a stream has to have some left.
-FIRST_SEQ_MAX = 2**63 - 1
 _NAME_FORBIDDEN = frozenset(" .*>/\\")
 
 RETENTIONS = ("limits", "interest", "workqueue")
@@ -67,8 +70,8 @@ def check_name(name: str) -> None:
     """
     if not name or any(c in _NAME_FORBIDDEN or not c.isprintable() for c in name):
         raise invalid_config("stream name is required and can not contain '.', '*', '>', '\\', '/'")
-    if len(name.encode()) > NAME_CHARS_MAX:
-        raise invalid_config(f"stream name is too long, maximum allowed is {NAME_CHARS_MAX}")
+    if len(name.encode()) > NAME_BYTES_MAX:
+        raise invalid_config(f"stream name is too long, maximum allowed is {NAME_BYTES_MAX}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +340,7 @@ def _check_values(config: StreamConfig) -> None:
         raise invalid_config(f"maximum replicas is {REPLICAS_MAX}")
     if len(config.description.encode()) > DESCRIPTION_BYTES_MAX:
         raise invalid_config(f"stream description is too long, maximum allowed is {DESCRIPTION_BYTES_MAX}")
-    if sum(len(k.encode()) + len(v.encode()) for k, v in config.metadata.items()) > METADATA_BYTES_MAX:
+    if metadata_bytes(config.metadata) > METADATA_BYTES_MAX:
         raise invalid_config(f"stream metadata exceeds maximum size of {METADATA_BYTES_MAX} bytes")
     if config.max_age_ns < 0:
         raise invalid_config("max age can not be negative")
@@ -355,10 +358,10 @@ def _check_values(config: StreamConfig) -> None:
         raise invalid_config("discard new per subject requires max msgs per subject > 0")
     if config.deny_purge and config.allow_rollup_hdrs:
         raise invalid_config("roll-ups require the purge permission")
-    if config.first_seq > FIRST_SEQ_MAX:
-        raise invalid_config(f"first_seq {config.first_seq} is over the limit of {FIRST_SEQ_MAX}")
-    if config.max_msg_size > 2**31 - 1:
-        raise invalid_json(f"max_msg_size is {config.max_msg_size}, it has to be at most 2147483647")
+    if config.first_seq > SEQ_MAX:
+        raise invalid_config(f"first_seq {config.first_seq} is over the limit of {SEQ_MAX}")
+    if config.max_msg_size > I32_MAX:
+        raise invalid_json(f"max_msg_size is {config.max_msg_size}, it has to be at most {I32_MAX}")
 
 
 def _check_subjects(config: StreamConfig) -> None:

@@ -9,6 +9,12 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from supercluster.broker.bounds import (
+    DESCRIPTION_BYTES_MAX,
+    METADATA_BYTES_MAX,
+    NAME_BYTES_MAX,
+    metadata_bytes,
+)
 from supercluster.broker.jetstream.errors import (
     CONSUMER_CREATE_FAILED,
     CONSUMER_INVALID_POLICY,
@@ -23,9 +29,6 @@ from supercluster.broker.jetstream.overlap_tree import OverlapTree, first_overla
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.consumer_config import ConsumerConfig
 
-NAME_CHARS_MAX = 255
-DESCRIPTION_BYTES_MAX = 4096
-METADATA_BYTES_MAX = 128 * 1024
 BACKOFF_STEPS_MAX = 1024
 WIDER_VERSION = 12
 """Brokers of versions before refuse what `is_wider` tells also where it stands in a stream's log, and would end there."""
@@ -54,9 +57,9 @@ def check_consumer_name(name: str, *, is_durable: bool = True) -> None:
         raise error(CONSUMER_NAME_IS_PATH)
     if any(c in ".*> " or not c.isprintable() for c in name):
         raise invalid_config("consumer name can not contain '.', '*', '>', '\\', '/'")
-    if len(name.encode()) > NAME_CHARS_MAX:
+    if len(name.encode()) > NAME_BYTES_MAX:
         if is_durable:
-            raise error(CONSUMER_NAME_TOO_LONG, NAME_CHARS_MAX)
+            raise error(CONSUMER_NAME_TOO_LONG, NAME_BYTES_MAX)
         raise error(CONSUMER_CREATE_FAILED, "error creating store for consumer")
 
 
@@ -70,7 +73,7 @@ def check_values(config: ConsumerConfig) -> None:
         raise error(10132)
     if len(config.description.encode()) > DESCRIPTION_BYTES_MAX:
         raise error(10107, DESCRIPTION_BYTES_MAX)
-    if sum(len(k.encode()) + len(v.encode()) for k, v in config.metadata.items()) > METADATA_BYTES_MAX:
+    if metadata_bytes(config.metadata) > METADATA_BYTES_MAX:
         raise error(10135, f"{METADATA_BYTES_MAX // 1024}KB")
     if config.backoff_ns and 0 < config.max_deliver < len(config.backoff_ns):
         raise error(10116)

@@ -17,11 +17,12 @@ from enum import IntEnum
 from itertools import pairwise
 from typing import NamedTuple
 
+from supercluster.broker.bounds import U32_MAX
+
 _HEAD = struct.Struct("<BBQQI")
 _RUN = struct.Struct("<QI")
 _BASE = struct.Struct("<Q")
 _RUNS, _OFFSETS = 0, 1
-_U32_MAX = 2**32 - 1
 # One section carries so many sequences at most, and at most as many operations: 34 bytes each where every one is alone.
 SEQS_MAX = 50_000
 
@@ -108,7 +109,7 @@ def encode_ops(ops: Sequence[Op]) -> bytes:
             continue
         runs = _runs(kind, seqs)
         base = min(seqs) if len(runs) * 3 > len(seqs) else 0
-        if len(runs) * _RUN.size > 8 + 4 * len(seqs) and max(seqs) - base <= _U32_MAX:
+        if len(runs) * _RUN.size > 8 + 4 * len(seqs) and max(seqs) - base <= U32_MAX:
             pieces.append(_HEAD.pack(kind, _OFFSETS, time_ns, delay_ns, len(seqs)) + _BASE.pack(base))
             pieces.append(_u32_array(seq - base for seq in seqs))
         else:

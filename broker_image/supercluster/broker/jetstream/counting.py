@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 
+from supercluster.broker.bounds import read_json
 from supercluster.broker.jetstream.log_end import LogEnd
 from supercluster.broker.protocol.headers import get as header_value
 from supercluster.broker.protocol.headers import with_value
@@ -108,8 +109,8 @@ def _sources(value: bytes | None) -> dict[str, dict[str, str]]:
     if not value:
         return {}
     try:
-        found = json.loads(value)
-    except (ValueError, RecursionError):
+        found = read_json(value)
+    except ValueError:
         raise CounterError(BROKEN) from None
     if not isinstance(found, dict) or not all(isinstance(sums, dict) for sums in found.values()):
         raise CounterError(BROKEN)
@@ -138,8 +139,8 @@ def _number(text: bytes) -> int | None:
 
 def _value(payload: bytes) -> int:
     try:
-        found = _number(json.loads(payload)["val"].encode())
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        found = _number(read_json(payload)["val"].encode())
+    except (ValueError, KeyError, TypeError, AttributeError):
         found = None
     if found is None:
         raise CounterError(BROKEN)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+from supercluster.broker.bounds import I64_MAX
+
 SECOND_NS = 1_000_000_000
 _UNIT_NS = {
     b"ns": 1,
@@ -17,7 +19,6 @@ _UNIT_NS = {
     b"h": 3600 * SECOND_NS,
 }
 _PIECE = re.compile(rb"(\d*)(?:\.(\d*))?(ns|us|\xc2\xb5s|\xce\xbcs|ms|s|m|h)")
-_NS_MAX = 2**63 - 1
 # A longer text is no duration that anybody wrote; numbers in it would be slow to read.
 _TEXT_BYTES_MAX = 64
 
@@ -37,7 +38,7 @@ def parse_duration_ns(text: bytes) -> int | None:
         whole, part = found[1] or b"0", found[2] or b""
         total += Fraction(int(whole + part), 10 ** len(part)) * _UNIT_NS[found[3]]
         at = found.end()
-    if at == 0 or total > _NS_MAX:
+    if at == 0 or total > I64_MAX:
         return None
     return sign * int(total)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum, auto
 
+from supercluster.broker.bounds import SEQ_MAX, whole_number
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.sections import Exceptional
@@ -26,7 +27,6 @@ ID_CHARS_MAX = 64
 BATCHES_MAX, BATCHES_TOTAL_MAX = 1000, 50_000
 FLOW_DEFAULT, FLOW_MAX = 10, 500
 IDLE_MS_MAX = 10_000
-_DIGITS_MAX = 19
 
 
 class Operation(IntEnum):
@@ -89,15 +89,14 @@ def read(reply: bytes) -> Said | None:
     name, flow, mode, sequence, operation = tokens[-6:-1]
     if mode not in (b"ok", b"fail") or operation not in (b"0", b"1", b"2", b"3", b"4"):
         return None
-    if not sequence.isdigit() or not 0 < len(sequence) <= _DIGITS_MAX or int(sequence) == 0:
+    number, kind = whole_number(sequence, SEQ_MAX), Operation(int(operation))
+    if not number:
         return None
-    number, kind = int(sequence), Operation(int(operation))
     if kind is Operation.START and number != 1:
         return None
     if number == 1 and kind in (Operation.APPEND, Operation.END):
         return None
-    wanted = int(flow) if flow.isdigit() and len(flow) <= _DIGITS_MAX else 0
-    flow_of = min(wanted, FLOW_MAX) or FLOW_DEFAULT
+    flow_of = min(whole_number(flow) or 0, FLOW_MAX) or FLOW_DEFAULT
     return Said(b".".join(tokens[:-5]), name, flow_of, mode == b"fail", number, kind)
 
 

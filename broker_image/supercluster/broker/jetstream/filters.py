@@ -9,15 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-# Subjects longer than this are refused in configurations: the protocol's control line would not carry them either.
-SUBJECT_CHARS_MAX = 1024
+from supercluster.broker.bounds import PATTERN_CHARS_MAX
 
 Predicate = Callable[[bytes], bool]
 
 
 def is_valid_filter(subject: str) -> bool:
     """Is this a subject that a stream may capture or a consumer may filter by (wildcards allowed)?"""
-    if not subject or len(subject) > SUBJECT_CHARS_MAX or any(c <= " " or c == "\x7f" for c in subject):
+    if not subject or len(subject) > PATTERN_CHARS_MAX or any(c <= " " or c == "\x7f" for c in subject):
         return False
     tokens = subject.split(".")
     return all(tokens) and ">" not in tokens[:-1]

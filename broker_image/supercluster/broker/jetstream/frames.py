@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from supercluster.broker.bounds import read_json
 from supercluster.broker.jetstream.acks import Ack
 from supercluster.broker.jetstream.judge import Forward
 from supercluster.broker.jetstream.move_record import MoveEnd
@@ -104,7 +105,7 @@ def encode_tags(tags: Sequence[str]) -> Body:
 
 def decode_tags(body: memoryview) -> tuple[str, ...]:
     try:
-        found = json.loads(bytes(body))
+        found = read_json(body)
     except ValueError:
         raise WireError("TAGS is no JSON") from None
     if not isinstance(found, list) or not all(isinstance(tag, str) for tag in found):
@@ -289,7 +290,7 @@ def encode_move_end(end: MoveEnd) -> Body:
 
 def decode_move_end(body: memoryview) -> MoveEnd:
     try:
-        return MoveEnd.from_json(json.loads(bytes(body)))
+        return MoveEnd.from_json(read_json(body))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise WireError(f"this is no end of a move: {error!r}") from error
 

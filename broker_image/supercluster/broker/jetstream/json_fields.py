@@ -8,11 +8,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from supercluster.broker.bounds import I64_MAX, I64_MIN, U64_MAX, read_json
 from supercluster.broker.jetstream.errors import INVALID_JSON, ApiError, error, not_supported
 from supercluster.broker.jetstream.times import parse_time
-
-# Integers beyond these are refused: NATS's fields are int64 and uint64.
-_INT_MIN, _INT_MAX, _UINT_MAX = -(2**63), 2**63 - 1, 2**64 - 1
 
 
 def invalid_json(why: str) -> ApiError:
@@ -29,25 +27,13 @@ def decode_object(payload: bytes | memoryview) -> dict[str, Any]:
     if not raw:
         return {}
     try:
-        value = json.loads(raw)
-    except RecursionError:
-        raise invalid_json("nested too deeply") from None
-    except UnicodeDecodeError as problem:
-        raise invalid_json(f"not UTF-8 at offset {problem.start}") from None
-    except json.JSONDecodeError as problem:
-        raise invalid_json(f"{problem.msg} at offset {problem.pos}") from None
+        value = read_json(raw)
     except ValueError as problem:
         raise invalid_json(str(problem)) from None
     if value is None:
         return {}
     if not isinstance(value, dict):
         raise invalid_json(f"expected an object, got {type(value).__name__}")
-    if rb"\u" in raw:
-        # Half of a surrogate pair is a text in JSON but none that could be written down again.
-        try:
-            json.dumps(value, ensure_ascii=False).encode()
-        except UnicodeEncodeError:
-            raise invalid_json("a text has half of a surrogate pair") from None
     return value
 
 
@@ -89,7 +75,7 @@ class Fields:
         value = self.raw(name)
         if value is None:
             return default
-        if isinstance(value, bool) or not isinstance(value, int) or not _INT_MIN <= value <= _INT_MAX:
+        if isinstance(value, bool) or not isinstance(value, int) or not I64_MIN <= value <= I64_MAX:
             raise self._wrong(name, value, "a whole number")
         return value
 
@@ -97,7 +83,7 @@ class Fields:
         value = self.raw(name)
         if value is None:
             return 0
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _UINT_MAX:
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= U64_MAX:
             raise self._wrong(name, value, "a whole number of at least 0")
         return value
 
@@ -150,7 +136,7 @@ class Fields:
             isinstance(item, bool) or not isinstance(item, int) for item in value
         ):
             raise self._wrong(name, value, "a list of whole numbers")
-        if not all(_INT_MIN <= item <= _INT_MAX for item in value):
+        if not all(I64_MIN <= item <= I64_MAX for item in value):
             raise self._wrong(name, value, "a list of whole numbers of at most 64 bits")
         return tuple(value)
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from supercluster.broker.bounds import I64_MAX
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.admin_calls import Then
 from supercluster.broker.jetstream.errors import ApiError
@@ -70,7 +71,7 @@ def read_call(body: object, node: str) -> MapCall:
                 10052, f"follow is {follow!r}; it has to be the name of a lineage, as GET shows it of rivals"
             )
         return MapCall(dry_run=bool(dry_run), follow=follow)
-    if type(accepted) is not int or not 0 <= accepted < 1 << 63:
+    if type(accepted) is not int or not 0 <= accepted <= I64_MAX:
         raise errors.error(
             10052, f"acceptLastIndex is {accepted!r}; it has to be the last entry that the copy must have"
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from supercluster.broker.bounds import HEADER_BYTES_MAX, whole_number
 from supercluster.broker.jetstream import counting
 from supercluster.broker.jetstream.batches import DUPLICATE_ID, UNSUPPORTED_HEADER, Candidate
 from supercluster.broker.jetstream.counting import CounterError
@@ -37,11 +38,6 @@ ROLLUP_REFUSED = 10111
 TTL_INVALID = 10165
 TTL_DISABLED = 10166
 EXPECTATION_WITHOUT_SEQUENCE = 10193
-
-HEADER_BYTES_MAX = 65535
-# Sequences have 64 bits; a longer number in a header is none.
-SEQUENCE_DIGITS_MAX = 20
-SEQUENCE_MAX = 2**64 - 1
 
 # Which limit a STREAM_FULL verdict means, in the verdict's `seq`.
 FULL_MESSAGES, FULL_BYTES, FULL_SUBJECT = 0, 1, 2
@@ -268,8 +264,8 @@ class MessageJudge:
 
 def _sequence(text: bytes) -> int:
     """-1, which no sequence is, for what is none."""
-    found = int(text) if text.isdigit() and len(text) <= SEQUENCE_DIGITS_MAX else -1
-    return found if found <= SEQUENCE_MAX else -1
+    found = whole_number(text)
+    return found if found is not None else -1
 
 
 def _may_be_stored(subject: bytes) -> bool:

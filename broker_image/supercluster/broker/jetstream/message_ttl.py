@@ -10,6 +10,7 @@ import heapq
 from array import array
 from collections.abc import Iterator
 
+from supercluster.broker.bounds import I64_MAX, TIME_NS_MAX, whole_number
 from supercluster.broker.jetstream.durations import SECOND_NS, parse_duration_ns
 from supercluster.broker.jetstream.wire import Reader, blob, u64
 from supercluster.broker.protocol.headers import get as header_value
@@ -17,8 +18,6 @@ from supercluster.broker.protocol.headers import get as header_value
 TTL = b"Nats-TTL"
 NEVER = -1
 """Such a message outlives the stream's max_age too."""
-_SECONDS_MAX = 2**63 - 1
-_DUE_MAX_NS = 2**63 - 1
 # Void entries that the heap may hold beside one per message before it is made anew.
 _VOID_MAX = 1024
 
@@ -33,9 +32,8 @@ def read_ttl(value: bytes) -> int | None:
     """A TTL's text: a number of seconds, a duration of at least one second, or `never`; None when it is none."""
     if value.lower() == b"never":
         return NEVER
-    if value.isdigit() and len(value) <= 20:
-        seconds = int(value)
-        return seconds if 1 <= seconds <= _SECONDS_MAX else None
+    if value.isdigit():
+        return whole_number(value, I64_MAX) or None
     duration_ns = parse_duration_ns(value)
     return duration_ns // SECOND_NS if duration_ns is not None and duration_ns >= SECOND_NS else None
 
@@ -57,7 +55,7 @@ class MessageTtls:
         if seconds == NEVER:
             self.never.add(seq)
         elif seconds > 0:
-            self._put(seq, min(time_ns + seconds * SECOND_NS, _DUE_MAX_NS))
+            self._put(seq, min(time_ns + seconds * SECOND_NS, TIME_NS_MAX))
 
     def _put(self, seq: int, due_ns: int) -> None:
         self._due_ns[seq] = due_ns

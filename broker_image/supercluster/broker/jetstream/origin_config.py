@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
+from supercluster.broker.bounds import NAME_BYTES_MAX
 from supercluster.broker.jetstream.errors import error, invalid_config, not_supported
 from supercluster.broker.jetstream.filters import is_literal, is_valid_filter
 from supercluster.broker.jetstream.json_fields import Fields
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 MIRROR_KEY = "mirror"
 _NAME_FORBIDDEN = frozenset(" .*>/\\")
+# An origin keeps the key behind the names of account and stream, in a text; and it stands in the header of what is taken.
+KEY_BYTES_MAX = 32 * 1024
 # Between the filters of one source, in its key and in the header of its messages.
 _BETWEEN = "\f"
 
@@ -214,9 +217,13 @@ def check_origins(config: StreamConfig) -> None:
         _check_overlap(source, 10147)
     if len({source.key for source in config.sources}) < len(config.sources):
         raise error(10140)
-    for origin in origins_of(config).values():
+    for key, origin in origins_of(config).items():
         if origin.external is not None:
             _check_external(origin.external)
+        if len(key.encode()) > KEY_BYTES_MAX:
+            raise invalid_config(
+                f"filters and destinations of source {origin.name} have more than {KEY_BYTES_MAX} bytes"
+            )
 
 
 def _check_external(external: External) -> None:
@@ -261,7 +268,8 @@ def _check_mirror(config: StreamConfig, mirror: Origin) -> None:
 
 
 def _is_name(name: str) -> bool:
-    return bool(name) and all(c.isprintable() and c not in _NAME_FORBIDDEN for c in name)
+    is_short = 0 < len(name.encode()) <= NAME_BYTES_MAX
+    return is_short and all(c.isprintable() and c not in _NAME_FORBIDDEN for c in name)
 
 
 def _check_overlap(origin: Origin, err_code: int) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from supercluster.broker.bounds import I32_MAX, whole_number
 from supercluster.broker.jetstream.consumer_config import ConsumerConfig
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.json_fields import Fields, decode_object
@@ -102,7 +103,7 @@ def parse_pull(payload: bytes | memoryview) -> PullSpec:
     """
     raw = bytes(payload).strip()
     if not raw.startswith(b"{"):
-        count = int(raw) if raw.isdigit() and len(raw) < 10 else 1
+        count = whole_number(raw, I32_MAX) or 1
         return PullSpec(batch=min(max(count, 1), BATCH_MAX))
     try:
         fields = Fields(decode_object(raw), "request")

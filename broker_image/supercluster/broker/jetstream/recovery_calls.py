@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from supercluster.broker.bounds import I64_MAX
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.admin_calls import MetaCall, Then, ask_meta_leader
 from supercluster.broker.jetstream.config import check_name
@@ -37,7 +38,7 @@ def read_call(account: str, name: str, body: object) -> RecoverCall:
     node, accepted, act, dry_run = (body.get(field) for field in _FIELDS)
     if not isinstance(node, str) or not 0 < len(node) <= 253:
         raise errors.error(10052, f"node is {node!r}; it has to be the name of a broker")
-    if type(accepted) is not int or not 0 <= accepted < 1 << 63:
+    if type(accepted) is not int or not 0 <= accepted <= I64_MAX:
         raise errors.error(
             10052, f"acceptLastSeq is {accepted!r}; it has to be the last sequence that the copy must have"
         )

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from supercluster.broker.archive.entries import CONSUMER_PREFIX, Entry, EntryReader
 from supercluster.broker.archive.s2 import ArchiveError
+from supercluster.broker.bounds import MESSAGE_BYTES_MAX
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.accounts import NO_LIMITS, AccountLimits, consumers_max
 from supercluster.broker.jetstream.backups import ToldConsumer, ToldState, is_sequence
@@ -34,7 +35,6 @@ ENTRY_BYTES, ENTRY_MESSAGES = 1024 * 1024, 8192
 # Sequences without a message that are written as empty ones in between: longer stretches end an entry.
 PLACEHOLDERS_MAX = 64
 # One message in an entry of the log, which goes into one frame.
-MESSAGE_BYTES_MAX = 32 * 1024 * 1024
 # An entry is work even when there is little in it, and so is a sequence without a message.
 _ENTRY_COSTS_BYTES = 64
 # As much of a name is told that cannot be one.

@@ -20,14 +20,13 @@ from struct import iter_unpack
 
 from isal import igzip_lib, isal_zlib
 
+from supercluster.broker.bounds import RECORD_BYTES_MAX
 from supercluster.broker.jetstream.wire import Reader, WireError, blob, text, u64
 
 _SECTION = struct.Struct("<BI")
 _U32 = struct.Struct("<I")
 # Less than this is not worth the work.
 PACKED_BYTES_MIN = 256
-# As much as an entry's record may have.
-UNPACKED_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Section(IntEnum):
@@ -338,7 +337,7 @@ def _unpacked(body: memoryview) -> bytes:
     if len(body) < _U32.size:
         raise WireError("a packed section is cut off")
     size: int = _U32.unpack_from(body)[0]
-    if size > UNPACKED_BYTES_MAX:
+    if size > RECORD_BYTES_MAX:
         raise WireError(f"a packed section says that it holds {size} bytes")
     try:
         found = isal_zlib.decompressobj().decompress(body[_U32.size :], size + 1)

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from weakref import WeakSet
 
+from supercluster.broker.bounds import I32_MAX
 from supercluster.broker.jetstream.config import DUPLICATE_WINDOW_DEFAULT_NS, StreamConfig
 from supercluster.broker.jetstream.consumer_config import ConsumerConfig
 from supercluster.broker.jetstream.errors import error, invalid_config
 from supercluster.broker.jetstream.times import format_duration
 
-COUNT_MAX = (1 << 31) - 1
 MS_NS = 1_000_000
 
 
@@ -28,17 +28,17 @@ def _bounded(high: int) -> Any:
 class ServerLimits:
     """0: no limit, and of batches NATS's own."""
 
-    max_request_batch: int = _bounded(COUNT_MAX)
+    max_request_batch: int = _bounded(I32_MAX)
     """The largest max_batch of a pull consumer, and the one of those that name none."""
-    max_ack_pending: int = _bounded(COUNT_MAX)
+    max_ack_pending: int = _bounded(I32_MAX)
     """The same for max_ack_pending."""
     duplicate_window_ms: int = _bounded(365 * 86_400_000)
     """The longest duplicate_window of a stream."""
-    batch_messages_max: int = _bounded(COUNT_MAX)
+    batch_messages_max: int = _bounded(I32_MAX)
     """Of one atomic batch."""
-    batches_per_stream_max: int = _bounded(COUNT_MAX)
+    batches_per_stream_max: int = _bounded(I32_MAX)
     """Batches that may be under way at once: atomic ones, and fast ones."""
-    batches_max: int = _bounded(COUNT_MAX)
+    batches_max: int = _bounded(I32_MAX)
     """The same of all streams together that this broker leads, of fast ones of all whose messages it takes."""
     batch_timeout_ms: int = _bounded(86_400_000)
     """How long a batch may be silent."""

@@ -337,7 +337,9 @@ class StreamGroup(Group):
             self.restores.put(judge, self.appending.append, now_ms)
         elif self.expiry.is_due(self.state, now_ms):
             self.expiry.put(judge.end, self.leader_time_ns(), now_ms, proposal)
-        if not self.is_hidden and self.scheduling.is_due(self.state, self.leader_time_ns(), now_ms):
+        if not (self.is_hidden or proposal.is_full) and self.scheduling.is_due(
+            self.state, self.leader_time_ns(), now_ms
+        ):
             self.scheduling.put(judge.end, self.leader_time_ns(), now_ms, proposal)
         self.appending.put_acks(proposal)
         proposal = self.consumers.put_ops(proposal, self.appending.append)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta, timezone
 
+from supercluster.broker.bounds import TIME_NS_MAX
+
 ZERO_TIME = "0001-01-01T00:00:00Z"
 """What NATS says where there is no time."""
-
-TIME_NS_MAX = 2**63 - 1
-"""The last moment that Go's int64 nanoseconds have, in April 2262. Times are kept as u64."""
 
 _NS = 1_000_000_000
 _FORM = re.compile(

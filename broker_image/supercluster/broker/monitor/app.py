@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aiohttp import web
 
+from supercluster.broker.bounds import read_json
 from supercluster.broker.monitor import health, nats_pages, views
 from supercluster.broker.monitor.options import Options, WrongOptionsError
 from supercluster.broker.monitor.slices import encode_rows
@@ -145,8 +146,8 @@ class Monitor:
             return _answer(404, {"error": f"{request.method} /admin/{path} is not known", "known": known})
         raw = await request.read()
         try:
-            body = json.loads(raw) if raw else None
-        except (ValueError, RecursionError):  # The second: nested deeper than anything that means something.
+            body = read_json(raw) if raw else None
+        except ValueError:
             return _answer(400, {"error": "the body is no JSON"})
         handler, blanks = found
         status, document = await handler({**request.query, **blanks}, body)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from supercluster.broker.bounds import read_json
 from supercluster.broker.monitor.options import Options, WrongOptionsError
 from supercluster.broker.monitor.shares import SYSTEM, Shares, Verdict
 from supercluster.broker.monitor.slices import encode_jsz
@@ -179,7 +180,7 @@ class SystemRequests:
         """Other brokers' clients ask."""
         for _, _, _, reply, header, payload in messages:
             try:
-                asker = json.loads(header)
+                asker = read_json(header)
                 asked = Asked(
                     str(asker["account"]),
                     reply,

@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
+from supercluster.broker.bounds import FRAME_BYTES_MAX
 from supercluster.broker.net.facts import Door
 from supercluster.broker.ports import Channel, PeerInfo
 from supercluster.broker.protocol.frames import (
-    FRAME_BYTES_MAX,
     QUEUES_PER_MESSAGE_MAX,
     Buffer,
     FrameError,

@@ -6,10 +6,10 @@ meanwhile, in order, and past a bound its socket is read no more.
 
 from __future__ import annotations
 
-import json
 import secrets
 from typing import TYPE_CHECKING, Any
 
+from supercluster.broker.bounds import read_json
 from supercluster.broker.net.account_limits import TOO_MANY
 from supercluster.broker.net.connect_options import PROTOCOLS, are_typed
 from supercluster.broker.protocol.parser import PARSER_ERROR, Event
@@ -51,10 +51,8 @@ class Login:
         """Its CONNECT, as it came."""
         client = self._client
         try:
-            options = json.loads(raw)
-            if rb"\u" in raw:  # Half of a surrogate pair is no text that can be compared or told.
-                json.dumps(options, ensure_ascii=False).encode()
-        except (ValueError, RecursionError):
+            options = read_json(raw)
+        except ValueError:
             options = None
         if not isinstance(options, dict) or not are_typed(options):
             client.close(PARSER_ERROR)

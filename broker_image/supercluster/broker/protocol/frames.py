@@ -13,6 +13,8 @@ from enum import IntEnum
 from struct import Struct
 from typing import TypeAlias
 
+from supercluster.broker.bounds import FRAME_BYTES_MAX, read_json
+
 Buffer: TypeAlias = bytes | memoryview
 
 VERSION = 12
@@ -26,7 +28,6 @@ origins another API leads to, 9 direct gets that mirrors answer for their origin
 VERSION_LEAST = 1
 """The oldest version that a broker may speak for this one to work with it."""
 
-FRAME_BYTES_MAX = 64 << 20
 CORE_TYPES_FROM = 32
 
 QUEUES_PER_MESSAGE_MAX = 255
@@ -169,19 +170,17 @@ def decode_hello(body: Buffer) -> Hello:
         FrameError: it isn't one, or a field is missing or of the wrong type.
     """
     try:
-        told = json.loads(bytes(body))
+        told = read_json(body)
         values = {
             item.name: told[item.name] if item.default is MISSING else told.get(item.name, item.default)
             for item in fields(Hello)
         }
         tags = values["tags"] = tuple(values["tags"])
         for text in (*values.values(), *tags):
-            if isinstance(text, str):
-                text.encode()  # Half of a surrogate pair is no text.
-                if not text.isprintable():
-                    raise ValueError  # Names stand in logs, where a control character could begin a line of its own.
+            if isinstance(text, str) and not text.isprintable():
+                raise ValueError  # Names stand in logs, where a control character could begin a line of its own.
         hello = Hello(**values)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FrameError(f"HELLO can't be read: {type(error).__name__}") from None
     for name, kind in Hello.__annotations__.items():
         if type(values[name]).__name__ != kind.partition("[")[0]:
@@ -212,8 +211,8 @@ def decode_gateways(body: Buffer) -> list[GatewayAddress]:
         FrameError: it isn't a list of three texts each.
     """
     try:
-        rows = json.loads(bytes(body))
-    except (ValueError, RecursionError):
+        rows = read_json(body)
+    except ValueError:
         raise FrameError("GATEWAYS is no JSON") from None
     if not isinstance(rows, list):
         raise FrameError("GATEWAYS is no list")

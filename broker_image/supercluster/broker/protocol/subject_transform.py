@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from supercluster.broker.bounds import I32_MAX, TEXT_BYTES_MAX
+
 _FNV_OFFSET, _FNV_PRIME = 0x811C9DC5, 0x01000193
-_INT_MAX = 2**31 - 1
 
 _CALL = re.compile(r"\{\{\s*([a-zA-Z]+)\s*\((.*)\)\s*\}\}")
 _COMMA = re.compile(r",\s*")
@@ -30,8 +31,6 @@ _NAMES = {
     "random": re.compile("[rR]andom"),
 }
 
-SUBJECT_BYTES_MAX = 65_535
-"""The longest subject that snapshots and frames have room for (u16)."""
 _BAD_SUBJECT = "invalid subject"
 _MAPPING = "invalid mapping destination"
 _INVALID = f"{_MAPPING}: invalid transform"
@@ -67,7 +66,7 @@ def _number(text: str, token: str) -> int:
         found = int(text.strip(" "))
     except ValueError:
         raise _wrong(_WRONG_ARGUMENT, token) from None
-    if not -_INT_MAX <= found <= _INT_MAX:
+    if not -I32_MAX <= found <= I32_MAX:
         raise _wrong(_WRONG_ARGUMENT, token)
     return found
 
@@ -136,7 +135,7 @@ class SubjectTransform:
             else self._token(step, tokens, number)
             for step in self._steps
         )
-        return found if len(found) <= SUBJECT_BYTES_MAX else None
+        return found if len(found) <= TEXT_BYTES_MAX else None
 
     def _token(self, step: _Step, tokens: list[bytes], number: int) -> bytes:
         if not step.kind:

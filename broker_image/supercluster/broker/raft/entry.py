@@ -24,12 +24,11 @@ from enum import IntEnum
 
 from isal.isal_zlib import crc32
 
+from supercluster.broker.bounds import RECORD_BYTES_MAX
+
 HEADER = struct.Struct("<IIQQQQIB3x")
 HEADER_BYTES = HEADER.size
 _SIZE_CRC = struct.Struct("<II")
-
-# A record longer than this is damage, not data: it bounds what a flipped bit in `size` can make a reader allocate.
-RECORD_BYTES_MAX = 64 * 1024 * 1024
 
 
 class EntryKind(IntEnum):

@@ -8,13 +8,13 @@ before in force and is said in the log once.
 from __future__ import annotations
 
 import hmac
-import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from supercluster.broker.bounds import TEXT_BYTES_MAX, read_json
 from supercluster.broker.jetstream.durations import parse_duration_ns
 from supercluster.broker.protocol.imports import NO_ACCOUNTS, AccountBook, WrongImportError
 from supercluster.broker.protocol.imports_file import KEYS, read_account
@@ -294,10 +294,10 @@ class Credentials:
             return absent
         path = self._directory / name
         try:
-            document = json.loads(path.read_text(encoding="utf-8"))
+            document = read_json(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return absent
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, ValueError) as error:
             raise CredentialsError(f"{path} can't be read: {type(error).__name__}") from None
         try:
             return parse(document)
@@ -344,6 +344,8 @@ def _parse_users(document: object) -> tuple[User, ...]:
         for name, value in values.items():
             if not isinstance(value, str):
                 raise CredentialsError(f"{where}.{name} has to be a text")
+            if len(value.encode()) > TEXT_BYTES_MAX:
+                raise CredentialsError(f"{where}.{name} has more than {TEXT_BYTES_MAX} bytes")
         if unknown := sorted(set(entry) - {*values, "permissions"}):
             raise CredentialsError(
                 f"{where}.{unknown[0]} is no known field; known are {', '.join(values)}, permissions"

@@ -12,15 +12,13 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
+from supercluster.broker.bounds import MESSAGE_BYTES_MAX, TEXT_BYTES_MAX, U16_MAX, read_json
 from supercluster.broker.jetstream.server_limits import NO_SERVER_LIMITS, ServerLimits
 
 NAME_BYTES_MAX = 63
 TAGS_MAX = 32
 SEEDS_MAX = 256
 """Addresses in `gateways` altogether: each is a task that asks who is there."""
-
-SUBJECT_FIELD_MAX = 65535
-"""Frames between brokers give a subject two bytes of length."""
 
 T = TypeVar("T")
 
@@ -37,12 +35,12 @@ def _bounded(default: int, low: int, high: int) -> Any:
 class Ports:
     """TCP ports; 0 lets the kernel choose."""
 
-    client: int = _bounded(4222, 0, 65535)
-    cluster: int = _bounded(6222, 0, 65535)
-    monitor: int = _bounded(8222, 0, 65535)
-    gateway: int = _bounded(7222, 0, 65535)
+    client: int = _bounded(4222, 0, U16_MAX)
+    cluster: int = _bounded(6222, 0, U16_MAX)
+    monitor: int = _bounded(8222, 0, U16_MAX)
+    gateway: int = _bounded(7222, 0, U16_MAX)
     """For brokers of other clusters; open only when the settings have `gateways`."""
-    websocket: int = _bounded(-1, -1, 65535)
+    websocket: int = _bounded(-1, -1, U16_MAX)
     """For clients that come by WebSocket; without `websocketTls` TLS is a proxy's affair. -1: not open."""
 
 
@@ -50,8 +48,8 @@ class Ports:
 class Limits:
     """What clients may do, and for how long things may take."""
 
-    max_payload_bytes: int = _bounded(1 << 20, 1, 32 << 20)
-    max_control_line_bytes: int = _bounded(4096, 512, SUBJECT_FIELD_MAX)
+    max_payload_bytes: int = _bounded(1 << 20, 1, MESSAGE_BYTES_MAX)
+    max_control_line_bytes: int = _bounded(4096, 512, TEXT_BYTES_MAX)
     max_connections: int = _bounded(65536, 1, 1 << 20)
     max_subscriptions: int = _bounded(100_000, 1, 10_000_000)
     """Of one connection."""
@@ -206,8 +204,8 @@ def read(path: Path, text: str) -> Settings:
         SettingsError: it can't be used.
     """
     try:
-        return parse(json.loads(text))
-    except json.JSONDecodeError as error:
+        return parse(read_json(text))
+    except ValueError as error:
         raise SettingsError(f"settings file {path} is no JSON: {error}") from error
     except SettingsError as error:
         raise SettingsError(f"settings file {path}: {error}") from None
@@ -270,7 +268,7 @@ def split_address(name: str, address: object) -> tuple[str, int]:
     if isinstance(address, str):
         host, colon, port = address.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
-        if colon and host and port.isdigit() and 0 < int(port) < 65536:
+        if colon and host and port.isdigit() and 0 < int(port) <= U16_MAX:
             return host, int(port)
     raise SettingsError(
         f"{name} is {_shown(address)}; it has to be host:port, as in east-0.east-brokers.ns.svc:6222"

@@ -9,10 +9,10 @@ import json
 from pathlib import Path
 from typing import BinaryIO
 
+from supercluster.broker.bounds import RECORD_BYTES_MAX
 from supercluster.broker.raft.entry import (
     HEADER,
     HEADER_BYTES,
-    RECORD_BYTES_MAX,
     CorruptRecordError,
     Entry,
     decode_entry,

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from isal.isal_zlib import crc32
 
+from supercluster.broker.bounds import RECORD_BYTES_MAX
 from supercluster.broker.raft.entry import (
     HEADER,
     HEADER_BYTES,
-    RECORD_BYTES_MAX,
     CorruptRecordError,
     decode_entry,
 )

@@ -129,7 +129,7 @@ class _Parser:
         return line + 1, at - (self._lines[line - 1] if line else -1)
 
     def _error(self, why: str, at: int | None = None) -> ConfError:
-        return ConfError(self._file, *self._place(self._at if at is None else at), why)
+        return ConfError(self._file, *self._place(self._at if at is None else at), f"Parse error: {why}")
 
     def _shown(self) -> str:
         return repr(self._next()) if self._next() else "the end of the file"

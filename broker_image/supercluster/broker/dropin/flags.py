@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from supercluster.broker.dropin.addresses import Address, address_of, parse_remote, parse_remotes
+from supercluster.broker.dropin.addresses import address_of, parse_remote, parse_remotes
 from supercluster.broker.dropin.cluster_options import DEFAULT_PORT, ClusterOption
 from supercluster.broker.dropin.options import Options
 from supercluster.broker.dropin.user_options import UserOption
@@ -139,10 +140,9 @@ def applied(flags: Flags, options: Options) -> Options:
     values = flags.values
     listen, monitor = options.listen, options.monitor
     if "addr" in values:
-        found = address_of(values["addr"], "") if ":" in values["addr"] else None
-        listen = (
-            Address(found.host, found.port) if found is not None else replace(listen, host=values["addr"])
-        )
+        host = values["addr"]
+        found = address_of(host, "") if ":" in host and not _is_ipv6(host) else None
+        listen = found if found is not None else replace(listen, host=host.strip("[]"))
         monitor = replace(monitor, host=listen.host)
     if "port" in values:
         listen = replace(listen, port=_port("port", values["port"]))
@@ -222,6 +222,15 @@ def _tls(flags: Flags, of_file: ClientTls | None) -> ClientTls | None:
         if not value:
             raise FlagError(f"TLS needs a certificate and its key: --{name} is not given")
     return ClientTls(Path(cert), Path(key), Path(ca) if ca else None, verify=verify)
+
+
+def _is_ipv6(text: str) -> bool:
+    """Is it an address alone, with brackets or without?"""
+    try:
+        ipaddress.IPv6Address(text.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
 
 
 def _port(name: str, text: str) -> int:

@@ -108,12 +108,19 @@ def name_of(wanted: Options, data_dir: Path) -> str:
 
     Raises:
         StartError: the streams in the directory are those of a server of another name.
-        OSError: the directory can't be used.
+        OSError: the file with the name can't be read or written.
     """
     if not wanted.jetstream:
         return wanted.server_name or _new_name()
     file = data_dir / "server_name"
-    data_dir.mkdir(parents=True, exist_ok=True)
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise StartError(
+            f"Can't start JetStream: storage directory is not a directory: {wanted.store_dir}"
+        ) from None
+    except OSError as error:
+        raise StartError(f"Can't start JetStream: could not create storage directory: {error}") from None
     with suppress(FileNotFoundError):
         held = file.read_text(encoding="utf-8").strip()
         if wanted.server_name and held != wanted.server_name:

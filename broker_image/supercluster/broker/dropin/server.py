@@ -20,6 +20,7 @@ from supercluster.broker.dropin.loading import StartError, load
 from supercluster.broker.dropin.options import Options
 from supercluster.broker.dropin.placing import name_of, place_of, reachable, settings_of
 from supercluster.broker.monitor.asking import ask_core
+from supercluster.broker.net.listening import shown
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.runtime import reload
 from supercluster.broker.runtime.collector import Collector
@@ -81,7 +82,7 @@ class Server:
             log.critical("%s", error)
             return EXIT_FAILED
         except OSError as error:
-            log.critical("can't listen or write: %s", error)
+            log.critical("%s", error)
             return EXIT_FAILED
         finally:
             for file in (self._ports_file, Path(wanted.pid_file) if wanted.pid_file else None):
@@ -107,18 +108,22 @@ class Server:
         if wanted.ports_file_dir:
             self._write_ports(process, Path(wanted.ports_file_dir))
         if process.cluster_port:
-            log.info("Listening for route connections on %s:%d", wanted.cluster.host, process.cluster_port)
+            log.info(
+                "Listening for route connections on %s", shown(wanted.cluster.host, process.cluster_port)
+            )
         if process.gateway_port:
             log.info("Gateway name is %s", wanted.gateway.name)
-            log.info("Listening for gateways connections on %s:%d", wanted.gateway.host, process.gateway_port)
+            at = shown(wanted.gateway.host, process.gateway_port)
+            log.info("Listening for gateways connections on %s", at)
         if process.websocket_port:
-            log.info(
-                "Listening for websocket clients on %s:%d", wanted.websocket.host, process.websocket_port
-            )
+            scheme = "wss" if process.settings.websocket_tls is not None else "ws"
+            at = shown(wanted.websocket.host, process.websocket_port)
+            log.info("Listening for websocket clients on %s://%s", scheme, at)
         if process.monitor_port:
             scheme = "https" if wanted.monitor_tls is not None else "http"
-            log.info("Starting %s monitor on %s:%d", scheme, wanted.monitor.host, process.monitor_port)
-        log.info("Listening for client connections on %s:%d", wanted.listen.host, process.client_port)
+            at = shown(wanted.monitor.host or wanted.listen.host, process.monitor_port)
+            log.info("Starting %s monitor on %s", scheme, at)
+        log.info("Listening for client connections on %s", shown(wanted.listen.host, process.client_port))
         log.info("Server is ready")
         stopping = asyncio.ensure_future(self._stopping.wait())
         await asyncio.wait((stopping, asyncio.shield(process.failure)), return_when=asyncio.FIRST_COMPLETED)
@@ -161,18 +166,18 @@ class Server:
     def _write_ports(self, process: BrokerProcess, directory: Path) -> None:
         host = self._options.listen.host
         scheme = "tls" if process.settings.client_tls is not None else "nats"
-        told = {"nats": [f"{scheme}://{reachable(host)}:{process.client_port}"]}
+        told = {"nats": [f"{scheme}://{shown(reachable(host), process.client_port)}"]}
         if process.websocket_port:
             scheme = "wss" if process.settings.websocket_tls is not None else "ws"
-            url = f"{scheme}://{reachable(self._options.websocket.host)}:{process.websocket_port}"
+            url = f"{scheme}://{shown(reachable(self._options.websocket.host), process.websocket_port)}"
             told["websocket"] = [url]
         if process.monitor_port:
             scheme = "https" if self._options.monitor_tls is not None else "http"
             told["monitoring"] = [
-                f"{scheme}://{reachable(self._options.monitor.host)}:{process.monitor_port}"
+                f"{scheme}://{shown(reachable(self._options.monitor.host), process.monitor_port)}"
             ]
         if process.cluster_port:
-            told["cluster"] = [f"nats://{reachable(self._options.cluster.host)}:{process.cluster_port}"]
+            told["cluster"] = [f"nats://{shown(reachable(self._options.cluster.host), process.cluster_port)}"]
         self._ports_file = directory / f"{Path(sys.argv[0]).stem}_{os.getpid()}.ports"
         self._ports_file.write_text(json.dumps(told), encoding="ascii")
 

@@ -21,6 +21,7 @@ from supercluster.broker.bounds import read_json
 from supercluster.broker.monitor import health, nats_pages, views
 from supercluster.broker.monitor.options import Options, WrongOptionsError
 from supercluster.broker.monitor.slices import encode_rows
+from supercluster.broker.net.listening import where
 from supercluster.broker.net.tls import ClientCertificates, renewed
 from supercluster.broker.runtime.credentials import Shown
 
@@ -81,7 +82,12 @@ class Monitor:
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
         await self._runner.setup()
         tls = renewed(certificates) if certificates is not None else None
-        site = web.TCPSite(self._runner, host, port, backlog=128, ssl_context=tls)
+        at = where(host, port)
+        site: web.BaseSite
+        if "sock" in at:
+            site = web.SockSite(self._runner, at["sock"], backlog=128, ssl_context=tls)
+        else:
+            site = web.TCPSite(self._runner, host, port, backlog=128, ssl_context=tls)
         await site.start()
         bound: int = self._runner.addresses[0][1]
         return bound

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from supercluster.broker.net.facts import BrokerFacts, Door
 from supercluster.broker.net.link import LinkConnection
+from supercluster.broker.net.listening import where
 from supercluster.broker.net.strangers import Unfinished
 from supercluster.broker.ports import Channel
 from supercluster.broker.protocol import frames
@@ -61,8 +62,7 @@ class Handshakes:
         mesh = self._mesh
         listener = await mesh.loop.create_server(
             lambda: LinkConnection(mesh, door, None, ""),
-            host,
-            port,
+            **where(host, port),
             ssl=tls,
             ssl_handshake_timeout=mesh.handshake_s if tls is not None else None,
             start_serving=False,

@@ -14,6 +14,7 @@ from supercluster.broker.net.admission import Admission
 from supercluster.broker.net.client import ClientConnection
 from supercluster.broker.net.hooks import SystemHooks
 from supercluster.broker.net.info import ServerFacts, info_line
+from supercluster.broker.net.listening import where
 from supercluster.broker.net.reauthorization import Reauthorization
 from supercluster.broker.net.replies import Replies
 from supercluster.broker.net.router import DEFAULT_ACCOUNT, Router
@@ -163,7 +164,7 @@ class ClientServer:
                     self.loop, tls, make_inner, failed=self._handshake_failed, greets=greets
                 )
 
-        return await self.loop.create_server(make, host, port, backlog=BACKLOG, start_serving=False)
+        return await self.loop.create_server(make, **where(host, port), backlog=BACKLOG, start_serving=False)
 
     def _handshake_failed(self, reason: str) -> None:
         self.counts.tls_failures += 1

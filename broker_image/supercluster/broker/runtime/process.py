@@ -20,6 +20,7 @@ from supercluster.broker.monitor.system import SystemRequests
 from supercluster.broker.net.facts import BrokerFacts, Door
 from supercluster.broker.net.hooks import Core
 from supercluster.broker.net.info import ServerFacts
+from supercluster.broker.net.listening import opened, shown
 from supercluster.broker.net.mesh import Mesh
 from supercluster.broker.net.rebalance import Rebalance
 from supercluster.broker.net.router import Router
@@ -101,7 +102,7 @@ class BrokerProcess:
             return self.place.advertise
         if self.place.client_advertise:
             return self.place.client_advertise
-        return f"{self.place.advertise}:{self.client_port}"
+        return shown(self.place.advertise, self.client_port)
 
     async def start(self) -> None:
         """Bring everything up.
@@ -119,18 +120,19 @@ class BrokerProcess:
         self.credentials.load()
         self.server.declare_accounts()
         client_tls = self._client_certificates("clientTls", self.settings.client_tls)
-        self.client_port = await self.server.listen(host, ports.client, client_tls)
+        self.client_port = await opened(
+            "clients", host, ports.client, self.server.listen(host, ports.client, client_tls)
+        )
         if ports.websocket >= 0:
             websocket_tls = self._client_certificates("websocketTls", self.settings.websocket_tls)
             self.server.web_rules = self.place.web_rules
-            self.websocket_port = await self.server.listen_websocket(
-                self.place.websocket_host or host, ports.websocket, websocket_tls
-            )
+            at = self.place.websocket_host or host, ports.websocket
+            listening = self.server.listen_websocket(*at, websocket_tls)
+            self.websocket_port = await opened("websocket clients", *at, listening)
         if self.place.is_monitored:
             monitor_tls = self._client_certificates("monitorTls", self.place.monitor_tls)
-            self.monitor_port = await self.monitor.start(
-                self.place.monitor_host or host, ports.monitor, monitor_tls
-            )
+            at = self.place.monitor_host or host, ports.monitor
+            self.monitor_port = await opened("monitoring", *at, self.monitor.start(*at, monitor_tls))
         clients.register(self.monitor, self)
         if self._make_core is not None:
             moves.register(self.monitor, self)
@@ -152,10 +154,9 @@ class BrokerProcess:
             self.mesh.gateways.set_seeds(self.settings.gateways)
         self._refresher = self.loop.create_task(self._refresh())
         log.info(
-            "%s starts: brokers on %s:%d, other clusters on %s, monitoring on %d",
+            "%s starts: brokers on %s, other clusters on %s, monitoring on %d",
             self.place.name,
-            host,
-            self.cluster_port,
+            shown(host, self.cluster_port),
             self.gateway_port or "no port",
             self.monitor_port,
         )
@@ -177,7 +178,7 @@ class BrokerProcess:
         )
         self.accepting = True
         self.system.start()
-        log.info("%s is ready: clients on %s:%d", self.place.name, host, self.client_port)
+        log.info("%s is ready: clients on %s", self.place.name, shown(host, self.client_port))
 
     def _client_certificates(self, name: str, tls: ClientTls | None) -> ClientCertificates | None:
         if tls is None:
@@ -202,7 +203,7 @@ class BrokerProcess:
             tags=settings.tags,
             gateway_url=self._gateway_url,
             route_url=lambda: (
-                self.place.route_advertise or f"{self.place.cluster_host or host}:{self.cluster_port}"
+                self.place.route_advertise or shown(self.place.cluster_host or host, self.cluster_port)
             ),
         )
         mesh = self.mesh = Mesh(
@@ -232,10 +233,9 @@ class BrokerProcess:
                 log.warning("there is no cluster.json, so no other broker is let in")
             elif not self.credentials.links.accept and self.credentials.users:
                 log.warning("the cluster port lets any broker in: its routes have no authorization")
-            cluster_host = self.place.cluster_host or host
-            self.cluster_port = await mesh.handshakes.listen(
-                Door.CLUSTER, cluster_host, settings.ports.cluster, route_tls
-            )
+            at = self.place.cluster_host or host, settings.ports.cluster
+            listening = mesh.handshakes.listen(Door.CLUSTER, *at, route_tls)
+            self.cluster_port = await opened("brokers", *at, listening)
         if settings.gateways is None:
             return
         if not self.credentials.gateways.accept and not self.credentials.gateways.is_open:
@@ -244,10 +244,9 @@ class BrokerProcess:
         if (certificates := self._gateway_certificates) is not None:
             tls = certificates.server
             mesh.gateways.use_tls(certificates.client, certificates.server_name)
-        gateway_host = self.place.gateway_host or host
-        self.gateway_port = await mesh.handshakes.listen(
-            Door.GATEWAY, gateway_host, settings.ports.gateway, tls
-        )
+        at = self.place.gateway_host or host, settings.ports.gateway
+        listening = mesh.handshakes.listen(Door.GATEWAY, *at, tls)
+        self.gateway_port = await opened("brokers of other clusters", *at, listening)
 
     def _gateway_url(self) -> str:
         """host:port for brokers of other clusters; empty: there is no such port."""

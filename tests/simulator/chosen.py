@@ -124,6 +124,9 @@ CAUGHT_BY: dict[str, int] = {
 """Mutant → the chosen seed of its scenario that catches it."""
 
 CAUGHT_BY_TEST: dict[str, str] = {
+    "overtaken-is-lost": (
+        "tests/simulator/test_thin_links.py::test_what_a_replica_lacks_crosses_a_thin_link_once"
+    ),
     "judged-and-not-appended": (
         "tests/broker/jetstream/test_stream_group.py::"
         "test_nothing_is_judged_while_leadership_is_on_its_way_to_another"

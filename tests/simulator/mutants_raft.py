@@ -185,6 +185,16 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
+        "overtaken-is-lost",
+        "SF-29",
+        "A heartbeat that overtakes an append on the other link makes the leader send it again.",
+        (
+            "raft/leading.py",
+            "message.round > progress.append_round and is_of_bulk(message.round) == progress.by_bulk",
+            "message.round > progress.append_round",
+        ),
+    ),
+    mutant(
         "first-members-told-once",
         "SF-4",
         "The first members of the meta group are told of it once, and the word is lost.",

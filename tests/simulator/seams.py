@@ -38,7 +38,7 @@ class SimNetwork:
         self._node = node
 
     def send(self, node: str, frame_type: int, body: Sequence[bytes | memoryview], channel: Channel) -> bool:
-        return self._world.send(self._node, node, frame_type, b"".join(body))
+        return self._world.send(self._node, node, frame_type, b"".join(body), channel)
 
     def publish(self, account: str, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
         self._world.to_client(subject, header, bytes(payload))

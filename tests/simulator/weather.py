@@ -6,6 +6,7 @@ majority may be unsure of what it had. A broker is unsure from such a fault on u
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from functools import partial
 
@@ -72,6 +73,11 @@ class Weather:
                 reorder=rng.choice((0.0, 0.02, 0.1)),
                 delay_max_ms=rng.choice((1.0, 5.0, 30.0)),
             )
+        # Drawn apart: what else a seed stands for stays.
+        thin = random.Random(f"thin {self.world.seed}")
+        if thin.random() < 0.3:
+            self.world.faults.bulk_bytes_per_ms = thin.choice((100.0, 400.0, 2000.0))
+            self.world.faults.queue_bytes_max = 256 << 10
         at_ms = 1500 + rng.random() * 1500
         while at_ms < end_ms - 1000:
             self.world.at(at_ms, self._fault)

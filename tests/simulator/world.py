@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,7 +23,7 @@ from tests.simulator.stores import SimStore
 
 from supercluster.broker.jetstream.core import BrokerCore
 from supercluster.broker.jetstream.core_settings import CoreSettings
-from supercluster.broker.ports import PeerInfo
+from supercluster.broker.ports import Channel, PeerInfo
 from supercluster.broker.protocol import frames
 from supercluster.broker.raft.errors import DiskError
 
@@ -40,6 +40,10 @@ class Faults:
     repeat: float = 0.0
     reorder: float = 0.0
     delay_max_ms: float = 3.0
+    bulk_bytes_per_ms: float = 0.0
+    """What a bulk link carries, 0: all there is. The control link carries `CONTROL_SHARE` times that."""
+    queue_bytes_max: int = 64 << 20
+    """What waits on a link of bounded bandwidth beyond so many bytes is refused, as in `net/link.py`."""
 
 
 @dataclass(slots=True)
@@ -60,6 +64,8 @@ class Node:
     def up(self) -> bool:
         return self.core is not None
 
+
+CONTROL_SHARE = 10
 
 # So short that the weather keeps streams without a leader for longer: windows give up (SF-15).
 WINDOW_WAIT_MS = 1500
@@ -94,7 +100,8 @@ class World:
         self._cut: set[frozenset[str]] = set()
         self.sought = ""
         """The broker that clients turn to more than to others."""
-        self._busy_until: dict[tuple[str, str], int] = {}
+        self._busy_until: dict[tuple[str, str, Channel], int] = {}
+        self.sent_bytes: Counter[Channel] = Counter()
         self._clients: dict[bytes, Callable[[bytes, bytes], None]] = {}
         self._inboxes: dict[bytes, Callable[[Sequence[Any]], None]] = {}
         self._turns: set[str] = set()
@@ -306,6 +313,9 @@ class World:
         self._number += 1
         epoch = self._number
         self._links[one, other] = self._links[other, one] = epoch
+        for channel in Channel:
+            self._busy_until.pop((one, other, channel), None)
+            self._busy_until.pop((other, one, channel), None)
         for here, there in ((one, other), (other, one)):
             self.at(self.rng.random() * 2, partial(self._tell_up, here, there, epoch))
 
@@ -372,22 +382,32 @@ class World:
         self._silent.update(pairs)
         self.at(ms, lambda: self._silent.difference_update(pairs))
 
-    def send(self, frm: str, to: str, frame_type: int, body: bytes) -> bool:
-        """A frame from broker to broker."""
+    def send(
+        self, frm: str, to: str, frame_type: int, body: bytes, channel: Channel = Channel.CONTROL
+    ) -> bool:
+        """A frame from broker to broker. Each link of a pair has its order and its bandwidth: one overtakes the other."""
         epoch = self._links.get((frm, to))
         sender = self.nodes[frm].core
         if epoch is None or sender is None or not self._knows(sender, to):
             return False
         rng, faults = self.rng, self.faults
+        way = (frm, to, channel)
+        carry_us = 0
+        if faults.bulk_bytes_per_ms:
+            per_ms = faults.bulk_bytes_per_ms * (CONTROL_SHARE if channel is Channel.CONTROL else 1)
+            if (self._busy_until.get(way, 0) - self.now_us) / 1000 * per_ms > faults.queue_bytes_max:
+                return False
+            carry_us = int(len(body) / per_ms * 1000)
+        self.sent_bytes[channel] += len(body)
         if (frm, to) in self._silent or (faults.loss and rng.random() < faults.loss):
             return True
         copies = 2 if faults.repeat and rng.random() < faults.repeat else 1
         for _ in range(copies):
             delay_us = 50 + int(rng.random() * faults.delay_max_ms * 1000)
-            at_us = self.now_us + delay_us
+            at_us = max(self.now_us, self._busy_until.get(way, 0) if carry_us else 0) + delay_us + carry_us
             if not (faults.reorder and rng.random() < faults.reorder):
-                at_us = max(at_us, self._busy_until.get((frm, to), 0) + 1)
-                self._busy_until[frm, to] = at_us
+                at_us = max(at_us, self._busy_until.get(way, 0) + 1)
+                self._busy_until[way] = at_us
             self._number += 1
             action: Callable[[], None] = _Arrival(self, frm, to, epoch, frame_type, body)
             heapq.heappush(self._events, (at_us, self._number, action))

@@ -13,6 +13,7 @@ from supercluster.broker.jetstream.frames import Frame
 from supercluster.broker.jetstream.move_frames import DIGEST_VERSION, HashesAsked, decode_ask, encode_ask
 from supercluster.broker.moves.audit import Comparison, Digest
 from supercluster.broker.moves.watch import UNANSWERED_MS
+from supercluster.broker.ports import Channel
 
 
 class ComparingWorld(MoveWorld):
@@ -32,12 +33,14 @@ class ComparingWorld(MoveWorld):
                 if other in node.core.peers:
                     node.core.peers[other] = replace(node.core.peers[other], version=version)
 
-    def send(self, frm: str, to: str, frame_type: int, body: bytes) -> bool:
+    def send(
+        self, frm: str, to: str, frame_type: int, body: bytes, channel: Channel = Channel.CONTROL
+    ) -> bool:
         if frame_type == Frame.MOVE_HASHES:
             self.digests.append(decode_ask(memoryview(body)).digest)
         if frm in self.silent and frame_type == Frame.MOVE_HASHED:
             return True
-        return super().send(frm, to, frame_type, body)
+        return super().send(frm, to, frame_type, body, channel)
 
 
 def moving() -> ComparingWorld:

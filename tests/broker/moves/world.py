@@ -27,7 +27,7 @@ from supercluster.broker.jetstream.messages import decode_stored
 from supercluster.broker.jetstream.meta import Assignment
 from supercluster.broker.jetstream.meta_operations import cancel_move, replace_target, start_move
 from supercluster.broker.jetstream.stream_group import StreamGroup
-from supercluster.broker.ports import ClientInfo
+from supercluster.broker.ports import Channel, ClientInfo
 from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.errors import DiskError
 
@@ -186,10 +186,12 @@ class MoveWorld(World):
     def run_ms(self, ms: float) -> None:
         self.run(self.now_us / 1000 + ms)
 
-    def send(self, frm: str, to: str, frame_type: int, body: bytes) -> bool:
+    def send(
+        self, frm: str, to: str, frame_type: int, body: bytes, channel: Channel = Channel.CONTROL
+    ) -> bool:
         if to in self.deaf and frame_type == Frame.MOVE_END:
             return True
-        return super().send(frm, to, frame_type, body)
+        return super().send(frm, to, frame_type, body, channel)
 
     # ---- looking --------------------------------------------------------------------------------------------------
 

@@ -85,6 +85,54 @@ def test_a_lost_append_is_noticed_by_the_next_heartbeat() -> None:
     assert world.nodes["b"].commit_index == world.nodes["c"].commit_index == 2
 
 
+def append_under_way(world: World, size_bytes: int) -> list[Message]:
+    """The leader a has something for b on its way; what it sends from now on to b, two heartbeats long, comes back at once."""
+    world.isolate("c")
+    world.nodes["a"].propose(b"x" * size_bytes, time_ns=0)
+    world.collect("a")
+    under_way = [message for message in world.queue if isinstance(message, Append) and message.to == "b"]
+    world.queue.clear()
+    assert len(under_way) == 1
+    return list(under_way)
+
+
+@pytest.mark.covers("SF-29")
+def test_heartbeats_that_overtake_an_append_on_the_other_link_do_not_make_it_lost() -> None:
+    world = led_world()
+    under_way = append_under_way(world, 300_000)
+    repeated: list[Message] = []
+    for _ in range(300):
+        world.now_ms += 1
+        world.nodes["a"].tick(world.now_ms)
+        world.collect("a")
+        while world.queue:
+            message = world.queue.pop(0)
+            if isinstance(message, Append | Heartbeat) and message.by_bulk:
+                under_way.append(message)
+                repeated += [message] if isinstance(message, Append) else []
+            else:
+                world.send(message)
+    assert not repeated
+    assert sum(isinstance(message, Heartbeat) for message in under_way) >= 2
+    # Small entries follow on the same link, or they would arrive first and be refused.
+    world.propose("a", "behind")
+    behind = next(message for message in world.queue if isinstance(message, Append) and message.to == "b")
+    assert behind.by_bulk
+    world.queue[:0] = under_way
+    world.deliver()
+    assert world.nodes["a"].commit_index == world.nodes["a"].log.last_index
+    world.propose("a", "small")
+    assert not next(message for message in world.queue if isinstance(message, Append)).by_bulk
+
+
+@pytest.mark.covers("RP-2", "SF-29")
+def test_an_append_that_the_bulk_link_lost_is_noticed_by_the_next_heartbeat_on_it() -> None:
+    world = led_world()
+    append_under_way(world, 300_000)
+    world.run(250)
+    assert world.nodes["a"].commit_index == world.nodes["a"].log.last_index
+
+
 @pytest.mark.covers("RP-2")
 def test_a_lost_answer_is_made_up_for_by_the_next_heartbeat() -> None:
     world = led_world()

@@ -186,8 +186,7 @@ class BrokerCore:
         """Queue a Raft message for the end of the turn."""
         if node_of(message.to) not in self.peers:
             return
-        held = self.groups.get(group)
-        self.turns.mail.add(group, message, learns=held is not None and held.raft.learns(message.to))
+        self.turns.mail.add(group, message)
 
     def save_vote(self, group: str, ticket: Ticket) -> None:
         """Terms and votes of all groups' turns go to the disk together."""

@@ -8,10 +8,8 @@ from supercluster.broker.jetstream import frames
 from supercluster.broker.jetstream.frames import Frame
 from supercluster.broker.ports import Channel, Network
 from supercluster.broker.raft.confchange import node_of
-from supercluster.broker.raft.messages import Append, InstallSnapshot, Message, encode
+from supercluster.broker.raft.messages import Append, Heartbeat, InstallSnapshot, Message, encode
 
-# An append to a follower that is so far behind goes over the bulk link.
-BULK_APPEND_BYTES = 256 * 1024
 FRAME_BYTES = 4 * 1024 * 1024
 """A frame is full with so many bytes. A turn may have as much to say to a broker as all groups together lack there."""
 
@@ -26,14 +24,13 @@ class RaftMail:
         self._network = network
         self._queues: dict[Channel, _Queues] = {Channel.CONTROL: {}, Channel.BULK: {}}
 
-    def add(self, group: str, message: Message, *, learns: bool) -> None:
-        """All that a learner is sent (`learns`) goes over one link: a small append must not pass the large ones before it."""
-        buffers = encode(message)
+    def add(self, group: str, message: Message) -> None:
+        """The leader says which appends and heartbeats go over the bulk link: a small append must not pass large ones before it."""
         bulk = isinstance(message, InstallSnapshot) or (
-            isinstance(message, Append) and (learns or sum(map(len, buffers)) > BULK_APPEND_BYTES)
+            isinstance(message, Append | Heartbeat) and message.by_bulk
         )
         queues = self._queues[Channel.BULK if bulk else Channel.CONTROL]
-        queues.setdefault(node_of(message.to), []).append((group, buffers))
+        queues.setdefault(node_of(message.to), []).append((group, encode(message)))
 
     def flush(self) -> None:
         """The turn is over."""

@@ -22,7 +22,7 @@ from supercluster.broker.raft.messages import (
     TimeoutNow,
 )
 from supercluster.broker.raft.progress import Progress, SendState
-from supercluster.broker.raft.sending import Sending
+from supercluster.broker.raft.sending import Sending, is_of_bulk
 
 _PATIENCE = 10
 """Election time-outs for which a removed member is still fed, and a snapshot kept for a member that is not heard."""
@@ -161,7 +161,8 @@ class Leading(Sending):
         if message.round > progress.round:
             progress.round = message.round
             self._confirm_reads()
-        later = message.round > progress.append_round
+        # An answer shows what became of appends on its own link only: on the other one they may still be on their way.
+        later = message.round > progress.append_round and is_of_bulk(message.round) == progress.by_bulk
         if progress.state is SendState.SNAPSHOT:
             self._resume_snapshot(progress, message.round)
         elif progress.state is SendState.PROBE:

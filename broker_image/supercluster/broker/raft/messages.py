@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
@@ -68,6 +68,8 @@ class Append(Message):
     last_index: int
     """End of the leader's log: a doubtful member has caught up when it has all of it (SF-4)."""
     entries: tuple[Entry, ...] = ()
+    by_bulk: bool = field(default=False, compare=False)
+    """Which link of the pair takes it; not a part of its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,8 @@ class AppendResponse(Message):
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat(Message):
-    """The leader lives; `round` numbers the leader's heartbeats for reads and for lost appends."""
+    """The leader lives; `round` numbers the leader's heartbeats for reads and for lost appends. Rounds on the control link
+    are odd, those on the bulk link even: the links overtake each other, so an answer shows only what was lost on its own."""
 
     round: int
     commit: int
@@ -96,6 +99,8 @@ class Heartbeat(Message):
     """False: only the commit index is news."""
     quiesce: bool = False
     """Fall silent, if your log and commit index are these (SF-7)."""
+    by_bulk: bool = field(default=False, compare=False)
+    """Which link of the pair takes it; not a part of its bytes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,7 @@ class Progress:
     __slots__ = (
         "append_round",
         "bulk_ms",
+        "by_bulk",
         "doubtful",
         "heard_ms",
         "inflight",
@@ -103,6 +104,8 @@ class Progress:
         """The last heartbeat round it answered."""
         self.append_round = 0
         """The heartbeat round in which the last append was sent: an answer to a later one tells whether it arrived."""
+        self.by_bulk = False
+        """The unanswered appends are on the bulk link; what follows them must not overtake them."""
         self.doubtful = False
         self.learns = False
         """It has no vote; for a removed member: it had none when it was removed."""
@@ -124,6 +127,13 @@ class Progress:
             self.inflight.append((last_index, size_bytes))
             self.inflight_bytes += size_bytes
         self.next = last_index + 1
+
+    @property
+    def awaits_bulk(self) -> bool:
+        """Is something that went over the bulk link unanswered?"""
+        if self.snapshot is not None:
+            return self.snapshot.next > 0
+        return self.by_bulk and (self.probe_sent or bool(self.inflight))
 
     def acked(self, index: int) -> bool:
         """The member confirmed everything up to `index`. True when that is news."""

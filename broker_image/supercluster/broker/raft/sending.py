@@ -14,6 +14,8 @@ from supercluster.broker.raft.progress import OutgoingSnapshot, Progress, SendSt
 from supercluster.broker.raft.read_back import ReadBack, size_of
 from supercluster.broker.raft.state import RaftState
 
+# An append to a follower that is so far behind goes over the bulk link, and so does all that follows until it is answered.
+BULK_APPEND_BYTES = 256 * 1024
 # An append to a learner is large from here on. Large ones leave once a millisecond at most: a copy of gigabytes is made of
 # many turns, between which everybody else is served.
 _LARGE_BYTES = 128 * 1024
@@ -25,11 +27,17 @@ _LEARNER_INFLIGHT_MAX = 16
 _PACED_BYTES_MIN = 64 * 1024
 
 
+def is_of_bulk(round_: int) -> bool:
+    """Did the heartbeat of that number go over the bulk link?"""
+    return round_ % 2 == 0
+
+
 class Sending(RaftState):
     """The leader's way out."""
 
-    _round = 0
-    """Number of the last heartbeat round; it only grows, over all leaderships of this process."""
+    _round = 2
+    """Number of the last heartbeat round; it only grows, over all leaderships of this process. Each takes two numbers: the odd
+    one is for the control link, the even one behind it for the bulk link."""
     _beat_wanted = False
     _heartbeat_due_ms = 0
     _active_ms = 0
@@ -51,7 +59,7 @@ class Sending(RaftState):
             self._beat_wanted = True
         beat, self._beat_wanted = self._beat_wanted, False
         if beat:
-            self._round += 1
+            self._round += 2
             self._confirm_alone()
         self._unsent = False
         self._learners_due_ms = None
@@ -64,18 +72,26 @@ class Sending(RaftState):
             commit = min(progress.match, self.commit_index)
             if beat or (not sent and commit > progress.sent_commit):
                 progress.sent_commit = max(progress.sent_commit, commit)
-                self._send(
-                    Heartbeat(
-                        self.id,
-                        progress.member,
-                        self.term,
-                        self.lineage,
-                        self._round,
-                        commit,
-                        last_index,
-                        answer=beat,
-                    )
-                )
+                self._send_heartbeat(progress, self._round - 1, commit, answer=beat)
+            if beat and progress.awaits_bulk:
+                self._send_heartbeat(progress, self._round, commit, answer=True, by_bulk=True)
+
+    def _send_heartbeat(
+        self, progress: Progress, round_: int, commit: int, *, answer: bool, by_bulk: bool = False
+    ) -> None:
+        self._send(
+            Heartbeat(
+                self.id,
+                progress.member,
+                self.term,
+                self.lineage,
+                round_,
+                commit,
+                self.log.last_index,
+                answer=answer,
+                by_bulk=by_bulk,
+            )
+        )
 
     def _in_turn(self) -> Iterable[Progress]:
         """Whom to send to, in order. Where a pace is shared, who is behind comes first: so all copies grow together, from
@@ -126,6 +142,8 @@ class Sending(RaftState):
         prev_index = progress.next - 1
         end = prev_index + len(entries)
         size_bytes = size_of(entries)
+        follows_bulk = progress.by_bulk and bool(progress.inflight)
+        progress.by_bulk = progress.learns or follows_bulk or size_bytes > BULK_APPEND_BYTES
         self._send(
             Append(
                 self.id,
@@ -137,6 +155,7 @@ class Sending(RaftState):
                 self.commit_index,
                 self.log.last_index,
                 entries,
+                progress.by_bulk,
             )
         )
         progress.sent(end, size_bytes, self._round)
@@ -163,11 +182,6 @@ class Sending(RaftState):
         return found
 
     # Learners.
-
-    def learns(self, member: str) -> bool:
-        """Is the member fed as a learner, or was it until it was removed?"""
-        progress = self.progress.get(member)
-        return progress is not None and progress.learns
 
     def _send_farewell(self, progress: Progress) -> bool:
         """A removed learner gets what it lacks up to its removal if that is next to nothing, and else no more at all:
@@ -280,8 +294,8 @@ class Sending(RaftState):
         return True
 
     def _resume_snapshot(self, progress: Progress, round_: int) -> None:
-        """A heartbeat sent after the last chunk was answered before that chunk was: it was lost."""
-        if progress.snapshot is not None and round_ > progress.snapshot.chunk_round:
+        """A heartbeat sent behind the last chunk was answered before that chunk was: it was lost."""
+        if progress.snapshot is not None and is_of_bulk(round_) and round_ > progress.snapshot.chunk_round:
             progress.snapshot.go_back()
 
     def _on_snapshot_response(self, message: SnapshotResponse) -> None:

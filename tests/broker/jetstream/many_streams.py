@@ -12,7 +12,7 @@ from supercluster.broker.jetstream.core import BrokerCore
 from supercluster.broker.jetstream.frames import Frame
 from supercluster.broker.jetstream.group import Group
 from supercluster.broker.jetstream.stream_group import StreamGroup
-from supercluster.broker.ports import ClientInfo
+from supercluster.broker.ports import Channel, ClientInfo
 
 CLIENT = ClientInfo("$G", "app", is_operator=False)
 STREAMS = 12
@@ -42,10 +42,10 @@ class Brokers:
             self.ticks[group.id.split(".")[-2] if "." in group.id else group.id] += 1
             return tick(group, now_ms)
 
-        def counted_send(frm: str, to: str, frame_type: int, body: bytes) -> bool:
+        def counted_send(frm: str, to: str, frame_type: int, body: bytes, *rest: Channel) -> bool:
             if frame_type != Frame.LOAD:  # One now and then for a broker, however many groups it has.
                 self.frames.append((frm, to, frame_type, body))
-            return send(frm, to, frame_type, body)
+            return send(frm, to, frame_type, body, *rest)
 
         monkeypatch.setattr(Group, "tick", counted_tick)
         monkeypatch.setattr(self.world, "send", counted_send)

@@ -8,6 +8,7 @@ import pytest
 from tests.broker.moves.world import STREAM, MoveWorld
 
 from supercluster.broker.jetstream.frames import Frame
+from supercluster.broker.ports import Channel
 from supercluster.broker.raft.confchange import ChangeRefusal, MembershipChange, RefusalReason
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.raft.messages import Append, Message
@@ -112,10 +113,10 @@ def test_a_lost_copy_is_told_of_no_longer_than_the_move_names_it(
     told: list[str] = []
     send = world.send
 
-    def listen(frm: str, to: str, frame_type: int, body: bytes) -> bool:
+    def listen(frm: str, to: str, frame_type: int, body: bytes, *rest: Channel) -> bool:
         if frame_type == Frame.COPY_LOST:
             told.append(frm)
-        return send(frm, to, frame_type, body)
+        return send(frm, to, frame_type, body, *rest)
 
     monkeypatch.setattr(world, "send", listen)
     world.begin()

@@ -22,14 +22,16 @@ from supercluster.broker.monitor import health, nats_pages, views
 from supercluster.broker.monitor.options import Options, WrongOptionsError
 from supercluster.broker.monitor.slices import encode_rows
 from supercluster.broker.net.listening import where
+from supercluster.broker.net.strangers import Rationed
 from supercluster.broker.net.tls import ClientCertificates, renewed
-from supercluster.broker.runtime.credentials import Shown
+from supercluster.broker.runtime.credentials import Shown, User
 
 if TYPE_CHECKING:
     from supercluster.broker.runtime.process import BrokerProcess
 
 log = logging.getLogger(__name__)
 
+PROBES = "/healthz"
 REQUESTS_MAX = 64
 """Requests served at the same time; more are answered 503."""
 
@@ -46,6 +48,8 @@ class Who(Enum):
     OPERATOR = auto()
     CLIENT = auto()
     NOBODY = auto()
+    LATER = auto()
+    """Nobody knows: its address had too many wrong passwords compared."""
 
 
 class Monitor:
@@ -56,6 +60,7 @@ class Monitor:
         self._runner: web.AppRunner | None = None
         self._admin: dict[tuple[str, str], AdminHandler] = {}
         self._active = 0
+        self._log_refused = Rationed(log.warning, process.clock.monotonic_ms)
 
     def register_admin(self, method: str, path: str, handler: AdminHandler) -> None:
         """Serve `/admin/<path>`; may be called at any time. A part of the path like `{name}` stands for any text."""
@@ -100,6 +105,9 @@ class Monitor:
 
     @web.middleware
     async def _bounded(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        if request.path == PROBES:  # Answered at once, so it counts for nothing.
+            probed: web.StreamResponse = await handler(request)
+            return probed
         if self._active >= REQUESTS_MAX:
             return web.json_response({"error": "too many requests at once"}, status=503)
         self._active += 1
@@ -136,10 +144,17 @@ class Monitor:
         return web.Response(text=views.metrics(self._process), content_type="text/plain")
 
     async def _serve_admin(self, request: web.Request) -> web.Response:
-        who = await self._who(request.headers.get("Authorization", ""))
+        who = await self._who(request.remote or "", request.headers.get("Authorization", ""))
+        if who is Who.LATER:
+            return web.json_response(
+                {"error": "too many wrong passwords came from this address"},
+                status=429,
+                headers={"Retry-After": "2"},
+            )
         if who is Who.CLIENT:
             return _answer(403, {"error": "these credentials are not the operator's"})
         if who is Who.NOBODY:
+            self._log_refused("/admin/: wrong or missing credentials from %s", request.remote)
             return web.json_response(
                 {"error": "the operator's credentials are needed"},
                 status=401,
@@ -176,7 +191,7 @@ class Monitor:
                 return handler, blanks
         return None
 
-    async def _who(self, authorization: str) -> Who:
+    async def _who(self, address: str, authorization: str) -> Who:
         credentials = self._process.credentials
         if not credentials.users:
             return Who.OPERATOR
@@ -191,7 +206,13 @@ class Monitor:
             return Who.NOBODY
         shown = Shown(user, password)
         if credentials.takes_long(shown):
-            found = await asyncio.to_thread(credentials.find, shown)
+            answer: asyncio.Future[User | None] = self._process.loop.create_future()
+            comparisons = self._process.server.admission.comparisons
+            if not comparisons.compare(address, shown, lambda: not answer.done(), answer.set_result):
+                return Who.LATER
+            found = await answer
+            if found not in credentials.users:  # Changed meanwhile, or gone.
+                found = None
         else:
             found = credentials.find(shown)
         if found is None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from supercluster.broker.net.comparisons import Comparisons
 from supercluster.broker.net.reauthorization import Reauthorization
 from supercluster.broker.net.router import DEFAULT_ACCOUNT
+from supercluster.broker.net.strangers import Rationed
 from supercluster.broker.ports import ClientInfo, Clock
 from supercluster.broker.protocol.permissions import Gate
 from supercluster.broker.runtime.credentials import Credentials, Shown, User
@@ -19,21 +20,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-THREADS = 2
-"""Enough that one hash does not hold up all, and not so many that they take the broker's time."""
-WAITING_MAX = 4096
-"""Clients whose password is being compared; more are refused, and come again."""
-
 
 class Admission:
     """Judges clients of one broker."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, credentials: Credentials) -> None:
         self.credentials = credentials
-        self._loop = loop
+        self.comparisons = Comparisons(loop, clock, credentials)
         self._clock = clock
-        self._threads: ThreadPoolExecutor | None = None
-        self._waiting = 0
+        self._log = Rationed(log.warning, clock.monotonic_ms)
 
     @property
     def is_needed(self) -> bool:
@@ -51,23 +46,17 @@ class Admission:
         shown = self._shown(client, options)
         if not self.credentials.takes_long(shown):
             return self._judged(client, shown, self.credentials.find(shown), options)
-        if self._waiting >= WAITING_MAX:
-            log.warning("client %d: %d passwords are being compared already", client.id, WAITING_MAX)
-            return False
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="passwords")
-        self._waiting += 1
-        work = self._loop.run_in_executor(self._threads, self._find, client, shown)
 
-        def done(found: asyncio.Future[User | None]) -> None:
-            self._waiting -= 1
-            if not found.cancelled() and not client.closed:
-                user = found.result()
-                if user is not None and user not in self.credentials.users:  # Changed meanwhile, or gone.
-                    user = Reauthorization(self.credentials, self._clock.monotonic_ms).successor(user)
-                then(self._judged(client, shown, user, options))
+        def done(user: User | None) -> None:
+            if user is not None and user not in self.credentials.users:  # Changed meanwhile, or gone.
+                user = Reauthorization(self.credentials, self._clock.monotonic_ms).successor(user)
+            then(self._judged(client, shown, user, options))
 
-        work.add_done_callback(done)
+        address = client.peer[0]
+        if not self.comparisons.compare(address, shown, lambda: not client.closed, done):
+            self._log("client %d (%s): too many wrong passwords came from its address", client.id, address)
+            client.server.counts.auth_failures += 1
+            client.close("Authentication Timeout", tell=False)  # Told, it would not come again.
         return None
 
     def takes_without(self, client: ClientConnection) -> bool:
@@ -83,12 +72,7 @@ class Admission:
 
     def close(self) -> None:
         """Compare nothing more."""
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
-            self._threads = None
-
-    def _find(self, client: ClientConnection, shown: Shown) -> User | None:
-        return None if client.closed else self.credentials.find(shown)
+        self.comparisons.close()
 
     def _shown(self, client: ClientConnection, options: Mapping[str, Any]) -> Shown:
         names = ("user", "pass", "auth_token", "nkey", "sig")
@@ -112,7 +96,7 @@ class Admission:
     ) -> bool:
         if found is None:
             by_jwt = bool(options.get("jwt")) and not (shown.user or shown.token)
-            log.warning(
+            self._log(
                 "client %d (%s): %s",
                 client.id,
                 client.peer[0],

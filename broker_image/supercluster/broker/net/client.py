@@ -359,7 +359,8 @@ class ClientConnection(asyncio.Protocol):
         self._end()
         self.close_reason = reason
         transport = self._transport
-        log.info("client %d (%s) closed: %s", self.id, self.peer[0], reason)
+        note = log.info if self.has_come else self.server.log_stranger
+        note("client %d (%s) closed: %s", self.id, self.peer[0], reason)
         if transport is None:
             return
         if tell and not self._fin_sent:

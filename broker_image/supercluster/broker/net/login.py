@@ -60,6 +60,7 @@ class Login:
         verdict = client.server.admission.judge(client, options, self._verdict)
         if verdict is None:
             self.judged = options
+            client.keep_alive.stop()  # It has said what it has to say.
         else:
             self._welcome(options, verdict)
 

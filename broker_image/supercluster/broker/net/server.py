@@ -19,6 +19,7 @@ from supercluster.broker.net.reauthorization import Reauthorization
 from supercluster.broker.net.replies import Replies
 from supercluster.broker.net.router import DEFAULT_ACCOUNT, Router
 from supercluster.broker.net.secure import SecureProtocol
+from supercluster.broker.net.strangers import Rationed
 from supercluster.broker.net.tls import ClientCertificates
 from supercluster.broker.net.turn import Turn
 from supercluster.broker.net.websocket import WebSocketProtocol
@@ -101,6 +102,8 @@ class ClientServer:
         self.default_account = DEFAULT_ACCOUNT
         self.replies = Replies(router, clock.monotonic_ms, lambda: secrets.token_urlsafe(REPLY_TOKEN_BYTES))
         self.counts = ServerCounts()
+        self.log_stranger = Rationed(log.info, clock.monotonic_ms)
+        """Of clients whose CONNECT was not taken."""
         self.clients: dict[int, ClientConnection] = {}
         self.lame_duck = False
         self.facts: ServerFacts | None = None
@@ -168,7 +171,7 @@ class ClientServer:
 
     def _handshake_failed(self, reason: str) -> None:
         self.counts.tls_failures += 1
-        log.info("a client was not let in: %s", reason)
+        self.log_stranger("a client was not let in: %s", reason)
 
     async def start(self, facts: ServerFacts) -> None:
         """Accept clients from now on (SF-14: once the broker knows the streams)."""

@@ -147,7 +147,7 @@ class WebSocketProtocol(asyncio.Protocol):
         try:
             stream, controls = self._reader.feed(data)
         except websocket.FrameError as error:
-            log.info("client %d (%s): %s", client.id, client.peer[0], error)
+            self._server.log_stranger("client %d (%s): %s", client.id, client.peer[0], error)
             self._server.counts.protocol_errors += 1
             self._framed.end(error.code)
             client.close("WebSocket Protocol Error", tell=False)

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from secrets import token_bytes
 from typing import Any
 
 from supercluster.broker.bounds import TEXT_BYTES_MAX, read_json
@@ -131,6 +132,9 @@ class LinkCredentials:
         return any(fits) or (not self.accept and self.is_open)
 
 
+KNOWN_MAX = 4096
+"""Credentials that fitted a hash, and are found again without comparing it."""
+
 FILES = ("users.json", "cluster.json", "gateway.json")
 
 
@@ -145,6 +149,11 @@ class Credentials:
         """By connection type."""
         self._book = NO_ACCOUNTS
         self._client_limits: Mapping[str, ClientLimits] = {}
+        self._known: dict[bytes, User] = {}
+        """Keyed digest of what was shown → whose it is. A compared hash is not compared again, whoever else waits."""
+        self._known_users: tuple[User, ...] = ()
+        """Those that it was found out for."""
+        self._key = token_bytes(32)
         self._links = LinkCredentials()
         self._gateways = LinkCredentials()
 
@@ -235,9 +244,33 @@ class Credentials:
         gateways: LinkCredentials = self._read("gateway.json", _parse_links, LinkCredentials())
         return users, links, gateways
 
+    def known(self, shown: Shown) -> User | None:
+        """Whose it is, where that was found out by a hash since the files were read."""
+        if not self._known or self._known_users is not self._users:
+            return None
+        digest = self._digest(shown)
+        return self._known.get(digest) if digest is not None else None
+
+    def remember(self, shown: Shown, user: User) -> None:
+        """A hash said that it is the user's."""
+        if self._known_users is not self._users:
+            self._known, self._known_users = {}, self._users
+        digest = self._digest(shown)
+        if digest is not None and user in self._users:
+            self._known[digest] = user
+            if len(self._known) > KNOWN_MAX:
+                del self._known[next(iter(self._known))]
+
+    def _digest(self, shown: Shown) -> bytes | None:
+        """None for what is more than user, password and token."""
+        if shown.nkey or shown.certificate is not None:
+            return None
+        said = repr((shown.user, shown.password, shown.token, shown.connection_type))
+        return hmac.digest(self._key, said.encode(), "sha256")
+
     def find(self, shown: Shown) -> User | None:
         """The user whom this belongs to, and who may come that way."""
-        user = self._find(shown)
+        user = self.known(shown) or self._find(shown)
         return user if user is not None and user.may_come_by(shown.connection_type) else None
 
     def _find(self, shown: Shown) -> User | None:
@@ -272,6 +305,8 @@ class Credentials:
     def takes_long(self, shown: Shown) -> bool:
         """Would `find` compare with a hash, which takes long on purpose? Then it belongs in a thread."""
         if shown.nkey or (shown.is_nothing and self.anonymous(shown.connection_type) is not None):
+            return False
+        if self.known(shown) is not None:
             return False
         return any(
             passwords.is_hashed(user.token)

@@ -1,0 +1,118 @@
+"""Comparing passwords with hashes, which takes long on purpose: in threads, one address after the other.
+
+An address has a few attempts at once, and one more each second; an attempt that was right does not count. Addresses take
+turns, so that nobody waits for all the wrong passwords of somebody else. Credentials that were right once are known
+(`runtime/credentials.py`) and wait for nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+from supercluster.broker.net.strangers import Attempts, network_of
+from supercluster.broker.ports import Clock
+from supercluster.broker.runtime.credentials import Credentials, Shown, User
+
+THREADS = 2
+"""Enough that one hash does not hold up all, and not so many that they take the broker's time."""
+WAITING_MAX = 4096
+"""Passwords that wait to be compared, of all addresses."""
+ATTEMPTS_BURST = 32
+"""Wrong passwords of one address that are compared at once; so many of its clients may come together for the first time."""
+ATTEMPTS_PER_S = 1.0
+
+Run: TypeAlias = "Callable[[Callable[[], User | None]], asyncio.Future[User | None]]"
+
+
+@dataclass(frozen=True, slots=True)
+class _Login:
+    address: str
+    shown: Shown
+    is_wanted: Callable[[], bool]
+    then: Callable[[User | None], None]
+
+
+class Comparisons:
+    """Of one broker. `run` is for tests; None: threads."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, clock: Clock, credentials: Credentials, run: Run | None = None
+    ) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._credentials = credentials
+        self._run = run or self._in_threads
+        self._threads: ThreadPoolExecutor | None = None
+        self._attempts = Attempts(ATTEMPTS_BURST, ATTEMPTS_PER_S)
+        self._queues: OrderedDict[str, deque[_Login]] = OrderedDict()
+        """By network, in the order of their turns."""
+        self._waiting = 0
+        self._running = 0
+
+    def compare(
+        self,
+        address: str,
+        shown: Shown,
+        is_wanted: Callable[[], bool],
+        then: Callable[[User | None], None],
+    ) -> bool:
+        """Find out who that is, and call `then`, unless `is_wanted` says no by then. False: the address has had its share."""
+        if self._waiting >= WAITING_MAX or not self._attempts.take(address, self._clock.monotonic_ms()):
+            return False
+        queue = self._queues.setdefault(network_of(address), deque())
+        queue.append(_Login(address, shown, is_wanted, then))
+        self._waiting += 1
+        self._start()
+        return True
+
+    def close(self) -> None:
+        """Compare nothing more."""
+        self._queues.clear()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads = None
+
+    def _start(self) -> None:
+        while self._running < THREADS and self._queues:
+            login = self._next()
+            known = self._credentials.known(login.shown)
+            if not login.is_wanted() or known is not None:
+                self._end(login, known, is_counted=False)
+                continue
+            self._running += 1
+            work = self._run(partial(self._credentials.find, login.shown))
+            work.add_done_callback(partial(self._compared, login))
+
+    def _next(self) -> _Login:
+        network, queue = self._queues.popitem(last=False)
+        if len(queue) > 1:
+            self._queues[network] = queue
+        self._waiting -= 1
+        return queue.popleft()
+
+    def _compared(self, login: _Login, work: asyncio.Future[User | None]) -> None:
+        self._running -= 1
+        if work.cancelled():
+            return
+        user = work.result()
+        if user is not None:
+            self._credentials.remember(login.shown, user)
+        self._end(login, user, is_counted=user is None)
+        self._start()
+
+    def _end(self, login: _Login, user: User | None, *, is_counted: bool) -> None:
+        if not is_counted:
+            self._attempts.give_back(login.address, self._clock.monotonic_ms())
+        if login.is_wanted():
+            login.then(user)
+
+    def _in_threads(self, work: Callable[[], User | None]) -> asyncio.Future[User | None]:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="passwords")
+        return self._loop.run_in_executor(self._threads, work)

@@ -268,3 +268,24 @@ def test_metrics_are_prometheus_text() -> None:
     assert "supercluster_operator_leader 1\n" in text
     assert 'supercluster_operator_rounds_total{kind="Stream"} 3\n' in text
     assert all(line.startswith("#") or len(line.rsplit(" ", 1)) == 2 for line in text.strip().splitlines())
+
+
+@pytest.mark.covers("SF-30")
+async def test_without_the_lease_nothing_is_written_and_reads_go_on() -> None:
+    asked: list[str] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        asked.append(f"{request.method} {request.path}")
+        return web.json_response({})
+
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "ns"}}
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": body["metadata"]}
+    async with serving(handle) as url, KubeClient(Connection(url)) as kube:
+        kube.write_time_left_s = lambda: 0.0
+        with pytest.raises(KubeError, match="lease was not renewed"):
+            await kube.create(body)
+        await kube.get("v1", "ConfigMap", "ns", "a")
+        await kube.replace(lease)
+        kube.write_time_left_s = lambda: 10.0
+        await kube.create(body)
+    assert [each.partition(" ")[0] for each in asked] == ["GET", "PUT", "POST"]

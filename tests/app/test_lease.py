@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.reconcilers.fakes import FakeKube, VirtualClock, settle
+from tests.reconcilers.builders import stream
+from tests.reconcilers.fakes import FakeBrokers, FakeKube, VirtualClock, settle
 
 from supercluster.app.lease import LeaseHolder, LeaseLostError
-from supercluster.reconcilers.ports import KubeError
+from supercluster.reconcilers.execute.executor import Executor
+from supercluster.reconcilers.observe.cache import ObjectCache
+from supercluster.reconcilers.planners.plan import DeleteStream
+from supercluster.reconcilers.ports import BrokersUnreachableError, BrokerTarget, Json, KubeError
 
 
 def holder(kube: FakeKube, clock: VirtualClock, identity: str) -> LeaseHolder:
@@ -58,19 +62,64 @@ async def test_a_released_lease_is_taken_over_at_the_next_look() -> None:
     assert owner(kube) == "two"
 
 
-@pytest.mark.covers("OP-4")
-async def test_a_holder_that_can_not_renew_stops_before_others_may_start() -> None:
+class Silent(FakeKube):
+    """An API server that answers until it is told not to, and then neither answers nor refuses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_silent = False
+
+    async def get(self, api_version: str, kind: str, namespace: str, name: str) -> Json | None:
+        if self.is_silent:
+            await asyncio.Event().wait()
+        return await super().get(api_version, kind, namespace, name)
+
+
+@pytest.mark.covers("OP-4", "SF-30")
+@pytest.mark.parametrize("is_silent", [True, False])
+async def test_a_holder_that_can_not_renew_stops_in_two_thirds_of_the_duration(is_silent: bool) -> None:
+    kube, clock = Silent(), VirtualClock()
+    one = holder(kube, clock, "one")
+    await one.acquire()
+    keeping = asyncio.create_task(one.keep())
+    await clock.advance(5_000)
+    kube.is_silent = is_silent
+    kube.fail = lambda _: None if is_silent else KubeError(0, "Unreachable", "gone")
+    await clock.advance(9_999)
+    assert not keeping.done()
+    assert one.time_left_s > 0
+    await clock.advance(1)
+    with pytest.raises(LeaseLostError, match="could not renew the lease for 10"):
+        await keeping
+    assert one.time_left_s == 0
+    released = asyncio.create_task(one.release())
+    await settle()
+    assert released.done(), "nobody is waited for who does not answer"
+
+
+async def test_one_failed_renewal_is_made_good_at_once() -> None:
     kube, clock = FakeKube(), VirtualClock()
     one = holder(kube, clock, "one")
     await one.acquire()
-    kube.fail_next = [KubeError(0, "Unreachable", "gone")] * 100
     keeping = asyncio.create_task(one.keep())
-    await clock.advance(14_999)
-    assert not keeping.done() or keeping.exception() is not None
-    await clock.advance(1)
-    with pytest.raises(LeaseLostError, match="could not renew"):
-        await keeping
-    assert clock.ms <= 15_000
+    await clock.advance(4_000)
+    kube.fail_next = [KubeError(0, "Unreachable", "gone")]
+    await clock.advance(2_000)
+    assert one.time_left_s == 10, "renewed a second after the failure"
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+
+
+async def test_the_time_that_is_left_counts_from_before_the_request() -> None:
+    kube, clock = FakeKube(), VirtualClock()
+    one = holder(kube, clock, "one")
+    assert one.time_left_s == 0
+    await one.acquire()
+    assert one.time_left_s == 10
+    await clock.advance(4_000)
+    assert one.time_left_s == 6
+    await one.release()
+    assert one.time_left_s == 0
 
 
 async def test_a_lease_that_somebody_took_is_lost_at_once() -> None:
@@ -94,3 +143,25 @@ async def test_of_two_copies_that_start_together_one_gets_it() -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.mark.covers("SF-30")
+async def test_a_step_on_the_brokers_ends_with_the_time_that_is_left() -> None:
+    brokers, kube = FakeBrokers(), FakeKube()
+    left_s = [0.0]
+    executor = Executor(kube, brokers, ObjectCache(), str, lambda: left_s[0])
+    resource = stream()
+    with pytest.raises(BrokersUnreachableError, match="not begun"):
+        await executor.run(resource, DeleteStream("flights"), target())
+    left_s[0] = 0.01
+
+    async def hang(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    brokers.delete_stream = hang  # type: ignore[method-assign, assignment]
+    with pytest.raises(BrokersUnreachableError, match="cut off"):
+        await executor.run(resource, DeleteStream("flights"), target())
+
+
+def target() -> BrokerTarget:
+    return BrokerTarget("ns", "demo", (), "operator", "")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -26,6 +27,8 @@ log = logging.getLogger(__name__)
 REQUEST_TIMEOUT_S = 15
 ATTEMPTS_MAX = 3
 EVENT_MESSAGE_CHARACTERS_MAX = 1024
+FENCED = -1
+"""`KubeError.status` of a request that was not sent; it is not repeated."""
 _PASSING = frozenset({0, 429, 500, 502, 503, 504})
 
 PLURALS = {
@@ -60,6 +63,9 @@ class KubeClient:
         self._field_manager = field_manager
         self._identity = identity or field_manager
         self._session: aiohttp.ClientSession | None = None
+        self.write_time_left_s: Callable[[], float] = lambda: math.inf
+        """How long whoever uses this may still write, asked before every request that changes something; set by the holder of
+        a Lease. Leases themselves are exempt."""
 
     async def __aenter__(self) -> Self:
         context = self._connection.ssl_context()
@@ -110,9 +116,14 @@ class KubeClient:
             headers["Content-Type"] = content_type
             data = json.dumps(body).encode()
         url = f"{self._connection.server}{path}"
+        is_fenced = method != "GET" and not path.startswith("/apis/coordination.k8s.io/")
+        left_s = self.write_time_left_s() if is_fenced else math.inf
+        if left_s <= 0:
+            raise KubeError(FENCED, "Fenced", f"{method} {path} not sent: the lease was not renewed in time")
+        timeout = aiohttp.ClientTimeout(total=min(REQUEST_TIMEOUT_S, left_s))
         try:
             async with self._session.request(
-                method, url, data=data, headers=headers, params=query
+                method, url, data=data, headers=headers, params=query, timeout=timeout
             ) as response:
                 text = await response.text()
                 status = response.status

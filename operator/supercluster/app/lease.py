@@ -1,24 +1,33 @@
 """One active operator: a Lease that its holder renews, and that others take over when it has been silent too long.
 
 Whether a holder is silent is judged by our own clock since we last saw its record change, never by comparing its clock
-with ours. A holder that can't renew in time stops working before others may take over.
+with ours. A holder counts from the moment before its last successful request, may write for two thirds of the duration from
+then on (`time_left_s`), and gives every request no more time than that; others wait for the whole duration. The last third
+covers whatever was under way.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Mapping
+import math
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from supercluster.reconcilers.ports import Json, KubeError, mapping
 
 log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 API_VERSION = "coordination.k8s.io/v1"
 RENEW_SHARE = 1 / 3
-"""Renewals per duration: two may fail before the Lease is at stake."""
+"""Of the duration: how often the Lease is renewed, and how often others look at it."""
+RETRY_SHARE = 1 / 15
+"""Of the duration: the pause after a renewal that failed."""
+DEADLINE_SHARE = 2 / 3
+"""Of the duration: without a renewal for so long, the holder stops."""
 
 
 class LeaseKube(Protocol):
@@ -48,6 +57,15 @@ class LeaseHolder:
     _seen: Mapping[str, Any] = field(default_factory=dict)
     _seen_at_s: float = 0.0
     _renewed_at_s: float = 0.0
+    _held: bool = False
+
+    @property
+    def time_left_s(self) -> float:
+        """How long writes may go on without another renewal; 0 while the Lease is not ours."""
+        if not self._held:
+            return 0.0
+        deadline_s = self._renewed_at_s + self.duration_s * DEADLINE_SHARE
+        return max(0.0, deadline_s - self.clock.monotonic_s())
 
     async def acquire(self) -> None:
         """Wait until the Lease is ours."""
@@ -62,7 +80,7 @@ class LeaseHolder:
             if holder != told:
                 log.info("waiting for the lease", extra={"holder": str(holder)})
                 told = holder
-            await self.clock.sleep_ms(self._interval_ms())
+            await self.clock.sleep_ms(self._ms(RENEW_SHARE))
 
     async def keep(self) -> None:
         """Renew until that fails for too long.
@@ -70,32 +88,48 @@ class LeaseHolder:
         Raises:
             LeaseLostError: somebody else has it, or we could not renew in time.
         """
+        pause_ms, trouble = self._ms(RENEW_SHARE), "the API server was silent"
         while True:
-            await self.clock.sleep_ms(self._interval_ms())
+            await self.clock.sleep_ms(min(pause_ms, math.ceil(self.time_left_s * 1000)))
+            left_s = self.time_left_s
+            if left_s <= 0:
+                self._held = False
+                raise LeaseLostError(
+                    f"could not renew the lease for {self.duration_s * DEADLINE_SHARE:.1f} s: {trouble}"
+                )
             try:
-                if not await self._try():
-                    raise LeaseLostError(f"{self._seen.get('holderIdentity')} holds the lease now")
+                renewed = await within(self.clock, left_s, self._try())
+            except TimeoutError:
+                trouble = "no answer in time"
+                continue
             except KubeError as error:
-                silent_s = self.clock.monotonic_s() - self._renewed_at_s
-                log.warning("can't renew the lease", extra={"error": str(error), "silent_s": silent_s})
-                # One interval early: others count from when they saw our last renewal, which is later than we made it.
-                if silent_s > self.duration_s * (1 - RENEW_SHARE):
-                    raise LeaseLostError(
-                        f"could not renew the lease for {silent_s:.1f} s: {error}"
-                    ) from error
+                trouble = str(error)
+                log.warning("can't renew the lease", extra={"error": trouble, "left_s": self.time_left_s})
+                pause_ms = self._ms(RETRY_SHARE)
+                continue
+            if not renewed:
+                self._held = False
+                raise LeaseLostError(f"{self._seen.get('holderIdentity')} holds the lease now")
+            pause_ms = self._ms(RENEW_SHARE)
 
     async def release(self) -> None:
-        """Let another copy take over at once."""
+        """Let another copy take over at once, if the API server answers while the Lease is ours."""
+        left_s = self.time_left_s
+        self._held = False
+        if left_s <= 0:
+            return
         try:
-            there = await self.kube.get(API_VERSION, "Lease", self.namespace, self.name)
-            if there is None or mapping(there.get("spec")).get("holderIdentity") != self.identity:
-                return
-            await self.kube.replace({**there, "spec": {**there["spec"], "holderIdentity": ""}})
-        except KubeError as error:
+            await within(self.clock, left_s, self._give_up())
+        except (KubeError, TimeoutError) as error:
             log.info("lease not released; it will expire", extra={"error": str(error)})
 
-    def _interval_ms(self) -> int:
-        return int(self.duration_s * RENEW_SHARE * 1000)
+    async def _give_up(self) -> None:
+        there = await self.kube.get(API_VERSION, "Lease", self.namespace, self.name)
+        if there is not None and mapping(there.get("spec")).get("holderIdentity") == self.identity:
+            await self.kube.replace({**there, "spec": {**there["spec"], "holderIdentity": ""}})
+
+    def _ms(self, share: float) -> int:
+        return int(self.duration_s * share * 1000)
 
     async def _try(self) -> bool:
         """Take or renew the Lease; False when somebody else has it."""
@@ -113,7 +147,7 @@ class LeaseHolder:
             if error.status == 409:
                 return False
             raise
-        self._renewed_at_s = started_s
+        self._renewed_at_s, self._held = started_s, True
         return True
 
     def _is_free(self, spec: Mapping[str, Any], now_s: float) -> bool:
@@ -136,9 +170,28 @@ class LeaseHolder:
             "metadata": {"name": self.name, "namespace": self.namespace, **kept},
             "spec": {
                 "holderIdentity": self.identity,
-                "leaseDurationSeconds": max(1, round(self.duration_s)),
+                "leaseDurationSeconds": max(1, math.ceil(self.duration_s)),
                 "acquireTime": spec["acquireTime"] if ours and spec.get("acquireTime") else now,
                 "renewTime": now,
                 "leaseTransitions": transitions if ours or not spec else transitions + 1,
             },
         }
+
+
+async def within(clock: LeaseClock, seconds: float, call: Coroutine[Any, Any, _T]) -> _T:
+    """The call's result, by the clock that was handed in.
+
+    Raises:
+        TimeoutError: it took longer, and was cancelled.
+    """
+    calling = asyncio.ensure_future(call)
+    sleeping = asyncio.ensure_future(clock.sleep_ms(math.ceil(seconds * 1000)))
+    try:
+        await asyncio.wait((calling, sleeping), return_when=asyncio.FIRST_COMPLETED)
+        if calling.done():
+            return calling.result()
+        raise TimeoutError(f"no answer in {seconds:.1f} s")
+    finally:
+        sleeping.cancel()
+        calling.cancel()
+        await asyncio.gather(sleeping, calling, return_exceptions=True)

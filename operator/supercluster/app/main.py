@@ -2,6 +2,10 @@
 
 kopf watches from the beginning, so that a copy that waits for the Lease has a warm cache; workers start when the Lease
 is ours and stop when it is lost.
+
+A copy is ready when the API server serves every kind, kopf watches every kind, and every kind was listed once. It leads only
+after each was listed again since the Lease is its own: what a cache lacks counts as absent. Where that does not come about
+in time the process ends, and whoever started it tries again.
 """
 
 from __future__ import annotations
@@ -12,12 +16,13 @@ import random
 import secrets
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import kopf
+from kopf._cogs.structs import references
 
 from supercluster.api.common import GROUP
 from supercluster.api.common import VERSION as API
@@ -25,7 +30,7 @@ from supercluster.api.crd import KINDS
 from supercluster.app import VERSION, endpoints, logs
 from supercluster.app.brokers import NatsBrokers
 from supercluster.app.clock import SystemClock
-from supercluster.app.kube import KubeClient
+from supercluster.app.kube import PLURALS, KubeClient
 from supercluster.app.kubeconfig import Connection, KubeconfigError, load
 from supercluster.app.lease import LeaseHolder, LeaseLostError
 from supercluster.app.repair_metrics import repair_lines
@@ -42,6 +47,9 @@ from supercluster.reconcilers.worker import Pace, Workers
 log = logging.getLogger("supercluster.operator")
 
 PASSWORD_BYTES = 24
+# Definitions may be installed just now, and an API server may be restarted; whoever started this process starts it again.
+READY_PATIENCE_S = 60
+READY_RETRY_MS = 500
 SWEPT = (
     *((f"{GROUP}/{API}", kind.name) for kind in KINDS),
     ("apps/v1", "StatefulSet"),
@@ -53,6 +61,10 @@ SWEPT = (
 )
 CHILD_SELECTOR = "app.kubernetes.io/component=broker"
 SECRET_SELECTOR = "supercluster.dev/super-cluster"
+
+
+class NotReadyError(Exception):
+    """The API server does not have, or does not tell, what the operator needs."""
 
 
 @dataclass(slots=True)
@@ -70,40 +82,48 @@ class Operator:
     intake: Intake
     budget_version: str
     leading: bool = False
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    insights: references.Insights = field(default_factory=references.Insights)
+    """What kopf has found out about the API server; it has no public name for the class."""
+    lease: LeaseHolder = field(init=False)
+
+    def __post_init__(self) -> None:
+        settings = self.settings
+        self.lease = LeaseHolder(
+            self.kube,
+            self.clock,
+            settings.lease_namespace,
+            settings.lease_name,
+            settings.identity,
+            settings.lease_duration_s,
+        )
+        self.kube.write_time_left_s = lambda: self.lease.time_left_s
+        self.rounds.executor.time_left_s = lambda: self.lease.time_left_s
 
     async def run(self, stop: asyncio.Event) -> int:
         """Work until told to stop; the exit code."""
-        lease = LeaseHolder(
-            self.kube,
-            self.clock,
-            self.settings.lease_namespace,
-            self.settings.lease_name,
-            self.settings.identity,
-            self.settings.lease_duration_s,
-        )
         watching = asyncio.Event()
         tasks = {
             "stop": asyncio.create_task(stop.wait()),
             "watch": asyncio.create_task(self._watch(stop, watching)),
-            "lead": asyncio.create_task(self._lead(lease, watching)),
-            "sweep": asyncio.create_task(self._sweep(watching)),
+            "lead": asyncio.create_task(self._lead(watching)),
+            "sweep": asyncio.create_task(self._sweep()),
         }
         runner, port = await endpoints.serve(
-            self._state(watching), self.settings.listen_host, self.settings.listen_port
+            self._state(), self.settings.listen_host, self.settings.listen_port
         )
         log.info("listening", extra={"host": self.settings.listen_host, "port": port, "version": VERSION})
         try:
             done, _ = await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
             return self._verdict(tasks, done)
         finally:
-            was_leading, self.leading = self.leading, False
+            self.leading = False
             stop.set()
             await self.workers.stop()
             for task in tasks.values():
                 task.cancel()
             await asyncio.gather(*tasks.values(), return_exceptions=True)
-            if was_leading:
-                await lease.release()
+            await self.lease.release()
             await runner.cleanup()
 
     def _verdict(self, tasks: Mapping[str, asyncio.Task[Any]], done: set[asyncio.Task[Any]]) -> int:
@@ -122,6 +142,8 @@ class Operator:
         return EXIT_OK
 
     async def _watch(self, stop: asyncio.Event, watching: asyncio.Event) -> None:
+        # kopf looks once for what there is to be watched, where it may not watch definitions.
+        await self._within_patience("served", self._unserved)
         registry = build_registry(self.intake, self.budget_version)
         kopf.on.login(registry=registry)(self._login)
         ours = asyncio.all_tasks()
@@ -133,6 +155,7 @@ class Operator:
             namespaces=self.settings.namespaces,
             stop_flag=stop,
             ready_flag=watching,
+            insights=self.insights,
         )
         # kopf has taken the signals; they are to stop the workers first, and then the watches.
         handle_signals(stop)
@@ -152,45 +175,94 @@ class Operator:
             default_namespace=connection.namespace,
         )
 
-    async def _lead(self, lease: LeaseHolder, watching: asyncio.Event) -> None:
+    async def _lead(self, watching: asyncio.Event) -> None:
         await watching.wait()
-        await lease.acquire()
-        # The watches may still be reading their first lists; nobody is to be told that something "is not there" for that.
-        await self._sweep_all()
-        log.info("leading", extra={"identity": self.settings.identity})
-        self.leading = True
-        self.workers.start()
-        await lease.keep()
+        await self._within_patience("watched", self._unwatched)
+        await self._within_patience("listed", self._sweep_all)
+        self.ready.set()
+        await self.lease.acquire()
+        keeping = asyncio.create_task(self.lease.keep())
+        try:
+            # What changed while another copy led may not have been heard of yet.
+            await self._within_patience("listed", self._sweep_all)
+            if not keeping.done():
+                log.info("leading", extra={"identity": self.settings.identity})
+                self.leading = True
+                self.workers.start()
+            await keeping
+        finally:
+            keeping.cancel()
 
-    async def _sweep(self, watching: asyncio.Event) -> None:
-        await watching.wait()
+    async def _within_patience(self, what: str, wanting: Callable[[], Awaitable[Sequence[str]]]) -> None:
+        """Ask until nothing is wanting.
+
+        Raises:
+            NotReadyError: something was for too long.
+        """
+        began_s = self.clock.monotonic_s()
+        while left := await wanting():
+            if self.clock.monotonic_s() - began_s > READY_PATIENCE_S:
+                raise NotReadyError(f"not {what} in {READY_PATIENCE_S} s: {', '.join(left)}")
+            log.warning("waiting", extra={"until": what, "kinds": list(left)})
+            await self.clock.sleep_ms(READY_RETRY_MS)
+
+    async def _unserved(self) -> list[str]:
+        """Kinds that the API server does not serve."""
+        found = []
+        for api_version, kind in self._swept():
+            try:
+                if not await self.kube.has_resource(api_version, PLURALS[kind]):
+                    found.append(kind)
+            except KubeError as error:
+                found.append(f"{kind} ({error})")
+        return found
+
+    async def _unwatched(self) -> list[str]:
+        """Kinds that kopf does not watch."""
+        watched = {(each.group, each.plural) for each in self.insights.watched_resources}
+        return [
+            kind
+            for api_version, kind in self._swept()
+            if (api_version.rpartition("/")[0], PLURALS[kind]) not in watched
+        ]
+
+    def _swept(self) -> tuple[tuple[str, str], ...]:
+        return (*SWEPT, (self.budget_version, "PodDisruptionBudget"))
+
+    async def _sweep(self) -> None:
+        await self.ready.wait()
         while True:
             await self.clock.sleep_ms(int(self.settings.sweep_s * 1000))
             await self._sweep_all()
 
-    async def _sweep_all(self) -> None:
-        for api_version, kind in (*SWEPT, (self.budget_version, "PodDisruptionBudget")):
+    async def _sweep_all(self) -> list[str]:
+        """List everything; the kinds that could not be listed. A server that does not answer is not asked for the others."""
+        failed: list[str] = []
+        for api_version, kind in self._swept():
             for namespace in self.settings.namespaces or (None,):
                 try:
                     await self._sweep_one(api_version, kind, namespace)
                 except KubeError as error:
                     log.warning("sweep failed", extra={"kind": kind, "error": str(error)})
+                    failed.append(kind)
+                    if error.status == 0:
+                        return failed
+        return failed
 
     async def _sweep_one(self, api_version: str, kind: str, namespace: str | None) -> None:
         ours = api_version.startswith(GROUP)
         selector = "" if ours else SECRET_SELECTOR if kind == "Secret" else CHILD_SELECTOR
         answer = await self.kube.list(api_version, kind, namespace, selector)
         version = str(answer.get("metadata", {}).get("resourceVersion", "0"))
-        if version.isdigit():
-            self.intake.sweep(
-                kind, answer.get("items") or [], int(version), (namespace,) if namespace else ()
-            )
+        if not version.isdigit():
+            raise KubeError(0, "Unreadable", f"the list of {kind} has resourceVersion {version!r}")
+        self.intake.sweep(kind, answer.get("items") or [], int(version), (namespace,) if namespace else ())
 
-    def _state(self, watching: asyncio.Event) -> endpoints.State:
+    def _state(self) -> endpoints.State:
         return endpoints.State(
             counters=self.rounds.counters,
             is_leader=lambda: self.leading,
-            is_watching=watching.is_set,
+            is_watching=self.ready.is_set,
             workers=lambda: len(self.workers),
             failing=lambda: self.workers.failing,
             objects=lambda: len(self.cache.all_keys()),

@@ -17,10 +17,10 @@ Json = dict[str, Any]
 
 
 class KubeError(Exception):
-    """The API server refused a request, or could not be asked (status 0)."""
+    """The API server refused a request, could not be asked (status 0), or may not be asked any more (-1)."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
-        super().__init__(f"{message} ({status} {reason})" if status else message)
+        super().__init__(f"{message} ({status} {reason})" if status > 0 else message)
         self.status = status
         self.reason = reason
         self.message = message

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -59,14 +61,30 @@ class Executor:
     brokers: Brokers
     cache: ObjectCache
     password: Callable[[], str]
+    time_left_s: Callable[[], float] = lambda: math.inf
+    """How long this process may still change anything, brokers included (the Lease)."""
 
     async def run(self, resource: Resource, step: Step, target: BrokerTarget | str) -> None:
-        """Carry out one step for a resource.
+        """Carry out one step for a resource, within the time that is left.
 
         Raises:
             KubeError, BrokersUnreachableError, BrokersRefusedError: it was not carried out.
             StepRefusedError: it was not, and trying again is no use until something changes.
         """
+        left_s = self.time_left_s()
+        if left_s <= 0:
+            raise BrokersUnreachableError(f"{step}: not begun, since the lease was not renewed in time")
+        try:
+            async with asyncio.timeout(left_s if left_s < math.inf else None) as limit:
+                await self._run(resource, step, target)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise BrokersUnreachableError(
+                f"{step}: cut off, since the lease was not renewed in time"
+            ) from error
+
+    async def _run(self, resource: Resource, step: Step, target: BrokerTarget | str) -> None:
         match step:
             case Apply():
                 await self._apply(step)

@@ -419,19 +419,65 @@ def test_a_log_that_ends_below_the_noted_commit_lost_records(disk: SimDisk) -> N
 
 @pytest.mark.covers("SF-4")
 @pytest.mark.parametrize("record", [0, 1, 3])
-def test_a_damaged_record_sets_its_file_aside_and_keeps_the_beginning(disk: SimDisk, record: int) -> None:
+def test_from_a_damaged_record_on_a_segment_goes_to_quarantine(disk: SimDisk, record: int) -> None:
     filled(disk, 4)
     disk.crash()
     path = segments(disk)[0]
+    offset = SEGMENT_HEAD_BYTES + record * RECORD_BYTES
+    disk.flip_bit(path, (offset + 60) * 8)
     before = disk.read_file(path)
-    disk.flip_bit(path, (SEGMENT_HEAD_BYTES + record * RECORD_BYTES + 60) * 8)
     log, report = open_(disk)
     assert (report.verdict, report.last_index) == (Verdict.LOST_RECORD, record)
     assert "checksum differs" in report.reasons[0]
-    assert [name.rpartition("/")[2] for name in report.quarantined] == [path.rpartition("/")[2]]
+    name = path.rpartition("/")[2]
+    assert [kept.rpartition("/")[2] for kept in report.quarantined] == [f"{name}.from-{offset}" if record else name]
     kept = disk.read_file(report.quarantined[0])
-    assert len(kept) == len(before)
+    assert kept == (before[offset:] if record else before)
     assert log.entries(1, 9, ALL) == [batch(index) for index in range(1, record + 1)]
+
+
+@pytest.mark.covers("SF-31")
+@pytest.mark.parametrize("power", [False, True])
+def test_a_crash_at_any_step_of_a_repair_leaves_every_good_record(*, power: bool) -> None:
+    operations = 0
+    while True:
+        disk = SimDisk(random.Random(operations))
+        filled(disk, 20, ALWAYS).close(clean=True)
+        disk.crash()
+        disk.flip_bit(segments(disk)[1], (SEGMENT_HEAD_BYTES + 3 * RECORD_BYTES + 60) * 8)
+        # Sealed segments are taken by their side-cars: this one is read.
+        disk.lose(segments(disk)[1].replace(".seg", ".idx"))
+        disk.crash_after(operations)
+        try:
+            open_(disk, ALWAYS)
+        except CrashNow:
+            disk.crash(power=power)
+            log, report = open_(disk, ALWAYS, Stop.POWER if power else Stop.KILLED)
+        else:
+            break
+        assert (report.verdict, report.last_index) == (Verdict.LOST_RECORD, 10), operations
+        assert log.entries(1, 99, ALL) == [batch(index) for index in range(1, 11)]
+        operations += 1
+    assert operations > 8
+
+
+@pytest.mark.covers("SF-31", "SF-18")
+def test_a_repair_without_room_leaves_the_log_as_it_was(disk: SimDisk) -> None:
+    filled(disk, 6)
+    disk.crash()
+    path = segments(disk)[0]
+    disk.flip_bit(path, (SEGMENT_HEAD_BYTES + 3 * RECORD_BYTES + 60) * 8)
+    before = disk.read_file(path)
+    disk.capacity_bytes = disk.used_bytes + 200
+    for _ in range(3):
+        with pytest.raises(DiskError, match="no space"):
+            open_(disk)
+        disk.crash()
+        assert disk.read_file(path) == before
+    disk.capacity_bytes += 10_000
+    log, report = open_(disk)
+    assert (report.verdict, report.last_index) == (Verdict.LOST_RECORD, 3)
+    assert log.entries(1, 99, ALL) == [batch(index) for index in range(1, 4)]
 
 
 @pytest.mark.covers("SF-4")

@@ -20,7 +20,7 @@ from enum import Enum
 
 from supercluster.broker.storage.checkpoint import CHECKPOINT_SUFFIX, QUARANTINE, Checkpoints
 from supercluster.broker.storage.disk import Disk
-from supercluster.broker.storage.found import FoundSegments, find_segments
+from supercluster.broker.storage.found import FoundDamage, FoundSegments, find_segments
 from supercluster.broker.storage.log import FileLog
 from supercluster.broker.storage.naming import (
     BASE,
@@ -275,18 +275,24 @@ class _Opening:
 
     # ---- repairing ------------------------------------------------------------------------------------------------
 
-    def _set_aside(self, name: str) -> None:
+    def _quarantine(self, name: str) -> str:
+        """Where a file of that name goes: beside those that are there."""
         folder = self.path(QUARANTINE)
         self.disk.mkdirs(folder)
+        self.disk.fsync_dir(self.directory)
         target, number = f"{folder}/{name}", 1
         while self.disk.exists(target):
             target, number = f"{folder}/{name}.{number}", number + 1
+        return target
+
+    def _set_aside(self, name: str) -> None:
+        target = self._quarantine(name)
         self.disk.rename(self.path(name), target)
         self.quarantined.append(target)
 
     def _repair(self, found: FoundSegments) -> int:
-        """Cut the damage off: a torn tail by truncation; anything else by setting the file aside, of which the good
-        beginning is copied back."""
+        """Cut the damage off where it stands. Good records are never moved: neither a crash at any step nor a disk without
+        room leaves fewer of them than there were (SF-31)."""
         damage = found.damage
         dropped = 0
         for name, size in reversed(found.behind):
@@ -294,28 +300,35 @@ class _Opening:
             self._drop_side_car(name)
             dropped += size
         if damage is not None:
-            self._drop_side_car(damage.name)
-            file = self.disk.open(self.path(damage.name))
-            try:
-                dropped += max(file.size() - damage.offset, 0)
-                if damage.cut_short:
-                    good = b""
-                    if damage.keeps_segment:
-                        file.truncate(damage.offset)
-                        file.fdatasync()
-                else:
-                    good = file.pread(0, damage.offset) if damage.keeps_segment else b""
-            finally:
-                file.close()
-            if not damage.cut_short:
-                self._set_aside(damage.name)
-                if good:
-                    self.disk.write_file_durably(self.path(damage.name), good)
-            elif not damage.keeps_segment:
-                self.disk.unlink(self.path(damage.name))
+            dropped += self._cut_off(damage)
         if damage is not None or found.behind:
             self.disk.fsync_dir(self.directory)
         return dropped
+
+    def _cut_off(self, damage: FoundDamage) -> int:
+        """What stands from the damage on goes to quarantine first, unless it is a write cut short."""
+        path = self.path(damage.name)
+        file = self.disk.open(path)
+        try:
+            size = file.size()
+            self._drop_side_car(damage.name)
+            if damage.keeps_segment:
+                if not damage.cut_short:
+                    target = self._quarantine(f"{damage.name}.from-{damage.offset}")
+                    self.disk.write_file_durably(
+                        target, file.pread(damage.offset, max(size - damage.offset, 0))
+                    )
+                    self.quarantined.append(target)
+                file.truncate(damage.offset)
+                file.fdatasync()
+        finally:
+            file.close()
+        if not damage.keeps_segment:
+            if damage.cut_short:
+                self.disk.unlink(path)
+            else:
+                self._set_aside(damage.name)
+        return max(size - damage.offset, 0)
 
     def _drop_side_car(self, name: str) -> None:
         self.disk.unlink(self.path(f"{name.removesuffix(SEGMENT_SUFFIX)}{INDEX_SUFFIX}"))

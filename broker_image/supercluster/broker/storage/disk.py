@@ -61,7 +61,9 @@ class Disk(Protocol):
         """Open for reading and writing; `create` makes the file when it is not there."""
         ...
 
-    def exists(self, path: str) -> bool: ...
+    def exists(self, path: str) -> bool:
+        """Raises DiskError where the disk does not say: only what it says is not there is absent."""
+        ...
 
     def listdir(self, path: str) -> list[str]:
         """Names in a directory, sorted; empty when there is no such directory."""

@@ -151,7 +151,13 @@ class OsDisk:
             )
 
     def exists(self, path: str) -> bool:
-        return os.path.lexists(self._full(path))
+        full = self._full(path)
+        with _named(full, "look for"):
+            try:
+                os.lstat(full)
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+            return True
 
     def listdir(self, path: str) -> list[str]:
         full = self._full(path)

@@ -430,7 +430,9 @@ def test_from_a_damaged_record_on_a_segment_goes_to_quarantine(disk: SimDisk, re
     assert (report.verdict, report.last_index) == (Verdict.LOST_RECORD, record)
     assert "checksum differs" in report.reasons[0]
     name = path.rpartition("/")[2]
-    assert [kept.rpartition("/")[2] for kept in report.quarantined] == [f"{name}.from-{offset}" if record else name]
+    assert [kept.rpartition("/")[2] for kept in report.quarantined] == [
+        f"{name}.from-{offset}" if record else name
+    ]
     kept = disk.read_file(report.quarantined[0])
     assert kept == (before[offset:] if record else before)
     assert log.entries(1, 9, ALL) == [batch(index) for index in range(1, record + 1)]
@@ -623,6 +625,56 @@ def test_a_damaged_base_is_a_lost_record_and_the_log_begins_anew(disk: SimDisk) 
     ]
 
 
+@pytest.mark.covers("SF-4", "SF-31")
+@pytest.mark.parametrize("how", ["gone", "damaged"])
+def test_without_its_base_a_log_is_lost_and_nothing_of_it_is_removed(how: str) -> None:
+    """Also when the process ends at any step of the opening that finds it so."""
+    operations = 0
+    while True:
+        disk = SimDisk(random.Random(operations))
+        log, _ = open_(disk)
+        log.install_base(10, 2, b"snapshot")
+        log.append([batch(11, 2)])
+        log.close(clean=True)
+        disk.crash()
+        before = [disk.read_file(path) for path in disk.paths() if path.endswith((".seg", ".ckpt"))]
+        if how == "gone":
+            disk.lose(f"{DIRECTORY}/base")
+        else:
+            disk.flip_bit(f"{DIRECTORY}/base", 8 * 10)
+        disk.crash_after(operations)
+        is_through = True
+        try:
+            log, report = open_(disk)
+        except CrashNow:
+            is_through = False
+            disk.crash()
+            log, report = open_(disk)
+        assert report.verdict is Verdict.LOST_RECORD, operations
+        assert (log.base_index, log.last_index) == (0, 0)
+        kept = [disk.read_file(path) for path in disk.paths() if "quarantine" in path]
+        assert all(data in kept for data in before)
+        if is_through:
+            break
+        operations += 1
+    assert operations > 5
+
+
+@pytest.mark.parametrize("suffix", [".seg", ".ckpt"])
+def test_a_file_of_a_newer_version_is_refused_and_nothing_is_written(disk: SimDisk, suffix: str) -> None:
+    log = filled(disk, 20)
+    log.save_checkpoint(20, b"state")
+    log.close(clean=True)
+    path = [path for path in disk.paths() if path.endswith(suffix)][-1]
+    disk.flip_bit(path, 8 * 8 + 1)
+    before = {path: disk.read_file(path) for path in disk.paths()}
+    with pytest.raises(DiskError, match="format 3 of a newer version, this one reads up to 1"):
+        open_(disk)
+    assert {path: disk.read_file(path) for path in disk.paths()} == before
+    disk.flip_bit(path, 8 * 8 + 1)
+    assert open_(disk)[1].verdict is Verdict.CLEAN
+
+
 def test_an_interrupted_installation_leaves_the_old_log_or_the_new_one() -> None:
     outcomes = set()
     for operations in range(26):
@@ -799,3 +851,24 @@ def test_a_descriptor_that_cannot_be_closed_after_its_fsync_counts_as_a_failed_f
         assert "cannot close after fsync" in str(error)
     with pytest.raises(DiskError, match="close after fsync"):
         log.finish_vote(vote)
+
+
+def test_an_opening_that_fails_leaves_no_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = OsDisk(tmp_path)
+    log, _ = open_log(disk, DIRECTORY, ALWAYS, Stop.KILLED)
+    fill(log, 20)
+    log.close(clean=False)
+    opened = os.listdir("/proc/self/fd")  # noqa: PTH208
+    with monkeypatch.context() as faulty:
+        faulty.setattr(os, "fdatasync", _fail_with_eio)
+        for _ in range(3):
+            with pytest.raises(DiskError, match="fsync"):
+                open_log(disk, DIRECTORY, ALWAYS, Stop.POWER)
+    assert len(os.listdir("/proc/self/fd")) == len(opened)  # noqa: PTH208
+    log, _ = open_log(disk, DIRECTORY, ALWAYS, Stop.KILLED)
+    assert log.last_index == 20
+    log.close(clean=True)
+
+
+def _fail_with_eio(_: int) -> None:
+    raise OSError(errno.EIO, "Input/output error")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -12,6 +14,7 @@ from tests.simulator.disk import SimDisk
 
 from supercluster.broker.raft.entry import EntryKind, make_entry
 from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.storage import volume
 from supercluster.broker.storage.options import LogOptions, Stop
 from supercluster.broker.storage.osdisk import OsDisk, boot_id
 from supercluster.broker.storage.registry import REGISTRY
@@ -73,6 +76,40 @@ def test_a_volume_of_another_super_cluster_is_refused_and_left_as_it_is(disk: Si
         open_volume(disk, "b", lambda: "other", "green")
     assert disk.read_file(VOLUME) == before
     assert open_volume(disk, "b", lambda: "other", "blue").incarnation == "inc"
+
+
+def test_a_volume_of_a_newer_layout_is_refused_and_left_as_it_is(
+    disk: SimDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as newer:
+        newer.setattr(volume, "LAYOUT", volume.LAYOUT + 1)
+        open_volume(disk, "b", lambda: "inc").close()
+    before = {path: disk.read_file(path) for path in disk.paths()}
+    with pytest.raises(DiskError, match=r"volume\.json.* newer version"):
+        open_volume(disk, "b", lambda: "other")
+    assert {path: disk.read_file(path) for path in disk.paths()} == before
+
+
+@pytest.mark.covers("SF-4")
+@pytest.mark.parametrize("name", [VOLUME, REGISTRY])
+def test_a_file_that_cannot_be_looked_for_is_not_absent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    real = OsDisk(tmp_path)
+    open_volume(real, "b", lambda: "inc").close()
+    lstat = os.lstat
+
+    def failing(path: str, **more: object) -> os.stat_result:
+        if str(path).endswith(name):
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return lstat(path)
+
+    with monkeypatch.context() as faulty:
+        faulty.setattr(os, "lstat", failing)
+        with pytest.raises(DiskError, match="cannot look for"):
+            open_volume(real, "b", lambda: "other")
+    again = open_volume(real, "b", lambda: "other")
+    assert (again.is_new, again.incarnation) == (False, "inc")
 
 
 @pytest.mark.covers("SF-4")

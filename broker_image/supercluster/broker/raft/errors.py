@@ -40,6 +40,16 @@ class DiskError(ReplicaError):
         self.path = path
 
 
+class NewerFormatError(DiskError):
+    """A newer version wrote it. Nothing was changed, so that version still reads it."""
+
+    def __init__(self, path: str, found: int, known: int) -> None:
+        super().__init__(
+            f"it has format {found} of a newer version, this one reads up to {known}: run that version again",
+            path,
+        )
+
+
 class NoDescriptorError(DiskError):
     """The process has no file descriptor left for it: nothing was tried, so it may be tried again."""
 

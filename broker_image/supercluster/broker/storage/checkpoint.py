@@ -11,7 +11,7 @@ from bisect import bisect_left, insort
 
 from isal.isal_zlib import crc32
 
-from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.raft.errors import DiskError, NewerFormatError
 from supercluster.broker.storage.disk import Disk
 from supercluster.broker.storage.segment import parse_stem, segment_stem
 
@@ -20,6 +20,13 @@ _MAGIC = b"SCcheck\0"
 _VERSION = 1
 CHECKPOINT_SUFFIX = ".ckpt"
 QUARANTINE = "quarantine"
+
+
+def _refuse_newer(head: bytes, path: str) -> None:
+    if len(head) == _HEAD.size:
+        magic, version, *_ = _HEAD.unpack(head)
+        if magic == _MAGIC and version > _VERSION:
+            raise NewerFormatError(path, version, _VERSION)
 
 
 class Checkpoints:
@@ -34,14 +41,18 @@ class Checkpoints:
         """Indexes that a file exists for, in order."""
 
     def find(self) -> None:
-        """Take what the directory has."""
+        """Take what the directory has. Raises NewerFormatError."""
         for name in self._disk.listdir(self._directory):
             stem = parse_stem(name)
             if stem is None or not name.endswith(CHECKPOINT_SUFFIX) or stem[0] != self._epoch:
                 continue
-            file = self._disk.open(f"{self._directory}/{name}")
-            self._sizes[stem[1]] = file.size()
-            file.close()
+            path = f"{self._directory}/{name}"
+            file = self._disk.open(path)
+            try:
+                self._sizes[stem[1]] = file.size()
+                _refuse_newer(file.pread(0, _HEAD.size), path)
+            finally:
+                file.close()
         self.indexes = sorted(self._sizes)
 
     @property

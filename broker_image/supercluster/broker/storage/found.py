@@ -101,10 +101,11 @@ def _take(
             name, expected, 0, f"entries {expected} to {first_index - 1} are missing", False, False
         )
         return
-    file = disk.open(f"{directory}/{name}")
+    path = f"{directory}/{name}"
+    file = disk.open(path)
     try:
         size = file.size()
-        head = decode_head(file.pread(0, SEGMENT_HEAD_BYTES))
+        head = decode_head(file.pread(0, SEGMENT_HEAD_BYTES), path)
         if head is None or head.base_index != first_index - 1 or head.epoch != found.base.epoch:
             # A segment is made when there is something to write into it: only a crash leaves it without a head.
             cut_short = size < SEGMENT_HEAD_BYTES and is_last

@@ -17,6 +17,7 @@ from supercluster.broker.raft.entry import (
     Entry,
     decode_entry,
 )
+from supercluster.broker.raft.errors import NewerFormatError
 from supercluster.broker.storage.naming import BASE, Base
 from supercluster.broker.storage.registry import REGISTRY, read_homes
 from supercluster.broker.storage.segment import SEGMENT_HEAD_BYTES, SEGMENT_SUFFIX, decode_head, parse_stem
@@ -67,7 +68,10 @@ def _base(folder: Path) -> Base:
 
 
 def _find(file: BinaryIO, index: int) -> Entry:
-    head = decode_head(file.read(SEGMENT_HEAD_BYTES))
+    try:
+        head = decode_head(file.read(SEGMENT_HEAD_BYTES), file.name)
+    except NewerFormatError as error:
+        raise EntryNotFoundError(str(error)) from error
     if head is None:
         raise EntryNotFoundError(f"{file.name}: the header is damaged")
     offset, last = SEGMENT_HEAD_BYTES, head.base_index

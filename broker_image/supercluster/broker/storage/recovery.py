@@ -15,6 +15,7 @@ last segment is read as a whole; sealed ones are taken by their side-car and siz
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -88,7 +89,10 @@ def open_log(
     opening = _Opening(disk, directory, options, stop, known=known, power_failures=power_failures)
     if had_it_open:
         opening.stop, opening.is_judged = Stop.KILLED, True
-    return opening.run()
+    with ExitStack() as on_failure:
+        found = opening.run(on_failure)
+        on_failure.pop_all()
+    return found
 
 
 class _Opening:
@@ -123,7 +127,8 @@ class _Opening:
     def path(self, name: str) -> str:
         return f"{self.directory}/{name}"
 
-    def run(self) -> tuple[FileLog, Recovery]:
+    def run(self, on_failure: ExitStack) -> tuple[FileLog, Recovery]:
+        """What is open when it fails is handed to `on_failure`."""
         self.disk.mkdirs(self.directory)
         names = self.disk.listdir(self.directory)
         is_new = not any(
@@ -131,24 +136,26 @@ class _Opening:
         )
         self.is_marked = self._mark(names)
         hard_file = self._hard_state(is_new)
+        on_failure.callback(hard_file.close)
         hard = HardState.decode(hard_file.value)
-        base = self._base(names)
-        notes_file, notes = self._notes(base)
+        notes_file, notes = self._notes()
+        on_failure.callback(notes_file.close)
+        base = self._base(names, hard_file, notes)
+        if notes.epoch != base.epoch:
+            notes = Notes(base.epoch, power_failures=notes.power_failures)
         if not is_new and not self.is_judged and notes.power_failures != self.power_failures:
             self.stop = Stop.POWER
         self._remove_older(names, base)
         found = find_segments(self.disk, self.directory, base, trusted_index=self._trusted_index(hard, notes))
         checkpoints = Checkpoints(self.disk, self.directory, base.epoch)
         checkpoints.find()
+        on_failure.callback(found.segments.close)
         self._judge_damage(found, notes)
         self._judge_end(found, notes, checkpoints)
         self._judge_base(base, checkpoints)
         if self.stop is Stop.POWER and not self.is_marked and not is_new:
             self._doubt(f"{self.directory}: power failed, and appends were not fsynced one by one")
-        standing = max(self.standing, hard.standing)
-        if standing is not hard.standing:
-            # First the judgement, then the repair: a repaired log looks sound.
-            hard_file.save(replace(hard, standing=standing).encode(), durable=True)
+        standing = self._write_down(hard_file)
         dropped_bytes = self._repair(found)
         found.drop_below_base()
         last_index = found.last_index(base)
@@ -188,32 +195,41 @@ class _Opening:
             self._set_aside(HARD_STATE)
         return SlotFile.create(self.disk, path, HardState(standing=Standing.LOST).encode())
 
-    def _base(self, names: list[str]) -> Base:
+    def _write_down(self, hard_file: SlotFile) -> Standing:
+        """First the judgement, then the repair: a repaired log looks sound."""
+        hard = HardState.decode(hard_file.value)
+        standing = max(self.standing, hard.standing)
+        if standing is not hard.standing:
+            hard_file.save(replace(hard, standing=standing).encode(), durable=True)
+        return standing
+
+    def _base(self, names: list[str], hard_file: SlotFile, notes: Notes) -> Base:
         path = self.path(BASE)
-        if BASE not in names:
-            return Base()
-        base = Base.decode(self.disk.read_file(path))
+        stems = [stem for name in names if name.endswith(SEGMENT_SUFFIX) and (stem := parse_stem(name))]
+        if BASE in names:
+            base, what = Base.decode(self.disk.read_file(path)), "cannot be read"
+        elif notes.epoch or any(epoch for epoch, _ in stems):
+            base, what = None, "is not there any more"
+        else:
+            base, what = Base(), ""
         if base is not None:
             return base
-        self._lose(f"{path}: where the log begins cannot be read")
+        self._lose(f"{path}: where the log begins {what}")
+        self._write_down(hard_file)
         # A snapshot is no beginning by itself: it speaks of messages that stand in segments before it. So nothing is
         # taken of what is here; the copy begins anew, under another identity, from what its leader sends.
-        self._set_aside(BASE)
         for name in names:
-            if name.endswith((SEGMENT_SUFFIX, CHECKPOINT_SUFFIX)):
+            if name == BASE or name.endswith((SEGMENT_SUFFIX, CHECKPOINT_SUFFIX)):
                 self._set_aside(name)
         return Base()
 
-    def _notes(self, base: Base) -> tuple[SlotFile, Notes]:
+    def _notes(self) -> tuple[SlotFile, Notes]:
         path = self.path(NOTES)
         found = SlotFile.load(self.disk, path) if self.disk.exists(path) else None
         if found is None:
             # Notes are written without fsync: a power failure may take both slots. Less is known then, no more.
-            found = SlotFile.create(self.disk, path, Notes(base.epoch).encode())
-        notes = Notes.decode(found.value)
-        if notes.epoch != base.epoch:
-            notes = Notes(base.epoch, power_failures=notes.power_failures)
-        return found, notes
+            found = SlotFile.create(self.disk, path, Notes().encode())
+        return found, Notes.decode(found.value)
 
     def _remove_older(self, names: list[str], base: Base) -> None:
         """Files of an epoch that a reset ended, and temporary files."""

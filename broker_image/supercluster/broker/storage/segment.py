@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from isal.isal_zlib import crc32
 
 from supercluster.broker.raft.entry import Entry
+from supercluster.broker.raft.errors import NewerFormatError
 from supercluster.broker.storage.disk import File
 from supercluster.broker.storage.index import EntryIndex
 
@@ -38,11 +39,13 @@ def encode_head(head: SegmentHead) -> bytes:
     return packed[:12] + struct.pack("<I", crc32(packed[16:])) + packed[16:]
 
 
-def decode_head(data: bytes) -> SegmentHead | None:
-    """None when it is cut short, damaged or of another version."""
+def decode_head(data: bytes, path: str) -> SegmentHead | None:
+    """None when it is cut short or damaged. Raises NewerFormatError."""
     if len(data) < _HEAD.size:
         return None
     magic, version, crc, epoch, base_index, base_term, next_seq = _HEAD.unpack_from(data)
+    if magic == _MAGIC and version > _VERSION:
+        raise NewerFormatError(path, version, _VERSION)
     if magic != _MAGIC or version != _VERSION or crc32(data[16 : _HEAD.size]) != crc:
         return None
     return SegmentHead(epoch, base_index, base_term, next_seq)

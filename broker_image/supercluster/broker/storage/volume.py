@@ -17,13 +17,15 @@ from hashlib import sha256
 
 from isal.isal_zlib import crc32
 
-from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.raft.errors import DiskError, NewerFormatError
 from supercluster.broker.storage.ballast import Ballast
 from supercluster.broker.storage.disk import Disk, Lock
 from supercluster.broker.storage.options import Stop
 from supercluster.broker.storage.registry import REGISTRY, Registry
 
 VOLUME = "volume.json"
+LAYOUT = 1
+"""Of the files in the directory; one more when an earlier version would take any of them for damaged."""
 GROUPS = "groups"
 _LOCK = "lock"
 _QUARANTINE = "quarantine"
@@ -53,17 +55,21 @@ class _Identity:
             "owner": self.owner,
             "powerFailures": self.power_failures,
             "marksFrom": self.marks_from,
+            "layout": LAYOUT,
         }
         text = json.dumps(fields, sort_keys=True)
         return json.dumps({**fields, "crc": crc32(text.encode())}, indent=1, sort_keys=True).encode() + b"\n"
 
     @classmethod
     def decode(cls, data: bytes) -> _Identity | None:
+        """None when it is damaged. Raises NewerFormatError."""
         try:
             fields = json.loads(data)
             crc = fields.pop("crc")
             if crc32(json.dumps(fields, sort_keys=True).encode()) != crc:
                 return None
+            if (layout := int(fields.get("layout", LAYOUT))) > LAYOUT:
+                raise NewerFormatError(VOLUME, layout, LAYOUT)
             return cls(
                 str(fields["incarnation"]),
                 str(fields["bootId"]),
@@ -154,8 +160,8 @@ def open_volume(disk: Disk, boot_id: str, new_token: Callable[[], str], owner: s
     """Open the data directory at the disk's root for the super-cluster with the identity `owner`, and count this start.
 
     Raises:
-        DiskError: another process has it, it cannot be read or written, or it is another super-cluster's: groups of two
-            super-clusters must never meet.
+        DiskError: another process has it, it cannot be read or written, a newer version wrote it, or it is another
+            super-cluster's: groups of two super-clusters must never meet.
     """
     lock = disk.lock(_LOCK)
     try:

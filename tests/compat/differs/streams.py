@@ -218,37 +218,6 @@ async def _not_placed(b: Bench) -> None:
     assert "cluster east, not nowhere" in answer["error"]["description"]
 
 
-further = Differs(
-    "texts.limits",
-    "the description with which a limit of consumers, streams or bytes refuses (10026, 10027, 10028, 10047, 10113, 10122)",
-    nats="is one sentence for all",
-    ours="begins with the same sentence, and says behind a colon whose limit it is, what it is, and what there is",
-    reason="who is refused can see why; the err_code and where the text begins are NATS's",
-)
-
-
-async def _one_too_many(b: Bench) -> tuple[str, str]:
-    """The text of the refusal, and the stream's name."""
-    stream = await b.stream(max_consumers=1)
-    await stream.consumer()
-    config = {"stream_name": stream.name, "config": {"durable_name": "two", "ack_policy": "explicit"}}
-    error = (await b.api(f"CONSUMER.DURABLE.CREATE.{stream.name}.two", config))["error"]
-    assert (error["code"], error["err_code"]) == (400, 10026)
-    return error["description"], stream.name
-
-
-@further
-async def _one_sentence(b: Bench) -> None:
-    text, _ = await _one_too_many(b)
-    assert text == "maximum consumers limit reached"
-
-
-@further.ours
-async def _sentence_and_why(b: Bench) -> None:
-    text, name = await _one_too_many(b)
-    assert text == f"maximum consumers limit reached: stream {name} of account $G has 1 of at most 1"
-
-
 takes_all = Differs(
     "workqueue.update-to-all",
     "an update that leaves a consumer of a work queue without a filter, beside another one",

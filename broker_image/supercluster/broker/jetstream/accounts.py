@@ -120,7 +120,6 @@ def use_of(streams: Iterable[StreamConfig]) -> AccountUse:
 
 
 def judge_stream(
-    account: str,
     limits: AccountLimits,
     others: Iterable[StreamConfig],
     present: StreamConfig | None,
@@ -129,26 +128,19 @@ def judge_stream(
     """May the account have the stream like that, beside its others? `present`: as it is now, None for a new one.
 
     Raises:
-        ApiError: with NATS's number and text, and which limit it is.
+        ApiError: with NATS's number and text.
     """
     if limits == NO_LIMITS:
         return
     use = use_of(others)
     if present is None and 0 < limits.streams_max <= use.streams:
-        raise errors.detailed(
-            errors.MAXIMUM_STREAMS, f"account {account} has {use.streams} of at most {limits.streams_max}"
-        )
+        raise errors.error(errors.MAXIMUM_STREAMS)
     if present is None and 0 < limits.consumers_per_stream_max < wanted.max_consumers:
-        raise errors.detailed(
-            errors.MAXIMUM_CONSUMERS,
-            f"max_consumers is {wanted.max_consumers}, account {account} allows each stream "
-            f"{limits.consumers_per_stream_max}",
-        )
-    _judge_bytes(account, limits, use, present, wanted)
+        raise errors.error(errors.MAXIMUM_CONSUMERS)
+    _judge_bytes(limits, use, present, wanted)
 
 
 def _judge_bytes(
-    account: str,
     limits: AccountLimits,
     use: AccountUse,
     present: StreamConfig | None,
@@ -158,29 +150,16 @@ def _judge_bytes(
     if wanted.max_bytes <= 0:
         # One that had no bound before its account got a limit stays as it is.
         if limits.wants_max_bytes(storage) and (present is None or present.max_bytes > 0):
-            raise errors.detailed(
-                errors.MAX_BYTES_REQUIRED,
-                f"account {account} requires it"
-                if limits.max_bytes_required
-                else f"account {account} has a limit of bytes, and max_bytes (times replicas) is what counts",
-            )
+            raise errors.error(errors.MAX_BYTES_REQUIRED)
         return
     is_larger = present is None or 0 < present.max_bytes < wanted.max_bytes
     most_of_stream = limits.bytes_max_of_stream(storage)
     if is_larger and 0 < most_of_stream < wanted.max_bytes:
-        raise errors.detailed(
-            errors.STREAM_BYTES_EXCEEDED,
-            f"max_bytes is {wanted.max_bytes}, account {account} allows each stream {most_of_stream}",
-        )
+        raise errors.error(errors.STREAM_BYTES_EXCEEDED)
     needs = reserved_bytes(wanted)
     grows = present is None or needs > reserved_bytes(present)
     if most and grows and use.reserved(storage) + needs > most:
-        number = errors.MEMORY_RESOURCES if storage == "memory" else errors.STORAGE_RESOURCES
-        raise errors.detailed(
-            number,
-            f"max_bytes times replicas is {needs}, other streams of account {account} reserve {use.reserved(storage)} "
-            f"of at most {most}",
-        )
+        raise errors.error(errors.MEMORY_RESOURCES if storage == "memory" else errors.STORAGE_RESOURCES)
 
 
 def consumers_max(config: StreamConfig, limits: AccountLimits) -> int:

@@ -203,10 +203,7 @@ class _Calls:
         )
         count = len(state.consumers) + coming
         if 0 < most <= count:
-            raise errors.detailed(
-                errors.MAXIMUM_CONSUMERS,
-                f"stream {state.config.name} of account {account} has {count} of at most {most}",
-            )
+            raise errors.error(errors.MAXIMUM_CONSUMERS)
 
     def _start(self, config: ConsumerConfig) -> tuple[int, list[int]]:
         """The first sequence of a new consumer by its deliver policy, and the chosen ones of last_per_subject."""

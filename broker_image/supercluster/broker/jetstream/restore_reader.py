@@ -139,8 +139,7 @@ class RestoreReader:
         config = asked.for_stream(self._config, account_ack_pending=self._limits.ack_pending_max)
         most = consumers_max(self._config, self._limits)
         if 0 < most <= len(self.consumers):
-            why = f"stream {self._config.name} may have {most}"
-            raise errors.detailed(errors.MAXIMUM_CONSUMERS, why)
+            raise errors.error(errors.MAXIMUM_CONSUMERS)
         if self._config.retention == "workqueue":
             before = self._filters.looked_at
             self._filters.add(config)

@@ -201,7 +201,7 @@ class StreamDecisions:
         limits = self._state.accounts.limits_of(account)
         present = self._present.wanted if self._present is not None else None
         others = (found.wanted for found in self._state.of_account(account) if found.name != config.name)
-        accounts.judge_stream(account, limits, others, present, config)
+        accounts.judge_stream(limits, others, present, config)
         if len(self._state.brokers) == 1:
             self._check_store(config)
 
@@ -218,11 +218,8 @@ class StreamDecisions:
             if found is not present and found.wanted.storage == config.storage
         )
         if reserved + config.max_bytes > most:
-            number = errors.MEMORY_RESOURCES if config.storage == "memory" else errors.STORAGE_RESOURCES
-            raise errors.detailed(
-                number,
-                f"max_bytes is {config.max_bytes}, other streams reserve {reserved}, and this broker's limit is {most}",
-            )
+            is_memory = config.storage == "memory"
+            raise errors.error(errors.MEMORY_RESOURCES if is_memory else errors.STORAGE_RESOURCES)
 
     def _place(self, config: StreamConfig) -> tuple[str, ...]:
         """Members for a new stream. Where it names no cluster it goes to that of the broker where it was asked for."""

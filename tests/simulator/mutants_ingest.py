@@ -247,7 +247,7 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
                 "        done = self.state.apply(entry)\n"
                 "        horizon_ns = self.host.clock.now_ns() - self.state.config.max_age_ns\n"
                 "        while self.state.config.max_age_ns and self.state.messages and self.state.first_time_ns < horizon_ns:\n"
-                "            self.state._remove_first()\n"
+                "            self.state._remove_first_ones(self.state.first_seq)\n"
             ),
         ),
     ),

@@ -234,10 +234,11 @@ class ConsumerLeaders:
 
     def removed(self, seq: int, subject: bytes, *, is_first: bool) -> None:
         """The stream lost one message, its first or another: whom that concerns is told."""
-        for name in self._ready.holding(subject) | dict.fromkeys(self._given.pop(seq, ())):
-            leader = self._leaders.get(name)  # One that was given it may be gone by now.
-            if leader is not None and leader.on_removed(seq):
-                self._pump[name] = None
+        if self._given or self._ready.any_holds:
+            for name in self._ready.holding(subject) | dict.fromkeys(self._given.pop(seq, ())):
+                leader = self._leaders.get(name)  # One that was given it may be gone by now.
+                if leader is not None and leader.on_removed(seq):
+                    self._pump[name] = None
         if not is_first:
             # What went from the stream's head is found by every count itself.
             for name in self._ready.concerned(subject):

@@ -20,8 +20,10 @@ from supercluster.broker.jetstream.wire import u64
 # Expiry by age is looked at this often: an entry per message would be busier than publishing.
 EXPIRY_CHECK_MS = 250
 # As many messages go with one entry, so that a broker that was away for long does not stand still over it.
-EXPIRY_MESSAGES_MAX = 20_000
-# Fewer where each message is read, to see whether its subject is empty then: markers of the longest subjects fit into an entry.
+EXPIRY_MESSAGES_MAX = 8_000
+# Fewer where single messages have times of their own: each is looked up.
+EXPIRY_CHOSEN_MAX = 3_000
+# And fewer where each message is read, to see whether its subject is empty then: markers of the longest subjects fit into an entry.
 EXPIRY_MARKED_MAX = 500
 EXPIRY_MORE_MS = 20
 
@@ -58,7 +60,7 @@ class Expiry:
                 proposal.add(Section.EXPIRE, [u64(last)])
                 proposal.commands.append(lambda result: None)
             return
-        most = EXPIRY_MARKED_MAX if state.config.subject_delete_marker_ttl_ns else EXPIRY_MESSAGES_MAX
+        most = EXPIRY_MARKED_MAX if state.config.subject_delete_marker_ttl_ns else EXPIRY_CHOSEN_MAX
         first, last = self._first(state), self._up_to(state, leader_time_ns, now_ms, most)
         due = [seq for seq in state.ttls.due(leader_time_ns, most) if not first <= seq <= last]
         if len(due) == most:

@@ -62,6 +62,11 @@ class ReadyConsumers:
         """Who may wait for the acknowledgement of a message of this subject."""
         return self._found(self._holding, (subject,))
 
+    @property
+    def any_holds(self) -> bool:
+        """Does anybody wait for an acknowledgement?"""
+        return bool(self._holding)
+
     def concerned(self, subject: bytes) -> dict[str, None]:
         """Everybody whose filters match."""
         found: dict[str, None] = {}

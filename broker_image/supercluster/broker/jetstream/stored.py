@@ -67,10 +67,10 @@ class StoredMessages(ABC):
         config = self.config
         if config.max_msgs_per_subject > 0:
             self._enforce_per_subject(config.max_msgs_per_subject)
-        while config.max_msgs > 0 and self.messages > config.max_msgs:
-            self._remove_first()
-        while config.max_bytes > 0 and self.bytes > config.max_bytes and self.messages > 0:
-            self._remove_first()
+        if config.max_msgs > 0 and self.messages > config.max_msgs:
+            self._remove_first_ones(self.last_seq, count_max=self.messages - config.max_msgs)
+        if config.max_bytes > 0 and self.bytes > config.max_bytes:
+            self._remove_first_ones(self.last_seq, bytes_max=config.max_bytes)
 
     def _enforce_per_subject(self, limit: int) -> None:
         for subject in self.subjects.over(limit):
@@ -108,9 +108,38 @@ class StoredMessages(ABC):
             self.subjects.fix_last(message.subject, self._last_seq_of(message.subject, message.seq - 1))
         self._removed(message)
 
-    def _remove_first(self) -> None:
-        if not self.remove(self.first_seq):
-            self._advance_first()
+    def _remove_first_ones(self, last: int, *, count_max: int = 1 << 62, bytes_max: int = -1) -> int:
+        """Remove the oldest messages up to sequence `last`, at most so many, until the rest have no more bytes than that.
+        Returns how many there were. Whole entries are read: what goes from the beginning is never looked up one by one."""
+        removed, seq = 0, self.first_seq
+        while seq <= last and self.messages:
+            decoded = self.reader.entry_of(seq)
+            if decoded is None:
+                self.deleted.discard(seq)
+                seq = self.gaps.past(seq + 1)
+                continue
+            end = min(decoded.first_seq + decoded.count, last + 1)
+            at = 3 * (seq - decoded.first_seq)
+            parts = iter(decoded.parts[at:])
+            for place, subject, header, payload in zip(range(seq, end), parts, parts, parts, strict=False):
+                seq = place
+                if place in self.deleted:
+                    self.deleted.discard(place)
+                    continue
+                if removed == count_max or self.bytes <= bytes_max:
+                    self._begin_at(place)
+                    return removed
+                self.first_seq = place
+                self._uncount(Message(place, subject, header, payload, 0))
+                removed += 1
+            seq = end
+        self._begin_at(seq)
+        return removed
+
+    def _begin_at(self, seq: int) -> None:
+        """There is no message before `seq`."""
+        self.first_seq = seq - 1
+        self._advance_first()
 
     def _advance_first(self) -> None:
         self.first_seq += 1
@@ -139,13 +168,11 @@ class StoredMessages(ABC):
 
     def _remove_up_to(self, last: int) -> int:
         """Remove every message up to `last`. Returns how many there were."""
-        before = self.messages
         if last >= self.last_seq:
+            before = self.messages
             self._remove_all()
             return before
-        while self.messages and self.first_seq <= last:
-            self._remove_first()
-        return before - self.messages
+        return self._remove_first_ones(last)
 
     def _remove_all(self) -> None:
         self.messages = 0
@@ -180,9 +207,7 @@ class StoredMessages(ABC):
             return self._remove_matching(subject, seq - 1 if seq else self.last_seq, keep)
         before = self.messages
         if keep:
-            while self.messages > keep:
-                self._remove_first()
-            return before - self.messages
+            return self._remove_first_ones(self.last_seq, count_max=max(0, before - keep))
         if seq and seq <= self.last_seq:
             return self._remove_up_to(seq - 1)
         self._remove_all()

@@ -26,6 +26,7 @@ from supercluster.broker.jetstream.direct_get import DirectGetRequest
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.frames import Request
 from supercluster.broker.jetstream.messages import Message
+from supercluster.broker.jetstream.proposal import Done
 from supercluster.broker.jetstream.pull import GiveBack
 from supercluster.broker.jetstream.replicas import replicas_of
 from supercluster.broker.jetstream.sections import Section
@@ -121,6 +122,10 @@ class Handler:
         over: Callable[[], None] = lambda: None,
     ) -> None:
         """`over` is called when the command is applied, or will not be by this leader."""
+        self.group.command(kind, body, self._done(answer, over))
+
+    def _done(self, answer: Callable[[int], bytes], over: Callable[[], None] = lambda: None) -> Done:
+        """Answers with what a command came to."""
 
         def done(result: int | None) -> None:
             over()
@@ -135,7 +140,7 @@ class Handler:
                 self.respond(api_answers.fault_answer(self.kind, self.group.host.node, error))
                 raise
 
-        self.group.command(kind, body, done)
+        return done
 
     # ---- the stream -----------------------------------------------------------------------------------------------
 
@@ -161,8 +166,10 @@ class Handler:
             raise errors.error(10109)
         if self.state.config.deny_purge:
             raise errors.error(10110, "stream purge not permitted")
-        body = json.dumps({"filter": call.filter, "seq": call.seq, "keep": call.keep}).encode()
-        self.command(Section.PURGE, [body], api_answers.purge_answer)
+        judge, done = self.group.appending.judge, self._done(api_answers.purge_answer)
+        if judge is None or not self.group.trimming.takes(call.filter, call.seq, call.keep, judge.end, done):
+            body = json.dumps({"filter": call.filter, "seq": call.seq, "keep": call.keep}).encode()
+            self.group.command(Section.PURGE, [body], done)
 
     def _get(self, call: api.MessageGetRequest) -> None:
         message = self._find(call)

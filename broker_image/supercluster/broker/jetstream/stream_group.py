@@ -42,6 +42,7 @@ from supercluster.broker.jetstream.source import StreamSource
 from supercluster.broker.jetstream.sourcing import Sourcing
 from supercluster.broker.jetstream.stream import Applied, StreamState
 from supercluster.broker.jetstream.stream_host import StreamHost
+from supercluster.broker.jetstream.trimming import Trimming
 from supercluster.broker.jetstream.waiting import Waiting
 from supercluster.broker.jetstream.wire import text, u8, u64
 from supercluster.broker.moves.note import Note
@@ -94,6 +95,7 @@ class StreamGroup(Group):
         self._waiting = Waiting(self._reply)
         self.appending = Appending(self, self._waiting)
         self.expiry = Expiry()
+        self.trimming = Trimming(lambda: host.touch_next(self.id))
         self.scheduling = Scheduling()
         self._config_told = 0
         self._has_grown = False
@@ -218,6 +220,7 @@ class StreamGroup(Group):
         if self.appending.judge is not None and not self._hears_majority():
             self.consumers.advisories.quorum_lost(self._replicas())
         self.appending.end()
+        self.trimming.give_up()
         self.state.on_removed = None
         self.consumers.give_back()
         self.intake.clear()
@@ -311,7 +314,8 @@ class StreamGroup(Group):
         if judge is None:
             return
         proposal = Proposal()
-        if self.assignment.version > self.appending.config_sent:
+        waits = self.assignment.version > self.appending.config_sent
+        if waits and self.trimming.put(judge.end, self.assignment.config, proposal):
             self.appending.config_sent = self.assignment.version
             config = json.dumps(self.assignment.config.to_json()).encode()
             proposal.add(
@@ -331,6 +335,8 @@ class StreamGroup(Group):
         judge = self.appending.judge or judge
         proposal = self._waiting.put_commands(proposal, self.appending.append)
         judge = self.appending.judge or judge
+        if not waits:
+            self.trimming.put(judge.end, None, proposal)
         judge.batches.sweep(self.leader_time_ns())
         self._tell_abandoned(judge)
         if self.is_hidden:
@@ -367,6 +373,7 @@ class StreamGroup(Group):
         if done.consumers:
             self.consumers.follow(self.state, done.consumers, self.host.clock.now_ns())
         self._waiting.applied(done.index, done.results)
+        self.trimming.applied()
         self.consumers.committed(done.index)
         if self.is_hidden:
             self.restores.applied()

@@ -192,7 +192,11 @@ class SubjectIndex:
 
     def _watch(self, limit: int) -> None:
         self._limit = limit
-        self._over = {subject for subject, row in self._rows.items() if row[0] > limit}
+        # Most often there are none, which is found in C.
+        if max(map(itemgetter(0), self._rows.values()), default=0) <= limit:
+            self._over = set()
+        else:
+            self._over = {subject for subject, row in self._rows.items() if row[0] > limit}
 
     # ---- filters --------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,22 @@ def test_a_snapshot_without_any_later_part_is_read() -> None:
     assert story.restored().snapshot() == story.state.snapshot()
 
 
+def test_many_deleted_sequences_take_few_bytes_and_few_stand_where_older_brokers_look() -> None:
+    story = stored()
+    for few in (True, False):
+        end = 60_000 if few else 700_000
+        story.state.last_seq = end + 1
+        for seq in range(len(story.state.deleted) + 2, end):
+            story.state.deleted.add(seq)
+        data = story.state.snapshot()
+        listed = isal_zlib.decompress(data[1:]).count((59_000).to_bytes(8, "little"))
+        assert bool(listed) is few
+        restored = story.restored()
+        assert restored.snapshot() == data
+        assert list(restored.deleted) == list(range(2, end))
+    assert len(data) < 2000
+
+
 def test_message_ids_are_read_behind_the_body_and_where_version_1_had_them() -> None:
     story = stored()
     body = isal_zlib.decompress(story.state.snapshot()[1:])

@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.broker.jetstream.stream_story import StreamStory, message
+from tests.broker.jetstream.stream_story import StreamStory, config, message
 
-from supercluster.broker.jetstream.deleted import STRETCH_BITS, DeletedSeqs
+from supercluster.broker.jetstream import lookup
 from supercluster.broker.jetstream.sections import Section
 from supercluster.broker.jetstream.source import StreamSource
 from supercluster.broker.jetstream.wire import u64
 from supercluster.broker.protocol.subjects import matches
+from supercluster.broker.raft.entry import Entry
+from supercluster.broker.storage.memory_log import MemoryLog
 
 SUBJECTS = (b"s.a", b"s.b", b"s.c.d")
 FILTERS = ((), (">",), ("s.*",), ("s.a",), ("s.a", "s.c.>"), ("t",))
@@ -66,6 +68,32 @@ def test_a_batch_is_a_stretch_of_what_is_stored(
     assert seen == wanted
 
 
+def test_what_was_deleted_is_passed_without_being_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = StreamStory(config(max_msgs_per_subject=1))
+    story.store(message(b"s.old"))
+    for _ in range(100):
+        story.store(message(b"s.new"))
+    story.commit()
+    source, reads = StreamSource(story.state), [0]
+    entry = MemoryLog.entry
+
+    def counted(log: MemoryLog, index: int) -> Entry | None:
+        reads[0] += 1
+        return entry(log, index)
+
+    monkeypatch.setattr(MemoryLog, "entry", counted)
+    story.state.reader.forget()
+    assert list(source.read(1, 10, 10_000).seqs) == [1, 101]
+    assert list(source.read(2, 10, 10_000).seqs) == [101]
+    found = lookup.next_from(story.state, 2)
+    assert found is not None
+    assert found.seq == 101
+    assert reads[0] <= 4
+    story.append((Section.DELETE_MESSAGE, [u64(1)]))
+    story.commit()
+    assert (story.state.first_seq, len(story.state.deleted)) == (101, 0)
+
+
 @given(BLOCKS, st.sets(st.integers(1, 30)), st.integers(0, 32), st.sampled_from(FILTERS))
 def test_what_is_pending_is_counted_exactly(
     blocks: list[list[int]], deleted: set[int], after: int, filters: tuple[str, ...]
@@ -81,23 +109,6 @@ def test_what_is_pending_is_counted_exactly(
     if firsts:
         assert following is not None
         assert after < following <= firsts[0]
-
-
-EDGE = 1 << STRETCH_BITS
-
-
-@given(st.lists(st.tuples(st.booleans(), st.integers(0, 3 * EDGE)), max_size=40), st.integers(0, 3 * EDGE))
-def test_deleted_sequences_are_a_set_that_counts(steps: list[tuple[bool, int]], place: int) -> None:
-    found, model = DeletedSeqs(), set[int]()
-    for add, seq in steps:
-        (found.add if add else found.discard)(seq)
-        (model.add if add else model.discard)(seq)
-    assert found == model
-    for at in (place, *model, EDGE - 1, EDGE, 0):
-        assert found.count_behind(at) == sum(1 for seq in model if seq > at)
-    assert DeletedSeqs(model).count_behind(place) == found.count_behind(place)
-    found.clear()
-    assert (len(found), found.count_behind(0)) == (0, 0)
 
 
 @pytest.mark.parametrize("after", [0, 4, 8])

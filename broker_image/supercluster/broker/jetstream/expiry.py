@@ -92,7 +92,7 @@ class Expiry:
         horizon_ns = leader_time_ns - state.config.max_age_ns
         last, seq = 0, self._first(state)
         seq_end = min(state.last_seq, seq + most)
-        while seq <= seq_end:
+        while (seq := state.past(seq)) <= seq_end:
             decoded = state.reader.entry_of(seq)
             if decoded is None or decoded.time_of(seq) > horizon_ns:
                 break

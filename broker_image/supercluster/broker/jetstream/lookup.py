@@ -24,7 +24,7 @@ def seq_at(state: StoredMessages, time_ns: int) -> int:
     low, high = state.first_seq, state.last_seq + 1
     while low < high:
         middle = (low + high) // 2
-        seq = state.gaps.past(middle)
+        seq = state.past(middle)
         decoded = state.reader.entry_of(seq)
         if seq > state.last_seq or (decoded is not None and decoded.time_of(seq) >= time_ns):
             high = middle
@@ -53,9 +53,10 @@ def next_from(state: StoredMessages, from_seq: int, subject: str = "") -> Messag
             if found is None:
                 return None
             seq = max(seq, found)
+        seq = state.past(seq)
         decoded = state.reader.entry_of(seq)
         if decoded is None:
-            seq = state.gaps.past(seq + 1)
+            seq += 1
             continue
         end = decoded.first_seq + decoded.count
         for at in range(seq, end):
@@ -92,10 +93,10 @@ def _lasts_before(state: StoredMessages, subjects: set[bytes], up_to_seq: int) -
     found: list[int] = []
     left = SCAN_MAX
     seq = min(up_to_seq, state.last_seq)
-    while subjects and seq >= state.first_seq:
+    while subjects and (seq := state.before(seq)) >= state.first_seq:
         decoded = state.reader.entry_of(seq)
         if decoded is None:
-            seq = state.gaps.before(seq - 1)
+            seq -= 1
             continue
         for at in range(seq, max(decoded.first_seq, state.first_seq) - 1, -1):
             subject = decoded.message(at).subject

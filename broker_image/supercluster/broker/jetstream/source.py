@@ -38,9 +38,10 @@ class StreamSource:
         times: list[int] = []
         seq, size = max(from_seq, state.first_seq), 0
         while seq <= state.last_seq and len(seqs) < count_max and size < bytes_max:
+            seq = state.past(seq)
             decoded = state.reader.entry_of(seq)
             if decoded is None:
-                seq = state.gaps.past(seq + 1)
+                seq += 1
                 continue
             places = self._places(decoded, seq)
             found = places[: count_max - len(seqs)]
@@ -74,9 +75,11 @@ class StreamSource:
         end = min(decoded.count, self._state.last_seq - decoded.first_seq + 1)
         places = range(seq - decoded.first_seq, end)
         deleted = self._state.deleted
-        if not deleted:
+        if not deleted or not places:
             return places
-        return [at for at in places if decoded.first_seq + at not in deleted]
+        base = decoded.first_seq
+        found = deleted.absent(base + places[0], base + places[-1] + 1)
+        return places if len(found) == len(places) else [at - base for at in found]
 
     @staticmethod
     def _within(
@@ -114,10 +117,10 @@ class StreamSource:
     def _count(self, patterns: list[bytes], first: int, last: int) -> int:
         state, found, seq = self._state, 0, first
         known: dict[bytes, bool] = {}
-        while seq <= last:
+        while (seq := state.past(seq)) <= last:
             decoded = state.reader.entry_of(seq)
             if decoded is None:
-                seq = state.gaps.past(seq + 1)
+                seq += 1
                 continue
             for at in range(seq, min(last, decoded.first_seq + decoded.count - 1) + 1):
                 subject = decoded.parts[3 * (at - decoded.first_seq)]

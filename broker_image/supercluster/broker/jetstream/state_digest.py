@@ -56,11 +56,7 @@ class StateDigest:
 
 def _parts(state: StreamState) -> Iterator[bytes]:
     """Notes the state now; what it becomes later changes nothing."""
-    if len(state.deleted) <= DELETED_MAX:
-        deleted = list(state.deleted)
-        stretches = []
-    else:
-        deleted, stretches = [], state.deleted.stretches()
+    deleted = state.deleted.copy()
     ids = state.message_ids.parts()
     gaps = list(state.gaps.stretches())
     ttls = list(state.ttls.parts()) if len(state.ttls) <= SUBJECTS_MAX else [u64(len(state.ttls))]
@@ -70,10 +66,12 @@ def _parts(state: StreamState) -> Iterator[bytes]:
     subjects, counts = state.subjects.counts() if len(state.subjects) <= SUBJECTS_MAX else ([], [])
 
     def parts() -> Iterator[bytes]:
-        for seq in deleted:
-            yield b"d" + u64(seq)
-        for stretch, count in stretches:
-            yield b"c" + u64(stretch) + u64(count)
+        if len(deleted) <= DELETED_MAX:
+            for seq in deleted:
+                yield b"d" + u64(seq)
+        else:
+            for stretch, count in deleted.stretches():
+                yield b"c" + u64(stretch) + u64(count)
         for chunk in ids:
             yield b"i" + chunk
         for first, last in gaps:

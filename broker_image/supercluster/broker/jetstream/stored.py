@@ -158,8 +158,7 @@ class StoredMessages(ABC):
         """The stream begins with a message."""
         while True:
             if self.first_seq in self.deleted:
-                self.deleted.discard(self.first_seq)
-                self.first_seq += 1
+                self.first_seq = self.deleted.take_run(self.first_seq)
             elif self.gaps and self.first_seq in self.gaps:
                 self.first_seq = self.gaps.past(self.first_seq)
                 self.gaps.drop_below(self.first_seq)
@@ -226,10 +225,10 @@ class StoredMessages(ABC):
         """Remove the oldest `wanted` messages whose subject fits, up to sequence `last`; there are none before `start`."""
         removed = 0
         seq = max(start, self.first_seq)
-        while removed < wanted and seq <= min(last, self.last_seq):
+        while removed < wanted and (seq := self.past(seq)) <= min(last, self.last_seq):
             decoded = self.reader.entry_of(seq)
             if decoded is None:
-                seq = self.gaps.past(seq + 1)
+                seq += 1
                 continue
             fitting = {subject for subject in set(decoded.subjects) if fits(subject)}
             end = decoded.first_seq + decoded.count
@@ -252,6 +251,22 @@ class StoredMessages(ABC):
             and not (self.gaps and seq in self.gaps)
         )
 
+    def past(self, seq: int) -> int:
+        """The first sequence from `seq` on that is neither deleted nor in a gap; the stream may end before it."""
+        while True:
+            found = self.gaps.past(self.deleted.past(seq))
+            if found == seq:
+                return seq
+            seq = found
+
+    def before(self, seq: int) -> int:
+        """The last sequence up to `seq` that is neither deleted nor in a gap; the stream may begin behind it."""
+        while True:
+            found = self.gaps.before(self.deleted.before(seq))
+            if found == seq:
+                return seq
+            seq = found
+
     @property
     def num_deleted(self) -> int:
         """Sequences between the first and the last message that have none."""
@@ -270,10 +285,10 @@ class StoredMessages(ABC):
     def _first_seq_of(self, subject: bytes) -> int | None:
         """The oldest message of a subject, found from a sequence that is never behind it."""
         seq = max(self.subjects.first_seq_hint(subject), self.first_seq)
-        while seq <= self.last_seq:
+        while (seq := self.past(seq)) <= self.last_seq:
             decoded = self.reader.entry_of(seq)
             if decoded is None:
-                seq = self.gaps.past(seq + 1)
+                seq += 1
                 continue
             first = decoded.first_seq
             at = max(seq, first) - first
@@ -286,10 +301,10 @@ class StoredMessages(ABC):
 
     def _last_seq_of(self, subject: bytes, seq: int) -> int:
         """The newest message of a subject at or below `seq`, which the index says is there."""
-        while seq >= self.first_seq:
+        while (seq := self.before(seq)) >= self.first_seq:
             decoded = self.reader.entry_of(seq)
             if decoded is None:
-                seq = self.gaps.before(seq - 1)
+                seq -= 1
                 continue
             for at in range(seq, decoded.first_seq - 1, -1):
                 if self.has(at) and decoded.message(at).subject == subject:

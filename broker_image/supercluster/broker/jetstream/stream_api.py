@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.jetstream import (
@@ -237,7 +238,7 @@ def is_alone(group: StreamGroup) -> bool:
 
 def _deleted(state: StreamState) -> list[int]:
     """The first deleted sequences, as many as are shown."""
-    found = sorted(state.deleted)[:DELETED_MAX]
+    found = list(islice(state.deleted, DELETED_MAX))
     for first, last in state.gaps.stretches():
         if len(found) >= DELETED_MAX and first > found[DELETED_MAX - 1]:
             break

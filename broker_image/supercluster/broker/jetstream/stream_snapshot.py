@@ -31,6 +31,8 @@ from supercluster.broker.jetstream.wire import Reader, blob, text, u32, u64
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.stream import StreamState
 
+DELETED_LISTED_MAX = 65_536
+
 _WITH_IDS_INSIDE, _WITH_IDS_BEHIND = 1, 2
 """Versions. Message ids are compressed already, so where there are any they stand behind the compressed body."""
 
@@ -50,7 +52,7 @@ def encode(state: StreamState) -> bytes:
         (
             blob(json.dumps(state.config.to_json(), sort_keys=True).encode()),
             b"".join(map(u64, numbers)),
-            blob(array("Q", sorted(state.deleted)).tobytes()),
+            blob(array("Q", () if _has_many(state) else state.deleted).tobytes()),
             blob(state.subjects.snapshot()),
             u32(0),
             blob(state.last_message_id),
@@ -124,6 +126,11 @@ def fill(state: StreamState, found: Opened) -> None:
         _fill_later_part(state, reader.text(), Reader(reader.blob()))
 
 
+def _has_many(state: StreamState) -> bool:
+    """Too many deleted sequences for eight bytes each. Fewer are where brokers of before look for them."""
+    return len(state.deleted) > DELETED_LISTED_MAX
+
+
 def _later_parts(state: StreamState) -> Iterator[tuple[str, bytes]]:
     """What came to the snapshot later, each part under its name: old ones lack it, and an empty part is left out."""
     if state.origins:
@@ -132,6 +139,8 @@ def _later_parts(state: StreamState) -> Iterator[tuple[str, bytes]]:
         yield "readers", state.readers.encode()
     if state.gaps:
         yield "gaps", state.gaps.encode()
+    if _has_many(state):
+        yield "deleted", state.deleted.encode()
     if state.ttls:
         yield "ttls", state.ttls.encode()
     if state.schedules:
@@ -145,6 +154,8 @@ def _fill_later_part(state: StreamState, name: str, reader: Reader) -> None:
         state.readers = OriginReaders.decode(reader)
     elif name == "gaps":
         state.gaps = Gaps.decode(reader)
+    elif name == "deleted":
+        state.deleted = DeletedSeqs.decode(reader)
     elif name == "ttls":
         state.ttls = MessageTtls.decode(reader)
     elif name == "schedules":

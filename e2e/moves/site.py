@@ -133,7 +133,7 @@ class Site:
         Raises:
             OSError: it does not answer.
         """
-        headers = {}
+        headers = {"Content-Type": "application/json"}
         if self.operator.user:
             secret = base64.b64encode(f"{self.operator.user}:{self.operator.password}".encode()).decode()
             headers["Authorization"] = f"Basic {secret}"

@@ -100,7 +100,8 @@ def fetch(url: str, body: Any = None, method: str = "PUT") -> tuple[int, Any]:
     """GET of a monitoring endpoint (with a body: PUT, or another method): status and JSON; (0, None) while nobody answers."""
     request = urllib.request.Request(url)
     if body is not None:
-        request = urllib.request.Request(url, json.dumps(body).encode(), method=method)
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(url, json.dumps(body).encode(), headers, method=method)
     try:
         with urllib.request.urlopen(request, timeout=5) as answer:
             return answer.status, json.loads(answer.read())

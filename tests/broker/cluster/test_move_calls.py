@@ -27,7 +27,9 @@ OPERATOR = "operator:op-secret"
 
 
 def http(url: str, method: str, who: str, body: Any) -> tuple[int, Any]:
-    headers = {"Authorization": f"Basic {base64.b64encode(who.encode()).decode()}"} if who else {}
+    headers = {"Content-Type": "application/json"}
+    if who:
+        headers["Authorization"] = f"Basic {base64.b64encode(who.encode()).decode()}"
     raw = body if isinstance(body, bytes) else json.dumps(body).encode() if body is not None else None
     request = urllib.request.Request(url, raw, headers, method=method)
     try:

@@ -204,7 +204,9 @@ async def test_nobody_is_asked_without_a_place_to_go_nor_twice_at_a_time(brokers
 
 async def call(broker: Any, method: str, body: Any = None) -> tuple[int, Any]:
     url = f"http://{broker.place.host}:{broker.monitor_port}/admin/rebalance"
-    async with aiohttp.ClientSession() as session, session.request(method, url, json=body) as response:
+    headers = {"Content-Type": "application/json"}
+    request = aiohttp.ClientSession(headers=headers)
+    async with request as session, session.request(method, url, json=body) as response:
         return response.status, await response.json()
 
 

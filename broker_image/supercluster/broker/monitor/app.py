@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from aiohttp import web
 
 from supercluster.broker.bounds import read_json
-from supercluster.broker.monitor import health, nats_pages, views
+from supercluster.broker.monitor import guard, health, nats_pages, same_site, views
 from supercluster.broker.monitor.options import Options, WrongOptionsError
 from supercluster.broker.monitor.slices import encode_rows
 from supercluster.broker.net.listening import where
@@ -36,6 +36,10 @@ REQUESTS_MAX = 64
 """Requests served at the same time; more are answered 503."""
 
 BODY_BYTES_MAX = 1 << 20
+UNSENT_BYTES_MAX = 64 << 20
+"""Answers that clients have not taken yet, all together; beyond it no more are made."""
+
+Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 AdminHandler: TypeAlias = Callable[[dict[str, str], Any], Awaitable[tuple[int, Any]]]
 """Takes the query (with what the path's blanks stand for) and the decoded JSON body (None without one); returns status
@@ -58,6 +62,8 @@ class Monitor:
     def __init__(self, process: BrokerProcess) -> None:
         self._process = process
         self._runner: web.AppRunner | None = None
+        self._listener: asyncio.Server | None = None
+        self._guards = guard.Guards(process.loop)
         self._admin: dict[tuple[str, str], AdminHandler] = {}
         self._active = 0
         self._log_refused = Rationed(log.warning, process.clock.monotonic_ms)
@@ -86,36 +92,42 @@ class Monitor:
         app.router.add_route("*", "/admin/{path:.*}", self._serve_admin)
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
         await self._runner.setup()
-        tls = renewed(certificates) if certificates is not None else None
-        at = where(host, port)
-        site: web.BaseSite
-        if "sock" in at:
-            site = web.SockSite(self._runner, at["sock"], backlog=128, ssl_context=tls)
-        else:
-            site = web.TCPSite(self._runner, host, port, backlog=128, ssl_context=tls)
-        await site.start()
-        bound: int = self._runner.addresses[0][1]
+        serve, guards = self._runner.server, self._guards
+        assert serve is not None
+        self._listener = await self._process.loop.create_server(
+            lambda: guards.guard(serve()),
+            **where(host, port),
+            backlog=128,
+            ssl=renewed(certificates) if certificates is not None else None,
+            ssl_handshake_timeout=guard.HEAD_S if certificates is not None else None,
+        )
+        bound: int = self._listener.sockets[0].getsockname()[1]
         return bound
 
     async def stop(self) -> None:
         """Close the port."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
 
     @web.middleware
-    async def _bounded(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        if request.path == PROBES:  # Answered at once, so it counts for nothing.
-            probed: web.StreamResponse = await handler(request)
-            return probed
-        if self._active >= REQUESTS_MAX:
-            return web.json_response({"error": "too many requests at once"}, status=503)
-        self._active += 1
+    async def _bounded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        self._guards.begins(request.protocol)
         try:
-            response: web.StreamResponse = await handler(request)
-            return response
+            if request.path == PROBES:  # Answered at once, so it counts for nothing.
+                return await handler(request)
+            if self._active >= REQUESTS_MAX or self._guards.unsent_bytes() > UNSENT_BYTES_MAX:
+                return web.json_response({"error": "too many requests at once"}, status=503)
+            self._active += 1
+            try:
+                return await handler(request)
+            finally:
+                self._active -= 1
         finally:
-            self._active -= 1
+            self._guards.ended(request.protocol)
 
     def _json(self, view: views.View) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def serve(request: web.Request) -> web.Response:
@@ -144,6 +156,18 @@ class Monitor:
         return web.Response(text=views.metrics(self._process), content_type="text/plain")
 
     async def _serve_admin(self, request: web.Request) -> web.Response:
+        headers = request.headers
+        foreign = same_site.refusal(
+            request.method,
+            headers.get("Host", ""),
+            headers.get("Origin", ""),
+            request.content_type,
+            self._own_names(),
+            is_open=not self._process.credentials.users,
+            is_secure=request.secure,
+        )
+        if foreign is not None:
+            return _answer(foreign[0], {"error": foreign[1]})
         who = await self._who(request.remote or "", request.headers.get("Authorization", ""))
         if who is Who.LATER:
             return web.json_response(
@@ -165,7 +189,13 @@ class Monitor:
         if found is None:
             known = sorted(f"{method} /admin/{name}" for method, name in self._admin)
             return _answer(404, {"error": f"{request.method} /admin/{path} is not known", "known": known})
-        raw = await request.read()
+        try:
+            async with asyncio.timeout(guard.BODY_S):
+                raw = await request.read()
+        except TimeoutError:
+            late = _answer(408, {"error": f"the body did not come within {guard.BODY_S:g} s"})
+            late.force_close()
+            return late
         try:
             body = read_json(raw) if raw else None
         except ValueError:
@@ -173,6 +203,13 @@ class Monitor:
         handler, blanks = found
         status, document = await handler({**request.query, **blanks}, body)
         return _answer(status, document)
+
+    def _own_names(self) -> set[str]:
+        """By which this broker and its peers are known."""
+        process = self._process
+        addresses = [process.place.advertise, *process.settings.peers.values()]
+        hosts = {address.rpartition(":")[0] or address for address in addresses}
+        return {name.lower() for name in (*hosts, process.place.name) if name}
 
     def _find_admin(self, method: str, path: str) -> tuple[AdminHandler, dict[str, str]] | None:
         """The handler of a path, and what its blanks stand for."""

@@ -580,6 +580,58 @@ def create_consumer(leader: Broker, name: str) -> list[int]:
     return answers
 
 
+def replicas_of(**fields: Any) -> Replicas:
+    """Replicas of a stream with these settings, whose leader knows ORIGIN."""
+    config = StreamConfig.from_json({"name": "S", "subjects": ["s.>"], "num_replicas": 3, **fields})
+    found = Replicas(dataclasses.replace(ASSIGNMENT, config=config))
+    found.settle(2000)
+    found.leader().group.intake.open_session(ORIGIN)
+    found.settle()
+    return found
+
+
+@pytest.mark.covers("MV-10")
+def test_an_interest_stream_keeps_nothing_that_changed_filters_leave_to_nobody() -> None:
+    replicas = replicas_of(retention="interest")
+    leader = replicas.leader()
+    config = {"durable_name": "c", "ack_policy": "explicit", "filter_subjects": ["s.a", "s.b"]}
+    leader.ask("$JS.API.CONSUMER.DURABLE.CREATE.S.c", {"stream_name": "S", "config": config})
+    replicas.settle()
+    both = block(message(b"s.a"), message(b"s.b"))
+    leader.group.intake.offer(Forward(ORIGIN, 1, 0, ASSIGNMENT.version, both), early=False)
+    replicas.settle(100)
+    assert leader.group.state.messages == 2
+    config["filter_subjects"] = ["s.b", "s.c"]
+    leader.ask("$JS.API.CONSUMER.DURABLE.CREATE.S.c", {"stream_name": "S", "config": config})
+    replicas.settle(200)
+    for broker in replicas.brokers.values():
+        assert (broker.group.state.messages, broker.group.state.first_seq) == (1, 2)
+        assert sorted(broker.group.state.consumers) == ["c"]
+
+
+@pytest.mark.covers("SF-12")
+@pytest.mark.parametrize("removal", [(Section.PURGE, b"{}"), (Section.DELETE_MESSAGE, u64(1))])
+def test_an_increment_behind_an_uncommitted_removal_begins_anew(removal: tuple[Section, bytes]) -> None:
+    replicas = replicas_of(allow_msg_counter=True)
+    leader = replicas.leader()
+
+    def increment(number: int) -> None:
+        counted = block(message(b"s.a", b"", Nats_Incr="5"))
+        leader.group.intake.offer(Forward(ORIGIN, number, 0, ASSIGNMENT.version, counted), early=False)
+
+    increment(1)
+    replicas.settle()
+    leader.group.command(removal[0], [removal[1]], lambda result: None)
+    replicas.turn(leader.node)
+    increment(2)
+    replicas.turn(leader.node)
+    replicas.settle(100)
+    found = leader.group.state.message(2)
+    assert found is not None
+    assert json.loads(found.payload) == {"val": "5"}
+    assert leader.group.state.messages == 1
+
+
 @pytest.mark.covers("SF-12")
 def test_consumers_that_are_asked_for_at_once_do_not_exceed_what_the_account_allows(
     replicas: Replicas,

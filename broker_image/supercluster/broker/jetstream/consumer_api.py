@@ -16,6 +16,7 @@ from supercluster.broker.jetstream.consumer_checks import (
     is_wider,
 )
 from supercluster.broker.jetstream.consumer_config import ConsumerConfig, with_lasting_name
+from supercluster.broker.jetstream.interest_begins import passing_consumer
 from supercluster.broker.jetstream.sections import Section
 from supercluster.broker.jetstream.server_limits import consumer_within
 from supercluster.broker.jetstream.wire import text
@@ -159,6 +160,10 @@ class _Calls:
             [json.dumps(body).encode()],
             lambda result: api_answers.consumer_create_answer(self._info(name)),
         )
+        if state.config.retention == "interest" and present is not None:
+            if present.filter_subjects != config.filter_subjects:
+                for kind, passing in passing_consumer():
+                    self.group.command(kind, [passing], lambda result: None)
 
     def _check_shared(self, config: ConsumerConfig) -> None:
         """No two consumers of a work queue are given the same message, whether by being created or by being changed.

@@ -103,7 +103,7 @@ class Intake:
         `append` says whether an entry was taken. Where not, all is judged anew, and what waits is for the next turn.
         """
         while self._forwards:
-            if judge.end.unapplied_bytes > UNCOMMITTED_BYTES_MAX:
+            if judge.end.is_removing or judge.end.unapplied_bytes > UNCOMMITTED_BYTES_MAX:
                 break  # What waits stays in line; the windows behind it fill up and publishers slow down (MV-11).
             forward, early = self._forwards.popleft()
             self._waiting.discard(_block(forward))
@@ -130,6 +130,11 @@ class Intake:
                         return Proposal()
                     proposal = Proposal()
         return proposal
+
+    @property
+    def has_waiting(self) -> bool:
+        """Does any block wait for a turn?"""
+        return bool(self._forwards)
 
     # ---- answering ------------------------------------------------------------------------------------------------
 

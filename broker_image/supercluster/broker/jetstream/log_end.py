@@ -31,6 +31,8 @@ from supercluster.broker.protocol.headers import get as header_value
 from supercluster.broker.protocol.subjects import has_wildcard, matches
 from supercluster.broker.raft.entry import Entry, EntryKind
 
+# What takes single messages away.
+_REMOVING = (Section.PURGE, Section.DELETE_MESSAGE, Section.EXPIRE, Section.EXPIRE_MESSAGES)
 # How many stale keys the pending maps may hold before they are swept: a sweep costs as much as it finds.
 PENDING_SLACK = 1024
 
@@ -70,6 +72,7 @@ class LogEnd:
         self._pending_logical = 0
         # subject → (sequence, header, payload): what counters stand at that are not applied.
         self._pending_counters: dict[bytes, tuple[int, bytes, bytes]] = {}
+        self._removal_index = 0
         self._pending_bytes: dict[int, int] = {}
         self._pending_bytes_total = 0
         for entry in uncommitted:
@@ -117,10 +120,21 @@ class LogEnd:
         """An entry was appended: what it adds is pending until `applied`."""
         self._pending_bytes[entry.index] = size_bytes
         self._pending_bytes_total += size_bytes
+        if self.config.allow_msg_counter and entry.kind == EntryKind.BATCH:
+            if any(kind in _REMOVING for kind, _ in sections(entry.payload)):
+                self._removal_index = entry.index
+
+    @property
+    def is_removing(self) -> bool:
+        """May what the counters stand at be removed by an entry that is not applied? What comes behind it is judged when it is:
+        a sum must not outlive the purge in front of it."""
+        return self._removal_index > 0
 
     def applied(self, index: int) -> None:
         """The entry at `index` is in the committed state now."""
         self._pending_bytes_total -= self._pending_bytes.pop(index, 0)
+        if index >= self._removal_index:
+            self._removal_index = 0
         self.config = self.state.config
         self.config_version = self.state.config_version
         committed = self.state.last_seq

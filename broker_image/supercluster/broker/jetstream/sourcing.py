@@ -229,7 +229,7 @@ class Sourcing:
             told = reader.told
             if told is None or now_ms < reader.again_ms:
                 continue
-            if judge.end.unapplied_bytes > UNCOMMITTED_BYTES_MAX:
+            if judge.end.is_removing or judge.end.unapplied_bytes > UNCOMMITTED_BYTES_MAX:
                 reader.again_ms = now_ms + HELD_MS
                 continue
             reader.told, reader.again_ms = None, now_ms

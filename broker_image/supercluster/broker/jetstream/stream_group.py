@@ -365,7 +365,11 @@ class StreamGroup(Group):
 
     def _applied_as_leader(self, done: Applied) -> None:
         if self.appending.judge is not None:
-            self.appending.judge.end.applied(done.index)
+            end = self.appending.judge.end
+            was_removing = end.is_removing
+            end.applied(done.index)
+            if was_removing and not end.is_removing and self.intake.has_waiting:
+                self.host.touch_next(self.id)
         self._tell_config()
         self.intake.applied(done)
         if self.sourcing.is_behind(self.state.config):

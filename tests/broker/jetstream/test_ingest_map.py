@@ -7,8 +7,16 @@ import pytest
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.ingest import HeldCapture, Ingest
 from supercluster.broker.jetstream.meta import Assignment
-from supercluster.broker.jetstream.sections import SessionKey, VerdictRun
+from supercluster.broker.jetstream.sections import (
+    Exceptional,
+    SessionKey,
+    Verdict,
+    VerdictRun,
+    decode_block,
+)
 from supercluster.broker.jetstream.window import SessionPhase, Window
+from supercluster.broker.net.held import HeldMessages
+from supercluster.broker.protocol.parser import Message
 
 ACCOUNT, SUBJECT = "$G", b"orders.1"
 
@@ -58,14 +66,14 @@ class Nobody:
         pass
 
 
-def ingest(leader: str | None = None) -> Ingest:
+def ingest(leader: str | None = None, window_bytes: int = 200) -> Ingest:
     return Ingest(
         SessionKey("n0", "a", 1),
         Nobody(),  # type: ignore[arg-type]  # Only refusals are published here.
         lambda node, frame, body: True,
         lambda group: leader,
         list,
-        window_bytes=200,
+        window_bytes=window_bytes,
         wait_ms=10_000,
     )
 
@@ -132,3 +140,147 @@ def test_what_a_leader_says_to_the_session_of_a_lost_volume_is_not_for_the_new_o
     found.opened("S.1", here, True, 2)
     found.verdicts("S.1", here, [VerdictRun(1, 1, 1)], appended=False, now_ms=2)
     assert (window.phase, window.unconfirmed) == (SessionPhase.OPEN, 0)
+
+
+# ---- subjects that go to another stream ---------------------------------------------------------------------------
+
+
+def stream(name: str, *subjects: str, version: int = 1) -> Assignment:
+    return Assignment(ACCOUNT, name, name, StreamConfig(name=name, subjects=subjects), 1, ("n0@a",), version)
+
+
+class Connection:
+    """A connection that holds what streams do not take, as the broker's do."""
+
+    def __init__(self, ingest: Ingest) -> None:
+        self.ingest = ingest
+        self.held = HeldMessages()
+        self.errors: list[str] = []
+
+    def publish(self, subject: bytes, payload: bytes) -> None:
+        self.route((subject, b"", b"", payload))
+
+    def route(self, message: Message, *, offered_by: str | None = None) -> bool:
+        window = self.ingest.capture(ACCOUNT, message[0])
+        assert window is not None
+        if offered_by == window.stream:
+            return window.take(self, *message)
+        if window.stream in self.held.streams or not window.take(self, *message):
+            self.held.add(window.stream, message, 0)
+        return True
+
+    def pause(self, stream: str) -> None:
+        self.held.open(stream, 0)
+
+    def resume(self, stream: str) -> None:
+        self.held.offer(
+            stream,
+            lambda name, message: self.route(message, offered_by=name),
+            0,
+            map_number=1,
+            goes_elsewhere=lambda name, message: self.ingest.capture(ACCOUNT, message[0]).stream != name,  # type: ignore[union-attr]
+        )
+
+    def error(self, text: str) -> None:
+        self.errors.append(text)
+
+
+def payloads(window: Window) -> list[bytes]:
+    """What a window has taken, in order."""
+    window.seal(0)
+    return [part for block in window._blocks for part in decode_block(block.data).parts()[2::3]]
+
+
+def sent_on(found: Ingest, group: str, first: int, count: int) -> None:
+    """The stream's leader says that it does not have the subjects of these numbers."""
+    run = VerdictRun(first, count, 0, tuple(Exceptional(n, Verdict.REROUTE) for n in range(count)))
+    found.verdicts(group, SessionKey("n0", "a", 1), [run], appended=False, now_ms=1)
+
+
+BEFORE = [stream("A", "x", "y"), stream("B", "z")]
+AFTER = [stream("A", "y", version=2), stream("B", "x", "z", version=2)]
+
+
+def moved(count: int, window_bytes: int = 200) -> tuple[Ingest, Connection]:
+    """A connection has published to x when that goes from A, which nobody leads, to B."""
+    found = ingest(window_bytes=window_bytes)
+    connection = Connection(found)
+    found.set_map(BEFORE, lambda: None)
+    for number in range(count):
+        connection.publish(b"x", b"%d" % number)
+    found.flush(0)
+    found.set_map(AFTER, lambda: None)
+    return found, connection
+
+
+@pytest.mark.covers("SF-3")
+def test_a_connection_s_messages_keep_their_order_when_their_subject_goes_to_another_stream() -> None:
+    found, connection = moved(2, window_bytes=1000)
+    other = Connection(found)
+    connection.publish(b"x", b"2")
+    other.publish(b"x", b"other")
+    connection.publish(b"y", b"still A's")
+    assert payloads(found.windows["B"]) == [b"other"]
+    sent_on(found, "A", 1, 2)
+    assert payloads(found.windows["B"]) == [b"other", b"0", b"1", b"2"]
+    assert payloads(found.windows["A"]) == [b"still A's"]
+    assert not connection.held.total_bytes
+
+
+@pytest.mark.covers("SF-3", "SF-15")
+def test_what_a_connection_holds_follows_its_subject_before_what_comes_later() -> None:
+    """A window has room for four messages of 66 bytes."""
+    found, connection = moved(5)
+    assert connection.held.total_bytes
+    connection.publish(b"x", b"5")
+    connection.publish(b"z", b"B's own")
+    other = Connection(found)
+    for _ in range(4):
+        other.publish(b"z", b"f")
+    sent_on(found, "A", 1, 4)
+    assert payloads(found.windows["B"]) == [b"f"] * 4 + [b"0", b"1", b"2", b"3"]
+    found.verdicts("B", SessionKey("n0", "a", 1), [VerdictRun(1, 8, 1)], appended=False, now_ms=2)
+    assert payloads(found.windows["B"]) == [b"4", b"5", b"B's own"]
+    assert not connection.errors
+
+
+@pytest.mark.covers("SF-3", "SF-14")
+def test_what_a_leader_sends_on_waits_for_the_map_that_says_where() -> None:
+    found = ingest()
+    connection = Connection(found)
+    found.set_map(BEFORE, lambda: None)
+    connection.publish(b"x", b"0")
+    connection.publish(b"x", b"1")
+    found.flush(0)
+    sent_on(found, "A", 1, 1)
+    assert not payloads(found.windows["B"])
+    found.set_map(AFTER, lambda: None)
+    connection.publish(b"x", b"2")
+    assert payloads(found.windows["B"]) == [b"0"]
+    sent_on(found, "A", 2, 1)
+    assert payloads(found.windows["B"]) == [b"0", b"1", b"2"]
+    assert not connection.errors
+
+
+@pytest.mark.covers("SF-15")
+def test_what_waits_for_a_map_that_does_not_come_is_given_up() -> None:
+    found = ingest()
+    connection = Connection(found)
+    found.set_map(BEFORE, lambda: None)
+    connection.publish(b"x", b"0")
+    found.flush(0)
+    sent_on(found, "A", 1, 1)
+    assert found.deadline_ms() == 10_001
+    found.tick(10_001)
+    assert len(connection.errors) == 1
+    assert found.deadline_ms() is None
+
+
+@pytest.mark.covers("SF-3", "SF-15")
+def test_a_publisher_waits_no_longer_than_what_it_waits_for() -> None:
+    found, connection = moved(1)
+    connection.publish(b"x", b"later")
+    assert not payloads(found.windows["B"])
+    found.tick(10_001)
+    assert payloads(found.windows["B"]) == [b"later"]
+    assert len(connection.errors) == 1

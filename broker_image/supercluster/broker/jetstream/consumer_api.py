@@ -160,10 +160,10 @@ class _Calls:
             [json.dumps(body).encode()],
             lambda result: api_answers.consumer_create_answer(self._info(name)),
         )
-        if state.config.retention == "interest" and present is not None:
-            if present.filter_subjects != config.filter_subjects:
-                for kind, passing in passing_consumer():
-                    self.group.command(kind, [passing], lambda result: None)
+        changed = present is not None and present.filter_subjects != config.filter_subjects
+        if changed and state.config.retention == "interest":
+            for kind, passing in passing_consumer():
+                self.group.command(kind, [passing], lambda result: None)
 
     def _check_shared(self, config: ConsumerConfig) -> None:
         """No two consumers of a work queue are given the same message, whether by being created or by being changed.

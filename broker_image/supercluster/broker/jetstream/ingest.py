@@ -6,6 +6,7 @@ the map again, every capture is held (SF-14): `capture` answers with a window th
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
@@ -31,6 +32,9 @@ from supercluster.broker.jetstream.window import Window
 from supercluster.broker.ports import Network, Publisher
 from supercluster.broker.protocol.headers import NO_RESPONDERS
 from supercluster.broker.protocol.not_stored import not_stored
+
+Moved = tuple[Publisher, bytes, bytes, bytes, bytes]
+"""(publisher, subject, reply, header, payload)"""
 
 # Without a leader for this long, a window asks the other brokers who leads.
 ASK_LEADER_MS = 300
@@ -91,6 +95,12 @@ class Ingest:
         self._asked_ms: dict[str, int] = {}
         self._awaiting: dict[str, Window] = {}
         """Windows that wait for verdicts: with thousands of streams nearly all wait for nothing (RP-3)."""
+        self._patterns: dict[str, tuple[str, ...]] = {}
+        self._behind: set[Window] = set()
+        """Windows whose publishers wait for what other windows have of them (SF-3)."""
+        self._moving: dict[Window, deque[tuple[int, Moved]]] = {}
+        """What a leader sent on, by the window it was in, each since when: until the map here says to which stream."""
+        self._moving_bytes = 0
         self._held = HeldCapture()
         self.held = False
         self.windows: dict[str, Window] = {}
@@ -104,6 +114,7 @@ class Ingest:
         again, by the new map, for which `forget_routes` makes everybody ask `capture` anew."""
         self._captures = {}
         present: set[str] = set()
+        before, self._patterns = self._patterns, {found.group: found.config.subjects for found in assignments}
         for found in assignments:
             present.add(found.group)
             captures = self._captures.setdefault(found.account, CaptureMap())
@@ -134,7 +145,12 @@ class Ingest:
                 window.fast.may_refuse = config.discard == "new" or config.max_msg_size >= 0
             window.ack_policy = "none" if found.config.no_ack else ack_policy_of(found.config.metadata)
             window.config_version = found.version
+        others = [self.windows[group] for group, now in self._patterns.items() if before.get(group) != now]
+        self._send_moved()
+        self._keep_order(others)
         forget_routes()
+        for window in others:
+            window.offer_again()
         for group in [group for group in self.windows if group not in present]:
             gone = self.windows.pop(group)
             self._awaiting.pop(group, None)
@@ -142,6 +158,7 @@ class Ingest:
             self.dirty.discard(group)
             self._move_on(gone)
             self._refuse(gone, gone.close(), f"stream {gone.stream} was deleted")
+        self._let_pass()
 
     def _carry_over(self, group: str) -> None:
         """The stream goes on as a new lineage (SF-9), with the sessions that its copy knows: so does the window."""
@@ -167,13 +184,74 @@ class Ingest:
                     window.take(*message)
                 return
 
+    # ---- subjects that go to another stream (SF-3) -------------------------------------------------------------------
+
+    def _keep_order(self, windows: list[Window]) -> None:
+        """What these windows hold of subjects that are another stream's now is sent on once their leaders say so. Until then that
+        stream takes nothing of the same publishers: it would stand before what they sent first."""
+        for window in windows:
+            for publisher, subject in window.unsettled():
+                target = self._window_of(window.account, subject)
+                if target is not None and target is not window:
+                    target.put_behind(publisher, window, window.last_taken)
+                    self._behind.add(target)
+
+    def _let_pass(self) -> None:
+        """What was known of some window has changed: do publishers still wait for it?"""
+
+        def is_over(window: Window, number: int) -> bool:
+            is_gone = self.windows.get(window.group) is not window
+            return window not in self._moving and (is_gone or window.has_settled(number))
+
+        for target in list(self._behind):
+            if target.let_pass(is_over):
+                self._behind.discard(target)
+
+    def _send_on(self, window: Window, messages: list[Moved], now_ms: int) -> None:
+        """The stream's leader does not have these subjects any more."""
+        for message in messages:
+            size_bytes = sum(map(len, message[1:]))
+            if self._moving_bytes + size_bytes > self._window_bytes:
+                self._refuse(
+                    window, [(message[2], message[0])], "too much waits for the stream that has the subject"
+                )
+                continue
+            self._moving_bytes += size_bytes
+            self._moving.setdefault(window, deque()).append((now_ms, message))
+        self._send_moved(now_ms)
+
+    def _send_moved(self, now_ms: int | None = None) -> None:
+        """Put what leaders sent on into the windows that it belongs in, in order. Where the map here still names the stream that
+        it comes from, it waits for a newer one."""
+        for window, messages in list(self._moving.items()):
+            while messages and not self.held:
+                since_ms, (publisher, subject, reply, header, payload) = messages[0]
+                target = self._window_of(window.account, subject)
+                is_late = now_ms is not None and now_ms - since_ms >= self._wait_ms
+                if target is window and not is_late:
+                    break
+                messages.popleft()
+                self._moving_bytes -= sum(map(len, (subject, reply, header, payload)))
+                if target is None or target is window:
+                    shown = subject.decode("utf-8", "replace")
+                    self._refuse(
+                        window, [(reply, publisher)], f"stream {window.stream} has no subject {shown}"
+                    )
+                else:
+                    target.take(publisher, subject, reply, header, payload, is_moved=True)
+            if not messages:
+                del self._moving[window]
+
+    def _window_of(self, account: str, subject: bytes) -> Window | None:
+        captures = self._captures.get(account)
+        group = captures.find(subject) if captures is not None else ""
+        return self.windows.get(group) if group else None
+
     def capture(self, account: str, subject: bytes) -> Window | HeldCapture | None:
         """The window of the stream that has this subject."""
         if self.held:
             return self._held
-        captures = self._captures.get(account)
-        group = captures.find(subject) if captures is not None else ""
-        return self.windows[group] if group else None
+        return self._window_of(account, subject)
 
     def captures_inboxes(self, account: str) -> bool:
         """Could a stream's pattern match a subject that starts with `_INBOX.`?"""
@@ -188,8 +266,10 @@ class Ingest:
         """Capture again, and offer what was held. `forget_routes` makes everybody ask `capture` anew: who still had
         the stand-in would hold what is offered once more, and later messages would pass it."""
         self.held = False
+        self._send_moved()
         forget_routes()
         self._held.release()
+        self._let_pass()
 
     # ---- sending (the window's Sender) ----------------------------------------------------------------------------
 
@@ -263,9 +343,13 @@ class Ingest:
         for run in runs:
             outcome = window.appended(run) if appended else window.verdicts(run, now_ms)
             self._tell(window, outcome)
+            if outcome.rerouted:
+                self._send_on(window, outcome.rerouted, now_ms)
             if outcome.ask_again:
                 window.send_again(self, now_ms)
                 break
+        if self._behind:
+            self._let_pass()
         self._follow(window)
 
     def _window(self, group: str, key: SessionKey) -> Window | None:
@@ -301,19 +385,6 @@ class Ingest:
                 self._network.publish(window.account, reply, b"", b"", answer)
             elif publisher is not None and item.code not in batches.ERRORS:  # Who commits the batch is told.
                 publisher.error(not_stored(window.stream, refusal.description))
-        for publisher, subject, reply, header, payload in outcome.rerouted:
-            target = self.capture(window.account, subject)
-            if target is window or target is None:
-                # The map here is older than the leader's, or nobody captures the subject any more.
-                self._refuse(
-                    window,
-                    [(reply, publisher)],
-                    f"stream {window.stream} has no subject {subject.decode('utf-8', 'replace')}",
-                )
-            elif not target.take(publisher, subject, reply, header, payload):
-                self._refuse(
-                    window, [(reply, publisher)], "the stream that has the subject now takes no more"
-                )
 
     def _refuse(self, window: Window, messages: list[tuple[bytes, Publisher]], why: str) -> None:
         """503 for those that wait for an answer, -ERR for plain ones: never a silent drop (SF-15)."""
@@ -335,6 +406,7 @@ class Ingest:
 
     def tick(self, now_ms: int) -> None:
         """Ask again where verdicts are overdue, look for leaders, and give up what waited too long."""
+        self._send_moved(now_ms)
         for group, window in list(self._awaiting.items()):
             if (
                 self._leader_of(group) is None
@@ -349,8 +421,11 @@ class Ingest:
                 self._refuse(window, given_up, f"stream {window.stream} has had no leader for too long")
             if self.windows.get(group) is window:
                 self._follow(window)
+        if self._behind:
+            self._let_pass()
 
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do."""
         times = [at for window in self._awaiting.values() if (at := window.deadline_ms()) is not None]
+        times += [messages[0][0] + self._wait_ms for messages in self._moving.values()]
         return min(times, default=None)

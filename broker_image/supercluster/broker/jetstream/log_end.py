@@ -37,6 +37,11 @@ _REMOVING = (Section.PURGE, Section.DELETE_MESSAGE, Section.EXPIRE, Section.EXPI
 PENDING_SLACK = 1024
 
 
+def _removes(entry: Entry) -> bool:
+    is_batch = entry.kind == EntryKind.BATCH
+    return is_batch and any(kind in _REMOVING for kind, _ in sections(entry.payload))
+
+
 @dataclass(slots=True)
 class SessionEnd:
     """A session, and the last of its numbers that is in the log."""
@@ -120,9 +125,8 @@ class LogEnd:
         """An entry was appended: what it adds is pending until `applied`."""
         self._pending_bytes[entry.index] = size_bytes
         self._pending_bytes_total += size_bytes
-        if self.config.allow_msg_counter and entry.kind == EntryKind.BATCH:
-            if any(kind in _REMOVING for kind, _ in sections(entry.payload)):
-                self._removal_index = entry.index
+        if self.config.allow_msg_counter and _removes(entry):
+            self._removal_index = entry.index
 
     @property
     def is_removing(self) -> bool:

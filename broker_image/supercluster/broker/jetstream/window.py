@@ -15,7 +15,7 @@ States of the session::
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from enum import Enum, auto
 from typing import Protocol
 
@@ -100,6 +100,8 @@ class Window:
         self._new_bytes = 0
         self._blocks: deque[WindowBlock] = deque()
         self._paused: dict[int, Publisher] = {}
+        self._behind: dict[int, tuple[Publisher, dict[Window, int]]] = {}
+        """Publishers that have messages for this stream in another one's window: up to which number of that (SF-3)."""
         self._early_acked = 0
         self._now_ms = 0
         self._progress_ms = 0
@@ -108,9 +110,21 @@ class Window:
 
     # ---- taking ---------------------------------------------------------------------------------------------------
 
-    def take(self, publisher: Publisher, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> bool:
-        """Take one message. False: the window is full; the caller holds the message and stops reading."""
-        if self._size_bytes >= self._bytes_max:
+    def take(
+        self,
+        publisher: Publisher,
+        subject: bytes,
+        reply: bytes,
+        header: bytes,
+        payload: bytes,
+        *,
+        is_moved: bool = False,
+    ) -> bool:
+        """Take one message. False: the window is full, or earlier ones of the publisher are still in another stream's; the caller
+        holds the message and stops reading. What comes out of another window (`is_moved`) had its room there."""
+        if not is_moved and (
+            self._size_bytes >= self._bytes_max or (self._behind and id(publisher) in self._behind)
+        ):
             self._paused[id(publisher)] = publisher
             publisher.pause(self.stream)
             return False
@@ -141,6 +155,49 @@ class Window:
             self.dirty = True
             self._notify.add(self.group)
         return True
+
+    # ---- subjects that come from another stream ---------------------------------------------------------------------
+
+    @property
+    def last_taken(self) -> int:
+        """The number of the last message that was taken, numbered or not."""
+        return self._next_number - 1 + len(self._replies)
+
+    def unsettled(self) -> Iterator[tuple[Publisher, bytes]]:
+        """(publisher, subject) of all that nothing is known of yet."""
+        for block in self._blocks:
+            if block.publishers:
+                first = max(0, self.confirmed + 1 - block.first_number)
+                subjects = decode_block(block.data).parts()[0::3]
+                yield from zip(block.publishers[first:], subjects[first:], strict=True)
+        yield from zip(self._publishers, self._parts[0::3], strict=True)
+
+    def has_settled(self, number: int) -> bool:
+        """Is it known, or given up, what becomes of all up to that number?"""
+        return number < self._next_number and not any(
+            block.publishers for block in self._blocks if block.first_number <= number
+        )
+
+    def put_behind(self, publisher: Publisher, other: Window, number: int) -> None:
+        """Take nothing of the publisher until the other window has settled that number."""
+        self._behind.setdefault(id(publisher), (publisher, {}))[1][other] = number
+
+    def let_pass(self, is_over: Callable[[Window, int], bool]) -> bool:
+        """Offer again what publishers hold whose earlier messages are settled. False: others still wait."""
+        for key, (publisher, others) in list(self._behind.items()):
+            for other, number in list(others.items()):
+                if is_over(other, number):
+                    del others[other]
+            if not others:
+                del self._behind[key]
+                if self._paused.pop(key, None) is not None:
+                    publisher.resume(self.stream)
+        return not self._behind
+
+    def offer_again(self) -> None:
+        """Other subjects are this stream's now: what is held for it may be for another."""
+        for publisher in list(self._paused.values()):
+            publisher.resume(self.stream)
 
     @property
     def size_bytes(self) -> int:

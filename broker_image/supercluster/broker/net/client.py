@@ -224,7 +224,13 @@ class ClientConnection(asyncio.Protocol):
 
     def resume(self, stream: str) -> None:
         """Offer what is held for `stream` again, in order, until its window is full or nothing is left."""
-        self.held.offer(stream, self._offer_again, self.server.clock.monotonic_ms())
+        self.held.offer(
+            stream,
+            self._offer_again,
+            self.server.clock.monotonic_ms(),
+            map_number=self.router.map_number,
+            goes_elsewhere=self._goes_elsewhere,
+        )
         self._read_if_room()
         self.turn.want()
 
@@ -233,6 +239,11 @@ class ClientConnection(asyncio.Protocol):
         if between:
             return self.foreign[account].offer_again(name, message)
         return self.router.offer_again(self, stream, message)
+
+    def _goes_elsewhere(self, stream: str, message: Message) -> bool:
+        account, between, name = stream.rpartition(BETWEEN)
+        origin = self.foreign[account] if between else self
+        return self.router.goes_elsewhere(origin, name if between else stream, message[0])
 
     def error(self, text: str) -> None:
         """Send -ERR; the connection stays."""

@@ -16,12 +16,14 @@ HOLD_ALL = ""
 
 
 class _Waiting:
-    __slots__ = ("messages", "since_ms")
+    __slots__ = ("map_number", "messages", "since_ms")
 
     def __init__(self, now_ms: int) -> None:
         self.messages: deque[Message] = deque()
         self.since_ms = now_ms
         """When the stream last took one."""
+        self.map_number = -1
+        """By which map of streams each message was last looked at."""
 
 
 class HeldMessages:
@@ -45,15 +47,24 @@ class HeldMessages:
         self.streams[stream].messages.append(message)
         self.total_bytes += _size(message)
 
-    def offer(self, stream: str, take: Callable[[str, Message], bool], now_ms: int) -> None:
+    def offer(
+        self,
+        stream: str,
+        take: Callable[[str, Message], bool],
+        now_ms: int,
+        *,
+        map_number: int = 0,
+        goes_elsewhere: Callable[[str, Message], bool] = lambda stream, message: False,
+    ) -> None:
         """Offer what waits for `stream`, in order, until `take` says no; a stream without anything waiting is closed.
 
-        What was held for single streams came before what was held for all, and is offered before it.
+        What was held for single streams came before what was held for all, and is offered before it. Once per map of streams
+        what lies behind the first one is looked at, too: where it `goes_elsewhere` now, later messages would pass it (SF-3).
         """
         if stream == HOLD_ALL:
             for other in [name for name in self.streams if name != HOLD_ALL]:
-                self._offer(other, take, now_ms)
-        self._offer(stream, take, now_ms)
+                self._offer(other, take, now_ms, map_number, goes_elsewhere)
+        self._offer(stream, take, now_ms, map_number, goes_elsewhere)
 
     def give_up(self, now_ms: int, wait_ms: int) -> list[tuple[str, Message]]:
         """Take out what waits for streams that took nothing for so long."""
@@ -67,13 +78,29 @@ class HeldMessages:
                 waiting.since_ms = now_ms
         return given_up
 
-    def _offer(self, stream: str, take: Callable[[str, Message], bool], now_ms: int) -> None:
+    def _offer(
+        self,
+        stream: str,
+        take: Callable[[str, Message], bool],
+        now_ms: int,
+        map_number: int,
+        goes_elsewhere: Callable[[str, Message], bool],
+    ) -> None:
         waiting = self.streams.get(stream)
         if waiting is None:
             return
         messages = waiting.messages
         while messages:
             if not take(stream, messages[0]):
+                if waiting.map_number != map_number:
+                    waiting.map_number = map_number
+                    moved = [message for message in messages if goes_elsewhere(stream, message)]
+                    waiting.messages = deque(
+                        message for message in messages if not goes_elsewhere(stream, message)
+                    )
+                    for message in moved:
+                        self.total_bytes -= _size(message)
+                        take(stream, message)
                 return
             self.total_bytes -= _size(messages.popleft())
             waiting.since_ms = now_ms

@@ -79,6 +79,8 @@ class Router:
         self.turn = turn
         self._choice = QueueChoice(rng)
         self.accounts: dict[str, Account] = {}
+        self.map_number = 0
+        """Counts how often streams' subjects have changed."""
         self.mesh: Mesh | None = None
         self.counts = RouterCounts()
         self.book = NO_ACCOUNTS
@@ -130,6 +132,7 @@ class Router:
 
     def invalidate_captures(self) -> None:
         """The streams' subjects have changed: ask the core again."""
+        self.map_number += 1
         for account in self.accounts.values():
             account.sublist.invalidate()
 
@@ -249,11 +252,7 @@ class Router:
         one that no stream captures any more goes the way of any such message.
         """
         subject, reply, header, payload = message
-        is_foreign = type(origin) is Foreign
-        match = self.find(origin.account, subject, is_named=is_foreign)
-        window = match.window
-        if is_foreign and type(window) is Passage:
-            window = window.own  # The message has gone all other ways.
+        match, window = self._found_again(origin, subject)
         if window is None:
             if not match.anyone:
                 self.undelivered(origin, match, subject, reply)
@@ -264,6 +263,19 @@ class Router:
         if origin.holds(window.stream) or not window.take(origin, subject, reply, header, payload):
             origin.hold(window.stream, message)
         return True
+
+    def _found_again(self, origin: Origin, subject: bytes) -> tuple[Match[Subscription], Any]:
+        is_foreign = type(origin) is Foreign
+        match = self.find(origin.account, subject, is_named=is_foreign)
+        window = match.window
+        if is_foreign and type(window) is Passage:
+            window = window.own  # The message has gone all other ways.
+        return match, window
+
+    def goes_elsewhere(self, origin: Origin, stream: str, subject: bytes) -> bool:
+        """Is a subject whose messages were held for `stream` another stream's now?"""
+        _, window = self._found_again(origin, subject)
+        return window is None or window.stream not in (stream, HOLD_ALL)
 
     def no_responders(self, origin: Origin, subject: bytes, reply: bytes) -> None:
         """Tell who asked on `subject`, if it has a subscription for the answer, that nobody is there (status 503).

@@ -27,6 +27,7 @@ from supercluster.broker.jetstream.sections import Section, SessionKey, VerdictR
 from supercluster.broker.jetstream.server_limits import NO_SERVER_LIMITS, BatchRoom, ServerLimits
 from supercluster.broker.jetstream.slices import Job, at_once
 from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.jetstream.turn_share import TurnShare
 from supercluster.broker.jetstream.wire import blob, text, u64
 from supercluster.broker.ports import ClientInfo, Ticket
 from supercluster.broker.protocol.frames import VERSION
@@ -99,6 +100,11 @@ class Broker:
         )
         self.group = StreamGroup(assignment, member, log, raft, self)
         self.group.recover(0)
+
+    @property
+    def turn_share(self) -> TurnShare:
+        """Each turn of the group is one of the broker."""
+        return TurnShare()
 
     clock = property(lambda self: self)
     network = property(lambda self: self)

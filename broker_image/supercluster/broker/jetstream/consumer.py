@@ -61,6 +61,8 @@ class ConsumerLeader:
         """Where a push consumer delivers to."""
         self.priority = Priority(committed.name, committed.config)
         self._was_paused = False
+        self.handed_out = (0, 0)
+        """Messages and bytes of the last pump."""
 
     @property
     def state(self) -> ConsumerState:
@@ -77,6 +79,11 @@ class ConsumerLeader:
         """Messages that were never delivered yet."""
         self._work.purged(source.first_seq)
         return self._work.feed.pending(source)
+
+    @property
+    def looked_at(self) -> int:
+        """Messages that were looked at for its filters, since it was begun."""
+        return self._work.feed.looked_at
 
     @property
     def is_ready(self) -> bool:
@@ -181,6 +188,7 @@ class ConsumerLeader:
         work.again.collect(now_ns)
         deliveries: list[Delivery] = []
         self.has_more = False
+        self.handed_out = (0, 0)
         if self.target is not None and self.target.is_bound:
             self._push(self.target, source, now_ns, deliveries)
         elif self._line:
@@ -230,6 +238,7 @@ class ConsumerLeader:
                 deliveries.append(Delivery(request.inbox, items, [served]))
         else:
             self.has_more = bool(self._line)
+        self.handed_out = (PUMP_MESSAGES_MAX - count_left, PUMP_BYTES_MAX - bytes_left)
         if delivered:
             self._work.delivered(joined(delivered), now_ns)
 
@@ -279,6 +288,7 @@ class ConsumerLeader:
             bytes_left -= size
             sent += target.sent(items, self.state.delivered_cseq)
             served.append(Served(None, len(items), 0, is_over=False))
+        self.handed_out = (PUMP_MESSAGES_MAX - count_left, PUMP_BYTES_MAX - bytes_left)
         if delivered:
             self._work.delivered(joined(delivered), now_ns)
         if sent:

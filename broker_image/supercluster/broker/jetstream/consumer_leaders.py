@@ -61,6 +61,10 @@ class ConsumerLeaders:
         """Sequence → consumers that wait for its acknowledgement and may have been given it by other filters than they
         have now: it is not by its subject that they are found when it goes."""
         self._pump: dict[str, None] = {}
+        self._served_in = -1
+        """The newest turn in which consumers of this stream had something: one has in each, whatever the others take."""
+        self._unserved: list[str] = []
+        """Those of `_pump` that this turn had no time for."""
         self._held_back: dict[str, None] = {}
         self._held_back_until_ms = 0
         self._handing_out = HandingOut(self._deliver)
@@ -127,6 +131,7 @@ class ConsumerLeaders:
         self._ready = ReadyConsumers()
         self._given = {}
         self._pump.clear()
+        self._unserved.clear()
         self._held_back.clear()
 
     def follow(self, state: StreamState, changed: Iterable[str], now_ns: int) -> None:
@@ -331,19 +336,30 @@ class ConsumerLeaders:
         if not self._pump or self._handing_out.is_full:
             return False
         now_ns = self._host.clock.now_ns()
-        for name in list(self._pump):
+        share = self._host.turn_share
+        if share.is_used_up and self._served_in == share.turn:
+            self._host.touch_next(self._group)
+            return False
+        self._served_in = share.turn
+        left = iter(list(self._pump))
+        for name in left:
             waiting = self._leaders.get(name)
             if waiting is not None and waiting.is_held_back(self._has_room):
                 self._held_back[name] = None
                 self._held_back_until_ms = self._host.clock.monotonic_ms() + UNSENT_CHECK_MS
             elif waiting is not None:
+                looked_at = waiting.looked_at
                 deliveries = waiting.pump(source, now_ns, self._has_interest, serves=not is_scarce)
+                share.take(*waiting.handed_out, waiting.looked_at - looked_at)
                 self._handing_out.add(waiting, deliveries)
                 self._tell_pins(name, waiting)
                 if is_scarce and waiting.is_ready:
                     self._held_back[name] = None
                     self._held_back_until_ms = self._host.clock.monotonic_ms() + SCARCE_CHECK_MS
                 self._note(name, waiting)
+            if share.is_used_up:
+                break
+        self._unserved = list(left)
         return True
 
     def committed(self, index: int) -> None:
@@ -354,10 +370,14 @@ class ConsumerLeaders:
         """The pump's operations are in the log, up to the entry at `index`. True: some consumers have more, and are to be pumped in
         the next turn."""
         self._handing_out.proposed(index, term, self._host.clock.monotonic_ms())
-        self._pump = {
+        unserved, self._unserved = dict.fromkeys(self._unserved), []
+        self._pump = unserved | {
             name: None
             for name in self._pump
-            if name in self._leaders and self._leaders[name].has_more and name not in self._held_back
+            if name not in unserved
+            and name in self._leaders
+            and self._leaders[name].has_more
+            and name not in self._held_back
         }
         return bool(self._pump)
 

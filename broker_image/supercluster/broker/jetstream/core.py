@@ -64,6 +64,7 @@ from supercluster.broker.jetstream.slices import Job
 from supercluster.broker.jetstream.stepping_aside import SteppingAside
 from supercluster.broker.jetstream.stream_facts import StreamFacts
 from supercluster.broker.jetstream.surroundings import Surroundings
+from supercluster.broker.jetstream.turn_share import TurnShare
 from supercluster.broker.jetstream.turns import Timed, Turns
 from supercluster.broker.jetstream.unusable import UnusableCopies
 from supercluster.broker.jetstream.window import Window
@@ -563,6 +564,11 @@ class BrokerCore:
     def touch_next(self, group_id: str) -> None:
         """The group has more to do than is good for one turn: it goes on when sockets were served."""
         self.turns.touch_next(group_id)
+
+    @property
+    def turn_share(self) -> TurnShare:
+        """What consumers may still be handed out in this turn."""
+        return self.turns.share
 
     def in_slices(self, group: Group, job: Job) -> None:
         """The group has a job that is more than is good for one turn."""

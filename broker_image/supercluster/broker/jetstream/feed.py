@@ -32,11 +32,14 @@ class Feed:
         "_pending",
         "_state",
         "_wanted",
+        "looked_at",
         "scan_ended",
     )
 
     def __init__(self, state: ConsumerState) -> None:
         self._state = state
+        self.looked_at = 0
+        """Messages that were read for the filters, all in all."""
         self.restart()
 
     def restart(self) -> None:
@@ -129,6 +132,7 @@ class Feed:
             if not len(batch):
                 self._next = source.last_seq + 1
                 return None
+            self.looked_at += len(batch)
             found = self._sieve(batch, count_max)
             if found is not None:
                 return found

@@ -431,7 +431,9 @@ class StreamGroup(Group):
         proposal = self.consumers.put_ops(Proposal(), self.appending.append)
         self.appending.propose(proposal)
         last = self.log.last_index
-        if self.consumers.pumped(last, self.log.term(last) or 0) or proposal.payload:
+        if self.consumers.pumped(last, self.log.term(last) or 0):
+            self.host.touch_next(self.id)
+        if proposal.payload:
             self.host.touch(self.id)
 
     # ---- time -----------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from supercluster.broker.jetstream.group_host import GroupHost
 from supercluster.broker.jetstream.interests import Interests
 from supercluster.broker.jetstream.sections import SessionKey, VerdictRun
 from supercluster.broker.jetstream.server_limits import BatchRoom, ServerLimits
+from supercluster.broker.jetstream.turn_share import TurnShare
 from supercluster.broker.ports import Network
 
 if TYPE_CHECKING:
@@ -25,6 +26,11 @@ class StreamHost(GroupHost, Protocol):
 
     @property
     def network(self) -> Network: ...
+
+    @property
+    def turn_share(self) -> TurnShare:
+        """What may still be handed out in this turn."""
+        ...
 
     @property
     def interests(self) -> Interests:

@@ -15,6 +15,7 @@ from supercluster.broker.jetstream.group import Group
 from supercluster.broker.jetstream.raft_mail import RaftMail
 from supercluster.broker.jetstream.schedule import GroupSchedule
 from supercluster.broker.jetstream.slices import Slices
+from supercluster.broker.jetstream.turn_share import TurnShare
 from supercluster.broker.ports import Ticket
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Turns:
         self._schedule = GroupSchedule(core.clock)
         self.slices = Slices()
         """Long jobs of groups; they go on at the end of each turn."""
+        self.share = TurnShare()
 
     # ---- what is to be done ---------------------------------------------------------------------------------------
 
@@ -101,6 +103,7 @@ class Turns:
         core = self._core
         now_ms = core.clock.monotonic_ms()
         turned: dict[str, Group] = {}
+        self.share.renew()
         for number in range(PASSES_MAX):
             core.ingest.flush(now_ms)
             core.acks.flush(now_ms)

@@ -137,7 +137,7 @@ class StreamConfig:
     placement: Placement = Placement()
     consumer_limits: ConsumerLimits = ConsumerLimits()
     first_seq: int = 0
-    """Sequence of the first message, as configured; 0 and 1 mean 1."""
+    """Sequence of the first message, as configured; 0 means 1."""
     sealed: bool = False
     deny_delete: bool = False
     deny_purge: bool = False
@@ -223,6 +223,8 @@ class StreamConfig:
         _check_values(config)
         config = _with_implicit_republish(config)
         _check_subjects(config)
+        if config.first_seq == 1:
+            config = replace(config, first_seq=0)
         return _as_sealed(config) if config.sealed else config
 
     def to_json(self) -> dict[str, Any]:
@@ -251,7 +253,7 @@ class StreamConfig:
             "mirror": self.mirror.to_json() if self.mirror else None,
             "sources": [source.to_json() for source in self.sources],
             "discard_new_per_subject": self.discard_new_per_subject,
-            "first_seq": self.first_seq if self.first_seq > 1 else 0,
+            "first_seq": self.first_seq,
             "subject_transform": self.subject_transform.to_json() if self.subject_transform else None,
             "republish": self.republish.to_json() if self.republish else None,
         }

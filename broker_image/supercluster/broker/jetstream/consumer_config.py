@@ -31,6 +31,8 @@ MAX_WAITING_DEFAULT = 512
 MAX_ACK_PENDING_DEFAULT = 1000
 INACTIVE_THRESHOLD_DEFAULT_NS = 5_000_000_000
 PINNED_TIMEOUT_DEFAULT_NS = 120_000_000_000
+# A longer wait is as good as this one, of a century: when it ends is told from never (`consumer_state.NEVER_NS`).
+WAIT_NS_MAX = 2**62
 # Each is looked at for messages that wildcards may match; more than this belongs into several consumers.
 FILTERS_MAX = 1024
 
@@ -109,8 +111,8 @@ class ConsumerConfig:
     def wait_ns(self, deliveries: int) -> int:
         """How long the delivery number `deliveries` (from 1) of a message waits for its acknowledgement."""
         if self.backoff_ns:
-            return self.backoff_ns[min(deliveries, len(self.backoff_ns)) - 1]
-        return self.ack_wait_ns
+            return min(self.backoff_ns[min(deliveries, len(self.backoff_ns)) - 1], WAIT_NS_MAX)
+        return min(self.ack_wait_ns, WAIT_NS_MAX)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], *, is_stored: bool = False) -> ConsumerConfig:
@@ -165,8 +167,8 @@ class ConsumerConfig:
             metadata={k: v for k, v in fields.mapping("metadata").items() if k not in api_level.KEYS},
             unset=_unset(fields),
         )
-        fields.done()
         if not is_stored:
+            fields.done()
             check_values(config)
         return config
 

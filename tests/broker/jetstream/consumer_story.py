@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from supercluster.broker.jetstream.consumer import ConsumerLeader, Delivery, MessageBatch
@@ -62,6 +62,13 @@ class Source:
 
     def next_matching(self, filters: Sequence[str], from_seq: int) -> int | None:
         return self.index.next_matching(filters, from_seq)
+
+    def count_at_once(self, filters: Sequence[str], after_seq: int) -> int | None:
+        return self.pending_count(filters, after_seq)
+
+    def counted(self, filters: Sequence[str], after_seq: int) -> Generator[int, None, int]:
+        yield 1
+        return self.pending_count(filters, after_seq)
 
     def pending_count(self, filters: Sequence[str], after_seq: int) -> int:
         wanted = compile_filters(filters)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, TypeVar, cast
 
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.expiry import Expiry
@@ -48,6 +48,19 @@ def message(subject: bytes = b"s.a", payload: bytes = b"", **headers: str) -> Tr
 
 def block(*messages: Triple) -> bytes:
     return encode_block([part for one in messages for part in one])
+
+
+Result = TypeVar("Result")
+
+
+def result_of(question: Generator[int, None, Result], between: Callable[[], object] = lambda: None) -> Result:
+    """What a long read comes to; `between` is called between two slices."""
+    while True:
+        try:
+            next(question)
+        except StopIteration as end:
+            return cast("Result", end.value)
+        between()
 
 
 class StreamStory:
@@ -209,6 +222,7 @@ def check_whole(state: StreamState) -> None:
     """What the state counts is what it holds."""
     held = [found for seq in range(state.first_seq, state.last_seq + 1) if (found := state.message(seq))]
     assert len(held) == state.messages
+    assert state.num_deleted == state.last_seq + 1 - state.first_seq - state.messages
     assert sum(logical_bytes(found.subject, found.header, found.payload) for found in held) == state.bytes
     for subject in SUBJECTS:
         seqs = [found.seq for found in held if found.subject == subject]

@@ -376,13 +376,6 @@ def test_lists_are_cut_into_pages() -> None:
     }
 
 
-def test_subjects_are_cut_into_pages() -> None:
-    subjects = {f"s{n}": n for n in range(10)}
-    page, offset = answers.subjects_page(subjects, 8)
-    assert (page, offset) == ({"s8": 8, "s9": 9}, 8)
-    assert answers.subjects_page(subjects, 99) == ({}, 99)
-
-
 def test_a_message_is_answered_in_base64() -> None:
     header = b"NATS/1.0\r\nk: v\r\n\r\n"
     found = json.loads(answers.message_answer(5, b"a.1", header, b"\x00\xff", SECOND))["message"]

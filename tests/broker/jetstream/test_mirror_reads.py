@@ -14,7 +14,9 @@ from supercluster.broker.jetstream.frames import Request, ResponseStatus
 from supercluster.broker.jetstream.meta import Assignment
 from supercluster.broker.jetstream.mirror_reads import STALE_MS_MAX, MirrorReads, stands_in
 from supercluster.broker.jetstream.origin_frames import OriginTold
+from supercluster.broker.jetstream.questions import Questions
 from supercluster.broker.jetstream.requests import ASK_LEADER_MS, continue_payload
+from supercluster.broker.jetstream.slices import Slices
 from supercluster.broker.jetstream.source import StreamSource
 from supercluster.broker.jetstream.sourcing import Sourcing
 
@@ -44,6 +46,7 @@ class Core:
         self.rng = self.clock = self.network = self
         self.published: list[bytes] = []
         self.chance = 0
+        self.questions = Questions(Slices())
 
     def stream_of(self, account: str, name: str) -> Assignment | None:
         return self.streams.get((account, name))

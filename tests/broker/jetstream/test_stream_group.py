@@ -23,9 +23,10 @@ from supercluster.broker.jetstream.judge import Forward
 from supercluster.broker.jetstream.meta import Assignment
 from supercluster.broker.jetstream.origin_config import Origin
 from supercluster.broker.jetstream.origin_frames import OriginAsk, OriginTold
+from supercluster.broker.jetstream.questions import Questions
 from supercluster.broker.jetstream.sections import Section, SessionKey, VerdictRun
 from supercluster.broker.jetstream.server_limits import NO_SERVER_LIMITS, BatchRoom, ServerLimits
-from supercluster.broker.jetstream.slices import Job, at_once
+from supercluster.broker.jetstream.slices import Job, Slices, at_once
 from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.jetstream.turn_share import TurnShare
 from supercluster.broker.jetstream.wire import blob, text, u64
@@ -100,6 +101,10 @@ class Broker:
         )
         self.group = StreamGroup(assignment, member, log, raft, self)
         self.group.recover(0)
+
+    @property
+    def questions(self) -> Questions:
+        return Questions(Slices())
 
     @property
     def turn_share(self) -> TurnShare:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.broker.jetstream.stream_story import StreamStory, config, message
+from tests.broker.jetstream.stream_story import StreamStory, config, message, result_of
 
 from supercluster.broker.jetstream import lookup
 from supercluster.broker.jetstream.sections import Section
@@ -85,7 +85,7 @@ def test_what_was_deleted_is_passed_without_being_read(monkeypatch: pytest.Monke
     story.state.reader.forget()
     assert list(source.read(1, 10, 10_000).seqs) == [1, 101]
     assert list(source.read(2, 10, 10_000).seqs) == [101]
-    found = lookup.next_from(story.state, 2)
+    found = result_of(lookup.next_from(story.state, 2))
     assert found is not None
     assert found.seq == 101
     assert reads[0] <= 4

@@ -200,15 +200,13 @@ def stream_update_answer(info: Mapping[str, Any]) -> bytes:
     return _dump("stream_update", api_level.told(info))
 
 
+NO_SUBJECTS = b'"subjects":{}'
+"""What stands in an answer in the place of subjects that are put in later: nothing else of an answer is written so."""
+
+
 def stream_info_answer(info: Mapping[str, Any], *, total: int = 0, offset: int = 0, limit: int = 0) -> bytes:
     """`total`, `offset` and `limit` page the subjects, where they were asked for."""
     return _dump("stream_info", {"total": total, "offset": offset, "limit": limit, **api_level.told(info)})
-
-
-def subjects_page(subjects: Mapping[str, int], offset: int) -> tuple[dict[str, int], int]:
-    """The page of subjects that STREAM.INFO shows, and where it begins."""
-    names = list(subjects)
-    return {name: subjects[name] for name in names[offset : offset + SUBJECTS_PAGE]}, offset
 
 
 def _page(what: str, everything: Sequence[Any], offset: int, limit: int) -> dict[str, Any]:

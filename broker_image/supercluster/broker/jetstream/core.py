@@ -55,6 +55,7 @@ from supercluster.broker.jetstream.operator_calls import OperatorCalls
 from supercluster.broker.jetstream.origin_config import Origin
 from supercluster.broker.jetstream.origin_frames import OriginAsk, OriginTold
 from supercluster.broker.jetstream.origin_links import OriginLinks, find_origin
+from supercluster.broker.jetstream.questions import Questions
 from supercluster.broker.jetstream.recovery import CopiesTold
 from supercluster.broker.jetstream.republishing import CapturedAgain, Publication
 from supercluster.broker.jetstream.requests import Requests
@@ -564,6 +565,11 @@ class BrokerCore:
     def touch_next(self, group_id: str) -> None:
         """The group has more to do than is good for one turn: it goes on when sockets were served."""
         self.turns.touch_next(group_id)
+
+    @property
+    def questions(self) -> Questions:
+        """What is read in slices for clients."""
+        return self.turns.questions
 
     @property
     def turn_share(self) -> TurnShare:

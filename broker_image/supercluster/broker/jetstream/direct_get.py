@@ -6,6 +6,7 @@ bounded in messages and bytes: the status behind a batch says how many are left,
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
 
 from supercluster.broker.jetstream import lookup
@@ -20,6 +21,10 @@ from supercluster.broker.jetstream.times import format_time
 BATCH_MAX = 8192
 BYTES_MAX = 8 << 20
 """Of one batch, whatever is asked for."""
+_SLICE_ANSWERS = 128
+"""Answers that are put together in one go."""
+_SLICE_READS = 32
+"""The same, where each is somewhere else in the log."""
 SUBJECTS_MAX = 1024
 """Subjects whose last messages one request may ask for, as NATS has it."""
 
@@ -88,63 +93,69 @@ def read(stream: str, payload: bytes, subject: str = "") -> DirectGetRequest:
     return request
 
 
-def answers(state: StoredMessages, source: MessageSource, request: DirectGetRequest) -> list[Answer]:
+def answers(
+    state: StoredMessages, source: MessageSource, request: DirectGetRequest
+) -> Generator[int, None, list[Answer]]:
     """What the client gets, in order.
 
     Raises:
         ApiError: it is too much.
     """
     if request.multi_last:
-        return _multi_last(state, request)
+        return (yield from _multi_last(state, request))
     start_seq = lookup.seq_at(state, request.start_time_ns) if request.start_time_ns else request.seq
     if request.batch is not None:
-        return _batch(state, source, request, start_seq, request.batch)
-    message = find(state, request, start_seq)
+        return (yield from _batch(state, source, request, start_seq, request.batch))
+    message = yield from find(state, request, start_seq)
     if message is None:
         return [(NOT_FOUND, b"")]
     header = b"" if request.no_header else _header(state, message)
     return [(header, message.payload)]
 
 
-def find(state: StoredMessages, request: DirectGetRequest, start_seq: int) -> Message | None:
+def find(
+    state: StoredMessages, request: DirectGetRequest, start_seq: int
+) -> Generator[int, None, Message | None]:
     """The one message that is asked for."""
     if request.last_by_subject:
-        return lookup.last_of(state, request.last_by_subject)
+        return (yield from lookup.last_of(state, request.last_by_subject))
     if request.next_by_subject or request.start_time_ns:
-        return lookup.next_from(state, start_seq, request.next_by_subject)
+        return (yield from lookup.next_from(state, start_seq, request.next_by_subject))
     return state.message(request.seq)
 
 
 def _batch(
     state: StoredMessages, source: MessageSource, request: DirectGetRequest, start_seq: int, count: int
-) -> list[Answer]:
+) -> Generator[int, None, list[Answer]]:
     subject = request.next_by_subject
     seq = max(start_seq, state.first_seq)
-    first = lookup.next_from(state, seq, subject)
+    first = yield from lookup.next_from(state, seq, subject)
     if first is None:
         return [(NOT_FOUND, b"")]
-    pending = source.pending_count((subject,) if subject else (), seq - 1)
+    pending = yield from source.counted((subject,) if subject else (), seq - 1)
     found: list[Answer] = []
     room = request.max_bytes if 0 < request.max_bytes < BYTES_MAX else BYTES_MAX
     last_seq, message = 0, first if count > 0 else None
     while message is not None:
-        pending -= 1
+        pending = max(0, pending - 1)
         header = b"" if request.no_header else _header(state, message, pending, last_seq)
         found.append((header, message.payload))
         last_seq = message.seq
         room -= _size(message)
         if room <= 0 or len(found) >= min(count, BATCH_MAX):
             break
-        message = lookup.next_from(state, message.seq + 1, subject)
+        if len(found) % _SLICE_ANSWERS == 0:
+            yield lookup.SLICE_UNITS
+        message = yield from lookup.next_from(state, message.seq + 1, subject)
     return [*found, (_end(pending, last_seq), b"")]
 
 
-def _multi_last(state: StoredMessages, request: DirectGetRequest) -> list[Answer]:
+def _multi_last(state: StoredMessages, request: DirectGetRequest) -> Generator[int, None, list[Answer]]:
     up_to_seq = request.up_to_seq or state.last_seq
     if request.up_to_time_ns:
         up_to_seq = lookup.seq_at(state, request.up_to_time_ns) - 1
     try:
-        seqs = lookup.lasts(state, request.multi_last, up_to_seq, SUBJECTS_MAX)
+        seqs = yield from lookup.lasts(state, request.multi_last, up_to_seq, SUBJECTS_MAX)
     except lookup.TooMuchError:
         raise _status(413, "Too Many Results") from None
     seqs = [seq for seq in seqs if seq >= request.seq]
@@ -154,17 +165,20 @@ def _multi_last(state: StoredMessages, request: DirectGetRequest) -> list[Answer
     room = request.max_bytes if 0 < request.max_bytes < BYTES_MAX else BYTES_MAX
     found: list[Answer] = []
     last_seq = 0
+    left = len(seqs)
     for seq in seqs[:count]:
+        left -= 1
         message = state.message(seq)
-        assert message is not None, (
-            f"the subject index of {state.config.name} names {seq}, which is not there"
-        )
-        found.append((_header(state, message, len(seqs) - len(found) - 1, last_seq), message.payload))
+        if message is None:
+            continue  # It was removed since its place was found.
+        found.append((_header(state, message, left, last_seq), message.payload))
         last_seq = seq
         room -= _size(message)
         if room <= 0:
             break
-    return [*found, (_end(len(seqs) - len(found), last_seq, up_to_seq), b"")]
+        if left % _SLICE_READS == 0:
+            yield lookup.SLICE_UNITS
+    return [*found, (_end(left, last_seq, up_to_seq), b"")]
 
 
 def _size(message: Message) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -61,6 +61,14 @@ class MessageSource(Protocol):
     def next_matching(self, filters: Sequence[str], from_seq: int) -> int | None:
         """A sequence of at least `from_seq` before which no message matches (`SubjectIndex.next_matching`); None when
         no message from there on matches."""
+        ...
+
+    def count_at_once(self, filters: Sequence[str], after_seq: int) -> int | None:
+        """`pending_count`, None where that takes long."""
+        ...
+
+    def counted(self, filters: Sequence[str], after_seq: int) -> Generator[int, None, int]:
+        """`pending_count` in slices."""
         ...
 
     def pending_count(self, filters: Sequence[str], after_seq: int) -> int:

@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from supercluster.broker.jetstream import api, api_answers, direct_get
+from supercluster.broker.jetstream import api, api_answers, direct_get, errors
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.direct_get import DirectGetRequest
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.frames import Request, ResponseStatus
 from supercluster.broker.jetstream.meta import Assignment
 from supercluster.broker.jetstream.requests import DIRECT_PREFIX, continue_payload
+from supercluster.broker.jetstream.slices import Job
 from supercluster.broker.jetstream.stream_group import StreamGroup
 
 if TYPE_CHECKING:
@@ -126,14 +127,27 @@ class MirrorReads:
         self, group: StreamGroup, request: Request, settle: Callable[[ResponseStatus, bytes], None]
     ) -> None:
         """Answer for the origin, or have that one asked."""
+        question = self._question(group, request, settle)
+        if not self._core.questions.ask(request.info.account, group, question):
+            kind = api.answer_kind(request.subject)
+            settle(
+                ResponseStatus.ANSWER,
+                api_answers.error_answer(kind, errors.error(errors.JETSTREAM_NOT_AVAILABLE)),
+            )
+
+    def _question(
+        self, group: StreamGroup, request: Request, settle: Callable[[ResponseStatus, bytes], None]
+    ) -> Job:
         state, network = group.state, self._core.network
         try:
             call = api.parse_api(request.subject, request.payload)
             assert isinstance(call, DirectGetRequest)
             origin = self._core.stream_of(group.assignment.account, call.stream)
-            found = (
-                direct_get.answers(state, group.source, call) if self._may_say(group, origin, call) else None
-            )
+            found = None
+            if self._may_say(group, origin, call):
+                found = yield from direct_get.answers(state, group.source, call)
+                if not self._may_say(group, origin, call):
+                    found = None
             if found is None or (found in _NOTHING and self._is_asked(origin)):
                 if origin is not None:
                     settle(ResponseStatus.CONTINUE, continue_payload(origin.group, 0))

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 
 from supercluster.broker.jetstream.consumer import MessageBatch
+from supercluster.broker.jetstream.filters import literals
 from supercluster.broker.jetstream.messages import DecodedEntry
 from supercluster.broker.jetstream.stream import StreamState
 from supercluster.broker.protocol.subjects import matches
+
+# Of more subjects the index is not asked which of them a pattern matches.
+INDEX_ASKED_MAX = 8192
+# Messages that are counted in one go, or subjects that are.
+COUNTED_MAX = 4096
 
 
 class StreamSource:
@@ -94,7 +100,11 @@ class StreamSource:
         return places
 
     def next_matching(self, filters: Sequence[str], from_seq: int) -> int | None:
-        return self._state.subjects.next_matching(filters, from_seq)
+        subjects = self._state.subjects
+        if len(subjects) > INDEX_ASKED_MAX and literals(filters) is None:
+            # To ask about each of so many is more than to look at the next messages.
+            return from_seq if from_seq <= self._state.last_seq else None
+        return subjects.next_matching(filters, from_seq)
 
     def pending_count(self, filters: Sequence[str], after_seq: int) -> int:
         """Exact: subjects that lie on both sides of `after_seq` are counted from the messages themselves."""
@@ -113,6 +123,37 @@ class StreamSource:
         if after - state.first_seq < state.last_seq - after:
             return state.subjects.total(*filters) - self._count(raw, state.first_seq, after)
         return self._count(raw, after + 1, state.last_seq)
+
+    def count_at_once(self, filters: Sequence[str], after_seq: int) -> int | None:
+        """`pending_count`; None where more than some thousand subjects or messages are to be looked at for it."""
+        state = self._state
+        after = max(after_seq, state.first_seq - 1)
+        if not filters or after >= state.last_seq:
+            return self.pending_count(filters, after)
+        behind = state.last_seq - after
+        if len(state.subjects) <= COUNTED_MAX or literals(filters) is not None:
+            total, exact = state.subjects.pending_bounds(filters, after)
+            if exact:
+                return total
+            behind = min(behind, after - state.first_seq + 1)
+        elif after < state.first_seq:
+            return None
+        return self.pending_count(filters, after) if behind <= COUNTED_MAX else None
+
+    def counted(self, filters: Sequence[str], after_seq: int) -> Generator[int, None, int]:
+        """The same in slices (`slices.py`), about: what is removed meanwhile may be counted."""
+        state = self._state
+        found = self.count_at_once(filters, after_seq)
+        if found is not None:
+            return found
+        total, raw = 0, [pattern.encode() for pattern in filters]
+        seq = max(after_seq + 1, state.first_seq)
+        while seq <= state.last_seq:
+            last = min(state.last_seq, seq + COUNTED_MAX - 1)
+            total += self._count(raw, seq, last)
+            seq = max(last + 1, state.first_seq)
+            yield COUNTED_MAX // 2
+        return total
 
     def _count(self, patterns: list[bytes], first: int, last: int) -> int:
         state, found, seq = self._state, 0, first

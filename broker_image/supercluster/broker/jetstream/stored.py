@@ -112,11 +112,10 @@ class StoredMessages(ABC):
         """Remove the oldest messages up to sequence `last`, at most so many, until the rest have no more bytes than that.
         Returns how many there were. Whole entries are read: what goes from the beginning is never looked up one by one."""
         removed, seq = 0, self.first_seq
-        while seq <= last and self.messages:
+        while self.messages and (seq := self._past_removed(seq)) <= last:
             decoded = self.reader.entry_of(seq)
             if decoded is None:
-                self.deleted.discard(seq)
-                seq = self.gaps.past(seq + 1)
+                seq += 1
                 continue
             end = min(decoded.first_seq + decoded.count, last + 1)
             at = 3 * (seq - decoded.first_seq)
@@ -135,6 +134,12 @@ class StoredMessages(ABC):
             seq = end
         self._begin_at(seq)
         return removed
+
+    def _past_removed(self, seq: int) -> int:
+        """The first sequence from `seq` on that has a message; those before it are forgotten."""
+        while (found := self.gaps.past(self.deleted.take_run(seq))) != seq:
+            seq = found
+        return seq
 
     def _begin_at(self, seq: int) -> None:
         """There is no message before `seq`."""

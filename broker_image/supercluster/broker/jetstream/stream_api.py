@@ -7,7 +7,7 @@ only reads is answered from applied state, on a leader that has committed an ent
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from supercluster.broker.jetstream import (
     lookup,
     stepping_down,
     stream_facts,
+    subjects_page,
 )
 from supercluster.broker.jetstream.api_answers import ClusterInfo, StreamStateInfo
 from supercluster.broker.jetstream.config import Placement
@@ -31,9 +32,11 @@ from supercluster.broker.jetstream.proposal import Done
 from supercluster.broker.jetstream.pull import GiveBack
 from supercluster.broker.jetstream.replicas import replicas_of
 from supercluster.broker.jetstream.sections import Section
+from supercluster.broker.jetstream.slices import Job
 from supercluster.broker.jetstream.stream import StreamState
 from supercluster.broker.jetstream.wire import u64
 from supercluster.broker.raft.confchange import node_of
+from supercluster.broker.raft.errors import DiskError
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.stream_group import StreamGroup
@@ -101,9 +104,9 @@ class Handler:
             case api.StreamPurgeRequest():
                 self._purge(call)
             case api.MessageGetRequest():
-                self._get(call)
+                self.in_slices(self._get(call))
             case DirectGetRequest():
-                self._get_direct(call)
+                self.in_slices(self._get_direct(call))
             case api.MessageDeleteRequest():
                 self._delete(call)
             case api.StreamStepDownRequest():
@@ -143,6 +146,34 @@ class Handler:
 
         return done
 
+    def in_slices(self, answer: Generator[int, None, bytes | None]) -> None:
+        """Answer with what a long read comes to, on this leader or the next one."""
+        group = self.group
+        if not group.host.questions.ask(self.request.info.account, group, self._question(answer)):
+            answer.close()
+            raise errors.error(errors.JETSTREAM_NOT_AVAILABLE)
+
+    def _question(self, answer: Generator[int, None, bytes | None]) -> Job:
+        try:
+            while True:
+                try:
+                    units = next(answer)
+                except StopIteration as end:
+                    self.respond(end.value)
+                    return
+                yield units
+                if not self.group.serves:
+                    answer.close()
+                    self.retry()
+                    return
+        except ApiError as refused:
+            self.respond(api_answers.error_answer(self.kind, refused))
+        except DiskError:
+            raise
+        except Exception as error:
+            self.respond(api_answers.fault_answer(self.kind, self.group.host.node, error))
+            raise
+
     # ---- the stream -----------------------------------------------------------------------------------------------
 
     def _info(self, call: api.StreamInfoRequest) -> None:
@@ -150,17 +181,13 @@ class Handler:
         if call.details and self.request.info.is_operator:
             # What placement counts with: the log as it is, which may be much more than the messages that are left in it.
             whole["copy_bytes"] = max(self.state.bytes, self.group.log.bytes_on_disk())
-        paging: dict[str, int] = {}
-        if call.subjects_filter:
-            found = self.state.subjects.subjects(call.subjects_filter)
-            page, offset = api_answers.subjects_page(found, call.offset)
-            if page:
-                whole["state"]["subjects"] = page
-            if found:
-                paging = {"total": len(found), "offset": offset, "limit": api_answers.SUBJECTS_PAGE}
         if call.deleted_details and self.state.num_deleted:
             whole["state"]["deleted"] = _deleted(self.state)
-        self.respond(api_answers.stream_info_answer(whole, **paging))
+        if call.subjects_filter:
+            rows = self.state.subjects.slices((call.subjects_filter,))
+            self.in_slices(subjects_page.answer(whole, rows, call.offset))
+        else:
+            self.respond(api_answers.stream_info_answer(whole))
 
     def _purge(self, call: api.StreamPurgeRequest) -> None:
         if self.state.config.sealed:
@@ -172,31 +199,31 @@ class Handler:
             body = json.dumps({"filter": call.filter, "seq": call.seq, "keep": call.keep}).encode()
             self.group.command(Section.PURGE, [body], done)
 
-    def _get(self, call: api.MessageGetRequest) -> None:
-        message = self._find(call)
+    def _get(self, call: api.MessageGetRequest) -> Generator[int, None, bytes]:
+        message = yield from self._find(call)
         if message is None:
             raise errors.error(10037)
         header = b"" if call.no_header else message.header
-        self.respond(
-            api_answers.message_answer(message.seq, message.subject, header, message.payload, message.time_ns)
+        return api_answers.message_answer(
+            message.seq, message.subject, header, message.payload, message.time_ns
         )
 
-    def _find(self, call: api.MessageGetRequest) -> Message | None:
+    def _find(self, call: api.MessageGetRequest) -> Generator[int, None, Message | None]:
         state = self.state
         if call.last_by_subject:
-            return lookup.last_of(state, call.last_by_subject)
+            return (yield from lookup.last_of(state, call.last_by_subject))
         if call.next_by_subject or call.start_time_ns:
             from_seq = lookup.seq_at(state, call.start_time_ns) if call.start_time_ns else call.seq
-            return lookup.next_from(state, from_seq, call.next_by_subject)
+            return (yield from lookup.next_from(state, from_seq, call.next_by_subject))
         return state.message(call.seq)
 
-    def _get_direct(self, call: DirectGetRequest) -> None:
+    def _get_direct(self, call: DirectGetRequest) -> Generator[int, None, None]:
         if not self.state.config.allow_direct:
             raise errors.error(errors.STREAM_NOT_FOUND)
         account, network = self.request.info.account, self.group.host.network
-        for header, payload in direct_get.answers(self.state, self.group.source, call):
+        found = yield from direct_get.answers(self.state, self.group.source, call)
+        for header, payload in found:
             network.publish(account, self.request.reply, b"", header, payload)
-        self.respond(None)
 
     def _delete(self, call: api.MessageDeleteRequest) -> None:
         if self.state.config.sealed:

@@ -9,6 +9,7 @@ from supercluster.broker.jetstream.accounts import AccountLimits
 from supercluster.broker.jetstream.acks import Ack
 from supercluster.broker.jetstream.group_host import GroupHost
 from supercluster.broker.jetstream.interests import Interests
+from supercluster.broker.jetstream.questions import Questions
 from supercluster.broker.jetstream.sections import SessionKey, VerdictRun
 from supercluster.broker.jetstream.server_limits import BatchRoom, ServerLimits
 from supercluster.broker.jetstream.turn_share import TurnShare
@@ -26,6 +27,11 @@ class StreamHost(GroupHost, Protocol):
 
     @property
     def network(self) -> Network: ...
+
+    @property
+    def questions(self) -> Questions:
+        """What is read in slices for clients."""
+        ...
 
     @property
     def turn_share(self) -> TurnShare:

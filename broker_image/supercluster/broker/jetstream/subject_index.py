@@ -21,6 +21,9 @@ _ROW = struct.Struct("<HBQQQI")
 # Up to this limit per subject the sequences themselves are kept: at most so many a subject.
 _KEEP_SEQS_UP_TO = 256
 
+# Subjects that are looked at in one go, where others wait.
+SLICE_SUBJECTS = 4096
+
 
 class SubjectIndex:
     """Counts and bounds of a stream's subjects. Sequences are added in rising order."""
@@ -216,6 +219,19 @@ class SubjectIndex:
         for subject, row in rows.items():
             if wanted(subject):
                 yield subject, row
+
+    def slices(self, filters: Sequence[str]) -> Iterator[list[tuple[bytes, int, int, int]]]:
+        """Every subject that matches, with its count, a sequence not behind its first message, and its last; as they are when
+        their slice is taken. The index may change between two slices: what is new since the first is not looked at."""
+        plain = literals(filters) if filters else None
+        names = list(self._rows) if plain is None else list(dict.fromkeys(plain))
+        wanted = compile_filters(filters) if plain is None else None
+        get = self._rows.get
+        for at in range(0, len(names), SLICE_SUBJECTS):
+            some = names[at : at + SLICE_SUBJECTS]
+            chosen = some if wanted is None else list(filter(wanted, some))
+            rows = zip(chosen, map(get, chosen), strict=True)
+            yield [(subject, row[0], row[1], row[2]) for subject, row in rows if row is not None]
 
     def subjects(self, pattern: str = ">") -> dict[str, int]:
         """Subjects that match, with their counts, as STREAM.INFO shows them."""

@@ -64,10 +64,10 @@ def nth_seq(state: StreamState, number: int) -> int:
     for _ in range(LOOKED_AT_MAX):
         if seq >= state.last_seq:
             break
-        left -= state.has(seq)
+        left -= 1
         if left <= 0:
             break
-        seq = state.gaps.past(seq + 1)
+        seq = state.past(seq + 1)
     return min(seq, state.last_seq)
 
 
@@ -118,10 +118,12 @@ class _Matching:
                 seq = max(seq, state.subjects.first_seq_hint(self._subject))
         found: list[int] = []
         looked_at = 0
-        while seq <= self._last and len(found) < CHOSEN_MAX and looked_at < LOOKED_AT_MAX:
+        while (
+            len(found) < CHOSEN_MAX and looked_at < LOOKED_AT_MAX and (seq := state.past(seq)) <= self._last
+        ):
             decoded = state.reader.entry_of(seq)
             if decoded is None:
-                seq = state.gaps.past(seq + 1)
+                seq += 1
                 continue
             fitting = {subject for subject in set(decoded.subjects) if self._fits(subject)}
             end = min(decoded.first_seq + decoded.count, self._last + 1)
@@ -169,10 +171,12 @@ class _PerSubject:
         found: list[int] = []
         taken: Counter[bytes] = Counter()
         looked_at = 0
-        while seq <= self._last and len(found) < CHOSEN_MAX and looked_at < LOOKED_AT_MAX:
+        while (
+            len(found) < CHOSEN_MAX and looked_at < LOOKED_AT_MAX and (seq := state.past(seq)) <= self._last
+        ):
             decoded = state.reader.entry_of(seq)
             if decoded is None:
-                seq = state.gaps.past(seq + 1)
+                seq += 1
                 continue
             end = min(decoded.first_seq + decoded.count, self._last + 1)
             looked_at += end - seq
@@ -342,5 +346,5 @@ def _last_above(state: StreamState, bytes_max: int) -> int:
         if message is not None:
             over -= logical_bytes(message.subject, message.header, message.payload)
             removed += 1
-        seq = state.gaps.past(seq + 1)
+        seq = state.past(seq + 1)
     return seq - 1 if over > 0 and removed == FIRST_MAX else 0

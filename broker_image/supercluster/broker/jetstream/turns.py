@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from supercluster.broker.jetstream.dispatch import dispatch
 from supercluster.broker.jetstream.frames import Body
 from supercluster.broker.jetstream.group import Group
+from supercluster.broker.jetstream.questions import Questions
 from supercluster.broker.jetstream.raft_mail import RaftMail
 from supercluster.broker.jetstream.schedule import GroupSchedule
 from supercluster.broker.jetstream.slices import Slices
@@ -53,6 +54,7 @@ class Turns:
         self.slices = Slices()
         """Long jobs of groups; they go on at the end of each turn."""
         self.share = TurnShare()
+        self.questions = Questions(self.slices)
 
     # ---- what is to be done ---------------------------------------------------------------------------------------
 
@@ -104,6 +106,7 @@ class Turns:
         now_ms = core.clock.monotonic_ms()
         turned: dict[str, Group] = {}
         self.share.renew()
+        self.questions.renew()
         for number in range(PASSES_MAX):
             core.ingest.flush(now_ms)
             core.acks.flush(now_ms)

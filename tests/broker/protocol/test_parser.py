@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 
 import pytest
 from hypothesis import given
@@ -167,3 +168,31 @@ def test_what_is_held_is_bounded_by_the_payload_limit() -> None:
     parser = ClientParser(MAX_LINE, MAX_PAYLOAD)
     assert parser.feed(b"PUB a 40\r\n" + b"x" * 41) == []
     assert parser.held_bytes <= MAX_LINE + MAX_PAYLOAD + 4
+
+
+def kept_bytes(parser: ClientParser) -> int:
+    """What the parser keeps, with what Python takes for it."""
+    found = sys.getsizeof(parser._known) + sum(map(sys.getsizeof, parser._chunks))
+    for line, publish in parser._known.items():
+        found += sys.getsizeof(line) + sys.getsizeof(publish) + sum(map(sys.getsizeof, publish))
+    return found
+
+
+def test_remembered_lines_are_bounded_by_their_bytes() -> None:
+    """S8: 4,096 lines of 4 KB were 34 MB, for as long as the connection lived."""
+    for length in (1, 4000):
+        parser = ClientParser(4096, MAX_PAYLOAD)
+        for number in range(5000):
+            parser.feed(b"PUB %b%d 1\r\nx\r\n" % (b"a" * length, number))
+        assert kept_bytes(parser) < 1 << 20
+    assert parse(b"PUB a 1\r\nx\r\n" * 3) == [(b"a", b"", b"", b"x")] * 3
+
+
+def test_a_payload_that_comes_in_tiny_reads_takes_little_more_than_its_bytes() -> None:
+    size = 1 << 16
+    parser = ClientParser(4096, size)
+    parser.feed(b"PUB a %d\r\n" % size)
+    for _ in range(size):
+        assert parser.feed(b"x") == []
+    assert kept_bytes(parser) < 2 * size
+    assert parser.feed(b"\r\n") == [[(b"a", b"", b"", b"x" * size)]]

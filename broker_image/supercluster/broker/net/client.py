@@ -54,6 +54,9 @@ RELIEVED_BYTES = 1 << 20
 SOLICITED_BYTES_MAX = 64 << 20
 """Unsent bytes allowed at least to a client that pulls: brokers that deliver stop long before, but with a delay."""
 
+STRANGER_BYTES_MAX = 64 << 10
+"""Of an operation that is not complete, kept of a client that has not been let in."""
+
 _HELD = ""
 """A reason for not reading that is no broker's name."""
 
@@ -121,7 +124,7 @@ class ClientConnection(asyncio.Protocol):
         self.keep_alive = KeepAlive(self)
         self.login = Login(self)
         self.allowance = Allowance(self)
-        self._write_deadline = WriteDeadline(server.loop, self._is_slow)
+        self._write_deadline = WriteDeadline(server.loop, self.close_slow)
         self._pauses: set[str] = set()
         """Why the socket is not read: the held messages, or brokers whose link is congested."""
         self._fin_sent = False
@@ -178,7 +181,14 @@ class ClientConnection(asyncio.Protocol):
         if self.router.mesh is not None:
             self.router.mesh.wake()
         self.take(self._parser.feed(data))
+        if not self.authenticated and self._parser.held_bytes > STRANGER_BYTES_MAX:
+            self._says_too_much()
         self.turn.want()
+
+    def _says_too_much(self) -> None:
+        """More than a CONNECT is on the way from who has not said one, or whose password is still compared."""
+        if self.login.judged is None and not self.closed and not self.login.takes_without():
+            self.close("Authorization Violation")
 
     def take(self, events: list[Event]) -> None:
         """Route publishes and carry out operations, in order."""
@@ -346,13 +356,14 @@ class ClientConnection(asyncio.Protocol):
         if self.solicited:
             limit = max(limit, SOLICITED_BYTES_MAX)
         if waiting and waiting + len(data) > limit:
-            self._is_slow()
+            self.close_slow()
             return
         transport.write(data)
         if deadline_ms := self.server.limits.write_deadline_ms:
             self._write_deadline.wrote(transport, waiting, deadline_ms)
 
-    def _is_slow(self) -> None:
+    def close_slow(self) -> None:
+        """It takes too little of what it is sent."""
         self.server.counts.slow_consumers += 1
         self.close("Slow Consumer")
 

@@ -156,6 +156,9 @@ class WebSocketProtocol(asyncio.Protocol):
             client.data_received(stream)
         for opcode, payload in controls:
             if opcode == websocket.PING:
+                if self._framed.get_write_buffer_size() > self._server.limits.max_pending_bytes:
+                    client.close_slow()  # It asks and asks, and reads no answer.
+                    return
                 self._framed.control(websocket.frame_head(websocket.PONG, len(payload)) + payload)
             elif opcode == websocket.CLOSE:
                 client.flush()

@@ -72,8 +72,16 @@ _PONG = Pong()
 _INITIALS = frozenset(b"CcHhPpSsUu+-")
 """First bytes of the operations: anything else fails at once, however long its line is."""
 
-_KNOWN_LINES_MAX = 4096
-"""Control lines without reply are remembered whole: publishers repeat them."""
+KNOWN_BYTES_MAX = 512 << 10
+"""Control lines without reply are remembered whole, since publishers repeat them, until they have taken so much."""
+
+KNOWN_LINE_BYTES = 320
+"""What a remembered line takes beside its own bytes and those of its subject."""
+
+CHUNKS_FEW = 64
+CHUNK_BITS = 10
+"""Of an incomplete operation more reads than these few are kept apart only where they have 1 KiB each on average: each of them
+takes 40 bytes more than it has."""
 
 _DIGITS_MAX = 9
 """More digits than any size that is allowed."""
@@ -87,6 +95,7 @@ class ClientParser:
         "_failed",
         "_held",
         "_known",
+        "_known_room",
         "_max_control_line",
         "_max_payload",
         "_need",
@@ -99,6 +108,7 @@ class ClientParser:
         self._max_control_line = max_control_line
         self._max_payload = max_payload
         self._known: dict[bytes, tuple[bytes, bytes, int, int]] = {}
+        self._known_room = KNOWN_BYTES_MAX
         self._chunks: list[bytes] = []
         self._held = 0
         self._need = 1
@@ -121,6 +131,8 @@ class ClientParser:
             self._chunks.append(data)
             self._held += len(data)
             if self._held < self._need:
+                if len(self._chunks) > max(CHUNKS_FEW, self._held >> CHUNK_BITS):
+                    self._chunks = [b"".join(self._chunks)]
                 return []
             data = b"".join(self._chunks)
             self._chunks.clear()
@@ -169,8 +181,9 @@ class ClientParser:
                         add = run.append
                         continue
                     subject, reply, header_size, size = publish
-                    if not reply and len(known) < _KNOWN_LINES_MAX:
+                    if not reply and self._known_room > 0:
                         known[line] = publish
+                        self._known_room -= len(line) + len(subject) + KNOWN_LINE_BYTES
             else:
                 subject, reply, header_size, size = publish
             if size > max_payload:

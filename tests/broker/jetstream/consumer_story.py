@@ -6,6 +6,8 @@ import json
 from collections.abc import Generator, Sequence
 from typing import Any
 
+from tests.broker.jetstream.stream_story import result_of
+
 from supercluster.broker.jetstream.consumer import ConsumerLeader, Delivery, MessageBatch
 from supercluster.broker.jetstream.consumer_config import ConsumerConfig
 from supercluster.broker.jetstream.consumer_state import ConsumerState
@@ -85,12 +87,17 @@ class Story:
         self.now_ns = 0
         self.gone: set[bytes] = set()
         parsed = ConsumerConfig.from_json({"name": "c", "durable_name": "c", **config})
-        start = start_position(
-            parsed,
-            first_seq=source.first_seq,
-            last_seq=source.last_seq,
-            subjects=source.index,
-            seq_at_time=lambda t: next((s for s, m in sorted(source.messages.items()) if m[3] >= t), None),
+        behind = source.last_seq + 1
+        start = result_of(
+            start_position(
+                parsed,
+                first_seq=source.first_seq,
+                last_seq=source.last_seq,
+                subjects=source.index,
+                seq_at_time=lambda t: next(
+                    (s for s, m in sorted(source.messages.items()) if m[3] >= t), behind
+                ),
+            )
         )
         self.committed = ConsumerState(
             name="c",

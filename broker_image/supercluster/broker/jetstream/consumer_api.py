@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.jetstream import api, api_answers, errors, lookup, pedantic, stream_api
@@ -16,14 +17,19 @@ from supercluster.broker.jetstream.consumer_checks import (
     is_wider,
 )
 from supercluster.broker.jetstream.consumer_config import ConsumerConfig, with_lasting_name
+from supercluster.broker.jetstream.consumer_state import ConsumerState
 from supercluster.broker.jetstream.interest_begins import passing_consumer
 from supercluster.broker.jetstream.sections import Section
 from supercluster.broker.jetstream.server_limits import consumer_within
+from supercluster.broker.jetstream.start import StartPosition, start_position
 from supercluster.broker.jetstream.wire import text
 from supercluster.broker.raft.confchange import node_of
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.stream_api import Handler
+
+CHOSEN_AS_JSON_MAX = 10_000
+"""A consumer of more chosen messages is written as a snapshot of its state."""
 
 
 def handle(handler: Handler, call: api.ApiRequest) -> None:
@@ -108,7 +114,7 @@ class _Calls:
 
     # ---- creating, changing, deleting -----------------------------------------------------------------------------
 
-    def _put(self, call: api.ConsumerCreateRequest) -> None:
+    def _put(self, call: api.ConsumerCreateRequest, start: StartPosition | None = None) -> None:
         state = self.state
         name = call.name or self.group.new_consumer_name()
         limits = self.group.host.account_limits(self.group.assignment.account)
@@ -144,26 +150,16 @@ class _Calls:
         else:
             self._check_number(name)
             self._check_shared(config)
-        start_seq, last_seqs = self._start(config)
-        body: dict[str, Any] = {
-            "name": name,
-            "config": config.to_json(),
-            "start_seq": start_seq,
-            "last_seqs": last_seqs,
-        }
         if present is not None:
-            body["update"] = True
-        self._command(
-            Section.CONSUMER_PUT,
-            name,
-            config,
-            [json.dumps(body).encode()],
-            lambda result: api_answers.consumer_create_answer(self._info(name)),
-        )
-        changed = present is not None and present.filter_subjects != config.filter_subjects
-        if changed and state.config.retention == "interest":
-            for kind, passing in passing_consumer():
-                self.group.command(kind, [passing], lambda result: None)
+            body = {"name": name, "config": config.to_json(), "start_seq": 0, "update": True}
+            self._put_command(Section.CONSUMER_PUT, name, config, json.dumps(body).encode())
+            if present.filter_subjects != config.filter_subjects and state.config.retention == "interest":
+                for kind, passing in passing_consumer():
+                    self.group.command(kind, [passing], lambda result: None)
+        elif start is None:
+            self.handler.in_slices(self._find_start(call, config))
+        else:
+            self._created(name, config, start)
 
     def _check_shared(self, config: ConsumerConfig) -> None:
         """No two consumers of a work queue are given the same message, whether by being created or by being changed.
@@ -210,23 +206,49 @@ class _Calls:
         if 0 < most <= count:
             raise errors.error(errors.MAXIMUM_CONSUMERS)
 
-    def _start(self, config: ConsumerConfig) -> tuple[int, list[int]]:
-        """The first sequence of a new consumer by its deliver policy, and the chosen ones of last_per_subject."""
-        state, policy = self.state, config.deliver_policy
-        filters = config.filter_subjects
-        if policy == "new":
-            return state.last_seq + 1, []
-        if policy == "by_start_sequence":
-            return max(config.opt_start_seq, 1), []
-        if policy == "by_start_time":
-            return lookup.seq_at(self.state, config.opt_start_time_ns), []
-        if policy == "last":
-            last = state.subjects.last_for_filters(*filters) if filters else state.last_seq
-            return max(last, 1) if state.messages else state.last_seq + 1, []
-        if policy == "last_per_subject":
-            chosen = state.subjects.last_seqs(filters or (">",))
-            return (chosen[0] if chosen else state.last_seq + 1), chosen
-        return max(state.first_seq, 1), []
+    def _find_start(
+        self, call: api.ConsumerCreateRequest, config: ConsumerConfig
+    ) -> Generator[int, None, None]:
+        """Find where the consumer begins, and judge the request again with that: others may have come before it."""
+        state = self.state
+        start = yield from start_position(
+            config,
+            first_seq=state.first_seq,
+            last_seq=state.last_seq,
+            subjects=state.subjects,
+            seq_at_time=partial(lookup.seq_at, state),
+        )
+        self._put(call, start)
+
+    def _created(self, name: str, config: ConsumerConfig, start: StartPosition) -> None:
+        if len(start.last_seqs) > CHOSEN_AS_JSON_MAX:
+            # To write and to read so many as JSON would take long.
+            state = ConsumerState(
+                name=name,
+                config=config,
+                created_ns=self.group.leader_time_ns(),
+                start_seq=start.start_seq,
+                last_seqs=start.last_seqs,
+                stream_last_seq=self.state.last_seq,
+            )
+            self._put_command(Section.CONSUMER_RESTORED, name, config, state.snapshot())
+            return
+        body = {
+            "name": name,
+            "config": config.to_json(),
+            "start_seq": start.start_seq,
+            "last_seqs": list(start.last_seqs),
+        }
+        self._put_command(Section.CONSUMER_PUT, name, config, json.dumps(body).encode())
+
+    def _put_command(self, kind: Section, name: str, config: ConsumerConfig, body: bytes) -> None:
+        self._command(
+            kind,
+            name,
+            config,
+            [body],
+            lambda result: api_answers.consumer_create_answer(self._info(name)),
+        )
 
     def _delete(self, call: api.ConsumerDeleteRequest) -> None:
         self._present(call.name)

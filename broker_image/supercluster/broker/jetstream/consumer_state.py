@@ -278,6 +278,10 @@ class ConsumerState:
         if raised:
             self._raise_floor()
 
+    def last_seqs_at(self, seq: int) -> int:
+        """The place in `last_seqs` of the first that is neither delivered nor before `seq`."""
+        return bisect_right(self.last_seqs, max(self.delivered_sseq, seq - 1))
+
     def remaining_last_seqs(self) -> Sequence[int]:
         """Of `last_seqs`, those that are not delivered yet."""
         return self.last_seqs[bisect_right(self.last_seqs, self.delivered_sseq) :]

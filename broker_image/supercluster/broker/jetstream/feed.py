@@ -16,6 +16,8 @@ from supercluster.broker.jetstream.message_source import MessageBatch, MessageSo
 
 # A filtered read looks at no more than this many messages, so that one pump stays short.
 SCAN_MAX = 8192
+# The same of chosen messages, each of which is looked up, where they were removed.
+CHOSEN_MAX = 1024
 # Without a match in this many messages the subject index is asked, even for wildcards, where asking is not cheap.
 _ASK_INDEX_AFTER = 512
 _SUBJECTS_REMEMBERED = 65_536
@@ -60,9 +62,9 @@ class Feed:
         state = self._state
         filters = state.config.filter_subjects
         last_seq = source.last_seq
-        chosen = state.remaining_last_seqs()
+        chosen = len(state.last_seqs) - state.last_seqs_at(0)
         if chosen:
-            return len(chosen) + source.pending_count(filters, chosen[-1])
+            return chosen + source.pending_count(filters, state.last_seqs[-1])
         if self._wanted is None:
             return source.pending_count((), state.next_sseq - 1)
         if source.first_seq > self._next:
@@ -94,7 +96,7 @@ class Feed:
         self._next = max(self._next, self._state.next_sseq, source.first_seq)
         if self._state.last_seqs:
             found = self._next_chosen(source)
-            if found is not None:
+            if found is not None or not self.scan_ended:
                 return found
         if self._next > source.last_seq:
             return None
@@ -105,14 +107,18 @@ class Feed:
 
     def _next_chosen(self, source: MessageSource) -> MessageBatch | None:
         """deliver_policy last_per_subject: of the messages that were there at the start, only each subject's last."""
-        for seq in self._state.remaining_last_seqs():
-            if seq < self._next:
-                continue
-            batch = source.read(seq, 1, 1)
-            if len(batch) and batch.seqs[0] == seq:
+        chosen = self._state.last_seqs
+        first = self._state.last_seqs_at(self._next)
+        for at in range(first, min(len(chosen), first + CHOSEN_MAX)):
+            batch = source.read(chosen[at], 1, 1)
+            if len(batch) and batch.seqs[0] == chosen[at]:
                 return batch
-            self._next = seq + 1
-        self._next = max(self._next, self._state.last_seqs[-1] + 1)
+            self.looked_at += 1
+            self._next = chosen[at] + 1
+        if first + CHOSEN_MAX < len(chosen):
+            self.scan_ended = False
+        else:
+            self._next = max(self._next, chosen[-1] + 1)
         return None
 
     def _next_matching(self, source: MessageSource, count_max: int, bytes_max: int) -> MessageBatch | None:

@@ -254,6 +254,7 @@ class StreamState(RetainedMessages):
             restored = ConsumerState.restore(reader.rest())
             self._add_consumer(restored)
             done.consumers[restored.name] = None
+            done.results.append(1)
         elif kind == Section.CONSUMER_PUT:
             request = json.loads(bytes(reader.rest()))
             self._put_consumer(request, entry.time_ns)

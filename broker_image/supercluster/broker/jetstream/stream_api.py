@@ -104,7 +104,7 @@ class Handler:
             case api.StreamPurgeRequest():
                 self._purge(call)
             case api.MessageGetRequest():
-                self.in_slices(self._get(call))
+                self.in_slices(self._answered(self._get(call)))
             case DirectGetRequest():
                 self.in_slices(self._get_direct(call))
             case api.MessageDeleteRequest():
@@ -146,24 +146,22 @@ class Handler:
 
         return done
 
-    def in_slices(self, answer: Generator[int, None, bytes | None]) -> None:
-        """Answer with what a long read comes to, on this leader or the next one."""
+    def in_slices(self, read: Job) -> None:
+        """Do a long read, which answers at its end; where this replica does not lead that long, the next leader does it."""
         group = self.group
-        if not group.host.questions.ask(self.request.info.account, group, self._question(answer)):
-            answer.close()
+        if not group.host.questions.ask(self.request.info.account, group, self._guarded(read)):
+            read.close()
             raise errors.error(errors.JETSTREAM_NOT_AVAILABLE)
 
-    def _question(self, answer: Generator[int, None, bytes | None]) -> Job:
+    def _answered(self, read: Generator[int, None, bytes]) -> Job:
+        self.respond((yield from read))
+
+    def _guarded(self, read: Job) -> Job:
         try:
-            while True:
-                try:
-                    units = next(answer)
-                except StopIteration as end:
-                    self.respond(end.value)
-                    return
+            for units in read:
                 yield units
                 if not self.group.serves:
-                    answer.close()
+                    read.close()
                     self.retry()
                     return
         except ApiError as refused:
@@ -185,7 +183,7 @@ class Handler:
             whole["state"]["deleted"] = _deleted(self.state)
         if call.subjects_filter:
             rows = self.state.subjects.slices((call.subjects_filter,))
-            self.in_slices(subjects_page.answer(whole, rows, call.offset))
+            self.in_slices(self._answered(subjects_page.answer(whole, rows, call.offset)))
         else:
             self.respond(api_answers.stream_info_answer(whole))
 
@@ -224,6 +222,7 @@ class Handler:
         found = yield from direct_get.answers(self.state, self.group.source, call)
         for header, payload in found:
             network.publish(account, self.request.reply, b"", header, payload)
+        self.respond(None)
 
     def _delete(self, call: api.MessageDeleteRequest) -> None:
         if self.state.config.sealed:

@@ -261,10 +261,6 @@ class SubjectIndex:
         for subject, row in self._matching(filters):
             yield subject, row[1], row[2]
 
-    def last_seqs(self, filters: Sequence[str]) -> list[int]:
-        """The last sequence of every subject that matches, in rising order (deliver_policy last_per_subject)."""
-        return sorted(row[2] for _, row in self._matching(filters))
-
     def next_matching(self, filters: Sequence[str], from_seq: int) -> int | None:
         """A sequence, at least `from_seq`, before which no message matches; None when none matches at all from
         there. It is the message itself where the index knows it exactly, else the place to scan from."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import nats
 import pytest
 from nats.aio.msg import Msg
 from tests.broker.dropin.running import IMPATIENT, Server, again, both, linked
+from tests.compat.raw import RawClient
 from tests.support.certificates import Authority
 from tests.support.local_clusters import fetch, fresh_address, until
 
@@ -104,6 +107,70 @@ async def test_each_starts_while_the_others_are_not_there(servers: list[Server],
         await server.ready()
         await (await server.client()).close()
     await use(servers)
+
+
+WITHOUT_STREAMS = CONF.replace('jetstream { store_dir: "DIR/js-NAME" }', "lame_duck_grace_period: 200ms")
+
+
+async def start_without_streams(servers: list[Server], which: list[Server], *command: str) -> None:
+    """These of them, one after another."""
+    routes = ", ".join(f'"nats-route://route:secret@{server.host}:6222"' for server in servers)
+    for server in which:
+        server.write(WITHOUT_STREAMS, ROUTES=routes, TLS="")
+        await server.start(*command)
+        await server.ready()
+
+
+@pytest.mark.covers("CL-4")
+async def test_a_server_that_is_ready_tells_its_clients_of_all_that_are(servers: list[Server]) -> None:
+    """Those that were there before, too."""
+    first, *later = servers
+    there = {f"{server.host}:4222" for server in servers}
+    await start_without_streams(servers, [first])
+    early = await RawClient.open(first.host)
+    await early.connect(protocol=1, user="a", **{"pass": "b"})
+    await start_without_streams(servers, later)
+    for server in (first, later[-1]):
+        late = await RawClient.open(server.host)
+        assert set(late.info["connect_urls"]) == there
+        await late.close()
+    async with asyncio.timeout(30):
+        while set((await early.read_info())["connect_urls"]) != there:
+            pass
+    await early.close()
+
+
+@both
+@pytest.mark.covers("CL-4")
+async def test_a_lame_ducks_client_goes_to_another_server(
+    servers: list[Server], command: tuple[str, ...]
+) -> None:
+    await start_without_streams(servers, servers, *command)
+    came = asyncio.Event()
+
+    async def reconnected() -> None:
+        came.set()
+
+    first = servers[0]
+    client = await nats.connect(
+        f"nats://{first.host}:4222",
+        user="a",
+        password="b",
+        reconnected_cb=reconnected,
+        reconnect_time_wait=0.1,
+    )
+    heard = await client.subscribe("a")
+    await until(lambda: asyncio.sleep(0, len(client.servers) == 3), "all servers to be known")
+    assert first.process is not None
+    first.process.send_signal(signal.SIGUSR2)
+    async with asyncio.timeout(60):
+        await came.wait()
+        assert client.connected_url is not None
+        assert client.connected_url.hostname in [server.host for server in servers[1:]]
+        await client.publish("a", b"x")
+        assert (await heard.next_msg(timeout=30)).data == b"x"
+        await client.close()
+        assert await first.process.wait() == 0
 
 
 async def test_a_server_comes_back_with_its_streams(servers: list[Server], tmp_path: Path) -> None:

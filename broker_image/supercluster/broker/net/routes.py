@@ -68,6 +68,8 @@ class Routes:
         self._answered: set[str] = set()
         """Brokers that have said whom they know."""
         self._asking: dict[str, asyncio.Task[None]] = {}
+        self._tried: set[str] = set()
+        """Addresses that were asked, whether anybody answered or not."""
 
     def start(self) -> None:
         """Ask everywhere."""
@@ -127,6 +129,12 @@ class Routes:
         """Brokers of the own cluster that other clusters know, and no route leads to."""
         return set().union(*self._heard.values()) - self.peers.keys() - {self._mesh.facts.node}
 
+    @property
+    def is_settled(self) -> bool:
+        """Was every address of the settings asked once, and is everybody linked who answered?"""
+        answered = set(self._found.values()) - {self._mesh.facts.node}
+        return self._seeds <= self._tried and answered <= self._mesh.links.keys()
+
     # Asking
 
     def _learn(self, node: str, address: str) -> None:
@@ -163,6 +171,7 @@ class Routes:
                 return
             wait_s = min(max(2 * wait_s, BACKOFF_FIRST_S), BACKOFF_MAX_S)
             error = await self._ask_once(address)
+            self._tried.add(address)
             if error not in ("", said):
                 log.warning("no route to %s yet: %s", address, error)
             said = error

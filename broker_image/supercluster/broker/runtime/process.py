@@ -43,6 +43,8 @@ REFRESH_S = 1.0
 """How often changed credentials, certificates and settings are looked for."""
 
 READY_CHECK_S = 0.01
+ROUTES_WAIT_MS = 2000
+"""How long a broker that is ready otherwise waits for routes that nobody has answered yet."""
 DRAIN_CHECK_S = 0.02
 
 
@@ -162,6 +164,7 @@ class BrokerProcess:
         )
         while self.core is not None and not self.core.accepts_clients and not self.failure.done():
             await asyncio.sleep(READY_CHECK_S)
+        await self._find_others()
         await self.server.start(
             ServerFacts(
                 server_id=self.process_id,
@@ -179,6 +182,13 @@ class BrokerProcess:
         self.accepting = True
         self.system.start()
         log.info("%s is ready: clients on %s", self.place.name, shown(host, self.client_port))
+
+    async def _find_others(self) -> None:
+        """Give the brokers that routes lead to a moment, so that the first client hears of all of them (CL-4)."""
+        routes = self.mesh.routes if self.mesh is not None else None
+        give_up_ms = self.clock.monotonic_ms() + ROUTES_WAIT_MS
+        while routes is not None and not routes.is_settled and self.clock.monotonic_ms() < give_up_ms:
+            await asyncio.sleep(READY_CHECK_S)
 
     def _client_certificates(self, name: str, tls: ClientTls | None) -> ClientCertificates | None:
         if tls is None:

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from tests.broker.jetstream.stream_story import SECOND, StreamStory, config, message
 from tests.support.tiers import examples
 
-from supercluster.broker.archive.entries import END, Entry, EntryReader, packed
+from supercluster.broker.archive.entries import (
+    CONSUMER_BYTES_MAX,
+    END,
+    STATE_BYTES_MAX,
+    STATE_NAME,
+    Entry,
+    EntryReader,
+    packed,
+)
 from supercluster.broker.archive.s2 import STREAM_HEAD, ArchiveError
 from supercluster.broker.jetstream import backups
 from supercluster.broker.jetstream.accounts import NO_LIMITS, AccountLimits
@@ -539,3 +547,71 @@ def test_the_state_of_a_stream_that_never_had_a_message() -> None:
 )
 def test_the_stream_that_a_subject_names(subject: bytes, stream: str) -> None:
     assert backups.stream_of(subject) == stream
+
+
+# ---- bounds and slices -----------------------------------------------------------------------------------------------
+
+
+def large_consumer() -> ConsumerState:
+    config = {
+        "durable_name": "c",
+        "ack_policy": "explicit",
+        "description": '"pending":{"1":',
+        "max_ack_pending": -1,
+    }
+    state = ConsumerState(
+        name="c",
+        config=ConsumerConfig.from_json(config),
+        created_ns=1,
+        start_seq=1,
+        last_seqs=range(600, 900),
+    )
+    state.delivered_cseq = state.delivered_sseq = 500
+    for seq in range(1, 501):
+        state.pending[seq] = (seq, SECOND * seq)
+        if seq % 3 == 0:
+            state.deliveries[seq] = 2 + seq % 5
+    return state
+
+
+@pytest.mark.covers("SF-29")
+@pytest.mark.parametrize("rows", [1, 7, 10_000])
+def test_a_consumer_that_waits_for_much_is_read_in_slices_to_the_same_end(
+    monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    encoded = backups.consumer_entry(large_consumer(), 1_000, 1)
+    entry = next(EntryReader().feed(b"".join(packed([encoded]))))
+    at_once = ToldConsumer.read(entry)
+    assert (len(at_once.pending), len(at_once.deliveries), len(at_once.last_seqs)) == (500, 166, 300)
+    monkeypatch.setattr(backups, "CONSUMER_JSON_MAX", 2_000)
+    monkeypatch.setattr(backups, "SLICE_ROWS", rows)
+    slices = sum(1 for _ in ToldConsumer.slices(entry))
+    assert slices == (500 // rows + 166 // rows + 300 // rows)
+    assert ToldConsumer.read(entry) == at_once
+
+
+@pytest.mark.covers("SF-24")
+def test_what_is_no_message_is_bounded_and_refused_before_it_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, most in ((STATE_NAME, STATE_BYTES_MAX), (b"consumers/c", CONSUMER_BYTES_MAX)):
+        begun = Entry(name, 1, 0, b"", b"x" * (most + 1)).encode()[: 200 + len(name)]
+        with pytest.raises(ArchiveError, match=f"{most} can be restored"):
+            list(EntryReader().feed(b"".join(packed([begun]))))
+    monkeypatch.setattr(backups, "CONSUMER_JSON_MAX", 2_000)
+    body = json.dumps({"config": {"description": "x" * 3_000}, "state": {"delivered": {}}}).encode()
+    with pytest.raises(ArchiveError, match="beside its lists"):
+        ToldConsumer.read(Entry(b"consumers/c", 1, 0, b"", body))
+
+
+@pytest.mark.covers("SF-29")
+def test_a_few_bytes_that_unpack_to_many_are_read_a_share_at_a_time() -> None:
+    """P12: 446 bytes unpacked to 48 MB of JSON."""
+    body = json.dumps({"config": {"description": " " * 10_000_000}, "state": {}}).encode()
+    data = archive(1, Entry(b"consumers/c", 1, 0, b"", body), consumer_count=1)
+    assert len(data) < len(body) // 10
+    found = Restored()
+    found.reader.feed(data)
+    for _ in range(9):
+        assert found.reader.read(found.story.judge, found.append, 1024 * 1024)
+        assert not found.reader.is_read
+    with pytest.raises(ArchiveError, match="beside its lists"):
+        found.reader.read(found.story.judge, found.append, 1 << 30)

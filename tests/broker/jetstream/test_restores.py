@@ -10,10 +10,13 @@ import pytest
 from tests.broker.jetstream.test_backups import a_message, archive
 from tests.broker.jetstream.test_stream_group import ASSIGNMENT, CONFIG, NODES, Broker, Replicas
 
+from supercluster.broker.archive.entries import Entry
 from supercluster.broker.jetstream import restores
 from supercluster.broker.jetstream.frames import Request
 from supercluster.broker.jetstream.restoring import Restoring, bare
+from supercluster.broker.jetstream.sections import Section, sections
 from supercluster.broker.ports import ClientInfo
+from supercluster.broker.raft.entry import EntryKind
 
 HIDDEN = dataclasses.replace(ASSIGNMENT, config=bare(CONFIG, "r1"), restoring=Restoring("r1", CONFIG))
 # Little, so that a few chunks are a backlog.
@@ -89,3 +92,35 @@ def test_a_leader_goes_on_in_its_next_turn_while_its_log_is_not_behind(
     sender.leader.goes_on = False
     replicas.turn(sender.leader.node)
     assert sender.leader.goes_on
+
+
+@pytest.mark.covers("SF-29")
+def test_many_consumers_are_written_some_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restores, "CONSUMERS_OF_A_TURN", 3)
+    replicas, sender = begun()
+    group = sender.leader.group
+    told = [
+        Entry(
+            b"consumers/c%d" % at,
+            1,
+            0,
+            b"",
+            json.dumps(
+                {"config": {"durable_name": f"c{at}", "ack_policy": "explicit"}, "state": {}}
+            ).encode(),
+        )
+        for at in range(10)
+    ]
+    sender.send([archive(5, *told, *[a_message(seq) for seq in range(1, 6)], consumer_count=10), b""])
+    replicas.settle(500)
+    entries = group.log.entries(1, group.log.last_index, 1 << 30)
+    written = [
+        sum(kind == Section.CONSUMER_RESTORED for kind, _ in sections(e.payload))
+        for e in entries
+        if e.kind == EntryKind.BATCH
+    ]
+    assert [count for count in written if count] == [3, 3, 3, 1]
+    assert sender.leader.restores_ended == ["restored"]
+    for broker in replicas.brokers.values():
+        assert len(broker.group.state.consumers) == 10
+        assert broker.group.state.messages == 5

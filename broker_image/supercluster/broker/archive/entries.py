@@ -28,6 +28,9 @@ _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
 # A stream's index of subjects takes no longer ones.
 NAME_BYTES_MAX = 64 * 1024 - 1
 PAYLOAD_BYTES_MAX = 64 * 1024 * 1024
+# What is no message is JSON, and held and read as a whole.
+STATE_BYTES_MAX = 64 * 1024
+CONSUMER_BYTES_MAX = 16 * 1024 * 1024
 # Five numbers of at most ten bytes.
 _HEAD_BYTES_MAX = 50
 
@@ -87,14 +90,20 @@ class EntryReader:
         self._has_begun = False
 
     def feed(self, data: bytes) -> Iterator[Entry]:
-        """The entries that are whole by now.
+        """`slices` at once: the entries that are whole by now."""
+        return (entry for entry in self.slices(data) if entry is not None)
+
+    def slices(self, data: bytes) -> Iterator[Entry | None]:
+        """The entries that are whole by now; None where some were unpacked in part only, for others wait.
 
         Raises:
             ArchiveError: it is damaged, or no such archive.
         """
-        for block in self._frames.feed(data):
-            self._left += block
-            yield from self._entries()
+        for block in self._frames.slices(data):
+            if block is not None:
+                self._left += block
+                yield from self._entries()
+            yield None
 
     def _entries(self) -> Iterator[Entry]:
         at = 0
@@ -133,6 +142,18 @@ class EntryReader:
         return "" if not self._left and self._frames.is_at_end else "unexpected EOF"
 
 
+def _check_size(name: bytes, size: int) -> None:
+    """By what is there of the name: an entry is refused before it is held."""
+    most = PAYLOAD_BYTES_MAX
+    if name == STATE_NAME:
+        most = STATE_BYTES_MAX
+    elif name.startswith(CONSUMER_PREFIX):
+        most = CONSUMER_BYTES_MAX
+    if size > most:
+        what = name[:256].decode("utf-8", "replace")
+        raise ArchiveError(f"{what} has {size} bytes, at most {most} can be restored")
+
+
 def _entry_at(left: bytearray, at: int) -> tuple[Entry, int] | None:
     """The entry that begins there, and where it ends; None while it is not whole."""
     numbers: list[int] = []
@@ -155,6 +176,7 @@ def _entry_at(left: bytearray, at: int) -> tuple[Entry, int] | None:
             f"{PAYLOAD_BYTES_MAX} can be restored"
         )
     header_at = place + name_size
+    _check_size(bytes(left[place:header_at]), header_size + body_size)
     body_at = header_at + header_size
     end = body_at + body_size
     if end > len(left):

@@ -6,7 +6,7 @@ damaged or missing on the way is noticed here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import cramjam
 from crc32c import crc32c
@@ -17,6 +17,8 @@ _HEADS = (b"S2sTwO", b"sNaPpY")
 FRAME_BYTES = 64 * 1024
 # The largest block that S2 allows, and so the most that is held of a stream of frames.
 BLOCK_BYTES_MAX = 4 * 1024 * 1024
+# Of what is packed, as much is looked at in one go: an element has two bytes at least.
+SLICE_BYTES = 32 * 1024
 _COMPRESSED, _PLAIN, _HEAD = 0x00, 0x01, 0xFF
 # Frames of these kinds may be passed over: an index, padding.
 _SKIPPABLE = range(0x80, 0xFF)
@@ -51,7 +53,12 @@ class FrameReader:
         self._has_begun = False
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The blocks that are whole by now.
+        """`slices` at once: the blocks that are whole by now."""
+        return (block for block in self.slices(data) if block is not None)
+
+    def slices(self, data: bytes) -> Iterator[bytes | None]:
+        """The blocks that are whole by now; None where some thousand elements of one were looked at: a block is unpacked in
+        slices, for others wait.
 
         Raises:
             ArchiveError: it is damaged, or no such stream.
@@ -68,7 +75,7 @@ class FrameReader:
             body = bytes(self._left[at + _FRAME_HEAD_BYTES : end])
             at = end
             if kind in (_COMPRESSED, _PLAIN):
-                yield _block_of(kind, body)
+                yield (yield from _block_of(kind, body))
             elif kind == _HEAD and body not in _HEADS:
                 raise ArchiveError(f"s2: corrupt input, a stream begins with {body!r}")
         del self._left[:at]
@@ -93,10 +100,10 @@ class FrameReader:
         return not self._left
 
 
-def _block_of(kind: int, body: bytes) -> bytes:
+def _block_of(kind: int, body: bytes) -> Generator[None, None, bytes]:
     if len(body) < _SUM_BYTES:
         raise ArchiveError("s2: corrupt input, a frame without its check sum")
-    block = _unpacked(body[_SUM_BYTES:]) if kind == _COMPRESSED else body[_SUM_BYTES:]
+    block = (yield from _unpacked(body[_SUM_BYTES:])) if kind == _COMPRESSED else body[_SUM_BYTES:]
     if len(block) > BLOCK_BYTES_MAX:
         raise ArchiveError(f"s2: corrupt input, a block of {len(block)} bytes")
     if _masked_sum(block) != body[:_SUM_BYTES]:
@@ -104,13 +111,13 @@ def _block_of(kind: int, body: bytes) -> bytes:
     return block
 
 
-def _unpacked(source: bytes) -> bytes:
+def _unpacked(source: bytes) -> Generator[None, None, bytes]:
     """A block of S2: a library unpacks what Snappy has of it, and S2's own copies are written as Snappy's before."""
     try:
         size, at = uvarint(source, 0)
         if size > BLOCK_BYTES_MAX:
             raise ArchiveError(f"s2: corrupt input, a block of {size} bytes")
-        told = _as_snappy(source, at, size)
+        told = yield from _as_snappy(source, at, size)
     except IndexError:
         raise ArchiveError("s2: corrupt input, a block is cut off") from None
     try:
@@ -120,13 +127,17 @@ def _unpacked(source: bytes) -> bytes:
         raise ArchiveError(f"s2: corrupt input, a block: {why}") from None
 
 
-def _as_snappy(source: bytes, at: int, size: int) -> bytes:
+def _as_snappy(source: bytes, at: int, size: int) -> Generator[None, None, bytes]:
     """The same block without copies from where the last one was. Each element is looked at, and no more than that: servers
     have a hundred thousand of them in a block of a mebibyte."""
     parts: list[bytes] = []
     steps, end = _STEPS, len(source)
     told, copied_at, left = 0, -1, size
+    pause_at = at + SLICE_BYTES
     while at < end:
+        if at >= pause_at:
+            yield
+            pause_at = at + SLICE_BYTES
         tag = source[at]
         step = steps[tag]
         if step:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import re
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from supercluster.broker.archive.entries import CONSUMER_PREFIX, STATE_NAME, Entry
@@ -21,6 +24,17 @@ ACK_PREFIX = SNAPSHOT_PREFIX + b"ACK."
 RESTORE_PREFIX = SNAPSHOT_PREFIX + b"RESTORE."
 """Behind it: stream, token."""
 CONSUMERS_MAX = 100_000
+CONSUMER_JSON_MAX = 256 * 1024
+"""Of a consumer, beside its lists of messages, which are read in slices of so many rows."""
+SLICE_ROWS = 2000
+_LIST = re.compile(rb'"pending":\{|"redelivered":\{|"last_seqs":\[')
+_ROWS = {
+    b'"pending":{': re.compile(
+        rb'"(\d{1,19})":\{"Sequence":(\d{1,19}),"Timestamp":(-?\d{1,19})\}(?:,|(?=\}))'
+    ),
+    b'"redelivered":{': re.compile(rb'"(\d{1,19})":(\d{1,19})(?:,|(?=\}))'),
+    b'"last_seqs":[': re.compile(rb"(\d{1,19})(?:,|(?=\]))"),
+}
 _OWN_KEY = "supercluster"
 """In a consumer's entry: what NATS's servers have no field for, and pass over."""
 
@@ -132,7 +146,19 @@ class ToldConsumer:
 
     @classmethod
     def read(cls, entry: Entry) -> ToldConsumer:
-        """
+        """`slices` at once."""
+        found = cls.slices(entry)
+        while True:
+            try:
+                next(found)
+            except StopIteration as end:
+                told: ToldConsumer = end.value
+                return told
+
+    @classmethod
+    def slices(cls, entry: Entry) -> Generator[None, None, ToldConsumer]:
+        """It may wait for many acknowledgements, and others wait meanwhile.
+
         Raises:
             ArchiveError: it is not a consumer.
             ApiError: its name or its configuration cannot be.
@@ -144,7 +170,10 @@ class ToldConsumer:
         check_consumer_name(name)
         if not name:
             raise ArchiveError("a consumer has no name")
-        data = _object(entry.body, what)
+        body, long = yield from _without_lists(entry.body)
+        if len(body) > CONSUMER_JSON_MAX:
+            raise ArchiveError(f"{what} has {len(body)} bytes beside its lists of messages")
+        data = _object(body, what)
         config, state = data.get("config"), data.get("state")
         for part, found in (("config", config), ("state", state)):
             if not isinstance(found, dict):
@@ -156,12 +185,14 @@ class ToldConsumer:
             ConsumerConfig.from_json(config),
             _seq_pair(state, "delivered", what),
             _seq_pair(state, "ack_floor", what),
-            {
+            long.pending
+            | {
                 seq: (_number(found, "Sequence"), _number(found, "Timestamp", least=I64_MIN))
                 for seq, found in _by_seq(state, "pending", what)
             },
-            {seq: 1 + _whole(count, "redelivered") for seq, count in _by_seq(state, "redelivered", what)},
-            _last_seqs(data.get(_OWN_KEY), what),
+            long.deliveries
+            | {seq: 1 + _whole(count, "redelivered") for seq, count in _by_seq(state, "redelivered", what)},
+            tuple(sorted((*long.last_seqs, *_last_seqs(data.get(_OWN_KEY), what)))),
         )
 
     def state(self, last_seq: int, created_ns: int) -> ConsumerState:
@@ -187,6 +218,49 @@ class ToldConsumer:
                         found.deliveries[seq] = times
                     found.pending[seq] = (cseq, max(0, at_ns + config.wait_ns(times)))
         return found
+
+
+@dataclass(slots=True)
+class _Lists:
+    """What of a consumer may be long: one row for each message that it concerns."""
+
+    pending: dict[int, tuple[int, int]] = field(default_factory=dict)
+    deliveries: dict[int, int] = field(default_factory=dict)
+    last_seqs: list[int] = field(default_factory=list)
+
+    def add(self, name: bytes, row: list[int]) -> None:
+        if name == b'"pending":{':
+            self.pending[row[0]] = row[1], row[2]
+        elif name == b'"redelivered":{':
+            self.deliveries[row[0]] = 1 + row[1]
+        else:
+            self.last_seqs.append(row[0])
+
+
+def _without_lists(body: bytes) -> Generator[None, None, tuple[bytes, _Lists]]:
+    """A large consumer's lists are read in slices, as servers write them; returns what is left of the body. Within a text of JSON
+    nothing looks like the beginning of a list: its quotes are escaped."""
+    found = _Lists()
+    if len(body) <= CONSUMER_JSON_MAX:
+        return body, found
+    parts: list[bytes] = []
+    at = 0
+    while (list_ := _LIST.search(body, at)) is not None:
+        name = list_.group()
+        parts.append(body[at : list_.end()])
+        at, row = list_.end(), _ROWS[name]
+        for number in count(1):
+            match = row.match(body, at)
+            if match is None:
+                break
+            numbers = [int(group) for group in match.groups()]
+            if max(map(abs, numbers)) > I64_MAX:
+                raise ArchiveError(f"{max(map(abs, numbers))} is no number of a message")
+            found.add(name, numbers)
+            at = match.end()
+            if number % SLICE_ROWS == 0:
+                yield
+    return b"".join((*parts, body[at:])), found
 
 
 def _object(body: bytes, what: str) -> dict[str, Any]:

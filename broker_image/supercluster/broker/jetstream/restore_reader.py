@@ -6,7 +6,8 @@ consumers, which come first and are written last.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from functools import lru_cache
 
@@ -37,6 +38,9 @@ PLACEHOLDERS_MAX = 64
 # One message in an entry of the log, which goes into one frame.
 # An entry is work even when there is little in it, and so is a sequence without a message.
 _ENTRY_COSTS_BYTES = 64
+# A slice of unpacking, and a consumer.
+_SLICE_COSTS_BYTES = 64 * 1024
+_CONSUMER_COSTS_BYTES = 4096
 # As much of a name is told that cannot be one.
 _NAME_TOLD_BYTES = 256
 # Most messages have a subject that one before them had.
@@ -49,7 +53,7 @@ class RestoreReader:
 
     def __init__(self, config: StreamConfig, limits: AccountLimits = NO_LIMITS) -> None:
         self.told: ToldState | None = None
-        self.consumers: list[ToldConsumer] = []
+        self.consumers: deque[ToldConsumer] = deque()
         self.sourced: dict[str, int] = {}
         """The last message of each source that is there, by the source's key."""
         self._config = config
@@ -57,7 +61,7 @@ class RestoreReader:
         self._filters = WorkqueueFilters()
         self._sources = _by_told(config) if config.mirror is None else {}
         self._archive = EntryReader()
-        self._coming: Iterator[Entry] = iter(())
+        self._coming: Iterator[Entry | ToldConsumer | None] = iter(())
         self.is_read = True
         self.taken_bytes = 0
         self._consumer_bytes = 0
@@ -71,7 +75,16 @@ class RestoreReader:
 
     def feed(self, data: bytes) -> None:
         """The next bytes, when `read` has come to the end of the last ones. A few may unpack to a thousand times as many."""
-        self._coming, self.is_read = self._archive.feed(data), False
+        self._coming, self.is_read = self._found(self._archive.slices(data)), False
+
+    def _found(self, entries: Iterator[Entry | None]) -> Iterator[Entry | ToldConsumer | None]:
+        """Entries, in place of those of consumers what these say; None between two slices of work."""
+        for entry in entries:
+            is_consumer = self.told is not None and len(self.consumers) < self.told.consumers
+            if entry is not None and is_consumer:
+                yield (yield from self._consumer(entry))
+            else:
+                yield entry
 
     def read(self, judge: Judge, append: Append, bytes_max: int) -> bool:
         """Take what is in them, until that is about so much (`taken_bytes` counts on); `is_read` says that it was all. False:
@@ -81,10 +94,17 @@ class RestoreReader:
             ArchiveError: it is no archive, a damaged one, or has a consumer that cannot be.
         """
         enough_bytes = self.taken_bytes + bytes_max
-        for entry in self._coming:
-            self.taken_bytes += _ENTRY_COSTS_BYTES + len(entry.name) + len(entry.header) + len(entry.body)
-            if not self._take(entry, judge, append):
-                return False
+        for found in self._coming:
+            if found is None:
+                self.taken_bytes += _SLICE_COSTS_BYTES
+            elif isinstance(found, ToldConsumer):
+                self._names.add(found.name)
+                self.consumers.append(found)
+                self.taken_bytes += _CONSUMER_COSTS_BYTES
+            else:
+                self.taken_bytes += _ENTRY_COSTS_BYTES + len(found.name) + len(found.header) + len(found.body)
+                if not self._take(found, judge, append):
+                    return False
             if self.taken_bytes >= enough_bytes:
                 return True
         self.is_read = True
@@ -106,20 +126,18 @@ class RestoreReader:
         if self.told is None:
             self.told = ToldState.read(entry)
             self._last_seq = max(self.told.first_seq, 1) - 1
-        elif len(self.consumers) < self.told.consumers:
-            self._take_consumer(entry)
         elif entry.is_end:
             self._is_over = True
         else:
             return self._take_message(entry, judge, append)
         return True
 
-    def _take_consumer(self, entry: Entry) -> None:
+    def _consumer(self, entry: Entry) -> Generator[None, None, ToldConsumer]:
         self._consumer_bytes += len(entry.body)
         if self._consumer_bytes > CONSUMERS_BYTES_MAX:
             raise ArchiveError(f"its consumers take more than {CONSUMERS_BYTES_MAX} bytes")
         try:
-            found = ToldConsumer.read(entry)
+            found = yield from ToldConsumer.slices(entry)
             config = self._judged(found.config)
         except ApiError as refused:
             name = entry.name[len(CONSUMER_PREFIX) :][:_NAME_TOLD_BYTES].decode("utf-8", "replace")
@@ -127,8 +145,7 @@ class RestoreReader:
             raise ArchiveError(f'failed to add consumer "{name}": {why}') from None
         if found.name in self._names:
             raise ArchiveError(f'consumer "{found.name}" is there twice')
-        self._names.add(found.name)
-        self.consumers.append(replace(found, config=config))
+        return replace(found, config=config)
 
     def _judged(self, asked: ConsumerConfig) -> ConsumerConfig:
         """As a consumer is judged that is created beside those that came before it.

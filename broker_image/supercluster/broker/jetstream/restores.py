@@ -40,6 +40,9 @@ BEGIN_WAIT_MS = 5000
 TELL_MS = 1000
 # The meta group is asked again after this.
 ASK_AGAIN_MS = 500
+# Consumers that are written in one turn; what one waits for counts, too.
+CONSUMERS_OF_A_TURN = 64
+PENDING_PER_CONSUMER = 256
 # As for publishes: appended and not applied.
 UNCOMMITTED_BYTES_MAX = 16 * 1024 * 1024
 # Chunks that wait while the log is behind; who sends more without waiting for answers is refused.
@@ -268,9 +271,11 @@ class Restores:
         """All messages are there: what they belong to follows, the last entry ends it."""
         told, state = now.reader.told, self._group.state
         assert told is not None
-        now.phase = _Phase.CLOSING
         proposal = Proposal()
-        for consumer in now.reader.consumers:
+        left = CONSUMERS_OF_A_TURN
+        while now.reader.consumers and left > 0:
+            consumer = now.reader.consumers.popleft()
+            left -= 1 + len(consumer.pending) // PENDING_PER_CONSUMER
             found = consumer.state(told.last_seq, self._group.leader_time_ns())
             found.drop_gone([seq for seq in found.pending if not state.has(seq)])
             proposal.add(Section.CONSUMER_RESTORED, [found.snapshot()])
@@ -279,6 +284,12 @@ class Restores:
                     self._fail(now, errors.error(self._full))
                     return
                 proposal = Proposal()
+        if now.reader.consumers:
+            # `applied` says that it goes on.
+            if not append(proposal):
+                self._fail(now, errors.error(self._full))
+            return
+        now.phase = _Phase.CLOSING
         for key, position in self._positions(now).items():
             proposal.add(Section.ORIGIN_TAKEN, [encode_taken(key, position)])
             judge.end.taken(key, position)
@@ -286,7 +297,6 @@ class Restores:
         proposal.add(Section.RESTORED, [u64(last_seq)])
         judge.end.next_seq = max(judge.end.next_seq, last_seq + 1)
         proposal.noted.append(lambda result: self._closed(now, result))
-        now.reader.consumers.clear()
         if not append(proposal):
             self._fail(now, errors.error(self._full))
 

@@ -18,7 +18,7 @@ IN_PARALLEL := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 SELECT ?= 'not long'
 STAMP := $(VENV)/.supercluster-stamp
 
-.PHONY: help setup check format test test-one test-all smoke compat compat-restless sim sim-mutants demo e2e e2e-kind e2e-moves bench bench-moves bench-repairs bench-turns image crds clean
+.PHONY: help setup check format test test-one test-all smoke compat compat-restless sim sim-mutants fuzz demo e2e e2e-kind e2e-moves bench bench-moves bench-repairs bench-turns image crds clean
 
 help: ## Show this help
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -63,6 +63,9 @@ sim: $(STAMP) ## Run the simulator: make sim SEEDS=2000 (replay one: make sim SE
 
 sim-mutants: $(STAMP) ## Take each safety rule out of a copy of the code and show that the simulator notices
 	$(PY) -m tests.simulator.mutants --jobs $(JOBS)
+
+fuzz: $(STAMP) ## Say anything to real brokers, kill them, and look whether they last (an hour; SECONDS=600 SEED=17, ONCE=1: that seed)
+	$(PY) -m tests.fuzz.run $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(ONCE),--once)
 
 compat: $(STAMP) ## What NATS clients see, row by row, on our brokers and on nats-server (one: ONLY='core.ping')
 	$(PY) -m pytest tests/compat -q $(if $(ONLY),-k '$(ONLY)')

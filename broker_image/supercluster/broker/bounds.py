@@ -27,8 +27,12 @@ HEADER_BYTES_MAX = U16_MAX
 """Of a published message, as NATS has it."""
 PATTERN_CHARS_MAX = 1024
 """Of a subject in a configuration or a request: the protocol's control line would not carry a longer one either."""
+ORIGIN_KEY_BYTES_MAX = 30 * 1024
+"""Of a source's filters and destinations: an origin keeps them behind the names of account and stream, in one text."""
 NAME_BYTES_MAX = 255
 """Of a stream or a consumer: NATS keeps them in files of that name."""
+GROUP_NAME_BYTES_MAX = 2048
+"""Of a group or a member of one, as frames between brokers name them: account, stream, broker and lineage together."""
 DESCRIPTION_BYTES_MAX = 4096
 METADATA_BYTES_MAX = 128 * 1024
 

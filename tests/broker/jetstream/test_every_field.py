@@ -49,7 +49,7 @@ from supercluster.broker.jetstream.restoring import Restoring
 from supercluster.broker.jetstream.sections import Section, decode_run, encode_run
 from supercluster.broker.jetstream.state_digest import StateDigest
 from supercluster.broker.jetstream.stream import StreamState
-from supercluster.broker.jetstream.wire import Reader, u64
+from supercluster.broker.jetstream.wire import Reader, WireError, u64
 from supercluster.broker.moves.note import Note
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.entry import decode_entry
@@ -518,3 +518,20 @@ OF_THE_MAP = (
     api.StreamMoveCancelRequest,
     api.StreamPeerRemoveRequest,
 )
+
+
+def test_an_origin_is_asked_in_words_that_it_can_keep() -> None:
+    """A linked broker's frame whose stream and key are too long for one text once halted the origin's copy."""
+    for key, stream, is_kept in (
+        ("k" * 30_000, "s" * 30_000, True),
+        ("k" * 65_535, "s", False),
+        ("k", "s" * 65_535, False),
+    ):
+        ask = OriginAsk("g", "t", key, 1, 0, 0, 0, (), stream, 0)
+        raw = memoryview(b"".join(map(bytes, ask.encode())))
+        if is_kept:
+            encode_reader(reader_name(ask.stream, ask.key), OriginReader((), 0))
+            assert OriginAsk.decode(raw) == ask
+        else:
+            with pytest.raises(WireError, match="too long"):
+                OriginAsk.decode(raw)

@@ -80,6 +80,14 @@ def test_a_hello_with_control_characters_is_refused(name: str) -> None:
         frames.decode_hello(frames.encode_hello(replace(HELLO, node=name)))
 
 
+@pytest.mark.parametrize("field", ["node", "cluster", "incarnation", "process"])
+def test_a_hello_with_a_name_that_no_group_has_room_for_is_refused(field: str) -> None:
+    """Members are named by node and incarnation, in every membership of a log."""
+    told = json.loads(frames.encode_hello(HELLO)) | {field: "x" * 256}
+    with pytest.raises(FrameError, match="HELLO can't be read"):
+        frames.decode_hello(json.dumps(told).encode())
+
+
 @pytest.mark.parametrize("deep", [b"[" * 200_000, b'{"node":' * 100_000])
 def test_documents_that_nest_too_deeply_are_refused(deep: bytes) -> None:
     with pytest.raises(FrameError):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.frames import Request, ResponseStatus
 from supercluster.broker.ports import ClientInfo
 
@@ -19,6 +20,16 @@ Then = Callable[[int, Any], None]
 """Takes status and JSON."""
 Settle = Callable[[ResponseStatus, bytes], None]
 """Answers an internal request, once."""
+
+
+# What a refusal is over HTTP, where its own code is not it: NATS's 400 for what is a conflict with the state.
+_STATUS = {10005: 409, 10052: 400, 10075: 409, 10118: 503, 10123: 409, 10124: 409, 10129: 409}
+
+
+def refusal(refused: ApiError) -> tuple[int, dict[str, Any]]:
+    """A refusal over HTTP."""
+    status = _STATUS.get(refused.err_code, refused.code)
+    return status, {"error": refused.description, "err_code": refused.err_code}
 
 
 def not_available(core: BrokerCore) -> tuple[int, dict[str, Any]]:

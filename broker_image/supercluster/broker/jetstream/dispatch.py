@@ -87,6 +87,8 @@ def _dispatch_rare(core: BrokerCore, node: str, frame: int, body: memoryview, no
         core.touch(core.meta_id)
     elif frame == Frame.JOIN:
         group_id, member = frames.decode_texts(body, 2)
+        if node_of(member) != node:
+            raise WireError(f"{member[:64]!r} is no member of {node}")
         group = core.groups.get(group_id)
         if group is not None:
             group.guarded(partial(group.join_requested, member))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from supercluster.broker.bounds import read_json
+from supercluster.broker.bounds import GROUP_NAME_BYTES_MAX, read_json
 from supercluster.broker.jetstream.acks import Ack
 from supercluster.broker.jetstream.judge import Forward
 from supercluster.broker.jetstream.move_record import MoveEnd
@@ -199,8 +199,15 @@ def encode_texts(*values: str) -> Body:
 
 
 def decode_texts(body: memoryview, count: int) -> list[str]:
+    """
+    Raises:
+        WireError: these are no names of groups and members.
+    """
     reader = Reader(body)
-    return [reader.text() for _ in range(count)]
+    found = [reader.text() for _ in range(count)]
+    if any(len(name.encode()) > GROUP_NAME_BYTES_MAX for name in found):
+        raise WireError(f"a name has more than {GROUP_NAME_BYTES_MAX} bytes")
+    return found
 
 
 # ---- API requests and acknowledgements ------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.bounds import I64_MAX
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.admin_calls import Then
+from supercluster.broker.jetstream.admin_calls import Then, refusal
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.lineage import is_meta, lineage_of, next_meta
 from supercluster.broker.jetstream.map_recovery import (
@@ -94,7 +94,7 @@ def call(core: BrokerCore, method: str, body: object, then: Then) -> None:
         if core.map_survey.is_busy:
             raise errors.map_recovery_not_now(f"another call about it is under way on {core.node}")
     except ApiError as refused:
-        _refuse(then, refused)
+        then(*refusal(refused))
         return
 
     def told(found: MapSituation) -> None:
@@ -106,7 +106,7 @@ def call(core: BrokerCore, method: str, body: object, then: Then) -> None:
                 then(202, _show(core))
         except ApiError as refused:
             core.event(core.meta_id, "RecoveryRefused", refused.description)
-            _refuse(then, refused)
+            then(*refusal(refused))
 
     core.map_survey.ask(told, None if wanted.dry_run else wanted.id)
 
@@ -156,10 +156,6 @@ def _force(core: BrokerCore, found: MapSituation, wanted: MapCall) -> None:
         raise errors.map_recovery_refused(
             f"{core.node} could not write it, and nothing has happened: {error}"
         ) from error
-
-
-def _refuse(then: Then, refused: ApiError) -> None:
-    then(refused.code, {"error": refused.description, "err_code": refused.err_code})
 
 
 def _dry(found: MapSituation, wanted: MapCall) -> dict[str, Any]:

@@ -89,6 +89,9 @@ def _change(meta: MetaGroup, call: MetaCall, move_bytes_per_s: int) -> None:
             _step_down(meta, asked)
             call.settle(ResponseStatus.ANSWER, api_answers.success_answer(kind))
             return
+        verb = _META_VERBS.get(type(asked))
+        if verb is None:
+            raise errors.not_supported(f"{kind} of the map of streams is")
     except ApiError as refused:
         respond(refused)
         return
@@ -96,7 +99,7 @@ def _change(meta: MetaGroup, call: MetaCall, move_bytes_per_s: int) -> None:
     config = asked.config if isinstance(asked, brings) else None
     meta.request(
         StreamRequest(
-            _META_VERBS[type(asked)],
+            verb,
             call.request.info,
             asked.stream,
             config,

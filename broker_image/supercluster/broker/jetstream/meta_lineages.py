@@ -16,7 +16,7 @@ from supercluster.broker.jetstream.map_copies import end_of, keep_tail
 from supercluster.broker.jetstream.map_recovery import MapRecovery, first_index
 from supercluster.broker.jetstream.meta import MetaState
 from supercluster.broker.jetstream.opening import new_member, volume_member
-from supercluster.broker.jetstream.wire import blob
+from supercluster.broker.jetstream.wire import WireError, blob
 from supercluster.broker.ports import Channel, OpenedGroup, PeerInfo, StreamLog
 from supercluster.broker.raft.confchange import Membership, membership_of
 from supercluster.broker.raft.errors import DiskError
@@ -42,7 +42,7 @@ class MetaLineages:
         """Was the log of the old group closed, whose replica was stopped?"""
         self._following = ""
         """A newer one that the disk has not taken: nobody works in any until it has."""
-        self._consent = ""
+        self._consent: str | None = None
         """A lineage that does not follow from this one, and that a person said to follow."""
         self._said: dict[str, str] = {}
         """Linked broker → its lineage, as it said last."""
@@ -110,7 +110,13 @@ class MetaLineages:
     # ---- what is told ---------------------------------------------------------------------------------------------
 
     def heard(self, node: str, other: str, believed: str | None = None) -> None:
-        """A linked broker says which lineage its volume has joined, and which one it believes this one's has."""
+        """A linked broker says which lineage its volume has joined, and which one it believes this one's has.
+
+        Raises:
+            WireError: that is no lineage of the map.
+        """
+        if not is_meta(other):
+            raise WireError(f"{other[:64]!r} is no lineage of the map")
         if node in self._core.peers or node in self._rivals:
             self._said[node] = other
         own = self._following or self.name

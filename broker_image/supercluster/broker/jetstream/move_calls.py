@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.admin_calls import MetaCall, Then, ask_meta_leader, not_available
+from supercluster.broker.jetstream.admin_calls import (
+    MetaCall,
+    Then,
+    ask_meta_leader,
+    not_available,
+    refusal,
+)
 from supercluster.broker.jetstream.config import REPLICAS_MAX, Placement, check_name
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.leaderless import taking_part
@@ -37,10 +43,6 @@ _GOALS = frozenset({"placement", "replicas", "replace", "add", "remove"})
 _NAMING = ("replace", "add", "remove")
 _FIELDS = _GOALS | {"awayMs", "minUsable", "nodes", "bytesPerS", "dryRun", "id"}
 _ID = re.compile("[A-Za-z0-9-]{0,64}")
-
-
-# What a refusal is over HTTP, where its own code is not it: NATS's 400 for what is a conflict with the state.
-_STATUS = {10005: 409, 10052: 400, 10075: 409, 10118: 503, 10123: 409, 10124: 409, 10129: 409}
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +160,6 @@ def _read_nodes(body: Mapping[str, Any], *, dry_run: bool) -> tuple[str, ...]:
             f"nodes is {nodes!r}; it has to be a list of at most {REPLICAS_MAX} names of brokers, and none with dryRun",
         )
     return tuple(nodes)
-
-
-def refusal(refused: ApiError) -> tuple[int, dict[str, Any]]:
-    """A refusal over HTTP."""
-    status = _STATUS.get(refused.err_code, refused.code)
-    return status, {"error": refused.description, "err_code": refused.err_code}
 
 
 # ---- at the broker that was asked ------------------------------------------------------------------------------------

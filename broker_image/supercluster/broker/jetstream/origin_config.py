@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from supercluster.broker.bounds import NAME_BYTES_MAX
+from supercluster.broker.bounds import NAME_BYTES_MAX, ORIGIN_KEY_BYTES_MAX
 from supercluster.broker.jetstream.errors import error, invalid_config, not_supported
 from supercluster.broker.jetstream.filters import is_literal, is_valid_filter
 from supercluster.broker.jetstream.json_fields import Fields
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 MIRROR_KEY = "mirror"
 _NAME_FORBIDDEN = frozenset(" .*>/\\")
-# An origin keeps the key behind the names of account and stream, in a text; and it stands in the header of what is taken.
-KEY_BYTES_MAX = 32 * 1024
 # Between the filters of one source, in its key and in the header of its messages.
 _BETWEEN = "\f"
 
@@ -220,9 +218,9 @@ def check_origins(config: StreamConfig) -> None:
     for key, origin in origins_of(config).items():
         if origin.external is not None:
             _check_external(origin.external)
-        if len(key.encode()) > KEY_BYTES_MAX:
+        if len(key.encode()) > ORIGIN_KEY_BYTES_MAX:
             raise invalid_config(
-                f"filters and destinations of source {origin.name} have more than {KEY_BYTES_MAX} bytes"
+                f"filters and destinations of source {origin.name} have more than {ORIGIN_KEY_BYTES_MAX} bytes"
             )
 
 

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from supercluster.broker.bounds import ORIGIN_KEY_BYTES_MAX
 from supercluster.broker.jetstream.sections import decode_block
 from supercluster.broker.jetstream.wire import Reader, WireError, blob, text, u32, u64
 
@@ -40,11 +41,18 @@ class OriginAsk:
 
     @classmethod
     def decode(cls, body: memoryview) -> OriginAsk:
+        """
+        Raises:
+            WireError: it is none, or none that the origin could keep.
+        """
         reader = Reader(body)
         head = (reader.text(), reader.text(), reader.text(), reader.u64(), reader.u64())
         start_seq, start_time_ns = reader.u64(), reader.u64()
         filters = tuple(reader.text() for _ in range(reader.u32()))
-        return cls(*head, start_seq, start_time_ns, filters, reader.text(), reader.u64())
+        found = cls(*head, start_seq, start_time_ns, filters, reader.text(), reader.u64())
+        if max(len(found.key.encode()), len(found.stream.encode())) > ORIGIN_KEY_BYTES_MAX:
+            raise WireError("names and filters of the stream that takes are too long")
+        return found
 
 
 @dataclass(frozen=True, slots=True)

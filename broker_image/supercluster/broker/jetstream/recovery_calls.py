@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from supercluster.broker.bounds import I64_MAX
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.admin_calls import MetaCall, Then, ask_meta_leader
+from supercluster.broker.jetstream.admin_calls import MetaCall, Then, ask_meta_leader, refusal
 from supercluster.broker.jetstream.config import check_name
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta_group import MetaGroup
@@ -55,7 +55,7 @@ def call(core: BrokerCore, method: str, account: str, name: str, body: object, t
         check_name(name)
         wanted = RecoverCall(account, name) if method == "GET" else read_call(account, name, body)
     except ApiError as refused:
-        then(refused.code, {"error": refused.description, "err_code": refused.err_code})
+        then(*refusal(refused))
         return
     fields = [wanted.account, wanted.name, wanted.node, wanted.accepted_seq, wanted.id, wanted.dry_run]
     ask_meta_leader(core, account, SUBJECT, json.dumps(fields).encode(), then)

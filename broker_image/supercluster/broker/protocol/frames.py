@@ -13,7 +13,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import TypeAlias
 
-from supercluster.broker.bounds import FRAME_BYTES_MAX, read_json
+from supercluster.broker.bounds import FRAME_BYTES_MAX, NAME_BYTES_MAX, read_json
 
 Buffer: TypeAlias = bytes | memoryview
 
@@ -92,6 +92,9 @@ class Hello:
 
     def __repr__(self) -> str:
         return f"Hello(node={self.node!r}, process={self.process!r}, channel={self.channel})"
+
+
+_NAMES = ("node", "cluster", "incarnation", "process")
 
 
 def frame(frame_type: int, body: Sequence[Buffer]) -> list[Buffer]:
@@ -179,6 +182,8 @@ def decode_hello(body: Buffer) -> Hello:
         for text in (*values.values(), *tags):
             if isinstance(text, str) and not text.isprintable():
                 raise ValueError  # Names stand in logs, where a control character could begin a line of its own.
+        if any(len(str(values[name]).encode()) > NAME_BYTES_MAX for name in _NAMES):
+            raise ValueError  # They are parts of members' names, in every group and its log.
         hello = Hello(**values)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FrameError(f"HELLO can't be read: {type(error).__name__}") from None

@@ -121,27 +121,30 @@ class _Network:
         return 0
 
 
-class _Clock:
-    """This machine's, and `skip_ms` ahead."""
+class BenchClock:
+    """This machine's, and `skip_ms` ahead; or one that stands still but for that: then no turn ends for want of time."""
 
-    def __init__(self) -> None:
-        self.skip_ms = 0
+    def __init__(self, *, stands_still: bool = False) -> None:
+        self.skip_ms = 1_000
+        self._stands_still = stands_still
 
     def now_ns(self) -> int:
-        return time.time_ns() + self.skip_ms * 1_000_000
+        found = 1_700_000_000_000_000_000 if self._stands_still else time.time_ns()
+        return found + self.skip_ms * 1_000_000
 
     def monotonic_ms(self) -> int:
-        return time.monotonic_ns() // 1_000_000 + self.skip_ms
+        found = 0 if self._stands_still else time.monotonic_ns() // 1_000_000
+        return found + self.skip_ms
 
 
 class OneBroker:
     """See the module."""
 
-    def __init__(self, directory: Path, meter: Meter) -> None:
+    def __init__(self, directory: Path, meter: Meter, clock: BenchClock | None = None) -> None:
         self.directory = directory
         self.meter = meter
         self.network = _Network()
-        self.clock = _Clock()
+        self.clock = clock or BenchClock()
         self._replies = 0
         self._starts = 0
         self.publisher = Publisher()

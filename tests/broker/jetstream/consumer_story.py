@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from tests.broker.jetstream.stream_story import result_of
@@ -62,11 +62,22 @@ class Source:
             seqs, [m[0] for m in found], [m[1] for m in found], [m[2] for m in found], [m[3] for m in found]
         )
 
+    def skip(self, fits: Callable[[bytes], bool], from_seq: int, count_max: int) -> tuple[int, int]:
+        skipped = 0
+        for seq in sorted(seq for seq in self.messages if seq >= from_seq):
+            if skipped == count_max or fits(self.messages[seq][0]):
+                return seq, skipped
+            skipped += 1
+        return self.last_seq + 1, skipped
+
     def next_matching(self, filters: Sequence[str], from_seq: int) -> int | None:
         return self.index.next_matching(filters, from_seq)
 
     def count_at_once(self, filters: Sequence[str], after_seq: int) -> int | None:
         return self.pending_count(filters, after_seq)
+
+    def gone_from(self, seq: int) -> Sequence[tuple[int, bytes]] | None:
+        return None
 
     def counted(self, filters: Sequence[str], after_seq: int) -> Generator[int, None, int]:
         yield 1

@@ -258,7 +258,7 @@ def test_a_scan_that_finds_nothing_goes_on_in_the_next_turn() -> None:
     while story.leader.has_more:
         turns += 1
         last = story.pump()
-    assert turns == 2
+    assert turns == 4
     assert last == ["in<rare 1.20001.2.0"]
 
 

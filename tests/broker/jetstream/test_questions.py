@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.one_broker import CLIENT, CallMeter, OneBroker
+from benchmarks.one_broker import CLIENT, BenchClock, CallMeter, OneBroker
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.broker.jetstream.stream_story import StreamStory, message, result_of
@@ -209,7 +209,7 @@ def test_a_question_of_a_copy_that_goes_makes_room_for_the_next(monkeypatch: pyt
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[OneBroker]:
-    found = OneBroker(tmp_path, CallMeter())
+    found = OneBroker(tmp_path, CallMeter(), BenchClock(stands_still=True))
     found.create("S", allow_direct=True)
     found.publish([b"S.%d" % number for number in range(40)])
     yield found

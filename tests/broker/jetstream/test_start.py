@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.one_broker import CLIENT, CallMeter, OneBroker
+from benchmarks.one_broker import CLIENT, BenchClock, CallMeter, OneBroker
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.broker.jetstream.consumer_story import Source
@@ -70,7 +70,7 @@ def test_each_subjects_last_message_is_given_though_others_are_stored_meanwhile(
 @pytest.fixture
 def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneBroker]:
     shorten(monkeypatch)
-    found = OneBroker(tmp_path, CallMeter())
+    found = OneBroker(tmp_path, CallMeter(), BenchClock(stands_still=True))
     found.create("S")
     found.publish([b"S.%d" % (number % 9) for number in range(20)])
     yield found

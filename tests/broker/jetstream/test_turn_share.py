@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from benchmarks.one_broker import CallMeter, OneBroker
+from benchmarks.one_broker import BenchClock, CallMeter, OneBroker
 
 from supercluster.broker.jetstream import turn_share
 
@@ -15,7 +15,7 @@ CONSUMERS, STORED, PAYLOAD_BYTES = 6, 400, 1_000
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[OneBroker]:
-    found = OneBroker(tmp_path, CallMeter())
+    found = OneBroker(tmp_path, CallMeter(), BenchClock(stands_still=True))
     for stream in ("A", "B"):
         found.create(stream)
         found.publish([b"%s.x" % stream.encode()] * STORED, b"p" * PAYLOAD_BYTES)

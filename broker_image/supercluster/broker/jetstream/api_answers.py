@@ -380,8 +380,10 @@ def unpin_answer() -> bytes:
     return _dump("consumer_unpin", {})
 
 
-def consumer_list_answer(infos: Sequence[Mapping[str, Any]], offset: int) -> bytes:
-    return _dump("consumer_list", _page("consumers", infos, offset, LIST_PAGE))
+def consumer_list_page(infos: Sequence[Mapping[str, Any]], *, total: int, offset: int) -> bytes:
+    """A page of consumers that the caller has cut."""
+    page = {"total": total, "offset": min(offset, total), "limit": LIST_PAGE, "consumers": list(infos)}
+    return _dump("consumer_list", page)
 
 
 def consumer_names_answer(names: Sequence[str], offset: int) -> bytes:

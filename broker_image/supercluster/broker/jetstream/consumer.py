@@ -25,6 +25,7 @@ from supercluster.broker.jetstream.consumer_work import (
 )
 from supercluster.broker.jetstream.handout import joined
 from supercluster.broker.jetstream.message_source import MessageBatch, MessageSource
+from supercluster.broker.jetstream.pending_counts import PendingCount
 from supercluster.broker.jetstream.priority import Priority, check_priority
 from supercluster.broker.jetstream.proposal import Done
 from supercluster.broker.jetstream.pull import (
@@ -63,6 +64,8 @@ class ConsumerLeader:
         self._was_paused = False
         self.handed_out = (0, 0)
         """Messages and bytes of the last pump."""
+        self.awaits_count = False
+        """The last pump handed out nothing, since what is left is to be counted before."""
 
     @property
     def state(self) -> ConsumerState:
@@ -74,6 +77,25 @@ class ConsumerLeader:
     @property
     def num_waiting(self) -> int:
         return len(self._line)
+
+    def count_up(self, source: MessageSource) -> bool:
+        """Is it known how many messages were never delivered yet?"""
+        self._work.purged(source.first_seq)
+        return self._work.feed.count_up(source)
+
+    def to_count(self) -> PendingCount | None:
+        """What is to be counted for it."""
+        after = self._work.feed.counts_from
+        return (
+            PendingCount(self.state.name, self.state.config.filter_subjects, after)
+            if after is not None
+            else None
+        )
+
+    def counted(self, count: PendingCount, up_to: int, first_seq: int) -> None:
+        """It was counted."""
+        if count.filters == self.state.config.filter_subjects:
+            self._work.feed.counted(count.found, count.after, up_to, first_seq)
 
     def num_pending(self, source: MessageSource) -> int:
         """Messages that were never delivered yet."""
@@ -180,9 +202,12 @@ class ConsumerLeader:
     ) -> list[Delivery]:
         """Hand out what can be handed out now: redeliveries first, then new messages; then the statuses due. Not
         `serves`: nothing but the statuses."""
-        serves = self._serves = serves and not self.is_paused(now_ns)
+        serves = serves and not self.is_paused(now_ns)
+        self.awaits_count = serves and self.is_ready and not self._work.feed.count_up(source)
+        serves = self._serves = serves and not self.awaits_count
         self.priority.expire(now_ns)
         work = self._work
+        work.feed.refill()
         work.flush_acks()
         work.purged(source.first_seq)
         work.again.collect(now_ns)
@@ -195,7 +220,7 @@ class ConsumerLeader:
             deliveries = self._line.sweep(now_ns, has_interest)
             if serves:
                 self._serve(source, now_ns, deliveries)
-            if not self.has_more:
+            if not self.has_more and not self.awaits_count:
                 deliveries += self._line.end_one_shots()
             for request in self._line.beats_due(now_ns):
                 deliveries.append(Delivery(request.inbox, [self._heartbeat(request.inbox)]))

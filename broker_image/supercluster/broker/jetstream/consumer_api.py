@@ -21,6 +21,7 @@ from supercluster.broker.jetstream.consumer_state import ConsumerState
 from supercluster.broker.jetstream.interest_begins import passing_consumer
 from supercluster.broker.jetstream.sections import Section
 from supercluster.broker.jetstream.server_limits import consumer_within
+from supercluster.broker.jetstream.slices import UNITS_PER_TURN, Job
 from supercluster.broker.jetstream.start import StartPosition, start_position
 from supercluster.broker.jetstream.wire import text
 from supercluster.broker.raft.confchange import node_of
@@ -28,6 +29,10 @@ from supercluster.broker.raft.confchange import node_of
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.stream_api import Handler
 
+COUNTED_TRIES = 3
+"""While a consumer is told about, its stream may grow by more than is counted in a turn."""
+INFO_UNITS = 60
+"""What it takes to tell of one consumer."""
 CHOSEN_AS_JSON_MAX = 10_000
 """A consumer of more chosen messages is written as a snapshot of its state."""
 
@@ -57,7 +62,9 @@ class _Calls:
             case api.ConsumerDeleteRequest():
                 self._delete(call)
             case api.ConsumerInfoRequest():
-                respond(api_answers.consumer_info_answer(self._info(call.name)))
+                if call.name not in self.state.consumers:
+                    raise errors.error(10014)
+                self.handler.in_slices(self._tell([call.name], partial(self._tell_one, call.name)))
             case api.ConsumerNextRequest():
                 if not self.group.consumers.pull(
                     call.name, self.handler.request, call.payload, self.handler.give_back
@@ -65,8 +72,10 @@ class _Calls:
                     raise errors.error(10014)
                 respond(None)
             case api.ConsumerListRequest():
-                infos = [self._info(name) for name in sorted(self.state.consumers)]
-                respond(api_answers.consumer_list_answer(infos, call.offset))
+                names = sorted(self.state.consumers)
+                page = names[call.offset : call.offset + api_answers.LIST_PAGE]
+                told = partial(self._tell_page, page, len(names), call.offset)
+                self.handler.in_slices(self._tell(page, told))
             case api.ConsumerNamesRequest():
                 respond(api_answers.consumer_names_answer(sorted(self.state.consumers), call.offset))
             case api.ConsumerPauseRequest():
@@ -77,6 +86,39 @@ class _Calls:
                 self._unpin(call)
             case _:
                 raise errors.not_supported(f"API call {self.handler.request.subject.decode()!r} is")
+
+    def _tell(self, names: list[str], tell: Callable[[], Job]) -> Job:
+        """Answer when it is counted what is left for these consumers."""
+        consumers, source = self.group.consumers, self.group.source
+        for _ in range(COUNTED_TRIES):
+            uncounted: list[str] = []
+            for name in names:
+                leader = consumers.get(name)
+                looked_at = source.looked_at
+                if leader is not None and not leader.count_up(source):
+                    uncounted.append(name)
+                if source.looked_at > looked_at:
+                    yield (source.looked_at - looked_at) // 2
+            if not uncounted:
+                break
+            consumers.want_counts(uncounted)
+            self.group.host.touch(self.group.id)
+            yield UNITS_PER_TURN
+            while consumers.is_counting:
+                yield UNITS_PER_TURN
+        yield from tell()
+
+    def _tell_one(self, name: str) -> Job:
+        self.handler.respond(api_answers.consumer_info_answer(self._info(name)))
+        yield from ()
+
+    def _tell_page(self, names: list[str], total: int, offset: int) -> Job:
+        infos = []
+        for name in names:
+            if name in self.state.consumers:
+                infos.append(self._info(name))
+            yield INFO_UNITS
+        self.handler.respond(api_answers.consumer_list_page(infos, total=total, offset=offset))
 
     def _present(self, name: str) -> ConsumerConfig:
         found = self._config(name)

@@ -19,11 +19,13 @@ from supercluster.broker.jetstream.consumer_state import ConsumerState
 from supercluster.broker.jetstream.frames import Frame, Request, encode_request
 from supercluster.broker.jetstream.handing_out import HandingOut
 from supercluster.broker.jetstream.in_doubt import InDoubt
+from supercluster.broker.jetstream.pending_counts import PendingCounts
 from supercluster.broker.jetstream.proposal import Append, Done, Proposal
 from supercluster.broker.jetstream.pull import GiveBack
 from supercluster.broker.jetstream.push import PushTarget, parse_flow_subject
 from supercluster.broker.jetstream.ready import ReadyConsumers
 from supercluster.broker.jetstream.sections import Section
+from supercluster.broker.jetstream.slices import Job
 from supercluster.broker.jetstream.source import StreamSource
 from supercluster.broker.jetstream.stream import StreamState
 from supercluster.broker.jetstream.stream_host import StreamHost
@@ -63,6 +65,10 @@ class ConsumerLeaders:
         self._pump: dict[str, None] = {}
         self._served_in = -1
         """The newest turn in which consumers of this stream had something: one has in each, whatever the others take."""
+        self._uncounted: dict[str, None] = {}
+        """Those for whom it is not known how many messages are left."""
+        self._counting: Job | None = None
+        self._counts: PendingCounts | None = None
         self._unserved: list[str] = []
         """Those of `_pump` that this turn had no time for."""
         self._held_back: dict[str, None] = {}
@@ -132,6 +138,10 @@ class ConsumerLeaders:
         self._given = {}
         self._pump.clear()
         self._unserved.clear()
+        self._uncounted.clear()
+        counting, self._counting, self._counts = self._counting, None, None
+        if counting is not None:
+            counting.close()
         self._held_back.clear()
 
     def follow(self, state: StreamState, changed: Iterable[str], now_ns: int) -> None:
@@ -239,6 +249,8 @@ class ConsumerLeaders:
 
     def removed(self, seq: int, subject: bytes, *, is_first: bool) -> None:
         """The stream lost one message, its first or another: whom that concerns is told."""
+        if self._counts is not None:
+            self._counts.removed(seq, subject)
         if self._given or self._ready.any_holds:
             for name in self._ready.holding(subject) | dict.fromkeys(self._given.pop(seq, ())):
                 leader = self._leaders.get(name)  # One that was given it may be gone by now.
@@ -348,9 +360,11 @@ class ConsumerLeaders:
                 self._held_back[name] = None
                 self._held_back_until_ms = self._host.clock.monotonic_ms() + UNSENT_CHECK_MS
             elif waiting is not None:
-                looked_at = waiting.looked_at
+                looked_at = waiting.looked_at + source.looked_at
                 deliveries = waiting.pump(source, now_ns, self._has_interest, serves=not is_scarce)
-                share.take(*waiting.handed_out, waiting.looked_at - looked_at)
+                share.take(*waiting.handed_out, waiting.looked_at + source.looked_at - looked_at)
+                if waiting.awaits_count:
+                    self._uncounted[name] = None
                 self._handing_out.add(waiting, deliveries)
                 self._tell_pins(name, waiting)
                 if is_scarce and waiting.is_ready:
@@ -361,6 +375,43 @@ class ConsumerLeaders:
                 break
         self._unserved = list(left)
         return True
+
+    # ---- counting -------------------------------------------------------------------------------------------------
+
+    def want_counts(self, names: Iterable[str]) -> None:
+        """What is left for these consumers is to be counted."""
+        self._uncounted.update(dict.fromkeys(names))
+
+    @property
+    def is_counting(self) -> bool:
+        """Is a job at it?"""
+        return self._counting is not None
+
+    @property
+    def has_uncounted(self) -> bool:
+        return bool(self._uncounted)
+
+    def count(self, source: StreamSource) -> Job:
+        """Count for all that wait for it, as often as there are some; they are served then."""
+        job = self._counting = self._count(source)
+        return job
+
+    def _count(self, source: StreamSource) -> Job:
+        while self._uncounted:
+            names, self._uncounted = self._uncounted, {}
+            leaders = {name: leader for name in names if (leader := self._leaders.get(name)) is not None}
+            wanted = [count for leader in leaders.values() if (count := leader.to_count()) is not None]
+            counts = self._counts = PendingCounts(source.state, wanted)
+            emptied = source.state.emptied
+            yield from counts.run()
+            self._counts = None
+            for count in wanted if source.state.emptied == emptied else ():
+                leader = leaders[count.name]
+                if self._leaders.get(count.name) is leader:
+                    leader.counted(count, counts.up_to, source.first_seq)
+            self._pump.update({name: None for name in leaders if name in self._leaders})
+            self._host.touch(self._group)
+        self._counting = None
 
     def committed(self, index: int) -> None:
         """Entries up to `index` are applied: what they say was delivered is."""

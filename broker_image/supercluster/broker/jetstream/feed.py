@@ -14,8 +14,8 @@ from supercluster.broker.jetstream.consumer_state import ConsumerState
 from supercluster.broker.jetstream.filters import compile_filters, literals
 from supercluster.broker.jetstream.message_source import MessageBatch, MessageSource
 
-# A filtered read looks at no more than this many messages, so that one pump stays short.
-SCAN_MAX = 8192
+# A pump looks at no more than this many messages for the filters, so that it stays short.
+SCAN_MAX = 4096
 # The same of chosen messages, each of which is looked up, where they were removed.
 CHOSEN_MAX = 1024
 # Without a match in this many messages the subject index is asked, even for wildcards, where asking is not cheap.
@@ -32,7 +32,9 @@ class Feed:
         "_known",
         "_next",
         "_pending",
+        "_scan_left",
         "_state",
+        "_undelivered",
         "_wanted",
         "looked_at",
         "scan_ended",
@@ -50,41 +52,76 @@ class Feed:
         self._wanted = compile_filters(filters)
         self._asking_is_cheap = bool(filters) and literals(filters) is not None
         self._known: dict[bytes, bool] = {}
-        self._next = self._state.next_sseq
+        self._next = self._undelivered = self._state.next_sseq
         self._pending = 0
         self._counted_to = -1
+        self._scan_left = SCAN_MAX
         self.scan_ended = True
 
     # ---- counting -------------------------------------------------------------------------------------------------
 
+    @property
+    def _from(self) -> int:
+        """The first sequence that `_pending` counts: what is chosen before is counted by itself."""
+        chosen = self._state.last_seqs
+        return max(self._undelivered, chosen[-1] + 1 if chosen else 0)
+
     def pending(self, source: MessageSource) -> int:
-        """Messages that match and were not delivered yet."""
+        """Messages that match and were not delivered yet; as far as they are counted, where `count_up` says no."""
         state = self._state
-        filters = state.config.filter_subjects
-        last_seq = source.last_seq
         chosen = len(state.last_seqs) - state.last_seqs_at(0)
-        if chosen:
-            return chosen + source.pending_count(filters, state.last_seqs[-1])
         if self._wanted is None:
-            return source.pending_count((), state.next_sseq - 1)
-        if source.first_seq > self._next:
-            # What was not delivered yet was removed from the stream's head, so the count begins anew there.
-            self._next, self._counted_to = source.first_seq, -1
-        if self._counted_to < 0:
-            self._pending = source.pending_count(filters, max(state.next_sseq, self._next) - 1)
-        elif last_seq > self._counted_to:
-            self._pending += source.pending_count(filters, self._counted_to)
-        self._counted_to = last_seq
-        return self._pending
+            return chosen + source.pending_count((), state.last_seqs[-1] if chosen else state.next_sseq - 1)
+        self.count_up(source)
+        return chosen + self._pending
+
+    def count_up(self, source: MessageSource) -> bool:
+        """Count what came since. False: that is more than a turn may take, and is to be counted by `pending_counts`."""
+        if self._wanted is None:
+            return True
+        if source.first_seq > self._from:
+            self._follow_head(source)
+        filters, last_seq = self._state.config.filter_subjects, source.last_seq
+        if self._counted_to < last_seq:
+            is_begun = self._counted_to >= 0
+            found = source.count_at_once(filters, max(self._counted_to, self._from - 1))
+            if found is None:
+                return False
+            self._pending = found + (self._pending if is_begun else 0)
+            self._counted_to = last_seq
+        return True
+
+    def _follow_head(self, source: MessageSource) -> None:
+        """What was not delivered yet was removed from the stream's head."""
+        gone = source.gone_from(self._from) if self._counted_to >= 0 else None
+        if gone is None:
+            self._counted_to, self._pending = -1, 0
+        else:
+            matches, counted_to = self._state.matches, self._counted_to
+            self._pending -= sum(seq <= counted_to and matches(subject) for seq, subject in gone)
+        self._undelivered = source.first_seq
+
+    @property
+    def counts_from(self) -> int | None:
+        """Messages behind this sequence are to be counted; None: there is nothing to count."""
+        return self._from - 1 if self._wanted is not None else None
+
+    def counted(self, found: int, after: int, up_to: int, first_seq: int) -> None:
+        """So many messages match of those behind `after` that are there up to `up_to`. Void when some were delivered since."""
+        if self._from <= max(after + 1, first_seq):
+            self._pending, self._counted_to = found, up_to
+            self._undelivered = max(self._undelivered, first_seq)
 
     def took(self, seqs: Sequence[int]) -> None:
         """These messages were delivered."""
-        self._next = max(self._next, seqs[-1] + 1)
-        self._pending = max(self._pending - len(seqs), 0)
+        chosen = self._state.last_seqs
+        if not chosen or seqs[0] > chosen[-1]:
+            self._pending = max(self._pending - len(seqs), 0)
+        self._next = self._undelivered = max(self._next, seqs[-1] + 1)
 
     def removed(self, seq: int, subject: bytes) -> None:
-        """A message was removed from the stream."""
-        if self._state.next_sseq <= seq <= self._counted_to and self._state.matches(subject):
+        """A message was removed from within the stream."""
+        if self._from <= seq <= self._counted_to and self._state.matches(subject):
             self._pending = max(self._pending - 1, 0)
 
     # ---- reading --------------------------------------------------------------------------------------------------
@@ -123,29 +160,44 @@ class Feed:
 
     def _next_matching(self, source: MessageSource, count_max: int, bytes_max: int) -> MessageBatch | None:
         filters = self._state.config.filter_subjects
-        looked_at, ask = 0, self._asking_is_cheap
-        while self._next <= source.last_seq:
-            if looked_at >= SCAN_MAX:
-                self.scan_ended = False
-                return None
+        ask = self._asking_is_cheap
+        while self._next <= source.last_seq and self._scan_left > 0:
             if ask:
                 at = source.next_matching(filters, self._next)
                 if at is None:
                     self._next = source.last_seq + 1
                     return None
                 self._next = max(self._next, at)
-            batch = source.read(self._next, max(count_max, 64), bytes_max)
-            if not len(batch):
-                self._next = source.last_seq + 1
-                return None
-            self.looked_at += len(batch)
-            found = self._sieve(batch, count_max)
-            if found is not None:
-                return found
-            self._next = batch.seqs[-1] + 1
-            looked_at += len(batch)
-            ask = self._asking_is_cheap or looked_at >= _ASK_INDEX_AFTER
+            limit = self._scan_left if ask else min(self._scan_left, _ASK_INDEX_AFTER)
+            self._next, looked_at = source.skip(self._fits, self._next, limit)
+            self._looked(looked_at)
+            if looked_at < limit and self._next <= source.last_seq:
+                batch = source.read(self._next, max(count_max, 64), bytes_max)
+                self._looked(len(batch))
+                found = self._sieve(batch, count_max)
+                if found is not None:
+                    return found
+                self._next = batch.seqs[-1] + 1 if len(batch) else source.last_seq + 1
+            ask = True
+        self.scan_ended = self._next > source.last_seq
         return None
+
+    def _looked(self, count: int) -> None:
+        self.looked_at += count
+        self._scan_left -= count
+
+    def refill(self) -> None:
+        """A pump begins: it may look at so many messages again."""
+        self._scan_left = SCAN_MAX
+
+    def _fits(self, subject: bytes) -> bool:
+        known = self._known
+        fits = known.get(subject)
+        if fits is None:
+            if len(known) > _SUBJECTS_REMEMBERED:
+                known.clear()
+            fits = known[subject] = self._wanted is None or self._wanted(subject)
+        return fits
 
     def _sieve(self, batch: MessageBatch, count_max: int) -> MessageBatch | None:
         """The first messages of the batch that match; None when none does."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -58,6 +58,11 @@ class MessageSource(Protocol):
         end early (at an entry's end, say), but holds at least one message whatever `bytes_max` is."""
         ...
 
+    def skip(self, fits: Callable[[bytes], bool], from_seq: int, count_max: int) -> tuple[int, int]:
+        """The first message from `from_seq` on whose subject fits, or where to look on, which may be behind the last; and how
+        many did not fit, at most `count_max`."""
+        ...
+
     def next_matching(self, filters: Sequence[str], from_seq: int) -> int | None:
         """A sequence of at least `from_seq` before which no message matches (`SubjectIndex.next_matching`); None when
         no message from there on matches."""
@@ -65,6 +70,11 @@ class MessageSource(Protocol):
 
     def count_at_once(self, filters: Sequence[str], after_seq: int) -> int | None:
         """`pending_count`, None where that takes long."""
+        ...
+
+    def gone_from(self, seq: int) -> Sequence[tuple[int, bytes]] | None:
+        """Sequence and subject of the messages from `seq` on that were removed from the stream's beginning; None where that is
+        not known any more."""
         ...
 
     def counted(self, filters: Sequence[str], after_seq: int) -> Generator[int, None, int]:

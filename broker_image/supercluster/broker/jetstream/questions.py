@@ -15,6 +15,8 @@ from supercluster.broker.jetstream.slices import UNITS_PER_TURN, Job, Slices
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.group import Group
 
+LEAST_UNITS = 50
+"""Of a question that is answered at once."""
 LINE_MAX = 1024
 """Questions of one account that wait; more are answered in a later try of who asked."""
 
@@ -46,9 +48,9 @@ class Questions:
             return True
         if self._units_left > 0:
             units = next(question, None)
+            self._units_left -= units or LEAST_UNITS
             if units is None:
                 return True
-            self._units_left -= units
         self._lines[account] = deque()
         self._begin(account, group, question)
         return True

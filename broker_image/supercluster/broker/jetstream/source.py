@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Generator, Sequence
 
 from supercluster.broker.jetstream.consumer import MessageBatch
 from supercluster.broker.jetstream.filters import literals
@@ -14,6 +15,8 @@ from supercluster.broker.protocol.subjects import matches
 INDEX_ASKED_MAX = 8192
 # Messages that are counted in one go, or subjects that are.
 COUNTED_MAX = 4096
+# As many messages that went from the stream's beginning are remembered, for consumers that had not come to them.
+GONE_MAX = 8192
 
 
 class StreamSource:
@@ -21,6 +24,17 @@ class StreamSource:
 
     def __init__(self, state: StreamState) -> None:
         self._state = state
+        self.looked_at = 0
+        """Messages and subjects that were looked at to count some."""
+        self._gone_seqs: list[int] = []
+        self._gone_subjects: list[bytes] = []
+        self._gone_from = state.first_seq
+        """Messages from here on that went from the stream's beginning are noted."""
+        self._emptied = state.emptied
+
+    @property
+    def state(self) -> StreamState:
+        return self._state
 
     @property
     def first_seq(self) -> int:
@@ -99,6 +113,22 @@ class StreamSource:
                 return places[:count]
         return places
 
+    def skip(self, fits: Callable[[bytes], bool], from_seq: int, count_max: int) -> tuple[int, int]:
+        state = self._state
+        seq, skipped = max(from_seq, state.first_seq), 0
+        while skipped < count_max and (seq := state.past(seq)) <= state.last_seq:
+            decoded = state.reader.entry_of(seq)
+            if decoded is None:
+                seq += 1
+                continue
+            start = seq - decoded.first_seq
+            for subject in decoded.subjects[start : start + count_max - skipped]:
+                if fits(subject) and state.has(seq):
+                    return seq, skipped
+                seq += 1
+                skipped += 1
+        return seq, skipped
+
     def next_matching(self, filters: Sequence[str], from_seq: int) -> int | None:
         subjects = self._state.subjects
         if len(subjects) > INDEX_ASKED_MAX and literals(filters) is None:
@@ -124,6 +154,30 @@ class StreamSource:
             return state.subjects.total(*filters) - self._count(raw, state.first_seq, after)
         return self._count(raw, after + 1, state.last_seq)
 
+    def note_gone(self, seq: int, subject: bytes) -> None:
+        """The stream's first message was removed."""
+        if self._emptied != self._state.emptied:
+            self._forget_gone(seq)
+        self._gone_seqs.append(seq)
+        self._gone_subjects.append(subject)
+        if len(self._gone_seqs) > 2 * GONE_MAX:
+            self._gone_from = self._gone_seqs[GONE_MAX]
+            del self._gone_seqs[:GONE_MAX], self._gone_subjects[:GONE_MAX]
+
+    def _forget_gone(self, from_seq: int) -> None:
+        self._emptied, self._gone_from = self._state.emptied, from_seq
+        self._gone_seqs.clear()
+        self._gone_subjects.clear()
+
+    def gone_from(self, seq: int) -> Sequence[tuple[int, bytes]] | None:
+        if self._emptied != self._state.emptied:
+            self._forget_gone(self._state.first_seq)
+        if seq < self._gone_from:
+            return None
+        at = bisect_left(self._gone_seqs, seq)
+        self.looked_at += len(self._gone_seqs) - at
+        return list(zip(self._gone_seqs[at:], self._gone_subjects[at:], strict=True))
+
     def count_at_once(self, filters: Sequence[str], after_seq: int) -> int | None:
         """`pending_count`; None where more than some thousand subjects or messages are to be looked at for it."""
         state = self._state
@@ -131,14 +185,19 @@ class StreamSource:
         if not filters or after >= state.last_seq:
             return self.pending_count(filters, after)
         behind = state.last_seq - after
-        if len(state.subjects) <= COUNTED_MAX or literals(filters) is not None:
+        is_literal = literals(filters) is not None
+        if is_literal or len(state.subjects) <= COUNTED_MAX:
+            self.looked_at += len(filters) if is_literal else len(state.subjects)
             total, exact = state.subjects.pending_bounds(filters, after)
             if exact:
                 return total
             behind = min(behind, after - state.first_seq + 1)
         elif after < state.first_seq:
             return None
-        return self.pending_count(filters, after) if behind <= COUNTED_MAX else None
+        if behind > COUNTED_MAX:
+            return None
+        self.looked_at += behind
+        return self.pending_count(filters, after)
 
     def counted(self, filters: Sequence[str], after_seq: int) -> Generator[int, None, int]:
         """The same in slices (`slices.py`), about: what is removed meanwhile may be counted."""

@@ -39,6 +39,8 @@ class StoredMessages(ABC):
         self.subjects = SubjectIndex()
         self.ttls = MessageTtls()
         self.schedules = Schedules()
+        self.emptied = 0
+        """How often all messages were removed at once. For the leader's volatile side, as `on_removed`, which does not hear of it."""
 
     @abstractmethod
     def _removed(self, message: Message) -> None:
@@ -179,6 +181,7 @@ class StoredMessages(ABC):
         return self._remove_first_ones(last)
 
     def _remove_all(self) -> None:
+        self.emptied += 1
         self.messages = 0
         self.bytes = 0
         self.first_seq = self.last_seq + 1

@@ -206,7 +206,12 @@ class StreamGroup(Group):
         self._config_told = self.state.config_version
         self.expiry, self.scheduling = Expiry(), Scheduling()
         self.consumers.open(self.state, self.host.clock.now_ns())
-        self.state.on_removed = self.consumers.removed
+        self.source = StreamSource(self.state)
+        self.state.on_removed = self._removed
+        self.consumers.want_counts(
+            name for name, consumer in self.state.consumers.items() if consumer.config.filter_subjects
+        )
+        self._count_pending()
         if len(self.raft.membership.voters) > 1:
             consumers = list(self.state.consumers)
             self.consumers.advisories.leader_elected(self.host.node, self._replicas(), consumers)
@@ -247,6 +252,16 @@ class StreamGroup(Group):
             self.consumers.close("Consumer Deleted")
         super().stop(is_deleted=is_deleted)
         self.consumers.in_doubt.give_up(self.host.clock.now_ns())
+
+    def _removed(self, seq: int, subject: bytes, *, is_first: bool) -> None:
+        if is_first:
+            self.source.note_gone(seq, subject)
+        self.consumers.removed(seq, subject, is_first=is_first)
+
+    def _count_pending(self) -> None:
+        """What is left for consumers is counted in slices, where that takes long."""
+        if self.consumers.has_uncounted and not self.consumers.is_counting:
+            self.host.in_slices(self, self.consumers.count(self.source))
 
     # ---- what comes in --------------------------------------------------------------------------------------------
 
@@ -426,7 +441,9 @@ class StreamGroup(Group):
 
     def _pump_consumers(self) -> None:
         """Serve those that wait; what that changes is proposed in the same turn, and they get it when it is committed."""
-        if not self.consumers.pump(self.source, is_scarce=self.log.is_scarce):
+        pumped = self.consumers.pump(self.source, is_scarce=self.log.is_scarce)
+        self._count_pending()
+        if not pumped:
             return
         proposal = self.consumers.put_ops(Proposal(), self.appending.append)
         self.appending.propose(proposal)

@@ -9,7 +9,7 @@ from __future__ import annotations
 MESSAGES_MAX = 8192
 BYTES_MAX = 8 * 1024 * 1024
 # To look at a message that a filter leaves out costs so much less than to hand one out; to look at a consumer, so much more.
-_LOOKED_AT_PER_MESSAGE = 8
+_LOOKED_AT_PER_MESSAGE = 3
 _CONSUMER_MESSAGES = 16
 
 

@@ -17,7 +17,7 @@ from supercluster.broker.jetstream.core import BrokerCore
 from supercluster.broker.jetstream.core_settings import CoreSettings
 from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.jetstream.window import Window
-from supercluster.broker.ports import Channel, ClientInfo
+from supercluster.broker.ports import Channel, ClientInfo, Ticket
 from supercluster.broker.storage.options import LogOptions
 from supercluster.broker.storage.osdisk import OsDisk
 from supercluster.broker.storage.store import VolumeStore
@@ -137,6 +137,17 @@ class BenchClock:
         return found + self.skip_ms
 
 
+class _Core(BrokerCore):
+    """Has checkpoints written between its turns, as a process does it on a thread."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.tickets: list[tuple[str, Ticket]] = []
+        super().__init__(*arguments)
+
+    def save_checkpoint(self, group_id: str, ticket: Ticket) -> None:
+        self.tickets.append((group_id, ticket))
+
+
 class OneBroker:
     """See the module."""
 
@@ -158,7 +169,7 @@ class OneBroker:
         self._store = VolumeStore(volume, LogOptions(sync_in_tick=False))
         settings = CoreSettings(node="n0", cluster="bench", meta_voters=("n0",))
         with self.meter.turn():
-            self.core = BrokerCore(settings, self._store, self.network, self.clock, rng)
+            self.core = _Core(settings, self._store, self.network, self.clock, rng)
         self.until(lambda: self.core.accepts_clients)
 
     def restart(self) -> None:
@@ -180,6 +191,11 @@ class OneBroker:
                 core.tick()
             else:
                 core.turn()
+        tickets, core.tickets = core.tickets, []
+        for group_id, ticket in tickets:
+            ticket.run()
+            with self.meter.turn():
+                core.checkpoint_saved(group_id, ticket)
         for due in self._store.due_syncs(self.clock.monotonic_ms()):
             due.ticket.run()
             due.log.finish_sync(due.ticket)

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.one_broker import CpuMeter, OneBroker
+from benchmarks.turns_of_state import checkpoint, one_by_one, whole_state
 
 from supercluster.broker.jetstream.window import Window
 
@@ -180,12 +181,6 @@ def wide(turns: Turns) -> None:
     broker.delete("W")
 
 
-def checkpoint(broker: OneBroker, name: str) -> None:
-    group = broker.stream(name)
-    with broker.meter.turn():
-        group.save_checkpoint()
-
-
 def ids(turns: Turns) -> None:
     """Message ids in the duplicate window."""
     broker, sizes = turns.broker, turns.sizes
@@ -206,7 +201,7 @@ def start(turns: Turns) -> None:
         with turns.row("start behind a kill, entries replayed"):
             turns.broker.restart()
         with turns.row("start behind a kill, from a checkpoint"):
-            turns.broker.stream("R").save_checkpoint()
+            checkpoint(turns.broker, "R")
             turns.broker.restart()
 
 
@@ -362,6 +357,8 @@ SCENARIOS: tuple[Callable[[Turns], None], ...] = (
     pulls,
     interest,
     start,
+    one_by_one,
+    whole_state,
 )
 
 

@@ -71,6 +71,7 @@ CAUGHT_BY: dict[str, int] = {
     "session-counter-repeats": 21,
     "records-not-checked": 0,
     "checkpoint-beyond-log": 3,
+    "checkpoint-not-synced": 3,
     "vote-not-synced": 21,
     "membership-not-synced": 0,
     "empty-volume-keeps-identity": 0,
@@ -124,6 +125,10 @@ CAUGHT_BY: dict[str, int] = {
 """Mutant → the chosen seed of its scenario that catches it."""
 
 CAUGHT_BY_TEST: dict[str, str] = {
+    "checkpoint-of-several-entries": (
+        "tests/broker/jetstream/test_stream_snapshot.py::"
+        "test_a_view_gives_the_state_as_of_its_entry_whatever_is_applied_while_it_is_read"
+    ),
     "overtaken-is-lost": (
         "tests/simulator/test_thin_links.py::test_what_a_replica_lacks_crosses_a_thin_link_once"
     ),

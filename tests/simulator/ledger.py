@@ -139,15 +139,15 @@ class Ledger:
             self._applied(node, group, entry)
 
         group.apply_entry = applied  # type: ignore[method-assign]
-        restore_state = group.restore_state
+        take_state = group.take_state
 
-        def restored(data: memoryview) -> None:
-            restore_state(data)
+        def taken(state: object) -> None:
+            take_state(state)
             history = self.groups.get(group.id)
             if history is not None and group.log.base_index and group.applied_index == group.log.base_index:
                 self._converging[node, group.id] = history.last_index
 
-        group.restore_state = restored  # type: ignore[method-assign]
+        group.take_state = taken  # type: ignore[method-assign]
 
     def _leader(self, node: str, group: Group) -> None:
         history = self.groups.setdefault(group.id, History())

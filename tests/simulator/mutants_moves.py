@@ -61,7 +61,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "Copies that have deleted as many messages, but others, are taken for equal.",
         (
             "jetstream/auditor.py",
-            "        return found.head + found.contents.digest if with_contents else found.head\n",
+            "        return found.head + found.contents if with_contents else found.head\n",
             "        return found.head\n",
         ),
     ),
@@ -70,9 +70,9 @@ _MUTANTS: tuple[Mutant, ...] = (
         "MV-10",
         "A copy that begins behind the log's base has no consumers.",
         (
-            "jetstream/stream_group.py",
-            "        state.empty()\n",
-            "        state.empty()\n        state.consumers.clear()\n",
+            "jetstream/stream_snapshot.py",
+            "        yield from state.empty()\n",
+            "        yield from state.empty()\n        state.consumers.clear()\n",
         ),
     ),
     mutant(

@@ -11,8 +11,8 @@ ORIGIN_MUTANTS: tuple[Mutant, ...] = (
         "A checkpoint does not say up to where an origin's messages were taken.",
         (
             "jetstream/stream_snapshot.py",
-            "    if state.origins:\n        yield",
-            "    if False:\n        yield",
+            "encode_positions(state.origins) if state.origins else",
+            "encode_positions(state.origins) if False else",
         ),
     ),
     mutant(

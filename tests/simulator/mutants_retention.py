@@ -43,8 +43,8 @@ RETENTION_MUTANTS: tuple[Mutant, ...] = (
         "A snapshot does not carry when messages with a TTL are due.",
         (
             "jetstream/stream_snapshot.py",
-            '        yield "ttls", state.ttls.encode()\n',
-            "        pass\n",
+            '            "ttls": state.ttls.encoded(),\n',
+            "",
         ),
     ),
     mutant(

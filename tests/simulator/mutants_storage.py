@@ -33,6 +33,18 @@ STORAGE_MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
+        "checkpoint-not-synced",
+        "SF-17",
+        "A checkpoint counts, and the log's head is dropped by it, before its file is durable.",
+        ("storage/checkpoint.py", "        file.fdatasync()\n", ""),
+    ),
+    mutant(
+        "checkpoint-of-several-entries",
+        "SF-17",
+        "A checkpoint has consumers as they were when it came to each of them, some entries later.",
+        ("jetstream/consumer_states.py", "            self._before[name] = state.copy()\n", ""),
+    ),
+    mutant(
         "vote-not-synced",
         "SF-4",
         "A vote is written and not fsynced before it is answered.",

@@ -354,7 +354,7 @@ def _view(state: StreamState) -> dict[str, Any]:
             for name, count in state.subjects.subjects().items()
         },
         "message ids": state.message_ids.parts(),
-        "ttls": state.ttls.encode(),
+        "ttls": b"".join(state.ttls.encoded()),
         "sessions": state.sessions.encode(),
         "consumers": {name: consumer.snapshot() for name, consumer in state.consumers.items()},
         "config": (state.config, state.config_version),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -68,6 +69,7 @@ class SimCore(BrokerCore):
     def __init__(self, world: World, *arguments: Any, **named: Any) -> None:
         self._world = world
         super().__init__(*arguments, **named)
+        self._lots = random.Random(f"{world.seed} {self.node}")
         # However small the state, entries are applied between two slices of a job.
         self.turns.slices.units_per_turn = 1
 
@@ -76,6 +78,18 @@ class SimCore(BrokerCore):
         for group_id, ticket in votes:
             wait_ms = rng.random() * (BUSY_MS_MAX if rng.random() < 0.02 else VOTE_MS_MAX)
             self._world.at(wait_ms, partial(self._vote_is_through, group_id, ticket))
+
+    def save_checkpoint(self, group_id: str, ticket: Ticket) -> None:
+        # By lots of its own: what else happens in the world does not depend on when a checkpoint is taken.
+        wait_ms = self._lots.random() * BUSY_MS_MAX
+        self._world.at(wait_ms, partial(self._checkpoint_is_through, group_id, ticket))
+
+    def _checkpoint_is_through(self, group_id: str, ticket: Ticket) -> None:
+        if self._world.nodes[self.node].core is not self:
+            return  # The process ended before.
+        ticket.run()
+        self.checkpoint_saved(group_id, ticket)
+        self._world.want_turn(self.node)
 
     def _vote_is_through(self, group_id: str, ticket: Ticket) -> None:
         if self._world.nodes[self.node].core is not self:

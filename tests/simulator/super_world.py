@@ -14,13 +14,14 @@ from dataclasses import replace
 
 from tests.simulator.super_plan import SuperPlan
 from tests.simulator.world import Node, World
+from tests.support.subject_copies import copy_of
 
 from supercluster.broker.jetstream.core import BrokerCore
 from supercluster.broker.jetstream.core_settings import CoreSettings
 from supercluster.broker.jetstream.deleted import DeletedSeqs
+from supercluster.broker.jetstream.slices import Job
 from supercluster.broker.jetstream.stream import StreamState
 from supercluster.broker.jetstream.stream_group import StreamGroup
-from supercluster.broker.jetstream.subject_index import SubjectIndex
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.entry import Entry
 
@@ -83,11 +84,11 @@ class SuperWorld(World):
         self.note(f"{group.member} has deleted other messages of {group.id} than it was told to")
         marked = auditor.marked
 
-        def other(index: int, state: StreamState) -> None:
+        def other(index: int, state: StreamState) -> Job:
             seen = with_other_holes(state)
             # A stream that holds nothing has nothing to miss.
             auditor._log = log if seen is not None else DamagedLog(log)  # type: ignore[assignment]
-            marked(index, seen or state)
+            return marked(index, seen or state)
 
         auditor.marked = other  # type: ignore[method-assign]
 
@@ -103,7 +104,7 @@ def with_other_holes(state: StreamState) -> StreamState | None:
         seen.deleted.discard(min(state.deleted))
         seen.deleted.add(next(seq for seq in range(state.last_seq, 0, -1) if seq not in state.deleted))
         return seen
-    seen.subjects = SubjectIndex.restore(state.subjects.snapshot())
+    seen.subjects = copy_of(state.subjects)
     subject = next(iter(seen.subjects.counts()[0]))
     row = seen.subjects._rows.pop(subject)
     seen.subjects._rows[subject + b".other"] = row

@@ -126,7 +126,7 @@ def test_a_checkpoint_without_room_is_taken_when_there_is_some(left_bytes: int, 
     story.world.run(story.world.now_us / 1000 + 5000)
     assert story.ask("STREAM.PURGE.S")["success"]
     assert story.world.run_until(lambda: story.disk.used_bytes < used_before - 8192, 10_000)
-    assert story.group.deferred is None
+    assert story.group.checkpoints.deferred is None
     assert story.takes_messages_again()
 
 
@@ -135,4 +135,4 @@ def test_a_clean_stop_on_a_full_disk_is_clean() -> None:
     story = Story(ballast_bytes=0)
     story.disk.capacity_bytes = story.disk.used_bytes
     story.group.checkpoint()
-    assert story.group.deferred is not None
+    assert story.group.checkpoints.deferred is not None

@@ -174,7 +174,7 @@ def test_an_error_anywhere_in_a_copy_takes_out_that_copy_alone(
             Appending, "put_acks", lambda self, proposal: raises() if self is leader.appending else None
         )
     elif where == "checkpoint":
-        monkeypatch.setattr(leader, "state_bytes", raises)
+        monkeypatch.setattr(leader, "state_view", raises)
         monkeypatch.setattr(leader.log, "checkpoint_at", lambda index: True)
     elif where == "step":
         monkeypatch.setattr(leader.raft, "step", raises)

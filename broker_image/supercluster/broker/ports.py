@@ -177,6 +177,20 @@ class StreamLog(RaftLog, Protocol):
         and those that a head drop needs."""
         ...
 
+    def begin_checkpoint(self, index: int, pieces: Sequence[bytes]) -> Ticket | None:
+        """The same, of a state in pieces, while nobody waits: to be run, and then taken by `finish_checkpoint`. One at a time.
+        None: it is kept already. Raises DiskError."""
+        ...
+
+    def finish_checkpoint(self, ticket: Ticket) -> Ticket | None:
+        """The ticket was run. None: the checkpoint counts from now on; else a ticket that is to be run next. Raises DiskError:
+        nothing of it is kept."""
+        ...
+
+    def drop_checkpoint(self) -> None:
+        """The checkpoint that is on its way is of no use; its ticket, which may be running, tells nobody anything."""
+        ...
+
     def load_checkpoint(self) -> tuple[int, bytes] | None:
         """The newest valid checkpoint not beyond the log's end."""
         ...
@@ -204,8 +218,13 @@ class StreamLog(RaftLog, Protocol):
         """The state machine's snapshot as of `base_index`; None when none was kept there (a new log)."""
         ...
 
+    def begin_base(self, base_index: int, base_term: int, pieces: Sequence[bytes]) -> Ticket | None:
+        """Write the state for `install_base`, as `begin_checkpoint` does; the log stays as it is."""
+        ...
+
     def install_base(self, base_index: int, base_term: int, state: bytes) -> None:
-        """`reset`, with the state that belongs to the base (an installed snapshot)."""
+        """`reset`, with the state that belongs to the base (an installed snapshot). It is written here, unless `begin_base`
+        has done that."""
         ...
 
     def begin_vote(self, term: int, vote: str) -> Ticket | None:

@@ -88,7 +88,8 @@ class Brokers:
         return [group for group in found if group.assignment.name == name]
 
     def is_silent(self) -> bool:
-        return all(group.raft.quiesced for core in self.cores for group in core.groups.values())
+        groups = [group for core in self.cores for group in core.groups.values()]
+        return all(group.raft.quiesced and group.checkpoints.deadline_ms() is None for group in groups)
 
     def fall_silent(self) -> None:
         assert self.world.run_until(self.is_silent, 10_000)

@@ -85,6 +85,9 @@ class Host:
 
     def touch_next(self, group: str) -> None: ...
 
+    def save_checkpoint(self, group: str, ticket: Ticket) -> None:
+        raise AssertionError("a log in memory has no tickets")
+
     def in_slices(self, group: Group, job: Job) -> None:
         at_once(job)
 
@@ -225,6 +228,7 @@ def meta(**clusters: str) -> Meta:
         doubtful=False,
     )
     group = host.meta = MetaGroup(member, log, raft, host)
+    group.recover(0)
     found = Meta(host, group)
     while not group.serves:
         found.turn(200)

@@ -15,7 +15,7 @@ from tests.support.tiers import examples
 from supercluster.broker.jetstream.consumer_config import ConsumerConfig
 from supercluster.broker.jetstream.consumer_ops import Op, OpKind, encode_ops
 from supercluster.broker.jetstream.consumer_state import ConsumerState
-from supercluster.broker.jetstream.consumer_states import ConsumerStates, keep_up
+from supercluster.broker.jetstream.consumer_states import ConsumerStates, ConsumersView, keep_up
 from supercluster.broker.jetstream.sections import Section
 from supercluster.broker.jetstream.stream import StreamState
 from supercluster.broker.jetstream.wanted import WantedBy
@@ -32,6 +32,15 @@ class ToldAtOnce(dict[str, ConsumerState]):
     def removed(self, seq: int, *, is_first: bool) -> None:
         for state in self.values():
             state.drop_gone([seq] if seq in state.pending else [])
+
+    def to_change(self, name: str) -> ConsumerState | None:
+        return self.get(name)
+
+    def view(self) -> ConsumersView:
+        states = ConsumerStates()
+        for name, state in self.items():
+            states[name] = state
+        return states.view()
 
     def begins_at(self, first_seq: int) -> None:
         for state in self.values():

@@ -130,7 +130,10 @@ class Story:
         return answers[0]
 
     def force(self, at: str, act: str = "act-1", floor: int = 0, **more: Any) -> Any:
-        status, told = self.call(at, acceptLastIndex=floor, id=act, **more)
+        for _ in range(3):
+            status, told = self.call(at, acceptLastIndex=floor, id=act, **more)
+            if status != 503:
+                break  # Else somebody was linked while it was decided: ask again.
         assert status == 202, told
         return told
 

@@ -8,7 +8,9 @@ from collections import defaultdict
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.subject_copies import copy_of, parts_of
 
+from supercluster.broker.jetstream import subject_index
 from supercluster.broker.jetstream.filters import (
     compile_filters,
     is_literal,
@@ -19,6 +21,7 @@ from supercluster.broker.jetstream.filters import (
 )
 from supercluster.broker.jetstream.overlap_tree import OverlapTree, first_overlap, first_within
 from supercluster.broker.jetstream.subject_index import SubjectIndex
+from supercluster.broker.jetstream.wire import Reader, WireError
 
 PATTERN = st.lists(st.sampled_from(["a", "b", "*"]), min_size=1, max_size=3).flatmap(
     lambda tokens: st.sampled_from([".".join(tokens), ".".join([*tokens, ">"]), ">"])
@@ -176,9 +179,9 @@ def test_the_index_agrees_with_its_model(steps: list[list[bytes] | tuple[str, in
                 index.remove(subject, seq)
                 model.seqs[subject].remove(seq)
         else:
-            before = index.snapshot()
-            index = SubjectIndex.restore(before)
-            assert index.snapshot() == before
+            before = parts_of(index)
+            index = copy_of(index)
+            assert parts_of(index) == before
         agrees(index, model, limit)
 
 
@@ -188,7 +191,7 @@ def test_adding_many_at_once_is_adding_one_by_one() -> None:
     together.add_many(subjects, 5)
     for seq, subject in enumerate(subjects, 5):
         singly.add(subject, seq)
-    assert together.snapshot() == singly.snapshot()
+    assert parts_of(together) == parts_of(singly)
     assert together.subjects("*") == {"a": 20, "b": 10, "c": 10}
     assert together.last_for_filters("a", "b") == 43
     assert sorted(row[3] for rows in together.slices(["*"]) for row in rows) == [42, 43, 44]
@@ -217,7 +220,7 @@ def test_under_a_small_limit_per_subject_the_oldest_message_is_known_without_a_s
         index.add(subject, seq)
         held[subject].append(seq)
         if seq == 150:
-            index = SubjectIndex.restore(index.snapshot())
+            index = copy_of(index)
         for crowded in index.over(2):
             oldest = index.first_seq_hint(crowded)
             assert oldest == held[crowded].pop(0)
@@ -242,8 +245,66 @@ def test_subjects_over_a_limit_are_found_without_looking_at_all_of_them_again() 
 
 
 @pytest.mark.parametrize("cut", [1, 3, 10, 30])
-def test_a_snapshot_that_is_cut_off_is_refused(cut: int) -> None:
+def test_a_part_of_a_snapshot_that_is_cut_off_is_refused(cut: int) -> None:
     index = SubjectIndex()
     index.add_many([b"subject.a", b"subject.b"], 1)
-    with pytest.raises(ValueError, match="subject index snapshot"):
-        SubjectIndex.restore(index.snapshot()[:-cut])
+    (part,) = parts_of(index)
+    with pytest.raises(WireError):
+        SubjectIndex().take(Reader(part[:-cut]))
+    again = SubjectIndex()
+    again.take(Reader(part))
+    with pytest.raises(WireError, match="twice"):
+        again.take(Reader(part))
+
+
+CHANGES = st.lists(
+    st.tuples(st.sampled_from(["add", "add", "remove", "first", "last", "limit"]), st.integers(0, 7)),
+    max_size=60,
+)
+
+
+@pytest.mark.covers("SF-13", "SF-29")
+@given(st.sampled_from([0, 1, 3, 300]), CHANGES, CHANGES, st.integers(1, 4))
+def test_a_view_shows_what_was_there_whatever_happens_while_it_is_read(
+    limit: int, before: list[tuple[str, int]], after: list[tuple[str, int]], rows: int
+) -> None:
+    index, held = SubjectIndex(), defaultdict[bytes, list[int]](list)
+    index.over(limit)
+    seq = 0
+
+    def change(what: str, number: int) -> None:
+        nonlocal seq
+        subject = b"s%d" % number
+        if what == "add":
+            index.add_many([subject, b"s0"], seq + 1)
+            held[subject].append(seq + 1)
+            held[b"s0"].append(seq + 2)
+            seq += 2
+        elif what == "limit":
+            index.over(number)
+        elif held[subject]:
+            gone = held[subject].pop(0 if what != "last" else -1)
+            index.remove(subject, gone)
+            if held[subject] and not index.last_is_exact(subject):
+                index.fix_last(subject, held[subject][-1])
+            if held[subject] and what == "first":
+                index.fix_first(subject, held[subject][0])
+
+    for step in before:
+        change(*step)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subject_index, "PART_ROWS", rows)
+        expected, other = parts_of(index), index.view()
+        view = index.view()
+        left, found = list(after), list[bytes]()
+        for part in view.parts():
+            found.append(part)
+            for step in left[: len(after) // 4 + 1]:
+                change(*step)
+            del left[: len(after) // 4 + 1]
+        view.close()
+        for step in left:
+            change(*step)
+        assert found == expected == list(other.parts())
+        other.close()
+    assert index._views == []

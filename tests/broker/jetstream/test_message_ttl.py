@@ -12,7 +12,8 @@ from supercluster.broker.jetstream.durations import format_seconds, parse_durati
 from supercluster.broker.jetstream.expiry import EXPIRY_CHECK_MS, Expiry
 from supercluster.broker.jetstream.message_ttl import NEVER, MessageTtls, read_ttl
 from supercluster.broker.jetstream.sections import Section, Verdict
-from supercluster.broker.jetstream.state_digest import StateDigest
+from supercluster.broker.jetstream.slices import at_once
+from supercluster.broker.jetstream.state_digest import digesting
 from supercluster.broker.jetstream.stream import StreamState
 from supercluster.broker.jetstream.wire import u64
 
@@ -34,10 +35,7 @@ def later(story: StreamStory, seconds: float) -> list[bytes]:
 
 
 def digest(state: StreamState) -> bytes:
-    found = StateDigest(state)
-    while not found.is_done:
-        found.go_on()
-    return found.digest
+    return at_once(digesting(state))
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ def test_a_change_that_is_committed_late_is_waited_for_without_a_turn_every_mill
     wanted = StreamConfig.from_json({"name": "S", "subjects": ["s"], "num_replicas": 1})
     with monkeypatch.context() as slow:
         slow.setattr(leader.group, "_apply_on", lambda now_ms: None)
-        slow.setattr(leader.group, "_apply", lambda last: None)
+        slow.setattr(leader.group, "_apply", lambda last, messages_max: None)
         leader.group.request(StreamRequest("create", APP, "S", wanted, answers.append))
         for _ in range(8):
             leader.turn(MAP_WAIT_MS)

@@ -15,7 +15,8 @@ from supercluster.broker.jetstream.cron import PatternError, ZoneError, check_zo
 from supercluster.broker.jetstream.proposal import ENTRY_BYTES_MAX, Proposal
 from supercluster.broker.jetstream.schedules import Schedules
 from supercluster.broker.jetstream.sections import Section, Verdict
-from supercluster.broker.jetstream.state_digest import StateDigest
+from supercluster.broker.jetstream.slices import at_once
+from supercluster.broker.jetstream.state_digest import digesting
 from supercluster.broker.jetstream.stream import StreamState
 from supercluster.broker.jetstream.times import format_time, parse_time
 
@@ -40,10 +41,7 @@ def later(story: StreamStory, seconds: float) -> list[bytes]:
 
 
 def digest(state: StreamState) -> bytes:
-    found = StateDigest(state)
-    while not found.is_done:
-        found.go_on()
-    return found.digest
+    return at_once(digesting(state))
 
 
 # ---- patterns -------------------------------------------------------------------------------------------------------

@@ -6,9 +6,11 @@ import pytest
 from tests.broker.jetstream.stream_story import StreamStory, message
 
 from supercluster.broker.jetstream import state_digest
-from supercluster.broker.jetstream.auditor import Auditor, state_hash
+from supercluster.broker.jetstream.auditor import HASH_PAUSE_MS, Auditor, state_hash
+from supercluster.broker.jetstream.move_frames import HashesAsked, HashesTold
 from supercluster.broker.jetstream.sections import Section
-from supercluster.broker.jetstream.state_digest import StateDigest
+from supercluster.broker.jetstream.slices import at_once
+from supercluster.broker.jetstream.state_digest import digesting
 from supercluster.broker.jetstream.stream import StreamState
 from supercluster.broker.jetstream.wire import u64
 from supercluster.broker.moves.audit import Comparison
@@ -26,10 +28,7 @@ def story(*deleted: int, ids: tuple[str, ...] = (), subjects: bytes = b"ssssss")
 
 
 def digest(state: StreamState) -> bytes:
-    found = StateDigest(state)
-    while not found.is_done:
-        found.go_on()
-    return found.digest
+    return at_once(digesting(state))
 
 
 @pytest.mark.covers("SF-6", "MV-6")
@@ -58,13 +57,11 @@ def test_the_digest_is_of_the_moment_and_the_same_after_a_restart_and_however_it
     restored = StreamState.restore(found.state.snapshot(), found.log)
     assert digest(restored) == expected
     monkeypatch.setattr(state_digest, "SLICE_PARTS", 1)
-    noted = StateDigest(found.state)
-    noted.go_on()
+    noted = digesting(found.state)
+    next(noted)
     found.command(Section.DELETE_MESSAGE, u64(3))
     found.store(message(b"s.later"))
-    while not noted.is_done:
-        noted.go_on()
-    assert noted.digest == expected != digest(found.state)
+    assert at_once(noted) == expected != digest(found.state)
 
 
 @pytest.mark.covers("SF-6")
@@ -83,17 +80,21 @@ def test_so_many_deletes_that_they_cannot_be_noted_are_compared_by_their_stretch
 def test_a_large_state_is_hashed_in_slices_before_the_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_digest, "SLICE_PARTS", 2)
     found = story(2, 4, ids=("a", "b"))
+    expected = state_hash(found.state) + digest(found.state)
     auditor = Auditor(found.log)
-    auditor.marked(7, found.state)
-    assert auditor.state_at(7) == b"", "it is not known yet"
-    now_ms = 0
-    while (due_ms := auditor.deadline_ms(7)) is not None:
-        assert due_ms <= now_ms + 1
-        now_ms += 1
+    job = auditor.marked(7, found.state)
+    told: list[HashesTold] = []
+    auditor.ask(HashesAsked("g", "m", 1, 7, 1, 0), told.append, 0)
+    slices = now_ms = 0
+    while auditor.state_at(7) == b"":
+        now_ms += HASH_PAUSE_MS
         auditor.advance(found.state, 7, now_ms)
-        assert now_ms < 20
-    assert auditor.state_at(7) == state_hash(found.state) + digest(found.state)
-    assert auditor.state_at(7, with_contents=False) == state_hash(found.state)
+        assert told == [], "the state is not known yet"
+        slices += next(job, None) is not None
+        found.command(Section.DELETE_MESSAGE, u64(found.state.first_seq))
+    assert slices > 1
+    assert auditor.state_at(7) == expected
+    assert auditor.state_at(7, with_contents=False) == expected[:16]
 
 
 @pytest.mark.covers("SF-6")

@@ -1,13 +1,48 @@
-"""Snapshots of streams: older ones are read, and those of a newer broker refused rather than read in part."""
+"""Snapshots of streams: read in slices, as of one entry; older ones are read, and those of a newer broker refused."""
 
 from __future__ import annotations
 
-import pytest
-from isal import isal_zlib
-from tests.broker.jetstream.stream_story import StreamStory, message
+import base64
+import json
+from typing import Any
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from isal import isal_zlib
+from tests.broker.jetstream.stream_story import StreamStory, config, message
+
+from supercluster.broker.jetstream import consumer_states, deleted, message_ttl, subject_index
+from supercluster.broker.jetstream.consumer_ops import Op, OpKind, encode_ops
+from supercluster.broker.jetstream.sections import Section
+from supercluster.broker.jetstream.slices import SLICE_UNITS, at_once
 from supercluster.broker.jetstream.stream import StreamState
-from supercluster.broker.jetstream.wire import blob, text, u32, u64
+from supercluster.broker.jetstream.wire import blob, text, u64
+
+# As brokers before version 3 wrote them: of the messages of `as_of_version_1`, and the second one of two more with message ids.
+VERSION_1 = b"".join(
+    (
+        b"0eD`WQ^9WAFbrjuHrR2WU=TYhLEK^&57;H2u;VZYip6HyWXX`^rdiP+*=ZlL(~dpviw4?q;$%DZA*RF!@{y*QKQn+wRMz^v)Fx1!",
+        b"uqy79jU<XpH*qIZvRD-<bSFA^Yr9r{(IHM!YTvYhVl>`iRiN{ZP!w2u7rTanw5BnM6CR&LftuVwYO<7QqS3Q$7j|c)iM0xvMZMLm",
+        b"sk_#iS|yTu<FwynRg^dDBSe9XdXTDDS!Zv1NW|5bWhTbP&PaaaXufmeF|did%a|xz3Nm)vufy1GIn;#U!@r|+s$n_&$ep{ck%9W|",
+        b"S(8fyO5{?WS{{-pFp{#QCu4}ohvAj*&e(poxdB%CgmLu&KR-dnj12%R*Z{y48vyvthVlI4Js+3nHFFcZ0f1N88MOic%=5#<9AGSW",
+        b"d9o8%Y7#L?f)R1GouA5#txj8st9rb%&;m%sv|L}qy|+un6k}{~G|cnESWNEhGuWTOM$GuggJA9@;JnQ<0RN}zZ?g5))Ca7P9{6jU",
+        b"grev7$|S6AhehR|Kuy-%Q#hq4Yf+%?g4$Y=!~Wm~MZdNz(vs80?XW6)0j9GER?BiAxKJPSuDlUA5jkJMwLsoSbvTtbE+*v?9(U<~",
+        b"_6kz6@ht$no@^K2;nz>%VeozYgnt1{obJ2",
+    )
+)
+VERSION_2 = b"".join(
+    (
+        b"0u2HH0C--VQ_YUkFc6-yKkSi5h(;XUs@)ZrAaN;gz!4$Kjc1F&u_N2rZdvV%aN@vY@C1A0iO?i=o5G$LC1cOmnQ!bb)88|I2UOPj",
+        b"ozx~!ld!ICm5n5-47YJBQ?giBDfCA;cx(Gke%2vQN*dpGfnqe?VO^o~j!;zCco+MYg0!YJi3=VcMTMH&UTU(GXu>g|T_3h5poxtN",
+        b"nn}IY%&Gg%nnop(JL9z9VO_1Rmj@FSw(4H0fn}Ma%{~!#pRY1d4t4_ajidR-g@?p8ZvW1SvZEklzxguCcEhPA1RwsD(y5l|@B^RR",
+        b"^{osvoSr$kMW943W!17sqQXeZlAg#AlMmyS@YdKt+k60K`iODy4nI9Ywi!DBxMBwYm+S!Gefi<(``hQ%l2_a-0C+L%jvPM$;2Z$X",
+        b"a(s47DeNx?55RF;s1lxy2%Hu}vAEbwxVQz|1-oo<(M&kX<;u!<T<8+AV`$Ir5=g}~UtYkSw{yi1O!VPB8{_=4T}}2JvvE9wwV3ge",
+        b"HDv66jO*4<0Q@&>zRJ#9)9kTEy5|8g3B`c#lu20MjI+&;Kuy-%Q8<<;Yf+%?gW6b<<H+F}#W3ki(vj1~ZLwYr1Po^qtmmr{;6_8v",
+        b"o7J_z3CZcyE(P)ktNpRPaWN^E@GySQ`Ey9g#@AWc@^yI+zkU#l!Ta*H{{WrS@FqC`0000000000000620063FOXW!PgLqn@c8V_m",
+        b"ivD<BV`N}p0AY3p2;cw_AaH7yHHd=I6_o%hrvyO",
+    )
+)
 
 
 def stored() -> StreamStory:
@@ -16,55 +51,193 @@ def stored() -> StreamStory:
     return story
 
 
-def test_a_snapshot_without_any_later_part_is_read() -> None:
+def put_consumer(story: StreamStory, name: str) -> None:
+    body: dict[str, Any] = {"durable_name": name, "ack_policy": "explicit"}
+    story.command(Section.CONSUMER_PUT, json.dumps({"name": name, "start_seq": 1, "config": body}).encode())
+
+
+def as_of_version_1() -> StreamStory:
+    story = StreamStory(config(max_msgs_per_subject=3, allow_msg_ttl=True))
+    story.store(
+        *(message(), message(b"s.b"), message(b"s.b")),
+        *(message(b"s.c", Nats_TTL="5"), message(b"s.c", Nats_TTL="never"), message(b"s.c")),
+    )
+    story.command(Section.DELETE_MESSAGE, u64(2))
+    story.command(Section.DELETE_MESSAGE, u64(6))
+    put_consumer(story, "C")
+    return story
+
+
+def test_a_snapshot_gives_an_equal_state() -> None:
     story = stored()
     assert story.restored().snapshot() == story.state.snapshot()
 
 
-def test_many_deleted_sequences_take_few_bytes_and_few_stand_where_older_brokers_look() -> None:
-    story = stored()
-    for few in (True, False):
-        end = 60_000 if few else 700_000
-        story.state.last_seq = end + 1
-        for seq in range(len(story.state.deleted) + 2, end):
-            story.state.deleted.add(seq)
-        data = story.state.snapshot()
-        listed = isal_zlib.decompress(data[1:]).count((59_000).to_bytes(8, "little"))
-        assert bool(listed) is few
-        restored = story.restored()
-        assert restored.snapshot() == data
-        assert list(restored.deleted) == list(range(2, end))
-    assert len(data) < 2000
+def test_snapshots_of_versions_1_and_2_are_read() -> None:
+    story = as_of_version_1()
+    found = StreamState.restore(base64.b85decode(VERSION_1), story.log)
+    assert found.snapshot() == story.state.snapshot()
+    story.store(message(Nats_Msg_Id="x"), message(b"s.d", Nats_Msg_Id="y"))
+    found = StreamState.restore(base64.b85decode(VERSION_2), story.log)
+    assert found.snapshot() == story.state.snapshot()
+    assert found.known_message_id(b"y", story.now_ns) == 8
 
 
-def test_message_ids_are_read_behind_the_body_and_where_version_1_had_them() -> None:
-    story = stored()
-    body = isal_zlib.decompress(story.state.snapshot()[1:])
-    subjects = blob(story.state.subjects.snapshot())
-    story.store(message(Nats_Msg_Id="x"))
-    restored = story.restored()
-    assert restored.snapshot() == story.state.snapshot()
-    assert restored.known_message_id(b"x", story.now_ns) == 3
-    at = body.index(subjects) + len(subjects)
-    # An id that came again after its window stood in its first place there, before ids of older messages.
-    rows = [(b"x", 5000), (b"y", 2), (b"z", 1500)]
-    ids = b"".join(blob(message_id) + u64(seq) + u64(story.now_ns) for message_id, seq in rows)
-    older = body[:at] + u32(3) + ids + body[at + 4 :]
-    restored = StreamState.restore(b"\x01" + isal_zlib.compress(older, 1), story.log)
-    for message_id, seq in rows:
-        assert restored.known_message_id(message_id, story.now_ns) == seq
-    assert list(restored.message_ids) == [b"y", b"z", b"x"]
+@pytest.mark.parametrize(
+    "wrong", [b"\x04", b"\x03" + text("stranger") + blob(b"")], ids=["version", "first-part"]
+)
+def test_one_of_another_version_is_refused(wrong: bytes) -> None:
+    with pytest.raises(ValueError, match="snapshot"):
+        StreamState.restore(wrong + stored().state.snapshot()[1:], stored().log)
 
 
 def test_one_with_a_part_of_a_newer_broker_is_refused() -> None:
     story = stored()
-    version, body = story.state.snapshot()[:1], isal_zlib.decompress(story.state.snapshot()[1:])
-    newer = version + isal_zlib.compress(body + text("zzz") + blob(b""), 1)
+    newer = story.state.snapshot() + text("zzz") + blob(isal_zlib.compress(b"", 1))
     with pytest.raises(ValueError, match="the part 'zzz'"):
         StreamState.restore(newer, story.log)
 
 
-def test_one_of_another_version_is_refused() -> None:
+def test_many_deleted_sequences_take_few_bytes() -> None:
     story = stored()
-    with pytest.raises(ValueError, match="of version 3, this broker reads 1 and 2"):
-        StreamState.restore(b"\x03" + story.state.snapshot()[1:], story.log)
+    story.state.last_seq = 700_001
+    for seq in range(2, 700_000):
+        story.state.deleted.add(seq)
+    data = story.state.snapshot()
+    assert len(data) < 2000
+    restored = story.restored()
+    assert restored.snapshot() == data
+    assert list(restored.deleted) == list(range(2, 700_000))
+
+
+class Busy:
+    """A stream to which everything happens."""
+
+    def __init__(self) -> None:
+        self.story = StreamStory(config(allow_msg_ttl=True, max_msgs_per_subject=4))
+        for name in ("A", "B"):
+            put_consumer(self.story, name)
+
+    @property
+    def state(self) -> StreamState:
+        return self.story.state
+
+    def step(self, what: str, number: int) -> None:
+        story, name = self.story, "ABC"[number % 3]
+        story.now_ns += 1000
+        if what == "store":
+            story.store(*[message(b"s.%d" % (number + at)) for at in range(3)])
+        elif what == "id":
+            story.store(message(b"s.%d" % number, Nats_Msg_Id=f"{number}-{story.state.last_seq}"))
+        elif what == "ttl":
+            story.store(message(b"s.%d" % number, Nats_TTL="never" if number == 5 else str(number + 1)))
+        elif what == "delete":
+            story.command(Section.DELETE_MESSAGE, u64(story.state.first_seq + number))
+        elif what == "put":
+            put_consumer(story, name)
+        elif what == "drop":
+            story.command(Section.CONSUMER_DELETE, text(name))
+        elif what == "purge":
+            story.command(Section.PURGE, json.dumps({"seq": story.state.first_seq + number}).encode())
+        else:
+            self.consume(what, name, number)
+
+    def consume(self, what: str, name: str, number: int) -> None:
+        state = self.story.state.consumers.get(name)
+        if state is None:
+            return
+        if what == "deliver":
+            seqs = list(range(state.next_sseq, min(state.next_sseq + number, self.state.last_seq) + 1))
+            op = Op(OpKind.DELIVERED, seqs, self.story.now_ns)
+        else:
+            kind = OpKind.ACK if what == "ack" else OpKind.REDELIVERED
+            op = Op(kind, list(state.pending)[: number + 1], self.story.now_ns)
+        self.story.command(Section.CONSUMER_OPS, text(name), encode_ops([op]))
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            [
+                "store",
+                "store",
+                "id",
+                "ttl",
+                "delete",
+                "deliver",
+                "deliver",
+                "again",
+                "ack",
+                "put",
+                "drop",
+                "purge",
+            ]
+        ),
+        st.integers(0, 5),
+    ),
+    max_size=24,
+)
+
+
+@pytest.mark.covers("SF-13", "SF-17", "SF-29")
+@given(STEPS, STEPS, st.integers(1, 3))
+def test_a_view_gives_the_state_as_of_its_entry_whatever_is_applied_while_it_is_read(
+    before: list[tuple[str, int]], after: list[tuple[str, int]], rows: int
+) -> None:
+    busy, left = Busy(), list(after)
+    for step in before:
+        busy.step(*step)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (subject_index, consumer_states, message_ttl):
+            patch.setattr(module, "PART_ROWS", rows)
+        patch.setattr(deleted, "PIECE_STRETCHES", rows)
+        expected, view = busy.state.snapshot(), busy.state.view()
+        found = []
+        for piece in view.pieces():
+            found.append(piece.data)
+            for step in left[:2]:
+                busy.step(*step)
+            del left[:2]
+        view.close()
+        for step in left:
+            busy.step(*step)
+        assert b"".join(found) == expected
+        then, now = StreamState.restore(expected, busy.story.log), busy.state.snapshot()
+        assert then.snapshot() == expected
+        # It goes on as the one that was never saved.
+        for entry in busy.story.log.entries(then.applied_index + 1, busy.story.log.last_index, 1 << 30):
+            then.apply(entry)
+        assert then.snapshot() == now
+
+
+@pytest.mark.covers("SF-29")
+def test_no_slice_of_a_snapshot_grows_with_the_state() -> None:
+    longest = {}
+    for size in (1, 8):
+        story = StreamStory()
+        for first in range(0, 4000 * size, 1000):
+            story.store(*[message(b"s.%d" % number) for number in range(first, first + 1000)])
+        for number in range(100 * size):
+            put_consumer(story, f"c{number}")
+        waiting = Op(OpKind.DELIVERED, range(1, 4000 * size + 1), story.now_ns)
+        story.command(Section.CONSUMER_OPS, text("c7"), encode_ops([waiting]))
+        view = story.state.view()
+        pieces = list(view.pieces())
+        view.close()
+        data = b"".join(piece.data for piece in pieces)
+        reading = list(StreamState.restoring(data, story.log))
+        longest[size] = max(len(piece.data) for piece in pieces), max(reading)
+        assert max(piece.units for piece in pieces) <= 2 * SLICE_UNITS
+    assert longest[8][0] < 2 * longest[1][0]
+    assert longest[8][1] < 2 * longest[1][1]
+
+
+def test_a_state_without_messages_is_read_without_the_parts_about_messages() -> None:
+    busy = Busy()
+    for step in [("store", 1), ("ttl", 2), ("id", 3), ("delete", 1), ("deliver", 4), ("store", 5)]:
+        busy.step(*step)
+    whole = busy.story.restored()
+    at_once(whole.empty())
+    emptied = at_once(StreamState.restoring(busy.state.snapshot(), busy.story.log, without_messages=True))
+    assert emptied.snapshot() == whole.snapshot()
+    assert (emptied.messages, len(emptied.message_ids), list(emptied.consumers)) == (0, 1, ["A", "B"])

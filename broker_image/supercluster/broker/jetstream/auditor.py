@@ -6,12 +6,14 @@ hash of the state as of them. While somebody asks, the entries that are still to
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from hashlib import blake2b
 
 from supercluster.broker.jetstream.move_frames import Answered, HashesAsked, HashesTold
 from supercluster.broker.jetstream.origin_position import encode_positions
-from supercluster.broker.jetstream.state_digest import StateDigest
+from supercluster.broker.jetstream.slices import Job, at_once
+from supercluster.broker.jetstream.state_digest import digesting
 from supercluster.broker.jetstream.stream import StreamState
 from supercluster.broker.jetstream.wire import blob, text, u64
 from supercluster.broker.moves.audit import PAGE_RANGES, RangeHash, RangeHasher, first_seq_of
@@ -25,9 +27,9 @@ HOLD_MS = 10_000
 _MARKS_MAX = 4
 
 
-def state_hash(state: StreamState) -> bytes:
-    """What replicas must agree on besides their entries: bounds, counts, sessions, and consumers with their positions. What
-    is counted here, `state_digest` has the contents of."""
+def hashing(state: StreamState) -> Generator[int, None, bytes]:
+    """A job that returns the hash of what replicas must agree on besides their entries, as it is when this is called: bounds,
+    counts, sessions, and consumers with their positions. What is counted here, `state_digest` has the contents of."""
     numbers = (
         *(
             state.first_seq,
@@ -45,21 +47,32 @@ def state_hash(state: StreamState) -> bytes:
         digest.update(state.readers.encode())
     if state.origins:
         digest.update(encode_positions(state.origins))
-    for name in sorted(state.consumers):
-        digest.update(text(name) + blob(state.consumers[name].snapshot()))
-    return digest.digest()
+    view = state.consumers.view()
+
+    def consumers() -> Generator[int, None, bytes]:
+        try:
+            for name in view.names:
+                digest.update(text(name) + blob(view[name].snapshot()))
+                yield 50 + view[name].rows // 5
+        finally:
+            view.close()
+        return digest.digest()
+
+    return consumers()
 
 
+def state_hash(state: StreamState) -> bytes:
+    """The same in one go."""
+    return at_once(hashing(state))
+
+
+@dataclass(slots=True)
 class _Mark:
-    """The state as of an entry."""
+    """The state as of an entry: its hash, and the digest of what it holds; empty while they are being made."""
 
-    __slots__ = ("contents", "head", "messages")
-
-    def __init__(self, state: StreamState) -> None:
-        self.head = state_hash(state)
-        self.messages = state.messages
-        self.contents = StateDigest(state)
-        self.contents.go_on()  # All that most states have.
+    messages: int
+    head: bytes = b""
+    contents: bytes = b""
 
 
 class _Work:
@@ -88,18 +101,25 @@ class Auditor:
         self._work: _Work | None = None
         self._next_ms = 0
 
-    def marked(self, index: int, state: StreamState) -> None:
-        """An entry that sets a mark was applied."""
-        self._marks[index] = _Mark(state)
+    def marked(self, index: int, state: StreamState) -> Job:
+        """An entry that sets a mark was applied: a job that hashes the state as of it."""
+        mark = self._marks[index] = _Mark(state.messages)
         while len(self._marks) > _MARKS_MAX:
             del self._marks[min(self._marks)]
+        head, contents = hashing(state), digesting(state)
+
+        def job() -> Job:
+            mark.head = yield from head
+            mark.contents = yield from contents
+
+        return job()
 
     def state_at(self, mark: int, *, with_contents: bool = True) -> bytes:
         """Hash and digest of the state; empty: it is not known (any more)."""
         found = self._marks.get(mark)
-        if found is None or not found.contents.is_done:
+        if found is None or not found.contents:
             return b""
-        return found.head + found.contents.digest if with_contents else found.head
+        return found.head + found.contents if with_contents else found.head
 
     def messages_at(self, mark: int) -> int:
         """Messages that the stream held then: a part of what the hash of the state is made of."""
@@ -143,26 +163,22 @@ class Auditor:
         work = self._work
         return work is not None and not work.rests and applied_index >= work.ask.mark
 
-    def _unfinished(self) -> _Mark | None:
-        """A state that is not hashed to its end."""
-        return next((found for found in self._marks.values() if not found.contents.is_done), None)
+    @property
+    def _is_marking(self) -> bool:
+        """Is a state not hashed to its end?"""
+        return not all(found.contents for found in self._marks.values())
 
     def deadline_ms(self, applied_index: int) -> int | None:
-        is_busy = self._is_busy(applied_index) or self._unfinished() is not None
-        return self._next_ms if is_busy else None
+        return self._next_ms if self._is_busy(applied_index) else None
 
     def advance(self, state: StreamState, applied_index: int, now_ms: int) -> None:
         """Hash on, and tell what is complete. Entries are read when they are applied: what a mark stands for is there."""
-        work, unfinished = self._work, self._unfinished()
-        if now_ms < self._next_ms:
-            return
-        if unfinished is not None:  # First: the last page is told with it.
-            self._next_ms = now_ms + HASH_PAUSE_MS
-            unfinished.contents.go_on()
-            return
-        if work is None or not self._is_busy(applied_index):
+        work = self._work
+        if now_ms < self._next_ms or work is None or not self._is_busy(applied_index):
             return
         self._next_ms = now_ms + HASH_PAUSE_MS
+        if self._is_marking:
+            return  # The last page is told with it.
         start = state.gaps.past(self._start_seq(work))
         if not work.next_index:
             if start > state.last_seq:

@@ -13,7 +13,7 @@ import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from itertools import repeat
+from itertools import islice, repeat
 
 from supercluster.broker.jetstream.consumer_config import ConsumerConfig
 from supercluster.broker.jetstream.consumer_ops import Op, OpKind, decode_ops
@@ -305,8 +305,14 @@ class ConsumerState:
         other.exhausted = set(self.exhausted)
         return other
 
-    def snapshot(self) -> bytes:
-        """The state as bytes; equal states give equal bytes, on every machine that the cluster may mix."""
+    @property
+    def rows(self) -> int:
+        """The longest of the columns that `snapshot` has."""
+        return max(len(self.pending), len(self.deliveries), len(self.last_seqs))
+
+    def snapshot(self, first: int = 0, end: int | None = None) -> bytes:
+        """The state as bytes; equal states give equal bytes, on every machine that the cluster may mix. Of its columns only the
+        rows from `first` to before `end`: `go_on_with` puts such parts together."""
         config = json.dumps(self.config.to_json(), sort_keys=True, separators=(",", ":")).encode()
         numbers = _NUMBERS.pack(
             self.created_ns,
@@ -318,14 +324,24 @@ class ConsumerState:
             self.last_delivered_ns,
             self.last_ack_ns,
         )
-        cseqs, dues = zip(*self.pending.values(), strict=True) if self.pending else ((), ())
+        pending = list(islice(self.pending.items(), first, end))
+        waiting = [item[1] for item in pending]
+        deliveries = list(islice(self.deliveries.items(), first, end))
         columns = (
-            *(self.pending.keys(), cseqs, dues),
-            *(self.deliveries.keys(), self.deliveries.values(), self.last_seqs),
+            *([item[0] for item in pending], [each[0] for each in waiting], [each[1] for each in waiting]),
+            *([item[0] for item in deliveries], [item[1] for item in deliveries]),
+            self.last_seqs[first:end],
         )
         blobs = [self.name.encode(), config, *(_column_bytes(column) for column in columns)]
         head = bytes((_VERSION,)) + numbers
         return head + b"".join(_SIZE.pack(len(item)) + item for item in blobs)
+
+    def go_on_with(self, more: ConsumerState) -> None:
+        """Add the rows of the next part of the same state."""
+        self.pending.update(more.pending)
+        self.deliveries.update(more.deliveries)
+        self.exhausted.update(more.exhausted)
+        self.last_seqs += more.last_seqs
 
     @classmethod
     def restore(cls, data: bytes | memoryview) -> ConsumerState:

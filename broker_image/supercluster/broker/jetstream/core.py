@@ -207,6 +207,18 @@ class BrokerCore:
             group.vote_saved(ticket)
             self.touch(group_id)
 
+    def save_checkpoint(self, group_id: str, ticket: Ticket) -> None:
+        """Have the ticket run, and `checkpoint_saved` told; a process does it on a thread."""
+        ticket.run()
+        self.checkpoint_saved(group_id, ticket)
+
+    def checkpoint_saved(self, group_id: str, ticket: Ticket) -> None:
+        """The ticket was run."""
+        group = self.groups.get(group_id)
+        if group is not None:
+            group.checkpoint_saved(ticket)
+            self.touch(group_id)
+
     def serving(self, group: Group) -> None:
         self.leader_news(self.leaderships.begin(group))
 

@@ -22,6 +22,8 @@ FEW_MAX = 4096
 # Bits become a list again only when the list would be much smaller: one that comes and goes changes no form.
 _FEW_AGAIN = FEW_MAX // 2
 COUNTED_BITS = 12
+PIECE_STRETCHES = 16
+"""In one piece of a snapshot."""
 """Digests of states count per stretch of 4,096."""
 
 
@@ -298,9 +300,25 @@ class DeletedSeqs:
 
     def encode(self) -> bytes:
         """Equal sets give equal bytes, whatever form their parts have."""
+        return self._encode(sorted(self._parts))
+
+    def encoded(self) -> Iterator[bytes]:
+        """The same in pieces for `take`, as it is now."""
+        found = self.copy()
+
+        def pieces() -> Iterator[bytes]:
+            stretches = sorted(found._parts)
+            for at in range(0, max(len(stretches), 1), PIECE_STRETCHES):
+                yield found._encode(stretches[at : at + PIECE_STRETCHES])
+                found._starts, found._ends = [], []
+
+        return pieces() if found else iter(())
+
+    def _encode(self, stretches: Iterable[int]) -> bytes:
+        """All runs, and these parts."""
         parts = [u32(len(self._starts))]
         parts += [u64(start) + u64(end) for start, end in zip(self._starts, self._ends, strict=True)]
-        for stretch in sorted(self._parts):
+        for stretch in stretches:
             part = self._parts[stretch]
             few = self._counts[stretch] <= FEW_MAX
             if few and type(part) is bytearray:
@@ -317,22 +335,30 @@ class DeletedSeqs:
             ValueError: it is none.
         """
         found = cls()
+        found.take(reader)
+        return found
+
+    def take(self, reader: Reader) -> None:
+        """Add a piece, behind what is there.
+
+        Raises:
+            ValueError: it is none.
+        """
         for _ in range(reader.u32()):
             start, end = reader.u64(), reader.u64()
-            found._starts.append(start)
-            found._ends.append(end)
-            found._count += (end - start + 1) << STRETCH_BITS
+            self._starts.append(start)
+            self._ends.append(end)
+            self._count += (end - start + 1) << STRETCH_BITS
         while reader.left:
             stretch, few, data = reader.u64(), reader.u8(), bytes(reader.blob())
             if few:
                 part = array("H")
                 part.frombytes(data)
-                found._parts[stretch], count = part, len(part)
+                self._parts[stretch], count = part, len(part)
             else:
-                found._parts[stretch], count = bytearray(data), int.from_bytes(data, "little").bit_count()
-            found._counts[stretch] = count
-            found._count += count
-        return found
+                self._parts[stretch], count = bytearray(data), int.from_bytes(data, "little").bit_count()
+            self._counts[stretch] = count
+            self._count += count
 
 
 def _stretch_of(item: tuple[int, object]) -> int:

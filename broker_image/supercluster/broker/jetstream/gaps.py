@@ -15,6 +15,8 @@ from supercluster.broker.jetstream.wire import Reader, blob
 
 # How many stretches before the stream's beginning are kept until they are dropped at once.
 _SLACK = 1024
+# Stretches in one part of a snapshot: some milliseconds' work.
+PART_ROWS = 4096
 
 
 class Gaps:
@@ -87,14 +89,21 @@ class Gaps:
         """(first, last) of each."""
         return zip(self._starts[self._head :], self._ends[self._head :], strict=True)
 
-    def encode(self) -> bytes:
-        return blob(self._starts[self._head :].tobytes()) + blob(self._ends[self._head :].tobytes())
+    def encoded(self) -> Iterator[bytes]:
+        """All of it as it is now, in parts for `take`."""
+        starts, ends = self._starts[self._head :], self._ends[self._head :]
 
-    @classmethod
-    def decode(cls, reader: Reader) -> Gaps:
-        starts, ends, found = array("Q"), array("Q"), cls()
+        def parts() -> Iterator[bytes]:
+            for at in range(0, len(starts), PART_ROWS):
+                columns = (each[at : at + PART_ROWS] for each in (starts, ends))
+                yield b"".join(blob(column.tobytes()) for column in columns)
+
+        return parts()
+
+    def take(self, reader: Reader) -> None:
+        """Add a part: stretches behind those that are there."""
+        starts, ends = array("Q"), array("Q")
         starts.frombytes(reader.blob())
         ends.frombytes(reader.blob())
         for first, last in zip(starts, ends, strict=True):
-            found.add(first, last)
-        return found
+            self.add(first, last)

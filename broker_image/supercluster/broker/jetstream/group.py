@@ -8,13 +8,17 @@ its group's majority: it stays silent until it is opened again, and what it coul
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from hashlib import blake2b
 
+from supercluster.broker.jetstream.checkpointing import Checkpointing
 from supercluster.broker.jetstream.group_host import GroupHost
 from supercluster.broker.jetstream.newcomers import Newcomers
-from supercluster.broker.jetstream.wire import Reader, WireError, blob
+from supercluster.broker.jetstream.slices import at_once
+from supercluster.broker.jetstream.state_transfer import StateTransfer
+from supercluster.broker.jetstream.state_view import StateView
+from supercluster.broker.jetstream.wire import WireError
 from supercluster.broker.ports import StreamLog, Ticket
 from supercluster.broker.raft.confchange import Membership
 from supercluster.broker.raft.config import NEVER_MS, ReadState, Ready, Role
@@ -28,10 +32,11 @@ APPLY_BYTES_MAX = 4 * 1024 * 1024
 # holds up nobody, neither the clients of its broker nor, on a busy machine, other brokers.
 APPLY_TURN_ENTRIES = 64
 APPLY_TURN_MESSAGES = 1024
+# A leader applies more in one turn: who publishes waits for it.
+APPLY_LEADER_ENTRIES = 256
+APPLY_LEADER_MESSAGES = 8192
 # A turn ends after so many rounds of Raft output; the rest is for the next turn.
 ROUNDS_MAX = 16
-# A checkpoint that the disk did not take is tried again at this pace.
-CHECKPOINT_RETRY_MS = 1000
 # The log keeps what a follower lacks for this long after it was last heard.
 HEAD_PATIENCE_MS = 5000
 
@@ -41,6 +46,8 @@ class Group(ABC):
 
     takes_learners = False
     """Do brokers without a vote follow the group? The meta group's map has to be known to every broker (SF-14)."""
+    recovers_at_once = False
+    """Can the broker do nothing before it has the group's state?"""
 
     def __init__(self, group: str, member: str, log: StreamLog, raft: Raft, host: GroupHost) -> None:
         self.id = group
@@ -51,6 +58,8 @@ class Group(ABC):
         self.host = host
         self.applied_index = log.base_index
         self._to_apply = 0
+        self._is_recovered = False
+        """Was the state on the disk read? Before, nothing is applied."""
         self._ahead: list[Entry] = []
         """Committed entries that were read and wait to be applied, the next one last."""
         self.membership_applied = raft.membership
@@ -65,10 +74,8 @@ class Group(ABC):
         """What Raft said with a term or a vote that is not durable yet: nothing of it is done, and Raft is not asked on."""
         self._head_is_due = True
         self._head_waits = False
-        self.deferred: DiskError | None = None
-        """Why the last checkpoint was not taken, until one is."""
-        self._checkpoint_ms = 0
-        """When the next one is tried, while one is deferred."""
+        self.checkpoints = Checkpointing(self)
+        self.transfer = StateTransfer(self)
         self.newcomers = Newcomers(self)
 
     # ---- what a state machine adds --------------------------------------------------------------------------------
@@ -78,12 +85,16 @@ class Group(ABC):
         """Apply a committed BATCH entry."""
 
     @abstractmethod
-    def state_bytes(self) -> bytes:
-        """The state machine's snapshot."""
+    def state_view(self) -> StateView:
+        """The state machine's state as it is now."""
 
     @abstractmethod
-    def restore_state(self, data: memoryview) -> None:
-        """Take a snapshot's state in place of one's own."""
+    def restoring(self, data: memoryview) -> Generator[int, None, object]:
+        """A job that returns the state that a snapshot is of."""
+
+    @abstractmethod
+    def take_state(self, state: object) -> None:
+        """Go on with such a state in place of one's own."""
 
     @abstractmethod
     def start_serving(self, now_ms: int) -> None:
@@ -104,22 +115,20 @@ class Group(ABC):
     # ---- the turn -------------------------------------------------------------------------------------------------
 
     def recover(self, commit_index: int) -> None:
-        """After opening: the newest checkpoint, then the entries behind it that are known to be committed.
+        """After opening: the state on the disk, then the entries behind it that are known to be committed."""
+        job = self.transfer.recover(commit_index)
+        if self.recovers_at_once:
+            at_once(job)
+            self._apply(commit_index)
+        else:
+            self.host.in_slices(self, job)
 
-        A head drop writes a checkpoint that needs nothing of what it drops. Where that one is damaged, an older one
-        may stand on messages that are gone: then all is replayed from the log's base, with the base's state emptied.
-        """
-        found = self.log.load_checkpoint()
-        if found is not None:
-            self.applied_index = found[0]
-            self._restore(found[1])
-        if self.log.base_index and (found is None or not self.holds_its_head()):
-            base = self.log.base_state()
-            if base is None:
-                raise DiskError("the state at the log's beginning is gone", self.id)
-            self.applied_index = self.log.base_index
-            self._restore(self._emptied(base))
-        self._apply(commit_index)
+    def recovered(self, commit_index: int) -> None:
+        """The state is there, of `applied_index`; entries up to `commit_index` are to be applied."""
+        self._is_recovered = True
+        self._ahead = []
+        self._to_apply = max(self._to_apply, commit_index)
+        self.host.touch(self.id)
 
     def turn(self, now_ms: int) -> None:
         """Do everything that the inputs since the last turn ask for."""
@@ -143,7 +152,7 @@ class Group(ABC):
                 return
             self._apply_on(now_ms)
             self.after_turn(now_ms)
-            if self._head_is_due:
+            if self._head_is_due and self._is_recovered:
                 self.drop_head()
         except DiskError as error:
             self.fail(error)
@@ -218,6 +227,16 @@ class Group(ABC):
         if self.failed is None:
             self.guarded(lambda: self.raft.vote_durable(self.host.clock.monotonic_ms()))
 
+    def checkpoint_saved(self, ticket: Ticket) -> None:
+        """A ticket of a checkpoint, or of a snapshot that arrived, was run."""
+
+        def take() -> None:
+            self.checkpoints.saved(ticket)
+            self.transfer.saved(ticket)
+
+        if self.failed is None:
+            self.guarded(take)
+
     def _handle(self, ready: Ready, now_ms: int) -> bool:
         """One round of Raft's output. True: Raft was given something for it, and may have more to say."""
         if ready.hard_state is not None:
@@ -233,23 +252,16 @@ class Group(ABC):
         """What Raft said, with a term and a vote that are durable."""
         more = False
         if ready.snapshot is not None:
-            snapshot = ready.snapshot
-            self.log.install_base(snapshot.base_index, snapshot.base_term, snapshot.state)
-            self.applied_index = snapshot.base_index
-            self._restore(snapshot.state)
-            self.raft.snapshot_installed(snapshot.base_index, now_ms)
-            more = True
+            self.transfer.arrived(ready.snapshot)
         for message in ready.messages:
             self.host.send_raft(self.id, message)
         if ready.committed is not None:
             self._to_apply = ready.committed[1]
-            if self.raft.role is Role.LEADER:
-                self._apply(self._to_apply)
-        for member in ready.snapshot_wanted:
-            state = self.log.base_state()
-            if state is not None:
-                self.raft.provide_snapshot(member, self._emptied(state))
-                more = True
+            if self.raft.role is Role.LEADER and self._is_recovered:
+                last = min(self._to_apply, self.applied_index + APPLY_LEADER_ENTRIES)
+                self._apply(last, messages_max=APPLY_LEADER_MESSAGES)
+        if ready.snapshot_wanted:
+            more |= self.transfer.provide(ready.snapshot_wanted)
         if ready.disk_error is not None:
             self.host.event(self.id, "DiskError", f"{self.member} could not write: {ready.disk_error}")
             if self.log.failed is not None:
@@ -286,15 +298,16 @@ class Group(ABC):
     def _follow_role(self, now_ms: int) -> None:
         self._leave_office()
         leads = self.raft.role is Role.LEADER and self.raft.ready_to_serve
-        if leads and not self.serves and self.applied_index >= self.raft.commit_index:
+        is_up_to_date = self._is_recovered and self.applied_index >= self.raft.commit_index
+        if leads and not self.serves and is_up_to_date:
             self.serves = True
             self._serving_term = self.raft.term
             self.start_serving(now_ms)
             self.host.serving(self)
 
     def _apply_on(self, now_ms: int) -> None:
-        """As a follower: the next stretch of what is committed; the rest is for the next turn."""
-        if self.applied_index < self._to_apply:
+        """The next stretch of what is committed; the rest is for the next turn."""
+        if self._is_recovered and self.applied_index < self._to_apply:
             last = min(self._to_apply, self.applied_index + APPLY_TURN_ENTRIES)
             self._apply(last, messages_max=APPLY_TURN_MESSAGES)
             self._follow_role(now_ms)
@@ -313,8 +326,7 @@ class Group(ABC):
             self._applying = None
             self.applied_index = entry.index
             messages += entry.count
-            if self.log.checkpoint_at(entry.index) and self.save_checkpoint():
-                self._head_is_due = True
+            self.checkpoints.applied(entry.index)
         self.log.note_commit(self.applied_index)
 
     def _next_committed(self, last: int) -> Entry:
@@ -340,21 +352,20 @@ class Group(ABC):
         """Is what the state says is there, from its beginning on, in the log?"""
 
     @abstractmethod
-    def emptied_state(self, data: memoryview) -> bytes:
-        """A snapshot as of the log's base, without what is before the base: every entry up to there was dropped
-        because nothing of it is alive at the log's end, so a replay of all that follows ends in the same state."""
+    def emptied_state(self, data: memoryview) -> Generator[int, None, list[bytes]]:
+        """A job that returns the pieces of a snapshot as of the log's base, without what is before the base: every entry up to
+        there was dropped because nothing of it is alive at the log's end, so a replay of all that follows ends in the
+        same state."""
 
-    def _emptied(self, base: bytes) -> bytes:
-        reader = Reader(base)
-        membership = reader.blob()
-        return blob(membership) + self.emptied_state(reader.rest())
+    def head_may_go(self) -> None:
+        """Something happened that may let the log's beginning go."""
+        self._head_is_due = True
+        self.host.touch(self.id)
 
     def drop_head(self) -> None:
         """Give back the disk space of segments that nobody reads any more. A follower that is further behind gets the
         emptied state at the new base instead."""
         self._head_is_due = False
-        if self.deferred is not None and not self.save_checkpoint():
-            return
         if self.raft.role is Role.LEADER:
             # A follower that is catching up from there would have to start anew; one that is away may, for it might
             # stay away until the disk is full.
@@ -366,50 +377,17 @@ class Group(ABC):
         free = min(self.keep_from_index(), self.applied_index + 1)
         keep = min(free, slowest + 1)
         self._head_waits = keep < free
-        if self.log.can_drop_head(keep):
-            # First a checkpoint that needs nothing of what goes: recovery starts from it.
-            if not self.save_checkpoint():
-                return
-            try:
-                self.log.drop_head(keep)
-            except DiskError as error:
-                self._defer(error)
-
-    def save_checkpoint(self) -> bool:
-        """A checkpoint of what is applied. Without it the log is longer and the next start slower, and nothing else: a
-        disk that has no room for it is no reason to leave the group, and is asked again later (SF-18)."""
-        try:
-            self.log.save_checkpoint(self.applied_index, self._snapshot())
-        except DiskError as error:
-            self._defer(error)
-            return False
-        self.deferred = None
-        return True
-
-    def _defer(self, error: DiskError) -> None:
-        if self.log.failed is not None:
-            raise error
-        if self.deferred is None:
-            self.host.event(
-                self.id,
-                "CheckpointDeferred",
-                f"{self.member} keeps its log as it is until the disk has room: {error}",
-            )
-        self.deferred = error
-        self._checkpoint_ms = self.host.clock.monotonic_ms() + CHECKPOINT_RETRY_MS
+        # What the durable checkpoint needs stays: recovery starts from it.
+        safe = min(keep, self.checkpoints.needs_from)
+        if self.log.can_drop_head(safe):
+            self.checkpoints.drop_head(safe)
+        elif self.log.can_drop_head(keep):
+            self.checkpoints.begin()
 
     def checkpoint(self) -> None:
         """Before a clean stop: the next start replays nothing."""
-        if self.failed is None and self.applied_index > self.log.base_index:
-            self.save_checkpoint()
-
-    def _snapshot(self) -> bytes:
-        return blob(self.membership_applied.encode()) + self.state_bytes()
-
-    def _restore(self, data: bytes) -> None:
-        reader = Reader(data)
-        self.membership_applied = Membership.decode(reader.blob())
-        self.restore_state(reader.rest())
+        if self.failed is None and self._is_recovered and self.applied_index > self.log.base_index:
+            self.checkpoints.at_once()
 
     def stop(self, *, is_deleted: bool = False) -> None:
         """The copy goes, or the group with it: answer nobody any more."""
@@ -435,8 +413,7 @@ class Group(ABC):
             due = True
         if self.newcomers.waiting and self.serves and now_ms >= self.newcomers.look_ms:
             due = True
-        if self.deferred is not None and now_ms >= self._checkpoint_ms:
-            self._head_is_due = due = True
+        self.checkpoints.tick(now_ms)
         return due
 
     def deadline_ms(self) -> int | None:
@@ -447,8 +424,9 @@ class Group(ABC):
         due = [at_ms for at_ms in (raft_ms, log_ms) if at_ms is not None and at_ms != NEVER_MS]
         if self.newcomers.waiting and self.serves and not self.raft.is_handing_over:
             due.append(self.newcomers.look_ms)
-        if self.deferred is not None:
-            due.append(self._checkpoint_ms)
+        checkpoint_ms = self.checkpoints.deadline_ms()
+        if checkpoint_ms is not None:
+            due.append(checkpoint_ms)
         return min(due, default=None)
 
     # ---- leader time and entries ----------------------------------------------------------------------------------

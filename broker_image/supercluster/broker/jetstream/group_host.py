@@ -31,6 +31,10 @@ class GroupHost(Protocol):
         """Run the ticket, beside others, and say so to `Group.vote_saved`."""
         ...
 
+    def save_checkpoint(self, group: str, ticket: Ticket) -> None:
+        """Run the ticket, and say so to `Group.checkpoint_saved`."""
+        ...
+
     def touch(self, group: str) -> None:
         """The group has something to do in the next pass of this turn."""
         ...

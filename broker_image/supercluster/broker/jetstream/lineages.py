@@ -109,7 +109,7 @@ class Lineages:
             return
         if meta.log.persisted_index < meta.applied_index:
             meta.log.sync()  # A checkpoint is of entries that the log has.
-        if not meta.save_checkpoint():
+        if not meta.checkpoints.at_once():
             raise DiskError("the map cannot be made durable", meta.id)
         self._durable_map = meta, meta.applied_index
 

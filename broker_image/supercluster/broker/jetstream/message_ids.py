@@ -20,7 +20,7 @@ from struct import Struct
 
 from isal import igzip_lib, isal_zlib
 
-from supercluster.broker.jetstream.wire import Reader, WireError, blob, u64
+from supercluster.broker.jetstream.wire import Reader, WireError, u64
 
 CHUNK_SEQS = 1024
 """Sequences per chunk. Each snapshot encodes the oldest and the newest chunk anew."""
@@ -153,27 +153,24 @@ class MessageIds:
 
     # ---- snapshots and digests ------------------------------------------------------------------------------------
 
-    def encode(self) -> bytes:
-        """All chunks, for `decode`."""
-        return b"".join(blob(chunk.packed) for chunk in self._packed_chunks())
+    def packed(self) -> list[bytes]:
+        """All chunks as they are now, for `take`."""
+        return [chunk.packed for chunk in self._packed_chunks()]
 
-    @classmethod
-    def decode(cls, reader: Reader) -> MessageIds:
-        """What `encode` wrote, up to the reader's end.
+    def take(self, reader: Reader) -> None:
+        """Add chunks, each with its length in front, up to the reader's end. They are read later.
 
         Raises:
-            WireError: it is cut off.
+            WireError: one is cut off.
         """
-        ids = cls()
         while reader.left:
             packed = bytes(reader.blob())
             number, count, digest = _HEAD.unpack(Reader(packed).fields_bytes(_HEAD.size))
             chunk = _Chunk(number)
             chunk.packed, chunk.sum = packed, digest
-            ids._chunks.append(chunk)
-            ids._count += count
-        ids._unread.extend(ids._chunks)
-        return ids
+            self._chunks.append(chunk)
+            self._unread.append(chunk)
+            self._count += count
 
     def parts(self) -> list[bytes]:
         """What replicas compare: a digest for each chunk."""
@@ -185,6 +182,11 @@ class MessageIds:
         return self._chunks
 
     # ---- the index of a restored state ----------------------------------------------------------------------------
+
+    @property
+    def is_read(self) -> bool:
+        """Is every chunk indexed?"""
+        return not self._unread
 
     def read_some(self) -> None:
         """Read one more chunk of a restored state, if any is left."""

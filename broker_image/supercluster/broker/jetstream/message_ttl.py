@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from array import array
 from collections.abc import Iterator
+from itertools import chain
 
 from supercluster.broker.bounds import I64_MAX, TIME_NS_MAX, whole_number
 from supercluster.broker.jetstream.durations import SECOND_NS, parse_duration_ns
@@ -20,6 +21,8 @@ NEVER = -1
 """Such a message outlives the stream's max_age too."""
 # Void entries that the heap may hold beside one per message before it is made anew.
 _VOID_MAX = 1024
+# Messages in one part of a snapshot: some milliseconds' work.
+PART_ROWS = 4096
 
 
 def ttl_seconds(header: bytes) -> int | None:
@@ -91,25 +94,27 @@ class MessageTtls:
     # ---- snapshots, digests -----------------------------------------------------------------------------------------
 
     def parts(self) -> Iterator[bytes]:
-        """What copies are compared by."""
-        for seq, due_ns in list(self._due_ns.items()):
-            yield u64(seq) + u64(due_ns)
-        for seq in list(self.never):
-            yield u64(seq)
+        """What copies are compared by, as it is now."""
+        seqs, due, never = list(self._due_ns), list(self._due_ns.values()), list(self.never)
+        timed = (u64(seq) + u64(due_ns) for seq, due_ns in zip(seqs, due, strict=True))
+        return chain(timed, map(u64, never))
 
-    def encode(self) -> bytes:
-        seqs = sorted(self._due_ns)
-        columns = (seqs, [self._due_ns[seq] for seq in seqs], sorted(self.never))
-        return b"".join(blob(array("Q", column).tobytes()) for column in columns)
+    def encoded(self) -> Iterator[bytes]:
+        """All of it as it is now, in parts for `take`."""
+        seqs, due, never = list(self._due_ns), list(self._due_ns.values()), sorted(self.never)
 
-    @classmethod
-    def decode(cls, reader: Reader) -> MessageTtls:
-        found = cls()
+        def parts() -> Iterator[bytes]:
+            for at in range(0, max(len(seqs), len(never)), PART_ROWS):
+                columns = (each[at : at + PART_ROWS] for each in (seqs, due, never))
+                yield b"".join(blob(array("Q", column).tobytes()) for column in columns)
+
+        return parts()
+
+    def take(self, reader: Reader) -> None:
+        """Add a part: messages behind those that are there."""
         seqs, due, never = array("Q"), array("Q"), array("Q")
         for column in (seqs, due, never):
             column.frombytes(reader.blob())
-        found._due_ns = dict(zip(seqs, due, strict=True))
-        found._heap = [(due_ns, seq) for seq, due_ns in found._due_ns.items()]
-        heapq.heapify(found._heap)
-        found.never = set(never)
-        return found
+        for seq, due_ns in zip(seqs, due, strict=True):
+            self._put(seq, due_ns)
+        self.never.update(never)

@@ -8,6 +8,7 @@ change is answered when it is committed and every broker in contact has the new 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Generator
 from itertools import count
 
 from supercluster.broker.jetstream import errors, meta_nodes
@@ -42,6 +43,7 @@ from supercluster.broker.jetstream.move_record import Move, MoveEnd
 from supercluster.broker.jetstream.origin_config import counts_sources, has_external
 from supercluster.broker.jetstream.placement import NodeFacts
 from supercluster.broker.jetstream.sections import Section, section
+from supercluster.broker.jetstream.state_view import WholeState
 from supercluster.broker.jetstream.stream_decisions import StreamDecisions
 from supercluster.broker.jetstream.stream_facts import StreamFacts
 from supercluster.broker.ports import StreamLog
@@ -58,6 +60,7 @@ class MetaGroup(Group):
     """See the module."""
 
     host: MetaHost
+    recovers_at_once = True
     takes_learners = True
 
     def __init__(
@@ -129,12 +132,17 @@ class MetaGroup(Group):
         self._touched += self._state.apply(entry)
         self._changed = True
 
-    def state_bytes(self) -> bytes:
-        return self._state.snapshot()
+    def state_view(self) -> WholeState:
+        return WholeState(self._state.snapshot())
 
-    def restore_state(self, data: memoryview) -> None:
+    def restoring(self, data: memoryview) -> Generator[int, None, MetaState]:
+        yield 0
+        return MetaState.restore(bytes(data))
+
+    def take_state(self, state: object) -> None:
+        assert isinstance(state, MetaState)
         before = {found.group for found in self._state.streams.values()}
-        self._state = MetaState.restore(bytes(data))
+        self._state = state
         self._touched += sorted(before | {found.group for found in self._state.streams.values()})
         self._changed = True
 
@@ -147,8 +155,9 @@ class MetaGroup(Group):
     def holds_its_head(self) -> bool:
         return True
 
-    def emptied_state(self, data: memoryview) -> bytes:
-        return bytes(data)
+    def emptied_state(self, data: memoryview) -> Generator[int, None, list[bytes]]:
+        yield 0
+        return [bytes(data)]
 
     # ---- leading --------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from supercluster.broker.jetstream.consumer_state import ConsumerState
 from supercluster.broker.jetstream.consumer_states import ConsumerStates, keep_up
 from supercluster.broker.jetstream.messages import Message
 from supercluster.broker.jetstream.origin_readers import OriginReader, OriginReaders
+from supercluster.broker.jetstream.slices import Job
 from supercluster.broker.jetstream.stored import StoredMessages
 from supercluster.broker.jetstream.wanted import WantedBy
 from supercluster.broker.ports import StreamLog
@@ -41,7 +42,7 @@ class RetainedMessages(StoredMessages):
     def _put_consumer(self, request: dict[str, Any], time_ns: int) -> None:
         config = ConsumerConfig.from_json(request["config"], is_stored=True)
         name = str(request["name"])
-        present = self.consumers.get(name)
+        present = self.consumers.to_change(name)
         if present is not None:
             present.update_config(config)
             if self._wanted_by is not None:
@@ -75,7 +76,7 @@ class RetainedMessages(StoredMessages):
         return gone is not None
 
     def _apply_consumer_ops(self, name: str, ops: bytes) -> None:
-        consumer = self.consumers.get(name)
+        consumer = self.consumers.to_change(name)
         if consumer is None:
             return  # It was deleted by an earlier section; what its leader still had to say is void.
         start_seq = consumer.start_seq
@@ -150,8 +151,12 @@ class RetainedMessages(StoredMessages):
         if self._wanted_by is not None:
             self._wanted_by.all_removed()
 
-    def empty(self) -> None:
+    def empty(self) -> Job:
         """Take out every message without touching what else the state knows (`Group.emptied_state`)."""
         self._remove_all()
-        for consumer in self.consumers.values():
+        for name in self.consumers:
+            consumer = self.consumers.to_change(name)
+            assert consumer is not None
+            units = 1 + len(consumer.pending) // 2
             consumer.drop_below(self.first_seq)
+            yield units

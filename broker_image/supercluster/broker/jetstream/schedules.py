@@ -14,6 +14,8 @@ SCHEDULE, ZONE = b"Nats-Schedule", b"Nats-Schedule-Time-Zone"
 SCHEDULER, NEXT, PURGE = b"Nats-Scheduler", b"Nats-Schedule-Next", b"purge"
 # Void entries that the heap may hold beside one per schedule before it is made anew.
 _VOID_MAX = 1024
+# Schedules in one part of a snapshot: some milliseconds' work.
+PART_ROWS = 2048
 
 
 def schedule_of(header: bytes) -> Schedule | None:
@@ -128,22 +130,28 @@ class Schedules:
     # ---- snapshots, digests -----------------------------------------------------------------------------------------
 
     def parts(self) -> Iterator[bytes]:
-        """What copies are compared by."""
-        for subject, (seq, due_ns) in list(self._by_subject.items()):
-            yield u64(seq) + u64(due_ns) + subject
+        """What copies are compared by, as it is now."""
+        subjects, values = list(self._by_subject), list(self._by_subject.values())
+        rows = zip(subjects, values, strict=True)
+        return (u64(seq) + u64(due_ns) + subject for subject, (seq, due_ns) in rows)
 
-    def encode(self) -> bytes:
-        rows = sorted(self._by_subject.items())
-        return u32(len(rows)) + b"".join(blob(subject) + u64(seq) + u64(due) for subject, (seq, due) in rows)
+    def encoded(self) -> Iterator[bytes]:
+        """All of it as it is now, in parts for `take`."""
+        subjects, values = list(self._by_subject), list(self._by_subject.values())
 
-    @classmethod
-    def decode(cls, reader: Reader) -> Schedules:
-        found = cls()
+        def parts() -> Iterator[bytes]:
+            for at in range(0, len(subjects), PART_ROWS):
+                end = min(at + PART_ROWS, len(subjects))
+                rows = zip(subjects[at:end], values[at:end], strict=True)
+                yield u32(end - at) + b"".join(blob(name) + u64(seq) + u64(due) for name, (seq, due) in rows)
+
+        return parts()
+
+    def take(self, reader: Reader) -> None:
+        """Add a part."""
         for _ in range(reader.u32()):
             subject = bytes(reader.blob())
-            found._by_subject[subject] = (reader.u64(), reader.u64())
-        found._file_anew()
-        return found
+            self._put(subject, reader.u64(), reader.u64())
 
 
 def encode_due(subject: bytes, seq: int, due_ns: int) -> bytes:

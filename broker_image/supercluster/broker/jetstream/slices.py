@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from supercluster.broker.raft.errors import DiskError
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from supercluster.broker.jetstream.group import Group
 
 Job = Generator[int, None, None]
+T = TypeVar("T")
 
 SLICE_UNITS = 2000
 """What a job aims at between two `yield`s."""
@@ -73,7 +74,11 @@ def _slice(group: Group, job: Job) -> int | None:
     return None
 
 
-def at_once(job: Job) -> None:
-    """Do a whole job now: where nobody waits for the loop."""
-    for _ in job:
-        pass
+def at_once(job: Generator[int, None, T]) -> T:
+    """Do a whole job now: where nobody waits for the loop. Returns what the job does."""
+    while True:
+        try:
+            next(job)
+        except StopIteration as end:
+            found: T = end.value
+            return found

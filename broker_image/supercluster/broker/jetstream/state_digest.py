@@ -7,7 +7,7 @@ milliseconds, and hashed a slice at a time. The digest is a sum over the parts, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from hashlib import blake2b
 from itertools import islice
 
@@ -25,33 +25,22 @@ SUBJECTS_MAX = 250_000
 _MODULUS = 1 << (8 * DIGEST_BYTES)
 
 
-class StateDigest:
-    """See the module."""
+def digesting(state: StreamState) -> Generator[int, None, bytes]:
+    """A job that returns the digest of the state as it is when this is called."""
+    return _hashed(_parts(state))
 
-    def __init__(self, state: StreamState) -> None:
-        self._parts: Iterator[bytes] | None = _parts(state)
-        self._sum = 0
 
-    @property
-    def is_done(self) -> bool:
-        return self._parts is None
-
-    def go_on(self) -> None:
-        """Hash the next slice."""
-        if self._parts is None:
-            return
+def _hashed(parts: Iterator[bytes]) -> Generator[int, None, bytes]:
+    total = 0
+    while True:
         hashed = [
             int.from_bytes(blake2b(part, digest_size=DIGEST_BYTES).digest(), "little")
-            for part in islice(self._parts, SLICE_PARTS)
+            for part in islice(parts, SLICE_PARTS)
         ]
-        self._sum = (self._sum + sum(hashed)) % _MODULUS
+        total = (total + sum(hashed)) % _MODULUS
         if len(hashed) < SLICE_PARTS:
-            self._parts = None
-
-    @property
-    def digest(self) -> bytes:
-        assert self.is_done
-        return self._sum.to_bytes(DIGEST_BYTES, "little")
+            return total.to_bytes(DIGEST_BYTES, "little")
+        yield 2 * SLICE_PARTS
 
 
 def _parts(state: StreamState) -> Iterator[bytes]:
@@ -59,9 +48,11 @@ def _parts(state: StreamState) -> Iterator[bytes]:
     deleted = state.deleted.copy()
     ids = state.message_ids.parts()
     gaps = list(state.gaps.stretches())
-    ttls = list(state.ttls.parts()) if len(state.ttls) <= SUBJECTS_MAX else [u64(len(state.ttls))]
+    ttls = state.ttls.parts() if len(state.ttls) <= SUBJECTS_MAX else iter((u64(len(state.ttls)),))
     schedules = (
-        list(state.schedules.parts()) if len(state.schedules) <= SUBJECTS_MAX else [u64(len(state.schedules))]
+        state.schedules.parts()
+        if len(state.schedules) <= SUBJECTS_MAX
+        else iter((u64(len(state.schedules)),))
     )
     subjects, counts = state.subjects.counts() if len(state.subjects) <= SUBJECTS_MAX else ([], [])
 

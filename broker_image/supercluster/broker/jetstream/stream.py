@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Container, Sequence
+from collections.abc import Container, Generator, Sequence
 from dataclasses import dataclass, field
 
 from supercluster.broker.jetstream import stream_snapshot
@@ -43,6 +43,8 @@ from supercluster.broker.jetstream.sections import (
     sections,
 )
 from supercluster.broker.jetstream.sessions import SessionTable
+from supercluster.broker.jetstream.slices import at_once
+from supercluster.broker.jetstream.stream_snapshot import StreamView
 from supercluster.broker.jetstream.wire import Reader
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.protocol.headers import get as header_value
@@ -95,7 +97,6 @@ class StreamState(RetainedMessages):
         done = Applied(entry.index)
         first_seq = self.first_seq
         self.leader_time_ns = max(self.leader_time_ns, entry.time_ns)
-        self.message_ids.read_some()
         if entry.kind == EntryKind.BATCH:
             next_seq = entry.first_seq
             for kind, body in sections(entry.payload):
@@ -293,17 +294,31 @@ class StreamState(RetainedMessages):
 
     # ---- snapshots ------------------------------------------------------------------------------------------------
 
+    def view(self) -> StreamView:
+        """The state as it is now; to be closed."""
+        return StreamView(self)
+
     def snapshot(self) -> bytes:
-        """The whole state as bytes; `restore` gives an equal one."""
-        return stream_snapshot.encode(self)
+        """The whole state as bytes, in one go; `restore` gives an equal one."""
+        view = self.view()
+        try:
+            return b"".join(piece.data for piece in view.pieces())
+        finally:
+            view.close()
+
+    @classmethod
+    def restoring(
+        cls, data: bytes | memoryview, log: StreamLog, *, without_messages: bool = False
+    ) -> Generator[int, None, StreamState]:
+        """A job that returns the state that a snapshot is of."""
+        return stream_snapshot.read(
+            data, lambda config: cls(config, 0, log), without_messages=without_messages
+        )
 
     @classmethod
     def restore(cls, data: bytes | memoryview, log: StreamLog) -> StreamState:
-        """The state that `snapshot` wrote."""
-        found = stream_snapshot.opened(data)
-        state = cls(found.config, 0, log)
-        stream_snapshot.fill(state, found)
-        return state
+        """The same in one go."""
+        return at_once(cls.restoring(data, log))
 
 
 __all__ = ["MSG_ID", "ROLLUP", "Applied", "StreamState", "Verdict"]

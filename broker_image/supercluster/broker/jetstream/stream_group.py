@@ -8,7 +8,7 @@ answered when the entry is applied, or not at all when the leader is deposed: th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from supercluster.broker.jetstream import api, api_answers, stream_api
@@ -42,6 +42,7 @@ from supercluster.broker.jetstream.source import StreamSource
 from supercluster.broker.jetstream.sourcing import Sourcing
 from supercluster.broker.jetstream.stream import Applied, StreamState
 from supercluster.broker.jetstream.stream_host import StreamHost
+from supercluster.broker.jetstream.stream_snapshot import StreamView
 from supercluster.broker.jetstream.trimming import Trimming
 from supercluster.broker.jetstream.waiting import Waiting
 from supercluster.broker.jetstream.wire import text, u8, u64
@@ -121,7 +122,7 @@ class StreamGroup(Group):
         for message in republished:
             self.host.republish(self.assignment.account, message)
         if done.marked:
-            self.auditor.marked(entry.index, self.state)
+            self.host.in_slices(self, self.auditor.marked(entry.index, self.state))
         if done.marked or entry.kind == EntryKind.CONFIG:
             self.move.stir()
         if self.consumers.in_doubt:
@@ -133,11 +134,15 @@ class StreamGroup(Group):
                 self._note_subjects(entry)
             self._applied_as_leader(done)
 
-    def state_bytes(self) -> bytes:
-        return self.state.snapshot()
+    def state_view(self) -> StreamView:
+        return self.state.view()
 
-    def restore_state(self, data: memoryview) -> None:
-        self.state = StreamState.restore(data, self.log)
+    def restoring(self, data: memoryview) -> Generator[int, None, StreamState]:
+        return StreamState.restoring(data, self.log)
+
+    def take_state(self, state: object) -> None:
+        assert isinstance(state, StreamState)
+        self.state = state
         self.source = StreamSource(self.state)
         self.consumers.in_doubt.give_up(self.host.clock.now_ns())
 
@@ -156,10 +161,13 @@ class StreamGroup(Group):
     def holds_its_head(self) -> bool:
         return not self.state.messages or self.log.index_of_seq(self.state.first_seq) is not None
 
-    def emptied_state(self, data: memoryview) -> bytes:
-        state = StreamState.restore(data, self.log)
-        state.empty()
-        return state.snapshot()
+    def emptied_state(self, data: memoryview) -> Generator[int, None, list[bytes]]:
+        state = yield from StreamState.restoring(data, self.log, without_messages=True)
+        pieces = []
+        for piece in state.view().pieces():
+            pieces.append(piece.data)
+            yield piece.units
+        return pieces
 
     def set_assignment(self, assignment: Assignment) -> None:
         """The meta group has a new configuration: the leader writes it into the stream's log."""

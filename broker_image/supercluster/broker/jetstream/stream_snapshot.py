@@ -1,15 +1,17 @@
 """A stream's replicated state as bytes: checkpoints on disk, and what a member gets that is too far behind.
 
-Volumes and members of other versions have to read it (`docs/adr/versions.md`): the first part stays as it is, and what came
-later stands behind it, each under its name. Equal states give equal bytes.
+A snapshot is a series of parts, each under its name and compressed by itself; none grows with the state. So it is written
+and read a slice at a time (`slices.py`), and written as of one entry while later ones are applied.
+
+Volumes and members of other versions have to read it (`docs/adr/versions.md`): versions 1 and 2, which were one piece, are
+read still. States that the same entries have led to give equal bytes.
 """
 
 from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -17,101 +19,185 @@ from isal import isal_zlib
 
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.consumer_state import ConsumerState
+from supercluster.broker.jetstream.consumer_states import take_consumer
 from supercluster.broker.jetstream.deleted import DeletedSeqs
-from supercluster.broker.jetstream.gaps import Gaps
-from supercluster.broker.jetstream.message_ids import MessageIds
-from supercluster.broker.jetstream.message_ttl import MessageTtls
 from supercluster.broker.jetstream.origin_position import decode_positions, encode_positions
 from supercluster.broker.jetstream.origin_readers import OriginReaders
-from supercluster.broker.jetstream.schedules import Schedules
 from supercluster.broker.jetstream.sessions import SessionTable
+from supercluster.broker.jetstream.slices import SLICE_UNITS
+from supercluster.broker.jetstream.state_view import Piece, StateView
 from supercluster.broker.jetstream.subject_index import SubjectIndex
-from supercluster.broker.jetstream.wire import Reader, blob, text, u32, u64
+from supercluster.broker.jetstream.wire import Reader, blob, text, u8, u64
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.stream import StreamState
 
-DELETED_LISTED_MAX = 65_536
+_WITH_IDS_INSIDE, _WITH_IDS_BEHIND, _IN_PARTS = 1, 2, 3
+"""Versions."""
+_BYTES_PER_UNIT = 100
+"""So many bytes before compression are a microsecond's work."""
+_CHUNKS_PER_PART = 32
+_CHUNK_UNITS = 800
+"""To decompress and index a chunk of message ids."""
+_OF_MESSAGES = frozenset({"deleted", "subjects", "gaps", "ttls", "schedules"})
+"""Parts that say nothing of a state without messages."""
 
-_WITH_IDS_INSIDE, _WITH_IDS_BEHIND = 1, 2
-"""Versions. Message ids are compressed already, so where there are any they stand behind the compressed body."""
 
+class StreamView(StateView):
+    """A stream's state as it is now, while it changes."""
 
-def encode(state: StreamState) -> bytes:
-    """The whole state."""
-    consumers = b"".join(
-        text(name) + blob(state.consumers[name].snapshot()) for name in sorted(state.consumers)
-    )
-    numbers = (
-        *(state.created_ns, state.first_seq, state.last_seq),
-        *(state.messages, state.bytes, state.first_time_ns),
-        *(state.last_time_ns, state.leader_time_ns),
-        *(state.applied_index, state.config_version),
-    )
-    body = b"".join(
-        (
-            blob(json.dumps(state.config.to_json(), sort_keys=True).encode()),
-            b"".join(map(u64, numbers)),
-            blob(array("Q", () if _has_many(state) else state.deleted).tobytes()),
-            blob(state.subjects.snapshot()),
-            u32(0),
-            blob(state.last_message_id),
-            state.sessions.encode(),
-            u32(len(state.consumers)) + consumers,
-            blob(state.move_note),
-            *(text(name) + blob(part) for name, part in _later_parts(state)),
+    def __init__(self, state: StreamState) -> None:
+        numbers = (
+            *(state.created_ns, state.first_seq, state.last_seq),
+            *(state.messages, state.bytes, state.first_time_ns),
+            *(state.last_time_ns, state.leader_time_ns),
+            *(state.applied_index, state.config_version),
         )
-    )
-    packed = isal_zlib.compress(body, 1)
-    if not state.message_ids:
-        return bytes((_WITH_IDS_INSIDE,)) + packed
-    return b"".join((bytes((_WITH_IDS_BEHIND,)), blob(packed), state.message_ids.encode()))
+        self._head = b"".join(
+            (
+                blob(json.dumps(state.config.to_json(), sort_keys=True).encode()),
+                b"".join(map(u64, numbers)),
+                blob(state.last_message_id),
+                state.sessions.encode(),
+                blob(state.move_note),
+                blob(encode_positions(state.origins) if state.origins else b""),
+                blob(state.readers.encode() if state.readers else b""),
+            )
+        )
+        self._subjects, self._consumers = state.subjects.view(), state.consumers.view()
+        self._columns = {
+            "deleted": state.deleted.encoded(),
+            "gaps": state.gaps.encoded(),
+            "ttls": state.ttls.encoded(),
+            "schedules": state.schedules.encoded(),
+        }
+        self._ids = state.message_ids.packed()
+
+    def pieces(self) -> Iterator[Piece]:
+        yield Piece(u8(_IN_PARTS) + _part("stream", isal_zlib.compress(self._head, 1)), SLICE_UNITS)
+        for name, raw in self._raw_parts():
+            data = _part(name, isal_zlib.compress(raw, 1)) if raw else b""
+            yield Piece(data, len(raw) // _BYTES_PER_UNIT + SLICE_UNITS // 8)
+        for at in range(0, len(self._ids), _CHUNKS_PER_PART):
+            chunks = self._ids[at : at + _CHUNKS_PER_PART]
+            yield Piece(_part("ids", b"".join(map(blob, chunks))), SLICE_UNITS // 2)
+
+    def _raw_parts(self) -> Iterator[tuple[str, bytes]]:
+        for raw in self._subjects.parts():
+            yield "subjects", raw
+        for consumers in self._consumers.parts():
+            yield "consumers", b"".join(map(blob, consumers))
+        for name, parts in self._columns.items():
+            for raw in parts:
+                yield name, raw
+
+    def close(self) -> None:
+        self._subjects.close()
+        self._consumers.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A snapshot whose configuration was read; `fill` reads the rest."""
-
-    config: StreamConfig
-    body: Reader
-    ids: Reader
-    """The message ids behind the body; empty in version 1, which has them inside."""
+def _part(name: str, data: bytes) -> bytes:
+    return text(name) + blob(data)
 
 
-def opened(data: bytes | memoryview) -> Opened:
-    """
+def read(
+    data: bytes | memoryview, new: Callable[[StreamConfig], StreamState], *, without_messages: bool = False
+) -> Generator[int, None, StreamState]:
+    """A job that returns the state, or what is left of it without any message (`StoredMessages.empty`). `new` makes one with
+    that configuration.
+
     Raises:
-        ValueError: a snapshot of another version.
+        ValueError: a snapshot of another version, or with a part that this broker does not know.
     """
-    whole = Reader(data)
-    version = whole.u8()
-    if version == _WITH_IDS_INSIDE:
-        packed, ids = whole.rest(), Reader(b"")
-    elif version == _WITH_IDS_BEHIND:
-        packed, ids = whole.blob(), Reader(whole.rest())
+    reader = Reader(data)
+    version = reader.u8()
+    if version in (_WITH_IDS_INSIDE, _WITH_IDS_BEHIND):
+        state = _read_whole(reader, version, new)
+    elif version == _IN_PARTS:
+        state = yield from _read_parts(reader, new, _OF_MESSAGES if without_messages else frozenset())
     else:
-        raise ValueError(f"stream snapshot of version {version}, this broker reads 1 and 2")
-    body = Reader(isal_zlib.decompress(packed))
-    return Opened(StreamConfig.from_json(json.loads(bytes(body.blob())), is_stored=True), body, ids)
+        raise ValueError(f"stream snapshot of version {version}, this broker reads 1 to 3")
+    if without_messages:
+        yield from state.empty()
+        return state
+    while not state.message_ids.is_read:
+        state.message_ids.read_some()
+        yield _CHUNK_UNITS
+    return state
 
 
-def fill(state: StreamState, found: Opened) -> None:
-    """Give a new state all the rest.
+def _read_parts(
+    reader: Reader, new: Callable[[StreamConfig], StreamState], left_out: frozenset[str]
+) -> Generator[int, None, StreamState]:
+    if reader.text() != "stream":
+        raise ValueError("a stream's snapshot begins with something else")
+    state = _read_head(Reader(isal_zlib.decompress(reader.blob())), new)
+    takers: dict[str, Callable[[Reader], None]] = {
+        "subjects": state.subjects.take,
+        "consumers": lambda part: _take_consumers(state, part),
+        "deleted": state.deleted.take,
+        "gaps": state.gaps.take,
+        "ttls": state.ttls.take,
+        "schedules": state.schedules.take,
+    }
+    while reader.left:
+        name, data = reader.text(), reader.blob()
+        if name in left_out:
+            continue
+        if name == "ids":
+            state.message_ids.take(Reader(data))
+            yield SLICE_UNITS // 2
+        elif name in takers:
+            raw = isal_zlib.decompress(data)
+            takers[name](Reader(raw))
+            yield len(raw) // _BYTES_PER_UNIT + SLICE_UNITS // 8
+        else:
+            raise ValueError(f"stream snapshot has the part {name!r}, which this broker does not know")
+    return state
 
-    Raises:
-        ValueError: there is a part that this broker does not know.
-    """
-    reader = found.body
+
+def _read_head(reader: Reader, new: Callable[[StreamConfig], StreamState]) -> StreamState:
+    state = new(StreamConfig.from_json(json.loads(bytes(reader.blob())), is_stored=True))
+    _read_numbers(state, reader)
+    state.last_message_id = bytes(reader.blob())
+    state.sessions = SessionTable.decode(reader)
+    state.move_note = bytes(reader.blob())
+    origins, readers = Reader(reader.blob()), Reader(reader.blob())
+    if origins.left:
+        state.origins = decode_positions(origins)
+    if readers.left:
+        state.readers = OriginReaders.decode(readers)
+    return state
+
+
+def _read_numbers(state: StreamState, reader: Reader) -> None:
     state.created_ns, state.first_seq, state.last_seq = reader.u64(), reader.u64(), reader.u64()
     state.messages, state.bytes, state.first_time_ns = reader.u64(), reader.u64(), reader.u64()
     state.last_time_ns, state.leader_time_ns = reader.u64(), reader.u64()
     state.applied_index, state.config_version = reader.u64(), reader.u64()
+
+
+def _take_consumers(state: StreamState, reader: Reader) -> None:
+    while reader.left:
+        take_consumer(state.consumers, ConsumerState.restore(bytes(reader.blob())))
+
+
+# ---- versions 1 and 2 ---------------------------------------------------------------------------------------------
+
+
+def _read_whole(reader: Reader, version: int, new: Callable[[StreamConfig], StreamState]) -> StreamState:
+    """In one go, as it was written. In version 1 message ids are inside of the compressed body, in version 2 behind it."""
+    packed = reader.rest() if version == _WITH_IDS_INSIDE else reader.blob()
+    ids = Reader(reader.rest())
+    reader = Reader(isal_zlib.decompress(packed))
+    state = new(StreamConfig.from_json(json.loads(bytes(reader.blob())), is_stored=True))
+    _read_numbers(state, reader)
     deleted = array("Q")
     deleted.frombytes(reader.blob())
     state.deleted = DeletedSeqs(deleted)
     state.subjects = SubjectIndex.restore(bytes(reader.blob()))
-    state.message_ids = MessageIds.decode(found.ids)
-    # In version 1 an id that came again after its window keeps its first place.
+    state.message_ids.take(ids)
+    # An id that came again after its window keeps its first place.
     inside = [(bytes(reader.blob()), reader.u64(), reader.u64()) for _ in range(reader.u32())]
     for message_id, seq, time_ns in sorted(inside, key=itemgetter(1)):
         state.message_ids.add(message_id, seq, time_ns)
@@ -123,42 +209,22 @@ def fill(state: StreamState, found: Opened) -> None:
     if reader.left:  # A volume written before streams could move has no note.
         state.move_note = bytes(reader.blob())
     while reader.left:
-        _fill_later_part(state, reader.text(), Reader(reader.blob()))
+        _take_later_part(state, reader.text(), Reader(reader.blob()))
+    return state
 
 
-def _has_many(state: StreamState) -> bool:
-    """Too many deleted sequences for eight bytes each. Fewer are where brokers of before look for them."""
-    return len(state.deleted) > DELETED_LISTED_MAX
-
-
-def _later_parts(state: StreamState) -> Iterator[tuple[str, bytes]]:
-    """What came to the snapshot later, each part under its name: old ones lack it, and an empty part is left out."""
-    if state.origins:
-        yield "origins", encode_positions(state.origins)
-    if state.readers:
-        yield "readers", state.readers.encode()
-    if state.gaps:
-        yield "gaps", state.gaps.encode()
-    if _has_many(state):
-        yield "deleted", state.deleted.encode()
-    if state.ttls:
-        yield "ttls", state.ttls.encode()
-    if state.schedules:
-        yield "schedules", state.schedules.encode()
-
-
-def _fill_later_part(state: StreamState, name: str, reader: Reader) -> None:
+def _take_later_part(state: StreamState, name: str, reader: Reader) -> None:
     if name == "origins":
         state.origins = decode_positions(reader)
     elif name == "readers":
         state.readers = OriginReaders.decode(reader)
     elif name == "gaps":
-        state.gaps = Gaps.decode(reader)
+        state.gaps.take(reader)
     elif name == "deleted":
         state.deleted = DeletedSeqs.decode(reader)
     elif name == "ttls":
-        state.ttls = MessageTtls.decode(reader)
+        state.ttls.take(reader)
     elif name == "schedules":
-        state.schedules = Schedules.decode(reader)
+        state.schedules.take(reader)
     else:
         raise ValueError(f"stream snapshot has the part {name!r}, which this broker does not know")

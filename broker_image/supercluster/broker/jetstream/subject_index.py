@@ -4,22 +4,30 @@ Adding is the hot path of every replica: one dictionary operation a message. The
 a removal it is a lower bound ("not before"), which is exact again when one message is left; whoever needs it exactly
 scans on from there. Under a small max_msgs_per_subject, where every message costs a removal, the sequences of each
 subject are kept, so that nobody has to scan.
+
+A view shows the index as of one moment while it changes: what is changed is noted in it first. A checkpoint reads one a
+slice at a time.
 """
 
 from __future__ import annotations
 
 import struct
+from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import accumulate, chain, pairwise
 from operator import itemgetter
 
 from supercluster.broker.jetstream.filters import compile_filters, literals
+from supercluster.broker.jetstream.wire import Reader, WireError, u32
 
 _HEAD = struct.Struct("<Iq")
 _ROW = struct.Struct("<HBQQQI")
 # Up to this limit per subject the sequences themselves are kept: at most so many a subject.
 _KEEP_SEQS_UP_TO = 256
+# Subjects in one part of a snapshot: some milliseconds' work.
+PART_ROWS = 4096
 
 # Subjects that are looked at in one go, where others wait.
 SLICE_SUBJECTS = 4096
@@ -28,7 +36,7 @@ SLICE_SUBJECTS = 4096
 class SubjectIndex:
     """Counts and bounds of a stream's subjects. Sequences are added in rising order."""
 
-    __slots__ = ("_limit", "_over", "_rows", "_seqs", "_stale_last")
+    __slots__ = ("_limit", "_over", "_rows", "_seqs", "_stale_last", "_views")
 
     def __init__(self) -> None:
         # subject → [count, first sequence or a lower bound of it, last sequence]
@@ -39,6 +47,7 @@ class SubjectIndex:
         self._seqs: dict[bytes, list[int]] | None = None
         # Subjects whose last message was removed while older ones stayed: their last sequence is an upper bound.
         self._stale_last: set[bytes] = set()
+        self._views: list[SubjectsView] = []
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -51,7 +60,8 @@ class SubjectIndex:
     def add(self, subject: bytes, seq: int) -> None:
         """A message of `subject` was stored at `seq`."""
         row = self._rows.get(subject)
-        if row is None or self._seqs is not None or self._stale_last or 0 < self._limit <= row[0]:
+        is_plain = self._seqs is None and not self._stale_last and not self._views
+        if row is None or not is_plain or 0 < self._limit <= row[0]:
             self.add_many((subject,), seq)
             return
         row[0] += 1
@@ -59,6 +69,8 @@ class SubjectIndex:
 
     def add_many(self, subjects: Sequence[bytes], first_seq: int) -> None:
         """Messages were stored at `first_seq`, `first_seq + 1` and so on."""
+        if self._views:
+            self._note(subjects)
         if self._seqs is not None:
             self._keep_seqs(self._seqs, subjects, first_seq)
         if len(subjects) > 8:
@@ -108,6 +120,8 @@ class SubjectIndex:
         Raises:
             KeyError: the index has no such subject.
         """
+        if self._views:
+            self._note((subject,))
         row = self._rows[subject]
         if row[0] <= 1:
             del self._rows[subject]
@@ -142,6 +156,8 @@ class SubjectIndex:
 
     def fix_last(self, subject: bytes, seq: int) -> None:
         """Say the exact last sequence of a subject, after its last message was removed and older ones stayed."""
+        if self._views:
+            self._note((subject,))
         row = self._rows[subject]
         row[2] = seq
         self._stale_last.discard(subject)
@@ -150,6 +166,8 @@ class SubjectIndex:
 
     def fix_first(self, subject: bytes, seq: int) -> None:
         """Say the exact first sequence of a subject, so that nobody scans for it again."""
+        if self._views:
+            self._note((subject,))
         self._rows[subject][1] = seq
 
     def counts(self) -> tuple[list[bytes], list[int]]:
@@ -289,22 +307,63 @@ class SubjectIndex:
 
     # ---- snapshots ------------------------------------------------------------------------------------------------
 
-    def snapshot(self) -> bytes:
-        """The index as bytes: equal indexes give equal bytes."""
-        kept = self._seqs if self._seqs is not None else {}
-        pieces = [_HEAD.pack(len(self._rows), self._limit if self._seqs is not None else 0)]
-        for subject, (count, first, last) in sorted(self._rows.items()):
-            seqs = kept.get(subject, ())
-            stale = subject in self._stale_last
-            pieces.append(_ROW.pack(len(subject), stale, count, first, last, len(seqs)))
-            pieces.append(subject)
-            if seqs:
-                pieces.append(struct.pack(f"<{len(seqs)}Q", *seqs))
-        return b"".join(pieces)
+    def view(self) -> SubjectsView:
+        """The index as it is now, until the view is closed."""
+        view = SubjectsView(self, self._rows, self._stale_last, self._seqs, self._limit)
+        self._views.append(view)
+        return view
+
+    def _note(self, subjects: Sequence[bytes]) -> None:
+        """These are about to change."""
+        for view in self._views:
+            view.note(subjects)
+
+    def leave(self, view: SubjectsView) -> None:
+        """Nobody reads the view any more."""
+        if view in self._views:
+            self._views.remove(view)
+
+    def take(self, reader: Reader) -> None:
+        """Add the subjects of one part that a view has given, behind those of the parts before it.
+
+        Raises:
+            WireError: it is no such part, or has a subject that another part had.
+        """
+        limit, count = reader.u32(), reader.u32()
+        lengths, columns = array("H"), [array("Q"), array("Q"), array("Q")]
+        lengths.frombytes(reader.fields_bytes(2 * count))
+        for column in columns:
+            column.frombytes(reader.fields_bytes(8 * count))
+        stale, kept, seqs = array("I"), array("I"), array("Q")
+        stale.frombytes(reader.fields_bytes(4 * reader.u32()))
+        if limit:
+            kept.frombytes(reader.fields_bytes(4 * count))
+            seqs.frombytes(reader.fields_bytes(8 * sum(kept)))
+        joined = bytes(reader.rest())
+        if len(joined) != sum(lengths) or any(offset >= count for offset in stale):
+            raise WireError(f"{count} subjects do not have the {len(joined)} bytes that they say")
+        subjects = [joined[first:end] for first, end in pairwise(accumulate(lengths, initial=0))]
+        before = len(self._rows)
+        self._rows.update(zip(subjects, map(list, zip(*columns, strict=True)), strict=True))
+        if len(self._rows) != before + count:
+            raise WireError("a subject is there twice")
+        self._stale_last.update(subjects[offset] for offset in stale)
+        if limit:
+            self._limit = limit
+            found = self._seqs = {} if self._seqs is None else self._seqs
+            ends = pairwise(accumulate(kept, initial=0))
+            found.update(
+                (subject, list(seqs[first:end]))
+                for subject, (first, end) in zip(subjects, ends, strict=True)
+                if end > first
+            )
+            self._over.update(
+                subject for subject, row in zip(subjects, columns[0], strict=True) if row > limit
+            )
 
     @classmethod
     def restore(cls, data: bytes) -> SubjectIndex:
-        """The index that `snapshot` wrote.
+        """The index in a stream's snapshot of version 1 or 2, which has all subjects in one piece.
 
         Raises:
             ValueError: the bytes are cut off or longer than they say.
@@ -333,3 +392,64 @@ class SubjectIndex:
             index._seqs = kept
             index._watch(limit)
         return index
+
+
+class SubjectsView:
+    """See `SubjectIndex.view`."""
+
+    __slots__ = ("_before", "_index", "_limit", "_names", "_rows", "_seqs", "_stale_last")
+
+    def __init__(
+        self,
+        index: SubjectIndex,
+        rows: dict[bytes, list[int]],
+        stale_last: set[bytes],
+        seqs: dict[bytes, list[int]] | None,
+        limit: int,
+    ) -> None:
+        self._index = index
+        self._rows = rows
+        self._stale_last = stale_last
+        self._seqs = seqs
+        self._limit = limit if seqs is not None else 0
+        self._names = list(rows)
+        self._before: dict[bytes, tuple[list[int], bool, list[int]]] = {}
+        """What has changed since, as it was. Subjects that were not there are nobody's question."""
+
+    def note(self, subjects: Sequence[bytes]) -> None:
+        """These are about to change."""
+        before, rows = self._before, self._rows
+        for subject in subjects:
+            if subject not in before:
+                before[subject] = self._image(subject, list(rows.get(subject, ())))
+
+    def _image(self, subject: bytes, row: list[int]) -> tuple[list[int], bool, list[int]]:
+        seqs = list(self._seqs.get(subject, ())) if self._seqs is not None else []
+        return row, subject in self._stale_last, seqs
+
+    def parts(self) -> Iterator[bytes]:
+        """For `SubjectIndex.take`, in the order in which the subjects came: equal for equal indexes that were made by the same
+        changes. At least one."""
+        for at in range(0, max(len(self._names), 1), PART_ROWS):
+            yield self._part(self._names[at : at + PART_ROWS])
+
+    def _part(self, names: list[bytes]) -> bytes:
+        before, rows = self._before, self._rows
+        if self._limit or self._stale_last or before:
+            images = [before.get(name) or self._image(name, rows[name]) for name in names]
+            found = [image[0] for image in images]
+            stale = [offset for offset, image in enumerate(images) if image[1]]
+            kept = [image[2] for image in images] if self._limit else []
+        else:
+            found, stale, kept = [rows[name] for name in names], [], []
+        counts, firsts, lasts = zip(*found, strict=True) if found else ((), (), ())
+        pieces = [u32(self._limit), u32(len(names)), array("H", map(len, names)).tobytes()]
+        pieces += [array("Q", column).tobytes() for column in (counts, firsts, lasts)]
+        pieces += [u32(len(stale)), array("I", stale).tobytes()]
+        if self._limit:
+            pieces += [array("I", map(len, kept)).tobytes(), array("Q", chain.from_iterable(kept)).tobytes()]
+        return b"".join((*pieces, *names))
+
+    def close(self) -> None:
+        """The index need not note changes any more."""
+        self._index.leave(self)

@@ -26,6 +26,7 @@ from supercluster.broker.runtime import descriptors
 from supercluster.broker.runtime.process import BrokerProcess
 from supercluster.broker.runtime.settings import Settings
 from supercluster.broker.storage.ballast import Ballast
+from supercluster.broker.storage.checkpoint import CheckpointTicket
 from supercluster.broker.storage.disk import Disk
 from supercluster.broker.storage.options import Fsync, LogOptions
 from supercluster.broker.storage.osdisk import OsDisk, boot_id
@@ -63,6 +64,7 @@ class ProcessCore(BrokerCore):
         self._process = process
         self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="fsync")
         self._vote_threads = ThreadPoolExecutor(VOTE_THREADS, thread_name_prefix="vote")
+        self._checkpoint_thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         super().__init__(
             CoreSettings(
                 node=process.place.name,
@@ -151,9 +153,9 @@ class ProcessCore(BrokerCore):
             if group.failed
         ]
         found += [
-            f"{group.id} keeps its log as it is until the disk has room: {group.deferred}"
+            f"{group.id} keeps its log as it is until the disk has room: {group.checkpoints.deferred}"
             for group in self.groups.values()
-            if group.deferred and not group.failed
+            if group.checkpoints.deferred and not group.failed
         ]
         found += [
             f"{group_id} is out of its group: {self.unusable.text_of(group_id)}"
@@ -178,6 +180,7 @@ class ProcessCore(BrokerCore):
     def close(self, *, clean: bool) -> None:
         self._threads.shutdown(wait=True)
         self._vote_threads.shutdown(wait=True)
+        self._checkpoint_thread.shutdown(wait=True)
         try:
             if clean:
                 for group in self.groups.values():
@@ -210,6 +213,16 @@ class ProcessCore(BrokerCore):
         self.vote_saved(group_id, ticket)
         self._process.turn.want()
 
+    def save_checkpoint(self, group_id: str, ticket: Ticket) -> None:
+        # One after the other, and never in the place of an fsync that publishers wait for.
+        future = self._process.loop.run_in_executor(self._checkpoint_thread, ticket.run)
+        future.add_done_callback(partial(self._checkpointed, group_id, ticket))
+
+    def _checkpointed(self, group_id: str, ticket: Ticket, done: asyncio.Future[None]) -> None:
+        _keep_error(ticket, done, group_id)
+        self.checkpoint_saved(group_id, ticket)
+        self._process.turn.want()
+
     def _synced(self, due: DueSync, done: asyncio.Future[None]) -> None:
         group = self.groups.get(due.group)
         if group is not None and group.log is not due.log:
@@ -232,7 +245,7 @@ def _keep_error(ticket: Ticket, done: asyncio.Future[None], group_id: str) -> No
     that failed, so that the group is silent and says so, and does not wait for ever."""
     error = done.exception()
     if error is not None:
-        assert isinstance(ticket, SyncTicket | VoteTicket)
+        assert isinstance(ticket, SyncTicket | VoteTicket | CheckpointTicket)
         ticket.error = ticket.error or DiskError(f"fsync ended with {error!r}", group_id)
 
 

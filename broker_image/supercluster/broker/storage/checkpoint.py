@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from threading import Lock
 
 from isal.isal_zlib import crc32
 
 from supercluster.broker.raft.errors import DiskError, NewerFormatError
-from supercluster.broker.storage.disk import Disk
+from supercluster.broker.storage.disk import Disk, File
 from supercluster.broker.storage.segment import parse_stem, segment_stem
 
 _HEAD = struct.Struct("<8sIIQQQ")
@@ -20,6 +24,8 @@ _MAGIC = b"SCcheck\0"
 _VERSION = 1
 CHECKPOINT_SUFFIX = ".ckpt"
 QUARANTINE = "quarantine"
+# Pieces of a state in one write.
+_WRITE_PIECES = 64
 
 
 def _refuse_newer(head: bytes, path: str) -> None:
@@ -27,6 +33,56 @@ def _refuse_newer(head: bytes, path: str) -> None:
         magic, version, *_ = _HEAD.unpack(head)
         if magic == _MAGIC and version > _VERSION:
             raise NewerFormatError(path, version, _VERSION)
+
+
+class CheckpointTicket:
+    """A checkpoint on its way to the disk: first the file as a whole under a temporary name, then the directory with its own name.
+    Only `run` may be called on another thread. Names change on the loop."""
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        index: int,
+        term: int,
+        pieces: Sequence[bytes],
+        file: File,
+        fsync_directory: Callable[[], None],
+    ) -> None:
+        self.checkpoints = checkpoints
+        self.index = index
+        self.term = term
+        self.pieces = pieces
+        self.file = file
+        self._fsync_directory = fsync_directory
+        self.is_named = False
+        self.is_dropped = False
+        self.error: DiskError | None = None
+        self._lock = Lock()
+        self._has_file = True
+
+    def run(self) -> None:
+        """An error is kept for `finish_checkpoint`."""
+        try:
+            if self.is_named:
+                self._fsync_directory()
+            elif self._takes_file():
+                try:
+                    self.checkpoints.write(self)
+                finally:
+                    self.file.close()
+        except DiskError as error:
+            self.error = error
+
+    def _takes_file(self) -> bool:
+        with self._lock:
+            had, self._has_file = self._has_file, False
+            return had
+
+    def drop(self) -> None:
+        """Nobody waits for it. What a thread still writes, it writes into a file without a name."""
+        self.is_dropped = True
+        if self._takes_file():
+            self.file.close()
 
 
 class Checkpoints:
@@ -68,13 +124,60 @@ class Checkpoints:
         return f"{self._directory}/{segment_stem(self._epoch, index)}{CHECKPOINT_SUFFIX}"
 
     def save(self, index: int, term: int, state: bytes) -> None:
-        head = _HEAD.pack(_MAGIC, _VERSION, 0, self._epoch, index, term)
-        crc = crc32(state, crc32(head[16:]))
-        data = b"".join((head[:12], struct.pack("<I", crc), head[16:], state))
+        """Write one while the caller waits. Raises DiskError, and then there is none."""
+        data = self._head(index, term, (state,)) + state
         self._disk.write_file_durably(self._path(index), data)
+        self._add(index, len(data))
+
+    def _head(self, index: int, term: int, pieces: Iterable[bytes]) -> bytes:
+        head = _HEAD.pack(_MAGIC, _VERSION, 0, self._epoch, index, term)
+        crc = crc32(head[16:])
+        for piece in pieces:
+            crc = crc32(piece, crc)
+        return b"".join((head[:12], struct.pack("<I", crc), head[16:]))
+
+    def _add(self, index: int, size_bytes: int) -> None:
         if index not in self._sizes:
             insort(self.indexes, index)
-        self._sizes[index] = len(data)
+        self._sizes[index] = size_bytes
+
+    def begin(self, index: int, term: int, pieces: Sequence[bytes]) -> CheckpointTicket:
+        """A ticket that writes one. Raises DiskError."""
+        temporary = f"{self._path(index)}.tmp"
+        file = self._disk.open(temporary, create=True)
+        return CheckpointTicket(
+            self, index, term, pieces, file, partial(self._disk.fsync_dir, self._directory)
+        )
+
+    def write(self, ticket: CheckpointTicket) -> None:
+        """On the ticket's thread: all of the file, durably. Raises DiskError."""
+        file, pieces = ticket.file, ticket.pieces
+        file.truncate(0)
+        file.write(0, (self._head(ticket.index, ticket.term, pieces),))
+        size_bytes = _HEAD.size
+        for at in range(0, len(pieces), _WRITE_PIECES):
+            if ticket.is_dropped:
+                return
+            some = pieces[at : at + _WRITE_PIECES]
+            file.write(size_bytes, some)
+            size_bytes += sum(map(len, some))
+        file.fdatasync()
+
+    def give_name(self, ticket: CheckpointTicket) -> None:
+        """The file is whole. Raises DiskError."""
+        path = self._path(ticket.index)
+        self._disk.rename(f"{path}.tmp", path)
+
+    def take(self, ticket: CheckpointTicket) -> None:
+        """The file is durable under its name."""
+        self._add(ticket.index, _HEAD.size + sum(map(len, ticket.pieces)))
+
+    def discard(self, ticket: CheckpointTicket) -> None:
+        """Nobody wants the file any more. A disk that does not let it go leaves it for the next opening."""
+        ticket.drop()
+        if not ticket.is_named:
+            with suppress(DiskError):
+                self._disk.unlink(f"{self._path(ticket.index)}.tmp")
 
     def load(self, index: int) -> tuple[int, bytes] | None:
         """(term, state); None when the file is damaged, which is then set aside."""

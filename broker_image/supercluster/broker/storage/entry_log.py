@@ -17,7 +17,7 @@ from dataclasses import replace
 from supercluster.broker.raft.entry import Entry, EntryKind
 from supercluster.broker.raft.errors import DiskError, NoDescriptorError
 from supercluster.broker.storage.cache import EntryCache
-from supercluster.broker.storage.checkpoint import Checkpoints
+from supercluster.broker.storage.checkpoint import Checkpoints, CheckpointTicket
 from supercluster.broker.storage.disk import Disk
 from supercluster.broker.storage.naming import Base, HardState, Notes
 from supercluster.broker.storage.options import Fsync, LogOptions, Standing
@@ -60,6 +60,10 @@ class EntryLog:
         self._segments = segments
         self._terms = terms
         self._checkpoints = checkpoints
+        self._writing: CheckpointTicket | None = None
+        """A checkpoint, or the state of a new base, that is on its way to the disk."""
+        self._next_base: Checkpoints | None = None
+        """The state of a base that is durable, and waits for `install_base`."""
         self._hard_file = hard
         self._hard = HardState.decode(hard.value)
         self._notes_file = notes

@@ -9,11 +9,12 @@ belongs elsewhere.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from supercluster.broker.ports import Ticket
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.storage.checkpoint import Checkpoints
+from supercluster.broker.storage.checkpoint import Checkpoints, CheckpointTicket
 from supercluster.broker.storage.entry_log import EntryLog
 from supercluster.broker.storage.naming import BASE, Base, Notes
 from supercluster.broker.storage.options import Standing
@@ -123,6 +124,7 @@ class FileLog(EntryLog):
             raise ValueError(
                 f"{self._directory}: checkpoint at {index}, the log holds {self.base_index} to {self.last_index}"
             )
+        self.drop_checkpoint()
         before = self._checkpoints.size_bytes
         while True:
             try:
@@ -132,8 +134,64 @@ class FileLog(EntryLog):
                 # Until there is room, or nothing to give up any more: a few times at most.
                 if not self._give_up_ballast():
                     raise
-        self._checkpoints.prune(self._base.index, [s.last_index for s in self._segments.all if s.full])
+        self._prune()
         self._took(self._checkpoints.size_bytes - before)
+
+    def begin_checkpoint(self, index: int, pieces: Sequence[bytes]) -> CheckpointTicket:
+        self._guard()
+        term = self.term(index)
+        if term is None:
+            raise ValueError(
+                f"{self._directory}: checkpoint at {index}, the log holds {self.base_index} to {self.last_index}"
+            )
+        return self._begin(self._checkpoints, index, term, pieces)
+
+    def begin_base(self, base_index: int, base_term: int, pieces: Sequence[bytes]) -> CheckpointTicket:
+        self._guard()
+        checkpoints = Checkpoints(self._disk, self._directory, self._base.epoch + 1)
+        return self._begin(checkpoints, base_index, base_term, pieces)
+
+    def _begin(
+        self, checkpoints: Checkpoints, index: int, term: int, pieces: Sequence[bytes]
+    ) -> CheckpointTicket:
+        self.drop_checkpoint()
+        self._writing = checkpoints.begin(index, term, pieces)
+        return self._writing
+
+    def finish_checkpoint(self, ticket: Ticket) -> Ticket | None:
+        if ticket is not self._writing or not isinstance(ticket, CheckpointTicket):
+            raise ValueError(f"{self._directory}: this checkpoint was given up")
+        checkpoints, error = ticket.checkpoints, ticket.error
+        if error is None and not ticket.is_named:
+            try:
+                checkpoints.give_name(ticket)
+            except DiskError as refused:
+                error = refused
+            else:
+                ticket.is_named = True
+                return ticket
+        if error is not None:
+            self.drop_checkpoint()
+            if self._give_up_ballast():
+                return self._begin(checkpoints, ticket.index, ticket.term, ticket.pieces)
+            raise error
+        self._writing = None
+        before = checkpoints.size_bytes
+        checkpoints.take(ticket)
+        if checkpoints is self._checkpoints:
+            self._prune()
+            self._took(checkpoints.size_bytes - before)
+        else:
+            self._next_base = checkpoints
+        return None
+
+    def drop_checkpoint(self) -> None:
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.checkpoints.discard(writing)
+
+    def _prune(self) -> None:
+        self._checkpoints.prune(self._base.index, [s.last_index for s in self._segments.all if s.full])
 
     def load_checkpoint(self) -> tuple[int, bytes] | None:
         for index in reversed(self._checkpoints.indexes[:]):
@@ -151,10 +209,8 @@ class FileLog(EntryLog):
         first = self._segments.all[0] if len(self._segments) else None
         if first is None or not first.full or first.last_index > min(keep_from_index - 1, self._commit_index):
             return None
-        for index in reversed(self._checkpoints.indexes[:]):
-            if first.last_index <= index < keep_from_index and self._checkpoints.load(index) is not None:
-                return index
-        return None
+        usable = [index for index in self._checkpoints.indexes if first.last_index <= index < keep_from_index]
+        return max(usable, default=None)
 
     def can_drop_head(self, keep_from_index: int) -> bool:
         return self._failed is None and self._new_base(keep_from_index) is not None
@@ -162,6 +218,8 @@ class FileLog(EntryLog):
     def drop_head(self, keep_from_index: int) -> int:
         self._guard()
         new_base = self._new_base(keep_from_index)
+        while new_base is not None and self._checkpoints.load(new_base) is None:
+            new_base = self._new_base(keep_from_index)  # That one was damaged, and is set aside.
         if new_base is None:
             return self._base.index
         base = Base(self._base.epoch, new_base, self._term_held(new_base))
@@ -206,9 +264,14 @@ class FileLog(EntryLog):
         self._guard()
         base = Base(self._base.epoch + 1, base_index, base_term)
         before = self.bytes_on_disk()
-        checkpoints = Checkpoints(self._disk, self._directory, base.epoch)
-        if state is not None:
-            checkpoints.save(base_index, base_term, state)
+        prepared, self._next_base = self._next_base, None
+        self.drop_checkpoint()
+        if state is not None and prepared is not None and prepared.indexes == [base_index]:
+            checkpoints = prepared
+        else:
+            checkpoints = Checkpoints(self._disk, self._directory, base.epoch)
+            if state is not None:
+                checkpoints.save(base_index, base_term, state)
         with self._failing():
             # When this fails, nobody knows whether the new base counts: the next start reads what is there.
             self._disk.write_file_durably(f"{self._directory}/{BASE}", base.encode())
@@ -282,6 +345,7 @@ class FileLog(EntryLog):
         finally:
             self._closed = True
             self._drop_ticket()
+            self.drop_checkpoint()
             self._cache.close()
             self._segments.close()
             self._hard_file.close()

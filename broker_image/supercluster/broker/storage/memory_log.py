@@ -163,6 +163,18 @@ class MemoryLog:
                 keep.add(each)
         self._forget([each for each in indexes if each not in keep])
 
+    def begin_checkpoint(self, index: int, pieces: Sequence[bytes]) -> None:
+        self.save_checkpoint(index, b"".join(pieces))
+
+    def begin_base(self, base_index: int, base_term: int, pieces: Sequence[bytes]) -> None:
+        """`install_base` takes it."""
+
+    def finish_checkpoint(self, ticket: Ticket) -> None:
+        """Nothing is ever on its way."""
+
+    def drop_checkpoint(self) -> None:
+        """Nothing is ever on its way."""
+
     def _forget(self, indexes: list[int]) -> None:
         for index in indexes:
             self._took(-len(self._checkpoints.pop(index)[1]))

@@ -47,7 +47,8 @@ from supercluster.broker.jetstream.origin_readers import OriginReader, encode_re
 from supercluster.broker.jetstream.recovery import CopyFacts, Recovery
 from supercluster.broker.jetstream.restoring import Restoring
 from supercluster.broker.jetstream.sections import Section, decode_run, encode_run
-from supercluster.broker.jetstream.state_digest import StateDigest
+from supercluster.broker.jetstream.slices import at_once
+from supercluster.broker.jetstream.state_digest import digesting
 from supercluster.broker.jetstream.stream import StreamState
 from supercluster.broker.jetstream.wire import Reader, WireError, u64
 from supercluster.broker.moves.note import Note
@@ -232,10 +233,7 @@ def of_replicas(story: StreamStory) -> Iterator[StreamState]:
 
 
 def digest(state: StreamState) -> bytes:
-    found = StateDigest(state)
-    while not found.is_done:
-        found.go_on()
-    return found.digest
+    return at_once(digesting(state))
 
 
 @settings(max_examples=examples(800, 10_000))

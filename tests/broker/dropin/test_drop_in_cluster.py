@@ -6,12 +6,13 @@ import asyncio
 import functools
 import json
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import nats
 import pytest
 from nats.aio.msg import Msg
+from nats.js.api import StreamConfig
 from tests.broker.dropin.running import IMPATIENT, Server, again, both, linked
 from tests.compat.raw import RawClient
 from tests.support.certificates import Authority
@@ -107,6 +108,59 @@ async def test_each_starts_while_the_others_are_not_there(servers: list[Server],
         await server.ready()
         await (await server.client()).close()
     await use(servers)
+
+
+WITH_SYSTEM = CONF.replace(
+    "authorization { users [ {user: a, password: b} ] }",
+    "accounts { A { users [ {user: a, password: b} ], jetstream: enabled }, SYS { users [ {user: s, password: t} ] } }\n"
+    "system_account: SYS",
+)
+
+
+@both
+async def test_copies_of_a_server_that_is_removed_get_others_in_its_place(
+    servers: list[Server], tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    servers.append(Server(tmp_path, "s4", fresh_address()))
+    routes = ", ".join(f'"nats-route://route:secret@{server.host}:6222"' for server in servers)
+    for server in servers:
+        server.write(WITH_SYSTEM, DIR=str(tmp_path), ROUTES=routes, TLS="")
+        await server.start(*command)
+    for server in servers:
+        await server.ready()
+        await linked(server, 3)
+    client = await servers[0].client()
+    js = client.jetstream(timeout=2)
+    for number in range(3):
+        config = StreamConfig(name=f"S{number}", subjects=[f"s{number}"], num_replicas=3)
+        await again(functools.partial(js.add_stream, config), "a stream")
+        await again(functools.partial(js.publish, f"s{number}", b"x"), "an acknowledgement")
+
+    async def members(number: int) -> set[str]:
+        cluster = (await again(lambda: js.stream_info(f"S{number}"), "information")).cluster
+        return {cluster.leader, *(peer.name for peer in cluster.replicas)}
+
+    of_first = await members(0)
+    gone = next(server for server in servers[1:] if server.name in of_first)
+    there = {server.name for server in servers} - {gone.name}
+    held = [number for number in range(3) if gone.name in await members(number)]
+    await gone.kill()
+    system = await nats.connect(f"nats://{servers[0].host}:4222", user="s", password="t")
+
+    async def is_removed() -> bool:
+        body = json.dumps({"peer": gone.name}).encode()
+        answer = json.loads((await system.request("$JS.API.SERVER.REMOVE", body, timeout=2)).data)
+        return bool(answer.get("success"))
+
+    await until(lambda: again(is_removed, "an answer"), "the server to be removed")
+    for number in held:
+        await until(functools.partial(_is, functools.partial(members, number), there), "others in its place")
+    await system.close()
+    await client.close()
+
+
+async def _is(found: Callable[[], Awaitable[set[str]]], wanted: set[str]) -> bool:
+    return await found() == wanted
 
 
 WITHOUT_STREAMS = CONF.replace('jetstream { store_dir: "DIR/js-NAME" }', "lame_duck_grace_period: 200ms")

@@ -53,7 +53,7 @@ def test_the_system_account_may_have_the_map_led_by_another() -> None:
 @pytest.mark.parametrize("at", [0, 1, 2])
 def test_all_streams_of_an_account_go_and_no_others(at: int) -> None:
     story = Story()
-    make(story, 2 * administration.DELETIONS_AT_ONCE)
+    make(story, 2 * administration.CALLS_AT_ONCE)
     make(story, 1, OTHER)
     found = story.ask("ACCOUNT.PURGE.$G", at=at, info=SYSTEM)
     assert found == {"type": "io.nats.jetstream.api.v1.account_purge_response", "initiated": True}

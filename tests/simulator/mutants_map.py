@@ -67,5 +67,15 @@ _MUTANTS: tuple[Mutant, ...] = (
             "        if copy.last_index >= 0:\n",
         ),
     ),
+    mutant(
+        "two-beginnings-merge",
+        "SF-26",
+        "Brokers of a map that was begun anew count as in contact with those of the first one.",
+        (
+            "jetstream/meta_lineages.py",
+            "        return bool(own and peer.founding) and own != peer.founding\n",
+            "        return False\n",
+        ),
+    ),
 )
 MAP_MUTANTS = tuple(replace(found, recovers="map") for found in _MUTANTS)

@@ -91,6 +91,8 @@ class World:
         self.steps = 0
         self.faults = Faults()
         self.ledger = Ledger(self)
+        self.apart: dict[str, Ledger] = {}
+        """Broker → what its groups do, where they are others of the same names (SF-26)."""
         self._silent: set[tuple[str, str]] = set()
         self.on_crash: Callable[[str], None] = lambda name: None
         """A broker died in the middle of a disk operation."""
@@ -114,6 +116,7 @@ class World:
         self.names = names
         self.meta_voters = founders or tuple(names[: meta_voters or nodes])
         self.tags_of: dict[str, tuple[str, ...]] = {}
+        self.join_only: set[str] = set()
         self.founding_wait_ms = 0
         self.founding_clusters = frozenset[str]()
         self.retired_grace_ms = 600_000
@@ -193,12 +196,16 @@ class World:
             self.at(500, lambda: self.start(name))
             return
         node.core = core
-        self.ledger.watch(name, core)
+        self.ledger_of(name).watch(name, core)
         for other in self.names:
             if other != name and self.nodes[other].up and frozenset((name, other)) not in self._cut:
                 self._link_up(name, other)
         self._arm(node)
         self.want_turn(name)
+
+    def ledger_of(self, name: str) -> Ledger:
+        """The history that a broker's groups are a part of."""
+        return self.apart.get(name, self.ledger)
 
     def _settings(self, name: str) -> CoreSettings:
         return CoreSettings(
@@ -206,6 +213,7 @@ class World:
             self.cluster_of[name],
             self.meta_voters,
             tags=self.tags_of.get(name, ()),
+            join_only=name in self.join_only,
             founding_wait_ms=self.founding_wait_ms,
             founding_clusters=self.founding_clusters - {self.cluster_of[name]},
             retired_grace_ms=self.retired_grace_ms,
@@ -240,10 +248,10 @@ class World:
         if node.core is None:
             return
         self.note(f"{name} {'loses power' if power else 'is killed'}")
-        self.ledger.oracle.before_stop(name, node.core)
+        self.ledger_of(name).oracle.before_stop(name, node.core)
         node.core = None
         node.store.crash(power=power)
-        self.ledger.unwatch(name)
+        self.ledger_of(name).unwatch(name)
         node.tick_at_us = 0
         for action in node.on_down:
             action()
@@ -300,9 +308,10 @@ class World:
         core = node.core
         if core is None:
             return
-        self.ledger.oracle.after_turn(node.name, core)
-        self.ledger.recoveries.after_turn(node.name, core)
-        self.ledger.maps.after_turn(node.name, core)
+        ledger = self.ledger_of(node.name)
+        ledger.oracle.after_turn(node.name, core)
+        ledger.recoveries.after_turn(node.name, core)
+        ledger.maps.after_turn(node.name, core)
         if core.has_work:
             self.want_turn(node.name)
         self._arm(node)
@@ -334,6 +343,7 @@ class World:
             version=frames.VERSION,
             tags=self.tags_of.get(there, ()),
             lineage=peer.core.lineage,
+            founding=peer.core.founding_id,
         )
         node.core.on_link_up(info)
         self.want_turn(here)

@@ -17,6 +17,7 @@ class Listener:
 
     meta_state = 7
     lineage = ""
+    founding_id = ""
     map_level = 0
     accepts_clients = True
     is_drained = True

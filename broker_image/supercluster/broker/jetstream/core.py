@@ -239,6 +239,11 @@ class BrokerCore:
         """What HELLO says of it: nothing before the first recovery of the map."""
         return self.meta_id if self.meta_id != META_GROUP else ""
 
+    @property
+    def founding_id(self) -> str:
+        """Which beginning the map goes back to that this broker goes by; empty while it has read none (SF-26)."""
+        return self.meta.state.founding if self.meta is not None else ""
+
     def new_token(self) -> str:
         return f"{self._rng.getrandbits(48):012x}"
 
@@ -322,6 +327,7 @@ class BrokerCore:
 
     def map_changed(self, groups: list[str]) -> None:
         """The meta group's state moved on."""
+        self.meta_lineages.map_changed()
         self.map.changed(groups)
 
     def map_index_of(self, node: str) -> int:

@@ -134,7 +134,7 @@ def _dispatch_rare(core: BrokerCore, node: str, frame: int, body: memoryview, no
     elif frame == Frame.ASIDE:
         core.aside.told(node, decode_aside(body))
     elif frame == Frame.META_LINEAGE:
-        core.meta_lineages.heard(node, *frames.decode_texts(body, 2))
+        core.meta_lineages.heard(node, *frames.decode_lineage(body))
     elif frame == Frame.MAP_ASK:
         map_survey.asked(core, node, body)
     elif frame == Frame.MAP_TOLD:

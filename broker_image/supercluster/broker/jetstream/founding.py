@@ -43,8 +43,13 @@ class Founding:
         registered = core.store.registered()
         if core.meta_id in registered:
             self._open(registered[core.meta_id])
-        elif core.settings.meta_voters == (core.node,) and not core.settings.founding_wait_ms:
+        elif core.settings.meta_voters == (core.node,) and not self._waits:
             self._start((volume_member(core),))
+
+    @property
+    def _waits(self) -> bool:
+        settings = self._core.settings
+        return settings.join_only or settings.founding_wait_ms > 0
 
     def _open(self, member: str) -> None:
         core = self._core
@@ -96,6 +101,8 @@ class Founding:
         voters = core.settings.meta_voters
         if core.meta is not None or not voters or core.node != min(voters) or self._is_recovered:
             return
+        if core.settings.join_only:
+            return  # The members of the map may be out of contact, and this volume may be one that was lost (SF-26).
         peers = core.peers
         if any(node != core.node and node not in peers for node in voters):
             return

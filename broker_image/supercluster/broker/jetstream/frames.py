@@ -194,7 +194,7 @@ def decode_leaderships(body: memoryview) -> list[Leadership]:
 
 
 def encode_texts(*values: str) -> Body:
-    """NOT_LEADER (group, hint), WHO_LEADS (group), JOIN (group, member), COPY_LOST (group, member)."""
+    """META_LINEAGE, NOT_LEADER (group, hint), WHO_LEADS (group), JOIN (group, member), COPY_LOST (group, member)."""
     return [b"".join(map(text, values))]
 
 
@@ -208,6 +208,13 @@ def decode_texts(body: memoryview, count: int) -> list[str]:
     if any(len(name.encode()) > GROUP_NAME_BYTES_MAX for name in found):
         raise WireError(f"a name has more than {GROUP_NAME_BYTES_MAX} bytes")
     return found
+
+
+def decode_lineage(body: memoryview) -> tuple[str, str, str]:
+    """META_LINEAGE: (lineage, the one believed to be the receiver's, the map's beginning); an older broker does not say the last."""
+    reader = Reader(body)
+    lineage, believed = reader.text(), reader.text()
+    return lineage, believed, reader.text() if reader.is_left else ""
 
 
 # ---- API requests and acknowledgements ------------------------------------------------------------------------------

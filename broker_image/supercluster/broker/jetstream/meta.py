@@ -120,6 +120,9 @@ class MetaState:
     """Operations that came up to this frame version may follow: all brokers can read them (`map_level.py`)."""
     unusable: dict[str, dict[str, int]] = field(default_factory=dict)
     """Node → group → since when its copy has been of no use although the node is there, as it said itself."""
+    founding: str = ""
+    """Which beginning this map goes back to: the volume of the first broker that it recorded, and when. Empty before that, and
+    where a version began it that did not say (SF-26)."""
 
     def apply(self, entry: Entry) -> list[str]:
         """Apply the next entry. Returns the groups that it made, changed or removed."""
@@ -231,6 +234,8 @@ class MetaState:
         if not is_same:
             self.unusable.pop(node, None)  # Of its copies nothing is left.
         self._put_unusable(node, op.get("unusable", {}))
+        if not self.founding and not self.brokers:
+            self.founding = f"{incarnation}-{entry.time_ns:x}"
         self.brokers[node] = BrokerRecord(
             node, op["cluster"], incarnation, entry.time_ns, tuple(op.get("tags", ()))
         )
@@ -288,6 +293,8 @@ class MetaState:
             "applied": self.applied_index,
             "time": self.time_ns,
         }
+        if self.founding:
+            whole["founding"] = self.founding
         if self.recovery is not None:
             whole["recovery"] = self.recovery.to_json()
         if self.level:
@@ -301,7 +308,7 @@ class MetaState:
     @classmethod
     def restore(cls, data: bytes) -> MetaState:
         whole = json.loads(data)
-        state = cls(applied_index=whole["applied"], time_ns=whole["time"])
+        state = cls(applied_index=whole["applied"], time_ns=whole["time"], founding=whole.get("founding", ""))
         for account, name, group, config, version, members, created_ns, *moves in whole["streams"]:
             # A volume written before there were moves has none, and most streams were never recovered.
             move, last_move, recovery, *standing = (*moves, None, None, None)[: max(3, len(moves))]

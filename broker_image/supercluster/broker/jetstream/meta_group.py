@@ -168,6 +168,9 @@ class MetaGroup(Group):
             for entry in self.log.entries(self.applied_index + 1, self.log.last_index, 1 << 40):
                 self._end.apply(entry)
         self.upkeep = Upkeep(self, now_ms)
+        self.host.touch(
+            self.id
+        )  # Brokers are recorded at once: the first record says which map this is (SF-26).
 
     @property
     def end(self) -> MetaState:

@@ -46,6 +46,8 @@ class MetaLineages:
         """A lineage that does not follow from this one, and that a person said to follow."""
         self._said: dict[str, str] = {}
         """Linked broker → its lineage, as it said last."""
+        self._founding = ""
+        """The beginning by which it was last judged who is in contact."""
         self._rivals: dict[str, PeerInfo] = {}
         """Linked brokers that count as out of contact."""
         self._retry_ms = 0
@@ -56,14 +58,15 @@ class MetaLineages:
     # ---- who is there ---------------------------------------------------------------------------------------------
 
     def takes_link(self, peer: PeerInfo) -> bool:
-        """A broker is linked. False: it is of a rival lineage, and counts as out of contact."""
+        """A broker is linked. False: it is of a rival lineage or another beginning, and counts as out of contact."""
         told = peer.lineage or META_GROUP
         self._said[peer.node] = told
         self._rivals.pop(peer.node, None)
-        if not self._is_rival(told):
+        if not self._is_rival(told) and not self._begun_apart(peer):
             return True
         self._rivals[peer.node] = peer
-        self._say_rival(peer.node, told)
+        reason = "RivalMap" if self._begun_apart(peer) else "RivalLineage"
+        self._core.event(self.name, reason, f"{peer.node} counts as out of contact: {self._words(peer)}")
         self._tell(peer.node)
         return False
 
@@ -80,12 +83,19 @@ class MetaLineages:
         own = self._following or self.name
         return other not in (own, self._consent) and not follows(other, own) and not follows(own, other)
 
-    def _say_rival(self, node: str, other: str) -> None:
-        self._core.event(
-            self.name, "RivalLineage", f"{node} counts as out of contact: {self._words(node, other)}"
-        )
+    def _begun_apart(self, peer: PeerInfo) -> bool:
+        """Does its map go back to another beginning? Nothing that the two say of streams and members is about the same (SF-26)."""
+        own = self._core.founding_id
+        return bool(own and peer.founding) and own != peer.founding
 
-    def _words(self, node: str, other: str) -> str:
+    def _words(self, peer: PeerInfo) -> str:
+        node, other = peer.node, self._said[peer.node]
+        if self._begun_apart(peer):
+            return (
+                f"the map of streams was begun twice, and {node} has the one of beginning {peer.founding}, {self._core.node} that "
+                f"of {self._core.founding_id}; on the side that was begun when a volume was lost, save what was published since, "
+                "then give its brokers empty volumes and have them join"
+            )
         return (
             f"the map of streams was recovered by force twice, and {node} has lineage {other}, which does not follow from "
             f"{self.name} of {self._core.node}, nor the other way round; at each broker of one side say that it is to "
@@ -95,7 +105,7 @@ class MetaLineages:
     @property
     def troubles(self) -> list[str]:
         """For /healthz."""
-        found = [self._words(node, self._said[node]) for node in sorted(self._rivals)]
+        found = [self._words(self._rivals[node]) for node in sorted(self._rivals)]
         if self._following:
             found.append(
                 f"the disk has not taken lineage {self._following} of the map of streams: this broker works in none until then"
@@ -109,16 +119,20 @@ class MetaLineages:
 
     # ---- what is told ---------------------------------------------------------------------------------------------
 
-    def heard(self, node: str, other: str, believed: str | None = None) -> None:
-        """A linked broker says which lineage its volume has joined, and which one it believes this one's has.
+    def heard(self, node: str, other: str, believed: str | None = None, founding: str = "") -> None:
+        """A linked broker says which lineage its volume has joined, which one it believes this one's has, and which beginning its
+        map goes back to.
 
         Raises:
             WireError: that is no lineage of the map.
         """
         if not is_meta(other):
             raise WireError(f"{other[:64]!r} is no lineage of the map")
-        if node in self._core.peers or node in self._rivals:
+        known = self._core.peers if node in self._core.peers else self._rivals
+        if node in known:
             self._said[node] = other
+            if founding:
+                known[node] = replace(known[node], founding=founding)
         own = self._following or self.name
         if follows(other, own) or (other == self._consent and other != own):
             self._follow(other)
@@ -128,23 +142,30 @@ class MetaLineages:
             self._tell(node)
 
     def _tell(self, node: str) -> None:
-        self._core.network.send(
-            node, Frame.META_LINEAGE, encode_texts(self.name, self._said.get(node, "")), Channel.CONTROL
-        )
+        core = self._core
+        told = encode_texts(self.name, self._said.get(node, ""), core.founding_id)
+        core.network.send(node, Frame.META_LINEAGE, told, Channel.CONTROL)
 
     def _tell_all(self) -> None:
         for node in (*self._core.peers, *self._rivals):
             self._tell(node)
 
+    def map_changed(self) -> None:
+        """Which beginning it goes back to may be known now."""
+        if self._core.founding_id != self._founding:
+            self._founding = self._core.founding_id
+            self._look_at_peers()
+            self._tell_all()
+
     def _look_at_peers(self) -> None:
-        """Somebody's lineage is another one by now: who is in contact?"""
+        """Somebody's lineage is another one by now, or the map's beginning is: who is in contact?"""
         core = self._core
         for node, peer in list(self._rivals.items()):
-            if not self._is_rival(self._said[node]):
+            if not self._is_rival(self._said[node]) and not self._begun_apart(peer):
                 core.on_link_up(replace(peer, lineage=self._said[node]))
         for node, peer in list(core.peers.items()):
             told = self._said.get(node, META_GROUP)
-            if self._is_rival(told):
+            if self._is_rival(told) or self._begun_apart(peer):
                 core.on_link_down(node)
                 core.on_link_up(replace(peer, lineage=told))
 

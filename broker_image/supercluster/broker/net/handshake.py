@@ -126,6 +126,7 @@ class Handshakes:
                 gateway_url=facts.route_url() if by_route else facts.gateway_url(),
                 introduces=connection.introduces,
                 lineage=facts.lineage(),
+                founding=facts.founding(),
             )
         )
 

@@ -186,6 +186,11 @@ class Core(CoreHooks, Protocol):
         ...
 
     @property
+    def founding_id(self) -> str:
+        """Which beginning the map of streams goes back to; empty while none was read (SF-26)."""
+        ...
+
+    @property
     def accepts_clients(self) -> bool:
         """May clients be let in (SF-14)? Asked again and again during the start."""
         ...

@@ -290,6 +290,7 @@ class Mesh:
             tags=hello.tags,
             gateway_url=hello.gateway_url,
             lineage=hello.lineage,
+            founding=hello.founding,
         )
         self.router.set_far(peer.node, peer.cluster != self.facts.cluster)
         self._tell_interest()

@@ -89,6 +89,8 @@ class Hello:
     """No link is wanted: only to be known, and to be told whom the other side knows."""
     lineage: str = ""
     """The meta group's name, once the map of streams was recovered by force (SF-9); not said before."""
+    founding: str = ""
+    """Which beginning of the map of streams its map goes back to; empty while it has read none (SF-26)."""
 
     def __repr__(self) -> str:
         return f"Hello(node={self.node!r}, process={self.process!r}, channel={self.channel})"

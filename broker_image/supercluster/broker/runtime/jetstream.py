@@ -77,6 +77,7 @@ class ProcessCore(BrokerCore):
                 retired_grace_ms=settings.storage.retired_grace_ms,
                 tags=settings.tags,
                 move_bytes_per_s=settings.moves.bytes_per_s,
+                join_only=settings.join_only,
                 founding_wait_ms=_founding_wait_ms(settings),
                 founding_clusters=_founding_clusters(process),
                 file_bytes_max=settings.storage.max_file_bytes,

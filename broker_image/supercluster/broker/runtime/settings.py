@@ -172,6 +172,8 @@ class Settings:
     """JetStream's API is asked as `$JS.<domain>.API` as well; empty: there is no domain."""
     link_faults: bool = False
     """Tests only: `/admin/faults` may cut this broker's links."""
+    join_only: bool = False
+    """The super-cluster's map of streams was begun before: this broker begins none, whatever its volume holds."""
 
 
 _SECTIONS: dict[str, type[Any]] = {
@@ -258,6 +260,7 @@ def parse(document: object) -> Settings:
         websocket_tls=_client_tls("websocketTls", document),
         tags=_tags(document.get("tags", [])),
         link_faults=link_faults,
+        join_only=_truth("joinOnly", document.get("joinOnly", False)),
         domain=check_name("domain", document["domain"]) if document.get("domain") else "",
         **sections,
     )

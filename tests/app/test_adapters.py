@@ -179,10 +179,14 @@ async def test_creating_is_never_repeated_blindly(server: Server, kube: KubeClie
     assert len(server.asked) == 1
 
 
-async def test_a_delete_names_the_uid_and_forgives_what_is_gone(server: Server, kube: KubeClient) -> None:
-    server.answers = [(404, {})]
-    await kube.delete("v1", "Pod", "ns", "east-0", "u1")
-    assert server.asked[0][4]["preconditions"] == {"uid": "u1"}
+async def test_a_delete_names_uid_and_version_and_forgives_what_is_gone(
+    server: Server, kube: KubeClient
+) -> None:
+    server.answers = [(404, {}), (409, {})]
+    await kube.delete("v1", "Pod", "ns", "east-0", "u1", "7")
+    assert server.asked[0][4]["preconditions"] == {"uid": "u1", "resourceVersion": "7"}
+    with pytest.raises(KubeError):
+        await kube.delete("v1", "Pod", "ns", "east-0", "u1", "7")
 
 
 async def test_the_same_event_again_raises_a_count(server: Server, kube: KubeClient) -> None:

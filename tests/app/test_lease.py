@@ -11,7 +11,7 @@ from tests.reconcilers.fakes import FakeBrokers, FakeKube, VirtualClock, settle
 from supercluster.app.lease import LeaseHolder, LeaseLostError
 from supercluster.reconcilers.execute.executor import Executor
 from supercluster.reconcilers.observe.cache import ObjectCache
-from supercluster.reconcilers.planners.plan import DeleteStream
+from supercluster.reconcilers.planners.plan import CreateStream
 from supercluster.reconcilers.ports import BrokersUnreachableError, BrokerTarget, Json, KubeError
 
 
@@ -152,15 +152,15 @@ async def test_a_step_on_the_brokers_ends_with_the_time_that_is_left() -> None:
     executor = Executor(kube, brokers, ObjectCache(), str, lambda: left_s[0])
     resource = stream()
     with pytest.raises(BrokersUnreachableError, match="not begun"):
-        await executor.run(resource, DeleteStream("flights"), target())
+        await executor.run(resource, CreateStream({"name": "flights"}), target())
     left_s[0] = 0.01
 
     async def hang(*_: object) -> None:
         await asyncio.Event().wait()
 
-    brokers.delete_stream = hang  # type: ignore[method-assign, assignment]
+    brokers.create_stream = hang  # type: ignore[method-assign, assignment]
     with pytest.raises(BrokersUnreachableError, match="cut off"):
-        await executor.run(resource, DeleteStream("flights"), target())
+        await executor.run(resource, CreateStream({"name": "flights"}), target())
 
 
 def target() -> BrokerTarget:

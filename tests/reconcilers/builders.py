@@ -104,7 +104,13 @@ def stream_move(
 
 def credentials(user: str = "app") -> CredentialsView:
     return CredentialsView(
-        {user: "one", "operator": "two"}, frozenset({"operator"}), has_route=True, has_gateway=True
+        {user: "one", "operator": "two"},
+        frozenset({"operator"}),
+        has_route=True,
+        has_gateway=True,
+        labels=naming.labels("demo"),
+        identity="uid-demo",
+        uid="uid-demo-credentials",
     )
 
 

@@ -111,11 +111,24 @@ class FakeKube:
         if metadata.get("resourceVersion", there) != there:
             raise KubeError(409, "Conflict", "the object has been modified")
 
-    async def delete(self, api_version: str, kind: str, namespace: str, name: str, uid: str) -> None:
+    async def list(self, api_version: str, kind: str, namespace: str | None) -> Json:
+        self._enter(f"list {kind}")
+        found = [
+            clone(body)
+            for (of_kind, where, _), body in self.objects.items()
+            if of_kind == kind and namespace in (None, where)
+        ]
+        return {"items": found, "metadata": {"resourceVersion": str(self._version)}}
+
+    async def delete(
+        self, api_version: str, kind: str, namespace: str, name: str, uid: str, resource_version: str
+    ) -> None:
         self._enter(f"delete {kind} {name}")
         there = self.objects.get((kind, namespace, name))
-        if there is None or there["metadata"]["uid"] != uid:
+        if there is None:
             return
+        if (there["metadata"]["uid"], there["metadata"]["resourceVersion"]) != (uid, resource_version):
+            raise KubeError(409, "Conflict", "the precondition does not match")
         if there["metadata"].get("finalizers"):
             metadata = {**there["metadata"], "deletionTimestamp": "2026-01-02T00:00:00Z"}
             self.put({**there, "metadata": metadata})

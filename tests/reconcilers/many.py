@@ -89,10 +89,12 @@ class LateKube(FakeKube):
         self._tell("MODIFIED" if key in self.objects else "DELETED", found, was_there=there)
         return found
 
-    async def delete(self, api_version: str, kind: str, namespace: str, name: str, uid: str) -> None:
+    async def delete(
+        self, api_version: str, kind: str, namespace: str, name: str, uid: str, resource_version: str
+    ) -> None:
         await self._world.clock.sleep_ms(self._world.setting.kube_ms)
         before = self.objects.get((kind, namespace, name))
-        await super().delete(api_version, kind, namespace, name, uid)
+        await super().delete(api_version, kind, namespace, name, uid, resource_version)
         if before is not None and (kind, namespace, name) not in self.objects:
             self._tell("DELETED", before, was_there=True)
 

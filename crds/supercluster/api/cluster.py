@@ -340,6 +340,10 @@ class RetiredClaim(ApiModel):
 
     name: str = Field(description="Name of the claim.")
     since: str = Field(description="Since when no broker has it.", json_schema_extra={"format": "date-time"})
+    drained: bool = Field(
+        default=False,
+        description="Its broker was drained by this Cluster; others are kept whatever the deletion policy says.",
+    )
 
 
 class ClusterStatus(ApiModel):

@@ -54,6 +54,8 @@ class Reason(StrEnum):
     DELETING = "Deleting"
     CLUSTERS_REMAIN = "ClustersRemain"
     STREAMS_REMAIN = "StreamsRemain"
+    NOT_PROVEN = "NotProven"
+    CREDENTIALS_UNREADABLE = "CredentialsUnreadable"
 
     NOT_ACCEPTED = "NotAccepted"
     SUPER_CLUSTER_NOT_FOUND = "SuperClusterNotFound"
@@ -183,7 +185,7 @@ TYPES: dict[ConditionType, Entry] = {
         "supercluster.dev/force-recover-meta, was carried out.",
     ),
     ConditionType.HELD_UP: Entry(
-        "Cluster, SuperCluster",
+        "all",
         "True: something that is under way does not go on without a person; the message says what, and what to do. All else goes "
         "on.",
     ),
@@ -236,7 +238,17 @@ REASONS: dict[Reason, Entry] = {
     Reason.DELETING: Entry("Ready", "The resource is being deleted as its deletion policy says."),
     Reason.CLUSTERS_REMAIN: Entry("Ready", "Deletion waits until no Cluster names this SuperCluster."),
     Reason.STREAMS_REMAIN: Entry(
-        "Ready", "Deletion waits for Streams of this Cluster that are being deleted too."
+        "Ready",
+        "Deletion waits for Streams of this Cluster that are being deleted too, or that are to be retained.",
+    ),
+    Reason.NOT_PROVEN: Entry(
+        "HeldUp",
+        "A step that deletes something, or makes a list of members shorter, waits: it can't be shown that nothing is lost by it. "
+        "The message says what, and why.",
+    ),
+    Reason.CREDENTIALS_UNREADABLE: Entry(
+        "Synced",
+        "A file of the credentials Secret is not JSON, as a person left it; nothing of it is changed.",
     ),
     Reason.NOT_ACCEPTED: Entry("Ready, Synced", "See the condition Accepted."),
     Reason.SUPER_CLUSTER_NOT_FOUND: Entry("Accepted", "spec.superCluster names nothing in this namespace."),

@@ -190,13 +190,16 @@ class KubeClient:
             query={"fieldManager": self._field_manager},
         )
 
-    async def delete(self, api_version: str, kind: str, namespace: str, name: str, uid: str) -> None:
+    async def delete(
+        self, api_version: str, kind: str, namespace: str, name: str, uid: str, resource_version: str
+    ) -> None:
         path = object_path(api_version, kind, namespace, name)
-        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+        preconditions = {"uid": uid, "resourceVersion": resource_version}
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
         try:
             await self.request("DELETE", path, body=body)
         except KubeError as error:
-            if error.status not in (404, 409):
+            if error.status != 404:
                 raise
 
     async def emit(self, regarding: Manifest, note: Note) -> None:

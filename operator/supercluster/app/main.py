@@ -184,6 +184,9 @@ class Operator:
         keeping = asyncio.create_task(self.lease.keep())
         try:
             # What changed while another copy led may not have been heard of yet.
+            self.cache.expect_lists(
+                _list_name(kind, each) for _, kind in self._swept() for each in self._scopes()
+            )
             await self._within_patience("listed", self._sweep_all)
             if not keeping.done():
                 log.info("leading", extra={"identity": self.settings.identity})
@@ -239,7 +242,7 @@ class Operator:
         """List everything; the kinds that could not be listed. A server that does not answer is not asked for the others."""
         failed: list[str] = []
         for api_version, kind in self._swept():
-            for namespace in self.settings.namespaces or (None,):
+            for namespace in self._scopes():
                 try:
                     await self._sweep_one(api_version, kind, namespace)
                 except KubeError as error:
@@ -257,6 +260,10 @@ class Operator:
         if not version.isdigit():
             raise KubeError(0, "Unreadable", f"the list of {kind} has resourceVersion {version!r}")
         self.intake.sweep(kind, answer.get("items") or [], int(version), (namespace,) if namespace else ())
+        self.cache.listed(_list_name(kind, namespace))
+
+    def _scopes(self) -> tuple[str | None, ...]:
+        return tuple(self.settings.namespaces) or (None,)
 
     def _state(self) -> endpoints.State:
         return endpoints.State(
@@ -268,6 +275,10 @@ class Operator:
             objects=lambda: len(self.cache.all_keys()),
             more=lambda: repair_lines(self.cache, self.rounds.counters.repairs),
         )
+
+
+def _list_name(kind: str, namespace: str | None) -> str:
+    return f"{kind} in {namespace}" if namespace else kind
 
 
 async def build(

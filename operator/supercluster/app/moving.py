@@ -158,7 +158,9 @@ async def watch(
 
 async def forget(kube: KubeClient, namespace: str, move: StreamMove) -> None:
     """Delete a dry run that was shown."""
-    await kube.delete(API_VERSION, "StreamMove", namespace, move.metadata.name, move.metadata.uid)
+    metadata = move.metadata
+    version = metadata.resource_version
+    await kube.delete(API_VERSION, "StreamMove", namespace, metadata.name, metadata.uid, version)
 
 
 async def cancel(kube: KubeClient, namespace: str, name: str) -> str:

@@ -84,8 +84,14 @@ class Kube(Protocol):
         self, api_version: str, kind: str, namespace: str, name: str, patch: Manifest, *, status: bool = False
     ) -> Json: ...
 
-    async def delete(self, api_version: str, kind: str, namespace: str, name: str, uid: str) -> None:
-        """Delete the object if it is still the one with that uid; one that is gone is no error."""
+    async def list(self, api_version: str, kind: str, namespace: str | None) -> Json:
+        """All of a kind, as `items`."""
+        ...
+
+    async def delete(
+        self, api_version: str, kind: str, namespace: str, name: str, uid: str, resource_version: str
+    ) -> None:
+        """Delete the object if it is still that very version of it (else 409); one that is gone is no error."""
         ...
 
     async def emit(self, regarding: Manifest, note: Note) -> None:

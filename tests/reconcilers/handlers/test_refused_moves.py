@@ -14,7 +14,7 @@ from tests.reconcilers.handlers.test_rounds import NS
 from supercluster.broker.jetstream.config import check_name
 from supercluster.broker.jetstream.move_calls import read_call
 from supercluster.reconcilers.handlers.refused_creates import CONFLICT_KEPT, KEPT, RefusedCreates
-from supercluster.reconcilers.planners.plan import CreateObject, DeleteObject
+from supercluster.reconcilers.planners.plan import CreateObject, DeleteObject, Ground
 from supercluster.reconcilers.planners.status import timestamp
 from supercluster.reconcilers.ports import KubeError
 
@@ -182,5 +182,7 @@ def test_other_steps_and_other_errors_are_nothing_to_pass_over() -> None:
     found = RefusedCreates(VirtualClock())
     move = CreateObject({"kind": "StreamMove", "metadata": {"namespace": NS, "name": "m"}})
     assert not found.note(move, KubeError(503, "Unavailable", "later"))
-    assert not found.note(DeleteObject("v1", "Pod", NS, "p", "u"), KubeError(409, "Conflict", "no"))
+    assert not found.note(
+        DeleteObject("v1", "Pod", NS, "p", "u", Ground.RESTART), KubeError(409, "Conflict", "no")
+    )
     assert found.of(NS) == {}

@@ -42,7 +42,7 @@ class Shrinking(World):
                 self.kube.objects.pop(("Pod", NS, name), None)
             elif ("PersistentVolumeClaim", NS, f"data-{name}") not in self.kube.objects:
                 template = stateful_set["spec"]["volumeClaimTemplates"][0]
-                metadata = {"name": f"data-{name}", "namespace": NS, "labels": template["metadata"]["labels"]}
+                metadata = {**template["metadata"], "name": f"data-{name}", "namespace": NS}
                 body = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata}
                 self.kube.put({**body, "spec": template["spec"]})
 

@@ -35,6 +35,7 @@ from supercluster.reconcilers.planners.plan import (
     FINALIZER,
     Apply,
     DeleteObject,
+    Ground,
     HandOverLeaderships,
     Plan,
     SetFinalizers,
@@ -659,7 +660,7 @@ def test_a_broker_that_can_not_run_is_restarted_at_once() -> None:
 @pytest.mark.covers("OP-5")
 def test_a_deleted_cluster_keeps_its_volumes_by_default() -> None:
     resource = cluster(meta=DELETED)
-    claims = (ClaimView("data-east-0", "u0"),)
+    claims = (ClaimView("data-east-0", "u0", super_cluster="demo", identity="uid-demo"),)
     (step,) = plan(resource, cluster_observed(resource, claims=claims)).steps
     assert isinstance(step, SetFinalizers)
     assert step.finalizers == ()
@@ -671,7 +672,7 @@ def test_a_deleted_cluster_keeps_its_volumes_by_default() -> None:
 def test_delete_removes_brokers_then_volumes_then_the_resource() -> None:
     resource = cluster(meta=DELETED, deletionPolicy="Delete")
     objects = applied(manifests_of(cluster()))
-    claims = (ClaimView("data-east-0", "u0"),)
+    claims = (ClaimView("data-east-0", "u0", super_cluster="demo", identity="uid-demo"),)
     (first,) = plan(resource, cluster_observed(resource, objects=objects, claims=claims)).steps
     assert isinstance(first, DeleteObject)
     assert first.kind == "StatefulSet"
@@ -746,7 +747,12 @@ def test_a_super_cluster_stays_until_its_clusters_are_gone() -> None:
     waiting = look(resource)
     assert waiting.steps == ()
     assert "east" in condition(waiting.status_patch, "Ready")["message"]
-    assert look(resource, clusters=()).steps == (SetFinalizers((), "7"),)
+    (secret,) = look(resource, clusters=()).steps
+    assert isinstance(secret, DeleteObject)
+    assert (secret.kind, secret.ground) == ("Secret", Ground.CREDENTIALS_UNUSED)
+    foreign = replace(credentials(), identity="another")
+    for there in (None, foreign, replace(credentials(), owners=({"uid": "uid-demo"},))):
+        assert look(resource, clusters=(), credentials=there).steps == (SetFinalizers((), "7"),)
     assert FINALIZER in resource.metadata.finalizers
 
 

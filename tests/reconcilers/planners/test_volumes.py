@@ -12,18 +12,26 @@ from tests.reconcilers.builders import NOW, cluster, condition, pods
 from supercluster.api import Cluster
 from supercluster.api.conditions import ConditionType
 from supercluster.reconcilers.planners.cluster_advice import advise
-from supercluster.reconcilers.planners.plan import DeleteObject, ExpandClaim
+from supercluster.reconcilers.planners.plan import DeleteObject, ExpandClaim, MarkClaim
 from supercluster.reconcilers.planners.rollout import PodView
 from supercluster.reconcilers.planners.status import Conditions, timestamp
 from supercluster.reconcilers.planners.volumes import ClaimView, Volumes, plan_volumes
 
+IDENTITY = "uid-demo"
 OLD, YOUNG = timestamp(NOW - timedelta(minutes=5)), timestamp(NOW - timedelta(seconds=20))
 
 
 def claims(count: int = 3, **changes: Any) -> list[ClaimView]:
     return [
         ClaimView(
-            **{"name": f"data-east-{number}", "uid": f"u{number}", "requested": "10Gi", "class_name": "disk"}
+            **{
+                "name": f"data-east-{number}",
+                "uid": f"u{number}",
+                "requested": "10Gi",
+                "class_name": "disk",
+                "super_cluster": "demo",
+                "identity": IDENTITY,
+            }
             | changes
         )
         for number in range(count)
@@ -42,7 +50,13 @@ def plan(
     **expandable: bool,
 ) -> Volumes:
     return plan_volumes(
-        desired or cluster(), known, replicas, running() if there is None else there, expandable, NOW
+        desired or cluster(),
+        known,
+        replicas,
+        running() if there is None else there,
+        expandable,
+        NOW,
+        IDENTITY,
     )
 
 
@@ -161,9 +175,61 @@ def test_claims_of_brokers_that_went_are_kept_or_deleted_after_a_grace_time() ->
     entries = [claim.to_object() for claim in kept.retired]
     again = plan(claims(5), desired=cluster(status={"retiredClaims": entries}))
     assert (again.notes, again.retired) == ((), kept.retired), "said once"
-    gone = cluster(deletionPolicy="Delete", status={"retiredClaims": entries})
+    drained = [{**entry, "drained": True} for entry in entries]
+    gone = cluster(deletionPolicy="Delete", status={"retiredClaims": drained})
     assert plan(claims(5), desired=gone).steps == ()
-    later = plan_volumes(gone, claims(5), 3, running(), {}, NOW + timedelta(minutes=10))
+    later = plan_volumes(gone, claims(5), 3, running(), {}, NOW + timedelta(minutes=10), IDENTITY)
     assert [step.name for step in later.steps if isinstance(step, DeleteObject)] == ["data-east-3"]
-    still = plan_volumes(gone, claims(5), 3, running(5), {}, NOW + timedelta(minutes=10))
+    still = plan_volumes(gone, claims(5), 3, running(5), {}, NOW + timedelta(minutes=10), IDENTITY)
     assert (still.steps, still.retired) == ((), ()), "while its pod is there it is in use"
+
+
+@pytest.mark.covers("SF-30")
+@pytest.mark.parametrize(
+    ("drained", "changes"),
+    [
+        (False, {}),
+        (True, {"identity": "another"}),
+        (True, {"identity": ""}),
+        (True, {"super_cluster": "prod"}),
+    ],
+)
+def test_claims_that_this_cluster_did_not_drain_or_does_not_own_are_kept(
+    drained: bool, changes: dict[str, Any]
+) -> None:
+    since = timestamp(NOW - timedelta(days=1))
+    entries = [{"name": f"data-east-{number}", "since": since, "drained": drained} for number in (3, 4)]
+    desired = cluster(deletionPolicy="Delete", status={"retiredClaims": entries})
+    known = [*claims(3), *claims(5, **changes)[3:]]
+    assert plan(known, desired=desired).steps == ()
+
+
+def test_whether_its_broker_was_drained_is_written_down_when_a_claim_is_seen_first() -> None:
+    going = {"since": OLD, "brokers": [{"name": "east-4", "copies": 0, "votes": False}]}
+    found = plan(claims(5), desired=cluster(deletionPolicy="Delete", status={"drain": going}))
+    assert {claim.name: claim.drained for claim in found.retired} == {
+        "data-east-3": False,
+        "data-east-4": True,
+    }
+    assert len(found.notes) == 1
+    assert "data-east-3 is kept" in found.notes[0].message
+
+
+@pytest.mark.covers("SF-30")
+def test_a_claim_is_marked_as_ours_once_its_broker_is_ready() -> None:
+    known = claims(identity="")
+    there = [*running(2), replace(running()[2], ready=False)]
+    assert plan(known, there).steps == tuple(
+        MarkClaim("demo-ns", f"data-east-{number}", f"u{number}", IDENTITY) for number in (0, 1)
+    )
+
+
+@pytest.mark.covers("SF-30")
+def test_a_pod_whose_container_has_run_is_not_deleted_for_its_claim() -> None:
+    """O4: in CrashLoopBackOff it does not run, and its volume has what it had."""
+    there, known = running(), claims()
+    there[1] = replace(there[1], running=False, ready=False, started=True)
+    known[1] = replace(known[1], terminating=True)
+    found = plan(known, there)
+    assert found.steps == ()
+    assert "data-east-1 is being deleted" in said(found, ConditionType.UNWISE)

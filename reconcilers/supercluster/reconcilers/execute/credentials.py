@@ -18,22 +18,23 @@ ACCOUNT = "$G"
 def completed(
     secret: Mapping[str, Any], missing: tuple[str, ...], application_user: str, password: Callable[[], str]
 ) -> dict[str, str]:
-    """The Secret's data with the missing users made."""
+    """The Secret's data with the missing users made. What else the files have, such as accounts, stays."""
     data = {str(key): str(value) for key, value in mapping(secret.get("data")).items()}
-    users = [dict(mapping(user)) for user in secret_json(secret, "users.json").get("users") or ()]
+    before = secret_json(secret, "users.json")
+    users = [dict(mapping(user)) for user in before.get("users") or ()]
     links = {ROUTE: ("cluster.json", ROUTE_USER), GATEWAY: ("gateway.json", GATEWAY_USER)}
     wanted = {APPLICATION: (application_user, "client"), OPERATOR: (OPERATOR_USER, "operator")}
     for part in missing:
         if part in links:
             file, name = links[part]
             entry = {"user": name, "password": password()}
-            accepted = secret_json(secret, file).get("accept") or ()
-            data[file] = _encoded({"accept": [*accepted, entry], "send": entry})
+            link = secret_json(secret, file)
+            data[file] = _encoded({**link, "accept": [*(link.get("accept") or ()), entry], "send": entry})
             continue
         name, role = wanted[part]
         users = [user for user in users if user.get("user") != name]
         users.append({"user": name, "password": password(), "account": ACCOUNT, "role": role})
-    data["users.json"] = _encoded({"users": users})
+    data["users.json"] = _encoded({**before, "users": users})
     return data
 
 

@@ -10,9 +10,12 @@ from typing import Any
 
 from supercluster.api import API_VERSION
 from supercluster.reconcilers.execute.credentials import completed
+from supercluster.reconcilers.execute.destructive import MAY_SHRINK, Destroyer, is_drop, made_by_us
 from supercluster.reconcilers.observe.cache import ObjectCache, Resource
 from supercluster.reconcilers.observe.targets import each_broker
+from supercluster.reconcilers.observe.views import credentials_view
 from supercluster.reconcilers.planners.plan import (
+    IDENTITY_ANNOTATION,
     MANAGED_BY,
     Apply,
     CancelMove,
@@ -28,6 +31,7 @@ from supercluster.reconcilers.planners.plan import (
     LeaveBrokers,
     MakeCredentials,
     Manifest,
+    MarkClaim,
     SetAccount,
     SetFinalizers,
     StartMove,
@@ -49,6 +53,7 @@ from supercluster.reconcilers.ports import (
 )
 
 SUBJECTS_OVERLAP = 10065
+_CONFLICT = 409
 
 
 class StepRefusedError(Exception):
@@ -64,12 +69,17 @@ class Executor:
     time_left_s: Callable[[], float] = lambda: math.inf
     """How long this process may still change anything, brokers included (the Lease)."""
 
+    @property
+    def destroyer(self) -> Destroyer:
+        return Destroyer(self.kube, self.brokers, self.cache)
+
     async def run(self, resource: Resource, step: Step, target: BrokerTarget | str) -> None:
         """Carry out one step for a resource, within the time that is left.
 
         Raises:
             KubeError, BrokersUnreachableError, BrokersRefusedError: it was not carried out.
             StepRefusedError: it was not, and trying again is no use until something changes.
+            HeldError: it was not, since it would destroy something that may be needed.
         """
         left_s = self.time_left_s()
         if left_s <= 0:
@@ -87,31 +97,28 @@ class Executor:
     async def _run(self, resource: Resource, step: Step, target: BrokerTarget | str) -> None:
         match step:
             case Apply():
-                await self._apply(step)
+                await self._apply(resource, step, target)
             case DeleteObject():
-                await self.kube.delete(step.api_version, step.kind, step.namespace, step.name, step.uid)
-                if step.kind == "Pod":
-                    return
-                there = await self.kube.get(step.api_version, step.kind, step.namespace, step.name)
-                known = self.cache.get(step.kind, step.namespace, step.name)
-                if there is not None:
-                    self.cache.wrote(there)
-                elif known is not None:
-                    self.cache.remove(known)
+                await self.destroyer.delete(resource, step, target)
             case ExpandClaim():
                 patch = {"spec": {"resources": {"requests": {"storage": step.size}}}}
                 kind = "PersistentVolumeClaim"
                 self.cache.put(await self.kube.merge_patch("v1", kind, step.namespace, step.name, patch))
+            case MarkClaim():
+                await self._mark_claim(step)
             case MakeCredentials():
-                await self._make_credentials(step)
+                await self._make_credentials(resource, step)
             case SetFinalizers():
+                if is_drop(resource, step):
+                    await self.destroyer.drop_finalizer(resource, step, target)
                 await self._set_finalizers(resource, step)
             case CreateObject():
-                self.cache.wrote(await self.kube.create(step.manifest))
+                await self.destroyer.judge_creation(resource, step, target)
+                await self._create(step)
             case CreateStream() | UpdateStream() | DeleteStream():
                 if isinstance(target, str):
                     raise BrokersUnreachableError(target)
-                await self._stream_step(step, target)
+                await self._stream_step(resource, step, target)
             case StartMove() | CancelMove():
                 if isinstance(target, str):
                     raise BrokersUnreachableError(target)
@@ -135,8 +142,7 @@ class Executor:
             case LeaveBrokers():
                 if isinstance(target, str):
                     raise BrokersUnreachableError(target)
-                for broker in step.brokers:
-                    await self.brokers.leave_broker(target, broker)
+                await self.destroyer.leave(resource, step, target)
             case CordonBroker():
                 if isinstance(target, str):
                     raise BrokersUnreachableError(target)
@@ -160,17 +166,51 @@ class Executor:
             body["acceptDoubtful"] = True
         await self.brokers.recover_map(targets[step.node], body)
 
-    async def _apply(self, step: Apply) -> None:
-        metadata = step.manifest["metadata"]
-        kind, namespace, name = step.manifest["kind"], metadata["namespace"], metadata["name"]
-        if self.cache.get(kind, namespace, name) is None:
-            there = await self.kube.get(step.manifest["apiVersion"], kind, namespace, name)
-            if there is not None and not _made_by_us(there):
-                raise StepRefusedError(
-                    f"{kind} {name} exists in namespace {namespace} and was not made by {MANAGED_BY}; rename it or "
-                    "this resource"
-                )
-        self.cache.put(await self._applied(step.manifest))
+    async def _apply(self, resource: Resource, step: Apply, target: BrokerTarget | str) -> None:
+        manifest, metadata = step.manifest, step.manifest["metadata"]
+        kind, namespace, name = manifest["kind"], metadata["namespace"], metadata["name"]
+        there = None
+        if kind in MAY_SHRINK or self.cache.get(kind, namespace, name) is None:
+            there = await self.kube.get(manifest["apiVersion"], kind, namespace, name)
+        if there is not None and not made_by_us(there):
+            raise StepRefusedError(_foreign(manifest))
+        if there is not None:
+            manifest = await self.destroyer.judge_apply(resource, manifest, there, target)
+        self.cache.put(await self._applied(manifest))
+
+    async def _create(self, step: CreateObject) -> None:
+        try:
+            self.cache.wrote(await self.kube.create(step.manifest))
+        except KubeError as error:
+            metadata, kind = step.manifest["metadata"], step.manifest["kind"]
+            if error.status != _CONFLICT:
+                raise
+            there = await self.kube.get(
+                step.manifest["apiVersion"], kind, metadata["namespace"], metadata["name"]
+            )
+            if there is not None and not _is_what_we_would_make(step.manifest, there):
+                raise StepRefusedError(_foreign(step.manifest)) from error
+            if there is not None:
+                self.cache.wrote(there)
+            raise
+
+    async def _mark_claim(self, step: MarkClaim) -> None:
+        kind = "PersistentVolumeClaim"
+        there = await self.kube.get("v1", kind, step.namespace, step.name)
+        if there is None or mapping(there.get("metadata")).get("uid") != step.uid:
+            return
+        annotations = mapping(there["metadata"].get("annotations"))
+        if annotations.get(IDENTITY_ANNOTATION):
+            self.cache.put(there)
+            return
+        version = there["metadata"]["resourceVersion"]
+        patch = {
+            "metadata": {
+                "resourceVersion": version,
+                "annotations": {IDENTITY_ANNOTATION: step.identity},
+            }
+        }
+        self.cache.put(await self.kube.merge_patch("v1", kind, step.namespace, step.name, patch))
 
     async def _applied(self, manifest: Manifest) -> Json:
         try:
@@ -187,22 +227,39 @@ class Executor:
             manifest["apiVersion"], manifest["kind"], metadata["namespace"], metadata["name"], patch
         )
 
-    async def _make_credentials(self, step: MakeCredentials) -> None:
+    async def _make_credentials(self, resource: Resource, step: MakeCredentials) -> None:
         metadata = step.manifest["metadata"]
-        there = await self.kube.get("v1", "Secret", metadata["namespace"], metadata["name"])
-        data = completed(there or {}, step.missing, step.application_user, self.password)
+        name = metadata["name"]
+        there = await self.kube.get("v1", "Secret", metadata["namespace"], name)
         if there is None:
+            data = completed({}, step.missing, step.application_user, self.password)
             self.cache.put(await self.kube.create({**step.manifest, "data": data}))
             return
-        if not _made_by_us(there):
-            raise StepRefusedError(
-                f"Secret {metadata['name']} exists and was not made by {MANAGED_BY}; rename the Secret or this resource"
-            )
-        # The version makes sure that nobody's new password is overwritten by one that we made from an older look.
-        patch = {"metadata": {"resourceVersion": there["metadata"]["resourceVersion"]}, "data": data}
-        self.cache.put(
-            await self.kube.merge_patch("v1", "Secret", metadata["namespace"], metadata["name"], patch)
+        found = credentials_view(there)
+        assert found is not None
+        annotations = mapping(mapping(there.get("metadata")).get("annotations"))
+        is_ours = (
+            annotations.get(IDENTITY_ANNOTATION) == metadata["annotations"][IDENTITY_ANNOTATION]
+            or made_by_us(there)
+            or resource.metadata.uid in {mapping(each).get("uid") for each in found.owners}
         )
+        if not is_ours:
+            raise StepRefusedError(_foreign(step.manifest))
+        if found.broken:
+            raise StepRefusedError(f"Secret {name}: {found.broken}; nothing of it is changed")
+        missing = found.missing(step.application_user)
+        patch: Json = {
+            "metadata": {
+                # The version makes sure that nobody's new password is overwritten by one that we made from an older look.
+                "resourceVersion": there["metadata"]["resourceVersion"],
+                "labels": metadata["labels"],
+                "annotations": metadata["annotations"],
+                "ownerReferences": None,
+            }
+        }
+        if missing:
+            patch["data"] = completed(there, missing, step.application_user, self.password)
+        self.cache.put(await self.kube.merge_patch("v1", "Secret", metadata["namespace"], name, patch))
 
     async def _set_finalizers(self, resource: Resource, step: SetFinalizers) -> None:
         metadata = resource.metadata
@@ -223,10 +280,10 @@ class Executor:
         self.cache.wrote(body)
 
     async def _stream_step(
-        self, step: CreateStream | UpdateStream | DeleteStream, target: BrokerTarget
+        self, resource: Resource, step: CreateStream | UpdateStream | DeleteStream, target: BrokerTarget
     ) -> None:
         if isinstance(step, DeleteStream):
-            await self.brokers.delete_stream(target, step.name)
+            await self.destroyer.delete_stream(resource, step, target)
             return
         if isinstance(step, CreateStream):
             await self._judged(self.brokers.create_stream(target, step.config), step, target)
@@ -275,6 +332,18 @@ class Executor:
             raise
 
 
-def _made_by_us(body: Mapping[str, Any]) -> bool:
-    labels = mapping(mapping(body.get("metadata")).get("labels"))
-    return labels.get("app.kubernetes.io/managed-by") == MANAGED_BY
+def _foreign(manifest: Manifest) -> str:
+    metadata = manifest["metadata"]
+    return (
+        f"{manifest['kind']} {metadata['name']} exists in namespace {metadata['namespace']} and was not made by {MANAGED_BY} for "
+        "this resource; rename one of the two"
+    )
+
+
+def _is_what_we_would_make(manifest: Manifest, there: Mapping[str, Any]) -> bool:
+    """Another look, or an earlier process, has made it: it is ours, and for the same owner."""
+    wanted, found = (
+        {str(each["uid"]) for each in body["metadata"].get("ownerReferences") or ()}
+        for body in (manifest, there)
+    )
+    return made_by_us(there) and wanted <= found

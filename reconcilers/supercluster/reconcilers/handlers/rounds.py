@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from supercluster.api import API_VERSION, Cluster, ReplicaPolicy, Stream, StreamMove, SuperCluster
 from supercluster.api.common import Condition
 from supercluster.api.conditions import ConditionType, EventReason, Reason
+from supercluster.reconcilers.execute.destructive import HeldError
 from supercluster.reconcilers.execute.executor import Executor, StepRefusedError
 from supercluster.reconcilers.handlers.refused_creates import RefusedCreates
 from supercluster.reconcilers.handlers.repair_counts import RepairCounts
@@ -33,7 +34,7 @@ from supercluster.reconcilers.planners.cluster import plan_cluster
 from supercluster.reconcilers.planners.manifests import OperatorDefaults
 from supercluster.reconcilers.planners.plan import Note, Plan, SetAside, Step
 from supercluster.reconcilers.planners.replica_policy import plan_replica_policy
-from supercluster.reconcilers.planners.status import Conditions, status_patch
+from supercluster.reconcilers.planners.status import Conditions, status_patch, with_held
 from supercluster.reconcilers.planners.strategies import BUILT_IN, Strategy
 from supercluster.reconcilers.planners.stream import plan_stream
 from supercluster.reconcilers.planners.stream_move import plan_stream_move
@@ -111,7 +112,8 @@ class Rounds:
                 return await self._tell_invalid(key, body, error)
             plan = await self._plan(resource, refusal, refusal_code, aside=tuple(aside))
             if not plan.steps or refusal is not None:
-                await self._tell(key, body, plan)
+                held = next((each.held for each in aside if each.held), None)
+                await self._tell(key, body, plan, held=held)
                 has_refusal = refusal is not None
                 return Outcome(
                     plan.recheck_after_ms if not has_refusal else None, failed=has_refusal or bool(aside)
@@ -127,6 +129,10 @@ class Rounds:
                 else:
                     for step in row:
                         await self._carry_out(key, body, resource, step)
+            except HeldError as error:
+                await self._note_held(key, step, error)
+                await self._tell(key, body, plan, held=f"{step}: {error}")
+                return Outcome(failed=True)
             except StepRefusedError as error:
                 refusal = str(error)
             except BrokersRefusedError as error:
@@ -159,6 +165,9 @@ class Rounds:
                 continue
             try:
                 await self._carry_out(key, body, resource, step)
+            except HeldError as error:
+                await self._note_held(key, step, error)
+                failed.append(SetAside(step, held=f"{step}: {error}"))
             except (StepRefusedError, BrokersRefusedError, KubeError, BrokersUnreachableError) as error:
                 if isinstance(error, KubeError) and self._refused.note(step, error):
                     log.warning(
@@ -217,15 +226,20 @@ class Rounds:
         if step.note is not None:
             await self.kube.emit(body, step.note)
 
-    async def _tell(self, key: Key, body: Mapping[str, Any], plan: Plan) -> None:
-        """Events of the plan, then its status; an object that is gone needs neither."""
-        for note in plan.notes:
-            await self.kube.emit(body, note)
-        if plan.status_patch is None:
+    async def _note_held(self, key: Key, step: Step, error: HeldError) -> None:
+        self.counters.add(self.counters.failures, key.kind)
+        log.warning("step held", extra={"resource": str(key), "step": str(step), "error": str(error)})
+
+    async def _tell(self, key: Key, body: Mapping[str, Any], plan: Plan, held: str | None = None) -> None:
+        """Events of the plan, then its status; an object that is gone needs neither. `held`: why a step of the plan waits."""
+        status_patch, note = with_held(body, plan.status_patch, held, self.clock.now())
+        for each in (*plan.notes, *([note] if note is not None else [])):
+            await self.kube.emit(body, each)
+        if status_patch is None:
             return
         try:
             patched = await self.kube.merge_patch(
-                API_VERSION, key.kind, key.namespace, key.name, {"status": plan.status_patch}, status=True
+                API_VERSION, key.kind, key.namespace, key.name, {"status": status_patch}, status=True
             )
         except KubeError as error:
             if error.status != 404:

@@ -5,7 +5,7 @@ Only custom resources and objects with our labels are in it. Models are parsed o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -45,6 +45,7 @@ class ObjectCache:
         self._objects: dict[Key, Mapping[str, Any]] = {}
         self._models: dict[Key, ApiModel | ValidationError] = {}
         self._by_owner: dict[tuple[str, str, str, str], set[Key]] = {}
+        self._unlisted: set[str] = set()
         self._on_own_write: Callable[[Key], None] = lambda _: None
 
     def tell_of_own_writes(self, listener: Callable[[Key], None]) -> None:
@@ -76,6 +77,34 @@ class ObjectCache:
             return False
         self._forget(key)
         return True
+
+    @property
+    def unlisted(self) -> frozenset[str]:
+        """What has to be listed before an object that is not here counts as absent."""
+        return frozenset(self._unlisted)
+
+    def expect_lists(self, names: Iterable[str]) -> None:
+        """This process begins to lead: what it knows may be out of date until each of these was listed."""
+        self._unlisted = set(names)
+
+    def listed(self, name: str) -> None:
+        self._unlisted.discard(name)
+
+    def unreadable(self, namespace: str, super_cluster: str) -> tuple[Key, ...]:
+        """Custom resources of a super-cluster, or of one that can't be told, that do not fit our models, by name: of a newer
+        version, as a rule."""
+        found = {Key("SuperCluster", namespace, super_cluster)}
+        for kind in MODELS:
+            for name in (super_cluster, ""):
+                found |= self._by_owner.get((kind, namespace, "super", name), set())
+        return tuple(sorted((key for key in found if self._is_unreadable(key)), key=str))
+
+    def _is_unreadable(self, key: Key) -> bool:
+        try:
+            self.parsed(MODELS[key.kind], key.namespace, key.name)
+        except ValidationError:
+            return True
+        return False
 
     def _forget(self, key: Key) -> None:
         known = self._objects.pop(key, None)
@@ -167,7 +196,8 @@ def _owners(body: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
     key, metadata = key_of(body), mapping(body.get("metadata"))
     spec = mapping(body.get("spec"))
     if key.kind in ("Cluster", "Stream", "StreamMove", "ReplicaPolicy"):
-        super_cluster = str(spec.get("superCluster", ""))
+        named = spec.get("superCluster")
+        super_cluster = named if isinstance(named, str) else ""
         yield key.kind, key.namespace, "super", super_cluster
         if key.kind == "Stream":
             yield "Stream", key.namespace, f"stream-of-{super_cluster}", str(spec.get("name") or key.name)

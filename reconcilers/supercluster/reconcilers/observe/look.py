@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from supercluster.api import Cluster, ReplicaPolicy, Stream, StreamMove, SuperCluster
 from supercluster.reconcilers.observe.cache import ObjectCache
@@ -50,6 +52,7 @@ from supercluster.reconcilers.ports import (
     BrokersRefusedError,
     BrokersUnreachableError,
     BrokerTarget,
+    KubeError,
     mapping,
 )
 
@@ -75,12 +78,27 @@ async def look_at_super_cluster(
         streams=cache.of_super_cluster(Stream, namespace, name),
         moves=moves,
         running=running,
-        credentials=credentials_view(cache.get("Secret", namespace, naming.credentials_secret(name))),
+        credentials=credentials_view(await _credentials(cache, hosts, namespace, name)),
+        unreadable=tuple(map(str, cache.unreadable(namespace, name))),
         client_secret=cache.get("Secret", namespace, naming.client_secret(name)),
         traces=_traces(cache, namespace, name),
         cordons=await look_at_cordons(cache, hosts, namespace, name, told),
         map_recovery=await look_at_map_recovery(cache, brokers, desired),
     )
+
+
+async def _credentials(
+    cache: ObjectCache, hosts: Hosts, namespace: str, super_cluster: str
+) -> Mapping[str, Any] | None:
+    """The Secret itself where the cache has none: without its labels it is not seen, and still there."""
+    name = naming.credentials_secret(super_cluster)
+    known = cache.get("Secret", namespace, name)
+    if known is not None:
+        return known
+    try:
+        return await hosts.kube.get("v1", "Secret", namespace, name)
+    except KubeError:
+        return None  # The executor asks once more before it makes one.
 
 
 async def _accounts(brokers: Brokers, target: BrokerTarget | str) -> tuple[AccountView, ...] | None:
@@ -201,6 +219,27 @@ async def _expandable(hosts: Hosts, desired: Cluster, observed: ClusterObserved)
     return {name: allows for name, allows in told.items() if allows is not None}
 
 
+async def _claims(hosts: Hosts, desired: Cluster, bodies: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Volume claims with our labels, and those of brokers that do not run: a claim that a person made from a snapshot has no
+    labels, and is there all the same."""
+    found = [body for body in bodies if body.get("kind") == "PersistentVolumeClaim"]
+    if desired.spec.storage.type != "PersistentVolumeClaim":
+        return found
+    known = {str(mapping(body.get("metadata")).get("name")) for body in found}
+    pods = [pod_view(body) for body in bodies if body.get("kind") == "Pod"]
+    for pod in pods:
+        name = naming.claim(pod.name)
+        if pod.running or name in known:
+            continue
+        try:
+            body = await hosts.kube.get("v1", "PersistentVolumeClaim", desired.metadata.namespace, name)
+        except KubeError:
+            continue  # The executor asks once more before it believes that there is none.
+        if body is not None:
+            found.append(body)
+    return found
+
+
 async def look_at_cluster(
     cache: ObjectCache, brokers: Brokers, hosts: Hosts, desired: Cluster
 ) -> ClusterObserved:
@@ -227,7 +266,7 @@ async def look_at_cluster(
         },
         pods=tuple(pod_view(body) for body in bodies if body.get("kind") == "Pod"),
         rolling=_rolling(cache, desired, siblings),
-        claims=tuple(claim_view(body) for body in bodies if body.get("kind") == "PersistentVolumeClaim"),
+        claims=tuple(claim_view(body) for body in await _claims(hosts, desired, bodies)),
         credentials_ready=credentials is not None and not credentials.missing(user),
     )
     observed = replace(observed, expandable=await _expandable(hosts, desired, observed))

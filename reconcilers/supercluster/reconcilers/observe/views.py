@@ -12,6 +12,7 @@ from supercluster.api.stream import ReplicaStatus
 from supercluster.reconcilers.planners.accounts import AccountView
 from supercluster.reconcilers.planners.credentials import CredentialsView
 from supercluster.reconcilers.planners.move_views import BrokersMove
+from supercluster.reconcilers.planners.plan import IDENTITY_ANNOTATION, LABEL_SUPER_CLUSTER
 from supercluster.reconcilers.planners.repair_moves import LivingStream
 from supercluster.reconcilers.planners.rollout import PodView
 from supercluster.reconcilers.planners.stream import StreamInfo
@@ -24,6 +25,7 @@ TROUBLE_CHARACTERS_MAX = 400
 RESIZE_FAILURES = frozenset({"ControllerResizeError", "NodeResizeError"})
 # The account that declared streams live in.
 DEFAULT_ACCOUNT = "$G"
+CREDENTIAL_FILES = ("users.json", "cluster.json", "gateway.json")
 
 
 def pod_view(pod: Mapping[str, Any]) -> PodView:
@@ -37,6 +39,7 @@ def pod_view(pod: Mapping[str, Any]) -> PodView:
             for c in status.get("conditions") or ()
         ),
         running=any("running" in mapping(entry.get("state")) for entry in containers),
+        started=any(map(_has_started, containers)),
         terminating=metadata.get("deletionTimestamp") is not None,
         revision=str(mapping(metadata.get("labels")).get("controller-revision-hash", "")),
         node=str(mapping(pod.get("spec")).get("nodeName", "")),
@@ -46,6 +49,12 @@ def pod_view(pod: Mapping[str, Any]) -> PodView:
         unplaced=_unplaced(status.get("conditions") or ()),
         created=str(metadata.get("creationTimestamp", "")),
     )
+
+
+def _has_started(container: Mapping[str, Any]) -> bool:
+    state = mapping(container.get("state"))
+    has_run = "running" in state or "terminated" in state or bool(mapping(container.get("lastState")))
+    return has_run or bool(container.get("restartCount"))
 
 
 def _unplaced(conditions: Iterable[Any]) -> str:
@@ -90,6 +99,8 @@ def claim_view(claim: Mapping[str, Any]) -> ClaimView:
         requested=str(mapping(mapping(spec.get("resources")).get("requests")).get("storage", "")),
         class_name=str(spec.get("storageClassName") or ""),
         trouble=str(failures[0].get("message") or failures[0]["type"]) if failures else "",
+        super_cluster=str(mapping(metadata.get("labels")).get(LABEL_SUPER_CLUSTER, "")),
+        identity=str(mapping(metadata.get("annotations")).get(IDENTITY_ANNOTATION, "")),
     )
 
 
@@ -104,20 +115,45 @@ def secret_json(secret: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 def credentials_view(secret: Mapping[str, Any] | None) -> CredentialsView | None:
     if secret is None:
         return None
-    users = [mapping(user) for user in secret_json(secret, "users.json").get("users") or ()]
+    broken = [file for file in CREDENTIAL_FILES if _is_broken(secret, file)]
+    users = [mapping(user) for user in _list(secret_json(secret, "users.json").get("users"))]
+    metadata = mapping(secret.get("metadata"))
     named = [user for user in users if user.get("user") and user.get("password")]
     return CredentialsView(
         passwords={str(user["user"]): str(user["password"]) for user in named},
         operator_users=frozenset(str(user["user"]) for user in named if user.get("role") == "operator"),
         has_route=_has_link(secret_json(secret, "cluster.json")),
         has_gateway=_has_link(secret_json(secret, "gateway.json")),
+        broken=f"{', '.join(broken)} can't be read as a JSON object" if broken else "",
+        labels={str(k): str(v) for k, v in mapping(metadata.get("labels")).items()},
+        identity=str(mapping(metadata.get("annotations")).get(IDENTITY_ANNOTATION, "")),
+        owners=tuple(mapping(each) for each in metadata.get("ownerReferences") or ()),
+        uid=str(metadata.get("uid", "")),
+        terminating=metadata.get("deletionTimestamp") is not None,
     )
+
+
+def _is_broken(secret: Mapping[str, Any], file: str) -> bool:
+    """It is there and is no JSON object, or its lists are none: a person has made a mistake that is not to be overwritten."""
+    if file not in mapping(secret.get("data")):
+        return False
+    try:
+        content = json.loads(b64decode(str(mapping(secret["data"])[file])))
+    except ValueError:
+        return True
+    if not isinstance(content, dict):
+        return True
+    return any(not isinstance(content.get(key, []), list) for key in ("users", "accept"))
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _has_link(link: Mapping[str, Any]) -> bool:
     """Would a broker that sends these credentials be let in by one that has them too?"""
     send = mapping(link.get("send"))
-    return bool(send.get("password")) and dict(send) in [dict(mapping(a)) for a in link.get("accept") or ()]
+    return bool(send.get("password")) and dict(send) in [dict(mapping(a)) for a in _list(link.get("accept"))]
 
 
 def stream_info(answer: Mapping[str, Any]) -> StreamInfo:

@@ -50,7 +50,13 @@ from supercluster.reconcilers.planners.scale_down import (
     plan_scale_down,
 )
 from supercluster.reconcilers.planners.status import Conditions, put_held_up, status_patch
-from supercluster.reconcilers.planners.volumes import ClaimView, Volumes, claim_size, plan_volumes
+from supercluster.reconcilers.planners.volumes import (
+    ClaimView,
+    Volumes,
+    claim_identity,
+    claim_size,
+    plan_volumes,
+)
 
 RECORDED_RECHECK_MS = 1
 # While something keeps brokers from being evicted, or settings are on their way, nothing in Kubernetes changes.
@@ -109,7 +115,13 @@ def plan_cluster(
     conditions.put(ConditionType.ACCEPTED, True, Reason.AS_DECLARED)
     scaling = _scaling(desired, observed, observed.super_cluster, now)
     volumes = plan_volumes(
-        desired, observed.claims, scaling.replicas, observed.pods, observed.expandable, now
+        desired,
+        observed.claims,
+        scaling.replicas,
+        observed.pods,
+        observed.expandable,
+        now,
+        observed.super_cluster.identity,
     )
     advise(desired, scaling.refused, volumes, conditions)
     voters = _meta_voters(desired, observed, observed.super_cluster)
@@ -274,7 +286,14 @@ def _wanted(
         manifests.headless_service(desired),
         manifests.client_service(desired),
         manifests.disruption_budget(desired, defaults.pdb_api_version, is_open=is_open),
-        manifests.stateful_set(desired, config, replicas, defaults, claim_size(desired, running)),
+        manifests.stateful_set(
+            desired,
+            config,
+            replicas,
+            defaults,
+            claim_size(desired, running),
+            claim_identity(super_cluster.identity, running),
+        ),
     )
     return _Wanted(replicas, voters, objects, scaling, volumes, file_digest(config))
 

@@ -10,14 +10,24 @@ from supercluster.api import Cluster
 from supercluster.api.conditions import ConditionType, EventReason, Reason
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.parting import consider
-from supercluster.reconcilers.planners.plan import FINALIZER, DeleteObject, Note, Plan, SetFinalizers
+from supercluster.reconcilers.planners.plan import (
+    FINALIZER,
+    DeleteObject,
+    Ground,
+    Note,
+    Plan,
+    SetFinalizers,
+)
 from supercluster.reconcilers.planners.status import Conditions, timestamp
 
 if TYPE_CHECKING:
     from supercluster.reconcilers.planners.cluster import ClusterObserved
+    from supercluster.reconcilers.planners.volumes import ClaimView
 
 # While others are asked to vote in place of brokers that go.
 PARTING_RECHECK_MS = 500
+# So many Streams are named in a sentence.
+NAMED_MAX = 5
 
 Patch = Callable[[str | None], Mapping[str, Any] | None]
 """The patch of the status, given since when brokers part."""
@@ -58,6 +68,21 @@ def plan_deletion(
             EventReason.RELEASED, f"spec.deletionPolicy is Retain: volume claims kept: {kept}{whose}"
         )
         return Plan((SetFinalizers(rest, metadata.resource_version, note),))
+    retained = sorted(
+        stream.metadata.name
+        for stream in observed.streams
+        if stream.status.cluster == metadata.name
+        and stream.metadata.deletion_timestamp is None
+        and stream.spec.deletion_policy == "Retain"
+    )
+    if retained:
+        message = (
+            "deletion waits: spec.deletionPolicy is Delete, and Streams that are to be retained live here: "
+            f"{', '.join(retained[:NAMED_MAX])}{' and more' if len(retained) > NAMED_MAX else ''}; have them placed in another Cluster, "
+            "delete them, or set one of the two policies"
+        )
+        conditions.put(ConditionType.READY, False, Reason.STREAMS_REMAIN, message)
+        return Plan((), patch_since(None), conditions.notes())
     conditions.put(ConditionType.READY, False, Reason.DELETING, "brokers and volume claims are being deleted")
     patch = patch_since(None)
     name = naming.stateful_set(metadata.name)
@@ -65,19 +90,46 @@ def plan_deletion(
     if running is not None:
         if running["metadata"].get("deletionTimestamp"):
             return Plan((), patch)
-        step = DeleteObject("apps/v1", "StatefulSet", metadata.namespace, name, running["metadata"]["uid"])
+        uid = running["metadata"]["uid"]
+        step = DeleteObject("apps/v1", "StatefulSet", metadata.namespace, name, uid, Ground.CLUSTER_DELETED)
         return Plan((step,), patch)
     if observed.pods:
         return Plan((), patch)
-    for claim in observed.claims:
+    identity = observed.super_cluster.identity if observed.super_cluster is not None else None
+    ours = [claim for claim in observed.claims if _is_of(desired, claim, identity)]
+    for claim in ours:
         if not claim.terminating:
             note = Note.done(
                 EventReason.DELETED, f"spec.deletionPolicy is Delete: deleted claim {claim.name}"
             )
             step = DeleteObject(
-                "v1", "PersistentVolumeClaim", metadata.namespace, claim.name, claim.uid, note
+                "v1",
+                "PersistentVolumeClaim",
+                metadata.namespace,
+                claim.name,
+                claim.uid,
+                Ground.CLUSTER_DELETED,
+                note,
             )
             return Plan((step,), patch)
-    if observed.claims:
+    if ours:
         return Plan((), patch)
-    return Plan((SetFinalizers(rest, metadata.resource_version),))
+    left = ", ".join(sorted(claim.name for claim in observed.claims))
+    told = f"volume claims kept, since they are not marked as those of this super-cluster: {left}"
+    return Plan(
+        (
+            SetFinalizers(
+                rest, metadata.resource_version, Note.done(EventReason.RELEASED, told) if left else None
+            ),
+        )
+    )
+
+
+def _is_of(desired: Cluster, claim: ClaimView, identity: str | None) -> bool:
+    """By its name, its label, and what is written on it: another super-cluster may have had a cluster of this name."""
+    return (
+        naming.cluster_of(claim.broker) == desired.metadata.name
+        and naming.ordinal(claim.broker) >= 0
+        and claim.super_cluster == desired.spec.super_cluster
+        and claim.identity == identity
+    )

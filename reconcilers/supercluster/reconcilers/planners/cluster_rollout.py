@@ -15,6 +15,7 @@ from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.move_views import BrokersMove
 from supercluster.reconcilers.planners.plan import (
     DeleteObject,
+    Ground,
     HandOverLeaderships,
     Manifest,
     Note,
@@ -156,7 +157,7 @@ def _step(desired: Cluster, choice: Choice) -> Step | None:
         left = f"; {choice.left} leaderships could not be handed over before" if choice.left else ""
         text = f"restarting {pod.name} to take over a changed configuration{left}"
         note = Note.done(EventReason.RESTARTING_BROKER, text)
-        return DeleteObject("v1", "Pod", namespace, pod.name, pod.uid, note)
+        return DeleteObject("v1", "Pod", namespace, pod.name, pod.uid, Ground.RESTART, note)
     return None
 
 

@@ -14,7 +14,14 @@ from supercluster.api.conditions import EventReason
 from supercluster.reconcilers.planners import manifests, naming
 from supercluster.reconcilers.planners.drift import differences
 from supercluster.reconcilers.planners.founding import first_of
-from supercluster.reconcilers.planners.plan import Apply, MakeCredentials, Note, Step
+from supercluster.reconcilers.planners.plan import (
+    IDENTITY_ANNOTATION,
+    Apply,
+    MakeCredentials,
+    Manifest,
+    Note,
+    Step,
+)
 
 APPLICATION = "application"
 OPERATOR = "operator"
@@ -32,6 +39,24 @@ class CredentialsView:
     """Those with the operator's role."""
     has_route: bool = False
     has_gateway: bool = False
+    broken: str = ""
+    """Which files a person has made unreadable; nothing is written then."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    identity: str = ""
+    """Of the super-cluster that it says it belongs to."""
+    owners: tuple[Mapping[str, Any], ...] = ()
+    """Whose deletion would take it along: nobody's is to."""
+    uid: str = ""
+    terminating: bool = False
+
+    def is_marked(self, manifest: Manifest) -> bool:
+        """As ours, so that it is seen and not taken for somebody else's; by no owner that takes it along."""
+        metadata = manifest["metadata"]
+        return (
+            not self.owners
+            and self.identity == metadata["annotations"][IDENTITY_ANNOTATION]
+            and metadata["labels"].items() <= self.labels.items()
+        )
 
     def missing(self, application_user: str) -> tuple[str, ...]:
         wanting = []
@@ -55,13 +80,11 @@ def plan_credentials(
     """`found` and `client_secret`: what there is; None: no such Secret."""
     user = desired.spec.application_user
     credentials = found or CredentialsView()
-    missing = credentials.missing(user)
-    if missing:
-        manifest = manifests.credentials_secret(desired)
-        name = manifest["metadata"]["name"]
-        reason = EventReason.DRIFT_REPAIRED if found is not None else EventReason.CREDENTIALS_GENERATED
-        note = Note.done(reason, f"made credentials in Secret {name} for: {', '.join(missing)}")
-        return (MakeCredentials(manifest, user, missing, note),)
+    if credentials.broken:
+        return ()
+    made = plan_secret(desired, found)
+    if made is not None:
+        return (made,)
     first = first_of(desired, clusters)
     url = naming.client_url(first) if first else ""
     urls = ",".join(sorted(naming.client_url(cluster) for cluster in clusters))
@@ -69,3 +92,20 @@ def plan_credentials(
     if client_secret is None or differences(secret, client_secret):
         return (Apply(secret),)
     return ()
+
+
+def plan_secret(desired: SuperCluster, found: CredentialsView | None) -> MakeCredentials | None:
+    """The brokers' Secret alone, without which none of them is let in."""
+    credentials, manifest = found or CredentialsView(), manifests.credentials_secret(desired)
+    name, user = manifest["metadata"]["name"], desired.spec.application_user
+    if credentials.broken or credentials.terminating:
+        return None
+    missing = credentials.missing(user)
+    if missing:
+        reason = EventReason.DRIFT_REPAIRED if found is not None else EventReason.CREDENTIALS_GENERATED
+        note = Note.done(reason, f"made credentials in Secret {name} for: {', '.join(missing)}")
+        return MakeCredentials(manifest, user, missing, note)
+    if not credentials.is_marked(manifest):
+        note = Note.done(EventReason.DRIFT_REPAIRED, f"marked Secret {name} as ours; its content stays")
+        return MakeCredentials(manifest, user, (), note)
+    return None

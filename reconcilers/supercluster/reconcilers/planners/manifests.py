@@ -10,6 +10,7 @@ from supercluster.api import API_VERSION, Cluster, SuperCluster
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.broker_config import config_text, restart_worthy
 from supercluster.reconcilers.planners.drift import digest, signed
+from supercluster.reconcilers.planners.plan import IDENTITY_ANNOTATION
 
 # The images have this user; its number is repeated here because runAsNonRoot wants one that Kubernetes can check.
 BROKER_UID = 10001
@@ -56,6 +57,9 @@ def _metadata(resource: SuperCluster | Cluster, name: str) -> dict[str, Any]:
 def credentials_secret(super_cluster: SuperCluster) -> dict[str, Any]:
     """The Secret that brokers mount, without its content: that is made in `execute`."""
     metadata = _metadata(super_cluster, naming.credentials_secret(super_cluster.metadata.name))
+    # Garbage collection would take it while brokers still need it: foreground deletion begins with what is owned.
+    del metadata["ownerReferences"]
+    metadata["annotations"] = {IDENTITY_ANNOTATION: super_cluster.identity}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"}
 
 
@@ -155,8 +159,10 @@ def stateful_set(
     replicas: int,
     defaults: OperatorDefaults,
     claim_size: str | None = None,
+    identity: str = "",
 ) -> dict[str, Any]:
-    """The brokers. OnDelete: the operator picks the order of restarts. Parallel: a majority starts together."""
+    """The brokers. OnDelete: the operator picks the order of restarts. Parallel: a majority starts together. `identity`: of the
+    super-cluster, for the volume claims that are made from it; empty: it is not written on them."""
     name = cluster.metadata.name
     spec: dict[str, Any] = {
         "replicas": replicas,
@@ -177,7 +183,7 @@ def stateful_set(
         },
     }
     if cluster.spec.storage.type == "PersistentVolumeClaim":
-        spec["volumeClaimTemplates"] = [_claim(cluster, claim_size or cluster.spec.storage.size)]
+        spec["volumeClaimTemplates"] = [_claim(cluster, claim_size or cluster.spec.storage.size, identity)]
     return signed(
         {
             "apiVersion": "apps/v1",
@@ -188,8 +194,9 @@ def stateful_set(
     )
 
 
-def _claim(cluster: Cluster, size: str) -> dict[str, Any]:
+def _claim(cluster: Cluster, size: str, identity: str) -> dict[str, Any]:
     storage = cluster.spec.storage
+    annotations = {"annotations": {IDENTITY_ANNOTATION: identity}} if identity else {}
     spec: dict[str, Any] = {
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": size}},
@@ -202,6 +209,7 @@ def _claim(cluster: Cluster, size: str) -> dict[str, Any]:
         "metadata": {
             "name": "data",
             "labels": naming.labels(cluster.spec.super_cluster, cluster.metadata.name),
+            **annotations,
         },
         "spec": spec,
     }

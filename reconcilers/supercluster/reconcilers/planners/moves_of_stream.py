@@ -16,9 +16,9 @@ from typing import Any
 from supercluster.api import API_VERSION, Cluster, Stream, StreamMove
 from supercluster.api.conditions import EventReason, Reason
 from supercluster.api.stream import MoveReference, NodeFinding
-from supercluster.reconcilers.planners import naming
+from supercluster.reconcilers.planners import naming, own_moves
 from supercluster.reconcilers.planners.move_views import IN_FLIGHT, is_ended, is_repair, owner_uid
-from supercluster.reconcilers.planners.plan import CreateObject, DeleteObject, Note, Step
+from supercluster.reconcilers.planners.plan import CreateObject, Note, Step
 
 # Names of objects have at most 253 characters; what stands behind the Stream's name is much shorter than this.
 NAME_CHARACTERS_MAX = 220
@@ -157,9 +157,7 @@ def _while_under_way(stream: Stream, move: StreamMove, wanted: Cluster, to_do: t
         EventReason.MOVE_WITHDRAWN,
         f"the spec asks for {asked} now{_afterwards(rest)}: deleted StreamMove {name} to {move.destination_text}",
     )
-    metadata = move.metadata
-    step = DeleteObject(API_VERSION, "StreamMove", metadata.namespace, name, metadata.uid, note)
-    return Moving((step,), finding, _reference(move))
+    return Moving((own_moves.delete(move, note),), finding, _reference(move))
 
 
 def _is_to_go(stream: Stream, move: StreamMove, wanted: Cluster, to_do: tuple[_Change, ...]) -> bool:
@@ -181,8 +179,7 @@ def _pruning(stream: Stream, moves: tuple[StreamMove, ...]) -> tuple[Step, ...]:
     )
     if len(own) <= HISTORY_MAX:
         return ()
-    metadata = own[0].metadata
-    return (DeleteObject(API_VERSION, "StreamMove", metadata.namespace, metadata.name, metadata.uid),)
+    return (own_moves.delete(own[0], None),)
 
 
 def _last(moves: tuple[StreamMove, ...]) -> StreamMove | None:

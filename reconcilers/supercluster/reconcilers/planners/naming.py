@@ -55,6 +55,12 @@ def claim(broker: str) -> str:
     return f"data-{broker}"
 
 
+def broker_of_claim(claim: str) -> str:
+    """Empty: a volume claim of that name is no broker's."""
+    prefix = "data-"
+    return claim[len(prefix) :] if claim.startswith(prefix) else ""
+
+
 def cluster_of(broker: str) -> str:
     """The cluster that a broker belongs to."""
     return broker.rpartition("-")[0]

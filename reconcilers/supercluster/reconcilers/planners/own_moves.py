@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from supercluster.api import API_VERSION, Stream, StreamMove, SuperCluster
 from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners.plan import CreateObject, DeleteObject, Manifest, Note
+from supercluster.reconcilers.planners.plan import CreateObject, DeleteObject, Ground, Manifest, Note
 
 NAME_CHARACTERS_MAX = 200
 REASON_CHARACTERS_MAX = 250
@@ -65,7 +65,15 @@ def why_refused(step: CreateObject | None, refused: Mapping[str, str] | None) ->
 
 def delete(move: StreamMove, note: Note | None) -> DeleteObject:
     metadata = move.metadata
-    return DeleteObject(API_VERSION, "StreamMove", metadata.namespace, metadata.name, metadata.uid, note)
+    return DeleteObject(
+        API_VERSION,
+        "StreamMove",
+        metadata.namespace,
+        metadata.name,
+        metadata.uid,
+        Ground.MOVE_NOT_NEEDED,
+        note,
+    )
 
 
 def manifest(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from supercluster.api.conditions import EventReason, Reason, is_warning
@@ -13,8 +14,22 @@ MANAGED_BY = "supercluster-operator"
 LABEL_SUPER_CLUSTER = "supercluster.dev/super-cluster"
 LABEL_CLUSTER = "supercluster.dev/cluster"
 FINALIZER = "supercluster.dev/deletion-policy"
+# On claims and credentials: the identity of the super-cluster that they belong to. A label has only its name, which another one
+# may have had before.
+IDENTITY_ANNOTATION = "supercluster.dev/identity"
 
 Manifest = Mapping[str, Any]
+
+
+class Ground(StrEnum):
+    """Why an object may be deleted. What has to be shown for each is in `execute/destructive.py`."""
+
+    CLUSTER_DELETED = "its Cluster is deleted with deletionPolicy Delete"
+    BROKER_DRAINED = "its broker was drained and went"
+    VOLUME_UNUSABLE = "its container never started, since its volume claim is gone or goes"
+    RESTART = "its broker takes over a change"
+    CREDENTIALS_UNUSED = "its SuperCluster is deleted and has no Cluster any more"
+    MOVE_NOT_NEEDED = "the StreamMove is ours and is not needed any more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +58,14 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class DeleteObject:
-    """Delete one object of ours, only while it is the one that was seen."""
+    """Delete one object of ours, only while it is the one that was seen and the ground for it can be shown."""
 
     api_version: str
     kind: str
     namespace: str
     name: str
     uid: str
+    ground: Ground
     note: Note | None = None
 
     def __str__(self) -> str:
@@ -70,8 +86,23 @@ class ExpandClaim:
 
 
 @dataclass(frozen=True, slots=True)
+class MarkClaim:
+    """Write onto a volume claim whose it is: of a broker that is ready, which takes no volume of another super-cluster."""
+
+    namespace: str
+    name: str
+    uid: str
+    identity: str
+    note: Note | None = None
+
+    def __str__(self) -> str:
+        return f"mark PersistentVolumeClaim {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
 class MakeCredentials:
-    """Make the users and passwords that are missing in a Secret, and keep those that are there."""
+    """Make the users and passwords that are missing in a Secret, keep those that are there, and mark it as ours. What is
+    missing is judged once more by the Secret itself."""
 
     manifest: Manifest
     application_user: str
@@ -79,7 +110,10 @@ class MakeCredentials:
     note: Note | None = None
 
     def __str__(self) -> str:
-        return f"make credentials for {', '.join(self.missing)} in Secret {self.manifest['metadata']['name']}"
+        name = self.manifest["metadata"]["name"]
+        if not self.missing:
+            return f"mark Secret {name}"
+        return f"make credentials for {', '.join(self.missing)} in Secret {name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +293,7 @@ Step = (
     | CreateObject
     | DeleteObject
     | ExpandClaim
+    | MarkClaim
     | MakeCredentials
     | SetFinalizers
     | CreateStream
@@ -285,6 +320,8 @@ class SetAside:
     """Why it was refused for good; empty: it may succeed later."""
     is_for_kind: bool = False
     """Nobody answered, which says the same of all steps of its kind: to try each of them would take up the round."""
+    held: str = ""
+    """Why it was not carried out though nobody refused it: it can't be shown that it does no harm."""
 
     def is_about(self, step: Step) -> bool:
         return type(step) is type(self.step) and (self.is_for_kind or str(step) == str(self.step))

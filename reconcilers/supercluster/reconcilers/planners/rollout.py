@@ -38,6 +38,8 @@ class PodView:
     ready: bool = False
     running: bool = False
     """Its container runs: even when not ready, it may be voting."""
+    started: bool = False
+    """Its container runs, or has run once."""
     terminating: bool = False
     revision: str = ""
     node: str = ""

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from supercluster.api.common import Condition
 from supercluster.api.conditions import ConditionType, Reason
-from supercluster.reconcilers.planners.plan import Note
+from supercluster.reconcilers.planners.plan import Manifest, Note
 
 # Types whose status True is what people should look at; for the others it is False.
 _NEGATIVE = frozenset({ConditionType.UNWISE, ConditionType.DEFERRED, ConditionType.HELD_UP})
@@ -24,7 +24,9 @@ _TOLD = frozenset(
 )
 # Types whose good state is an event that people should look at too.
 _ALARMING = frozenset({ConditionType.RECOVERED})
-_ORDER = {type_: position for position, type_ in enumerate(ConditionType)}
+# As much as a condition holds.
+MESSAGE_CHARACTERS_MAX = 4096
+_ORDER: Mapping[Any, int] = {type_: position for position, type_ in enumerate(ConditionType)}
 
 
 def timestamp(now: datetime) -> str:
@@ -142,3 +144,43 @@ def put_findings(conditions: Conditions, type_: ConditionType, findings: list[tu
         conditions.put(type_, True, findings[0][0], "; ".join(message for _, message in findings))
     else:
         conditions.put(type_, False, Reason.NOTHING_TO_SAY)
+
+
+def with_held(
+    body: Mapping[str, Any], patch: Manifest | None, held: str | None, now: datetime
+) -> tuple[Manifest | None, Note | None]:
+    """The patch of a status with what is said of a step that is held, or is not any more; and the event of it, the first time."""
+    status = body.get("status") or {}
+    before = list(status.get("conditions") or ())
+    after = list((patch or {}).get("conditions", before))
+    stood = next((entry for entry in before if entry.get("type") == ConditionType.HELD_UP), None)
+    was_held = stood is not None and (stood.get("status"), stood.get("reason")) == ("True", Reason.NOT_PROVEN)
+    if held is None and not was_held:
+        return patch, None
+    is_told_by_plan = any(
+        entry.get("type") == ConditionType.HELD_UP
+        and entry.get("status") == "True"
+        and entry.get("reason") != Reason.NOT_PROVEN
+        for entry in after
+    )
+    if held is None and is_told_by_plan:
+        return patch, None
+    entry = {
+        "type": ConditionType.HELD_UP.value,
+        "status": "False" if held is None else "True",
+        "reason": (Reason.NOTHING_TO_SAY if held is None else Reason.NOT_PROVEN).value,
+        "message": (held or "")[:MESSAGE_CHARACTERS_MAX],
+        "observedGeneration": int(body["metadata"].get("generation", 1)),
+        "lastTransitionTime": timestamp(now),
+    }
+    if stood is not None and stood.get("status") == entry["status"]:
+        entry["lastTransitionTime"] = stood.get("lastTransitionTime") or entry["lastTransitionTime"]
+    after = [each for each in after if each.get("type") != ConditionType.HELD_UP]
+    position = sum(_ORDER.get(each.get("type"), 99) < _ORDER[ConditionType.HELD_UP] for each in after)
+    after.insert(position, entry)
+    changed = {key: value for key, value in (patch or {}).items() if key != "conditions"}
+    if after != before:
+        changed["conditions"] = after
+    is_news = held is not None and (stood is None or stood.get("message") != entry["message"])
+    note = Note(Reason.NOT_PROVEN, str(entry["message"]), warning=True) if is_news else None
+    return changed or None, note

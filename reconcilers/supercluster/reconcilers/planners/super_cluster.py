@@ -21,13 +21,15 @@ from supercluster.api.super_cluster import (
 from supercluster.reconcilers.planners import drain_moves, naming, recovery_of_map, repair_moves
 from supercluster.reconcilers.planners.accounts import AccountsPlan, AccountView, plan_accounts
 from supercluster.reconcilers.planners.cordons import CordonView, plan_cordons
-from supercluster.reconcilers.planners.credentials import CredentialsView, plan_credentials
+from supercluster.reconcilers.planners.credentials import CredentialsView, plan_credentials, plan_secret
 from supercluster.reconcilers.planners.founding import Traces, founder
 from supercluster.reconcilers.planners.leaderless_moves import leaderless
 from supercluster.reconcilers.planners.move_views import BrokersMove, grants, of_others
 from supercluster.reconcilers.planners.plan import (
     FINALIZER,
+    DeleteObject,
     ForceMapRecovery,
+    Ground,
     MakeCredentials,
     Plan,
     SetAside,
@@ -73,6 +75,8 @@ class SuperClusterObserved:
     """What repair is planned from; None: the brokers do not say."""
     credentials: CredentialsView | None = None
     client_secret: Mapping[str, Any] | None = field(default=None, repr=False)
+    unreadable: tuple[str, ...] = ()
+    """Members that this version of the operator can't read, by kind and name."""
     traces: Traces = field(default_factory=Traces)
     cordons: CordonView | None = None
     """None: the brokers do not say."""
@@ -126,7 +130,7 @@ def plan_super_cluster(
     # Each of its own steps needs those before it.
     own = tuple(takewhile(lambda step: not _is_aside(step, aside), wanted))
     # A person's word is dealt with once, so it is not passed on while the operator lacks the credentials for it.
-    is_able = not any(isinstance(step, MakeCredentials) for step in wanted)
+    is_able = not any(isinstance(step, MakeCredentials) and step.missing for step in wanted)
     recovery = _left(recovering.steps, aside) if is_able else ()
     # What is lost comes before what is to go.
     moves = _left(repairing.steps, aside) or _left(draining.steps, aside)
@@ -200,7 +204,11 @@ def _steps(desired: SuperCluster, observed: SuperClusterObserved) -> tuple[Step,
 def _describe(
     desired: SuperCluster, observed: SuperClusterObserved, conditions: Conditions, steps: tuple[Step, ...]
 ) -> None:
-    if steps:
+    if observed.credentials is not None and observed.credentials.broken:
+        secret = naming.credentials_secret(desired.metadata.name)
+        message = f"Secret {secret}: {observed.credentials.broken}; put it right: nothing of it is changed, and nobody new is let in"
+        conditions.put(ConditionType.SYNCED, False, Reason.CREDENTIALS_UNREADABLE, message)
+    elif steps:
         conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, f"next: {steps[0]}")
     elif observed.aside:
         told = f"tried again: {observed.aside[0].step}"
@@ -319,7 +327,10 @@ def _patch(
             )
             for cluster in sorted(observed.clusters, key=lambda cluster: cluster.metadata.age_key)
         ),
-        founder=founder(desired.status.founder, observed.clusters, observed.traces),
+        # Whoever can't be read may be the one that began it: a second map would be begun beside the first.
+        founder=desired.status.founder
+        if observed.unreadable
+        else founder(desired.status.founder, observed.clusters, observed.traces),
         streams=len(observed.streams),
         accounts=accounts.status,
         moves=places,
@@ -362,6 +373,14 @@ def _deletion(desired: SuperCluster, observed: SuperClusterObserved, conditions:
         patch = _patch(
             desired, observed, conditions, accounts, places, map_recovery=desired.status.map_recovery
         )
-        return Plan(status_patch=patch, notes=conditions.notes())
+        # Brokers are not let in without it, and streams that go with their Stream are deleted by brokers.
+        again = plan_secret(desired, observed.credentials)
+        steps = (again,) if again is not None and again.missing else ()
+        return Plan(steps, patch, conditions.notes())
+    secret = observed.credentials
+    if secret is not None and not secret.owners and secret.identity == desired.identity:
+        name = naming.credentials_secret(desired.metadata.name)
+        namespace = desired.metadata.namespace
+        return Plan((DeleteObject("v1", "Secret", namespace, name, secret.uid, Ground.CREDENTIALS_UNUSED),))
     rest = tuple(name for name in desired.metadata.finalizers if name != FINALIZER)
     return Plan((SetFinalizers(rest, desired.metadata.resource_version),))

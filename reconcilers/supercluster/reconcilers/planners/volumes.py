@@ -1,7 +1,10 @@
 """Volume claims: those of brokers that went, those that can't be used any more, and those that are to be larger.
 
+- Every claim has the identity of its super-cluster written on it, by the StatefulSet's template or once its broker is ready. One
+  that has another, or none, is never deleted.
 - A broker that went holds no copy that anybody needs, but its volume has them still for a while, as every broker keeps what
-  was moved off it (SF-5). Claims are kept, or deleted after that time, as the deletion policy says. A broker that comes
+  was moved off it (SF-5). Claims are kept, or deleted after that time, as the deletion policy says; only if this
+  Cluster drained it: one that is there for another reason may have the only copies. A broker that comes
   back finds its old volume, if it was kept: it is the same member, with copies of streams that it does not belong to any more.
 - A broker that can't start because its claim is gone, or goes, has its pod deleted: Kubernetes then makes a new claim, and
   the broker comes back empty. A claim under a broker that runs, and one whose volume is lost, are a person's to decide about.
@@ -20,7 +23,16 @@ from supercluster.api.cluster import RetiredClaim
 from supercluster.api.conditions import EventReason, Reason
 from supercluster.api.units import size_bytes
 from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners.plan import DeleteObject, ExpandClaim, Manifest, Note, Step
+from supercluster.reconcilers.planners.plan import (
+    IDENTITY_ANNOTATION,
+    DeleteObject,
+    ExpandClaim,
+    Ground,
+    Manifest,
+    MarkClaim,
+    Note,
+    Step,
+)
 from supercluster.reconcilers.planners.rollout import PodView
 from supercluster.reconcilers.planners.status import parse_timestamp, timestamp
 
@@ -46,10 +58,14 @@ class ClaimView:
     class_name: str = ""
     trouble: str = ""
     """Why its volume could not be made larger."""
+    super_cluster: str = ""
+    """The name on its label."""
+    identity: str = ""
+    """The identity of its super-cluster that is written on it; empty: nobody has said so yet."""
 
     @property
     def broker(self) -> str:
-        return self.name.removeprefix(naming.claim(""))
+        return naming.broker_of_claim(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +88,9 @@ def plan_volumes(
     pods: Sequence[PodView],
     expandable: Mapping[str, bool],
     now: datetime,
+    identity: str,
 ) -> Volumes:
-    """`replicas`: brokers that are to run now. `expandable`: storage classes of which it is known whether they allow larger
+    """`replicas`: brokers that are to run now. `identity`: of the super-cluster. `expandable`: storage classes of which it is known whether they allow larger
     volumes."""
     names = {pod.name for pod in pods}
     owned = sorted(
@@ -86,22 +103,28 @@ def plan_volumes(
         if not claim.terminating and naming.ordinal(claim.broker) >= replicas and claim.broker not in names
     ]
     used = [claim for claim in owned if naming.ordinal(claim.broker) < replicas]
-    retired, retiring, notes = _retired(desired, unused, now)
+    unused = [claim for claim in unused if claim.super_cluster == desired.spec.super_cluster]
+    retired, retiring, notes = _retired(desired, unused, now, identity)
     if desired.spec.storage.type != "PersistentVolumeClaim":
         return Volumes(retiring, retired=retired, notes=notes)
     late, deferred = _resizes(desired, used, expandable)
     # One that goes is ended by Kubernetes, and needs no claim any more.
     staying = [pod for pod in pods if naming.ordinal(pod.name) < replicas]
     restarts = _stuck(desired, used, staying, now)
-    return Volumes((*restarts, *retiring), late, retired, notes, _going(used, pods), deferred)
+    marks = _marks(desired, used, pods, identity)
+    return Volumes((*marks, *restarts, *retiring), late, retired, notes, _going(used, pods), deferred)
 
 
 def _retired(
-    desired: Cluster, unused: Sequence[ClaimView], now: datetime
+    desired: Cluster, unused: Sequence[ClaimView], now: datetime, identity: str
 ) -> tuple[tuple[RetiredClaim, ...], tuple[Step, ...], tuple[Note, ...]]:
-    since = {claim.name: claim.since for claim in desired.status.retired_claims}
+    since = {claim.name: claim for claim in desired.status.retired_claims}
+    going = desired.status.drain.brokers if desired.status.drain is not None else ()
+    drained = {broker.name for broker in going}
     status = tuple(
-        RetiredClaim(name=claim.name, since=since.get(claim.name) or timestamp(now)) for claim in unused
+        since.get(claim.name)
+        or RetiredClaim(name=claim.name, since=timestamp(now), drained=claim.broker in drained)
+        for claim in unused
     )
     if desired.spec.deletion_policy == "Retain":
         notes = tuple(
@@ -110,30 +133,59 @@ def _retired(
             if claim.name not in since
         )
         return status, (), notes
-    began = {entry.name: parse_timestamp(entry.since) for entry in status}
-    for claim in unused:
+    ours = [claim for claim in unused if claim.identity == identity]
+    began = {entry.name: parse_timestamp(entry.since) for entry in status if entry.drained}
+    notes = tuple(
+        Note.done(
+            EventReason.RELEASED,
+            f"volume claim {entry.name} is kept: no broker has it, and none was drained off it by this Cluster; delete it if "
+            "nothing on it is needed",
+        )
+        for entry in status
+        if entry.name not in since and (not entry.drained or entry.name not in {each.name for each in ours})
+    )
+    for claim in ours:
+        if claim.name not in began:
+            continue
         when = began[claim.name]
         if when is not None and now - when >= CLAIM_GRACE:
             note = Note.done(
                 EventReason.DELETED,
                 f"spec.deletionPolicy is Delete: deleted claim {claim.name}, whose broker went",
             )
-            return status, (_delete(desired, "PersistentVolumeClaim", claim.name, claim.uid, note),), ()
-    return status, (), ()
+            step = _delete(
+                desired, "PersistentVolumeClaim", claim.name, claim.uid, Ground.BROKER_DRAINED, note
+            )
+            return status, (step,), notes
+    return status, (), notes
 
 
-def _delete(desired: Cluster, kind: str, name: str, uid: str, note: Note) -> DeleteObject:
-    return DeleteObject("v1", kind, desired.metadata.namespace, name, uid, note)
+def _delete(desired: Cluster, kind: str, name: str, uid: str, ground: Ground, note: Note) -> DeleteObject:
+    return DeleteObject("v1", kind, desired.metadata.namespace, name, uid, ground, note)
+
+
+def _marks(
+    desired: Cluster, used: Sequence[ClaimView], pods: Sequence[PodView], identity: str
+) -> tuple[Step, ...]:
+    """Claims that an operator of before has had made, and says nothing on: a broker that is ready runs on a volume of its own
+    super-cluster, since it refuses any other."""
+    ready = {pod.name for pod in pods if pod.ready and not pod.terminating}
+    return tuple(
+        MarkClaim(desired.metadata.namespace, claim.name, claim.uid, identity)
+        for claim in used
+        if not claim.identity and not claim.terminating and claim.broker in ready
+    )
 
 
 def _stuck(
     desired: Cluster, used: Sequence[ClaimView], pods: Sequence[PodView], now: datetime
 ) -> tuple[Step, ...]:
-    """The first pod that can't start since its claim is gone or goes. It does not run, so nobody's majority needs it."""
+    """The first pod that never started since its claim is gone or goes. Where the claim goes with the pod, the executor asks the
+    brokers first whether all of its streams are whole without it."""
     known = {claim.broker: claim for claim in used}
     for pod in sorted(pods, key=lambda pod: pod.name):
         made = parse_timestamp(pod.created)
-        if pod.running or pod.terminating or made is None or now - made < STUCK_AFTER:
+        if pod.running or pod.started or pod.terminating or made is None or now - made < STUCK_AFTER:
             continue
         claim = known.get(pod.name)
         if claim is not None and not claim.terminating:
@@ -144,12 +196,12 @@ def _stuck(
             f"{pod.name} can't start, since claim {naming.claim(pod.name)} {state}: deleted its pod; it comes back with an "
             "empty volume, and gets its copies from the others",
         )
-        return (_delete(desired, "Pod", pod.name, pod.uid, note),)
+        return (_delete(desired, "Pod", pod.name, pod.uid, Ground.VOLUME_UNUSABLE, note),)
     return ()
 
 
 def _going(used: Sequence[ClaimView], pods: Collection[PodView]) -> tuple[Finding, ...]:
-    running = {pod.name for pod in pods if pod.running and not pod.terminating}
+    running = {pod.name for pod in pods if (pod.running or pod.started) and not pod.terminating}
     found = []
     for claim in used:
         if claim.terminating and claim.broker in running:
@@ -201,6 +253,13 @@ def _resizes(
         )
     messages += troubles
     return tuple(steps), tuple((Reason.VOLUME_NOT_RESIZED, message) for message in messages)
+
+
+def claim_identity(identity: str, stateful_set: Manifest | None) -> str:
+    """What the template of the StatefulSet's claims says of the super-cluster: as with the size, it stays as it was made."""
+    for template in (stateful_set or {}).get("spec", {}).get("volumeClaimTemplates") or ():
+        return str((template["metadata"].get("annotations") or {}).get(IDENTITY_ANNOTATION, ""))
+    return identity
 
 
 def claim_size(desired: Cluster, stateful_set: Manifest | None) -> str | None:

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from supercluster.broker.net.account_limits import Allowance
+from supercluster.broker.net.backlog import FanOut, Lane, fan_out
 from supercluster.broker.net.foreign import BETWEEN, Foreign
 from supercluster.broker.net.held import HeldMessages
 from supercluster.broker.net.keep_alive import KeepAlive
@@ -40,7 +43,9 @@ from supercluster.broker.protocol.subjects import is_valid_filter
 from supercluster.broker.runtime.credentials import STANDARD, WEBSOCKET, User
 
 if TYPE_CHECKING:
+    from supercluster.broker.net.router import Router
     from supercluster.broker.net.server import ClientServer
+    from supercluster.broker.net.turn import Turn
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +70,42 @@ CLOSE_WAIT_S = 2.0
 
 QUEUE_NAME_BYTES_MAX = 255
 """Frames between brokers give a queue's name one byte of length."""
+
+
+OPERATION_BYTES = 4096
+"""A subscription that begins or ends counts as so much of a turn's room: it takes as long as some deliveries."""
+
+ENDED_AT_ONCE = 1024
+"""Subscriptions of a connection that are taken out in the turn in which it ends."""
+
+_ROOM = " room"
+"""The same, for a turn that has no room for more."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """Publishes that were judged and are to be routed."""
+
+    messages: Publishes
+    count: int
+    """Of all of them, those that are routed already too."""
+    is_cut: bool
+    """The one behind them is too large, and ends the connection."""
+
+
+class _Leaving:
+    """Subscriptions of a connection that is gone: taken out in the next turns."""
+
+    def __init__(self, router: Router, subscriptions: deque[Subscription]) -> None:
+        self._router = router
+        self._subscriptions = subscriptions
+
+    def go_on(self, turn: Turn) -> bool:
+        subscriptions = self._subscriptions
+        while subscriptions and turn.room_bytes > 0:
+            self._router.unsubscribe(subscriptions.popleft())
+            turn.room_bytes -= OPERATION_BYTES
+        return bool(subscriptions)
 
 
 class ClientConnection(asyncio.Protocol):
@@ -100,6 +141,12 @@ class ClientConnection(asyncio.Protocol):
         self.has_come = False
         """Its CONNECT was taken: who watches over the broker was told of it."""
         self.out: list[Any] = []
+        self.lane: Lane | None = None
+        """Deliveries of what it published, while a turn had no room for all of them."""
+        self.waits_for_room = False
+        """Some of what was read of it is routed in the next turns."""
+        self._unrouted: list[Event | _Run] = []
+        self._unparsed: deque[bytes] | None = None
         self.subscriptions: dict[bytes, Subscription] = {}
         self.held = HeldMessages()
         self.foreign: dict[str, Foreign] = {}
@@ -180,21 +227,85 @@ class ClientConnection(asyncio.Protocol):
         self.read_bytes += len(data)
         if self.router.mesh is not None:
             self.router.mesh.wake()
+        if self.waits_for_room or self.turn.room_bytes <= 0:
+            if self._unparsed is None:
+                self._unparsed = deque()
+            self._unparsed.append(data)
+            self._wait_for_room()
+            return
+        self._parse(data)
+        self.turn.want()
+
+    def _parse(self, data: bytes) -> None:
         self.take(self._parser.feed(data))
         if not self.authenticated and self._parser.held_bytes > STRANGER_BYTES_MAX:
             self._says_too_much()
-        self.turn.want()
+
+    def _put_back(self, events: Sequence[Event | _Run]) -> None:
+        """These come before all else that was read."""
+        self._unrouted = [*events, *self._unrouted]
+        self._wait_for_room()
+
+    def _wait_for_room(self) -> None:
+        """A turn has no room for more: its socket is read no more until all that was read is routed."""
+        if not self.waits_for_room:
+            self.waits_for_room = True
+            self.stall(_ROOM)
+            self.turn.wait(self)
+
+    def go_on(self, turn: Turn) -> bool:
+        """See `turn.Waiting`."""
+        try:
+            return self._go_on(turn)
+        except Exception:
+            self.lane, self.waits_for_room = None, False
+            self.close("Internal Error")
+            raise
+
+    def _go_on(self, turn: Turn) -> bool:
+        if self.lane is not None:
+            if self.lane.go_on(turn):
+                return True
+            self.lane = None
+        while turn.room_bytes > 0 and self.lane is None:
+            if self._unrouted:
+                events, self._unrouted = self._unrouted, []
+                self.take(events)
+            elif self._unparsed:
+                self._parse(self._unparsed.popleft())
+            else:
+                self._unparsed = None
+                self.waits_for_room = False
+                self.unstall(_ROOM)
+                turn.want()
+                return False
+        return True
+
+    def fan_out(self, plain: Sequence[Subscription], message: Message, skip: object) -> None:
+        """Deliver what it published to many; what a turn has no room for waits."""
+        if self.lane is None:
+            left = fan_out(self.turn, plain, message, skip)
+            if left is None:
+                return
+            self.lane = Lane((left,))
+            self._wait_for_room()
+        else:
+            self.lane.add(FanOut(plain, message, skip))
 
     def _says_too_much(self) -> None:
         """More than a CONNECT is on the way from who has not said one, or whose password is still compared."""
         if self.login.judged is None and not self.closed and not self.login.takes_without():
             self.close("Authorization Violation")
 
-    def take(self, events: list[Event]) -> None:
-        """Route publishes and carry out operations, in order."""
+    def take(self, events: Sequence[Event | _Run]) -> None:
+        """Route publishes and carry out operations, in order. Of a connection that was lost publishes are routed still."""
         publishes = self.router.publishes
-        login = self.login
+        login, turn = self.login, self.turn
+        is_lost = self.closed
         for at, event in enumerate(events):
+            if turn.room_bytes <= 0:
+                self._put_back(events[at:])
+                return
             if login.judged is not None:
                 login.postpone(events[at:])
                 return
@@ -205,26 +316,35 @@ class ClientConnection(asyncio.Protocol):
             ):
                 self.close("Authorization Violation")
                 return
-            if type(event) is list:
-                self.in_messages += len(event)
-                if not self.headers and any(message[2] for message in event):
-                    self.server.counts.protocol_errors += 1
-                    self.close("message headers not supported")  # The client said that it knows none.
-                    break
-                whole, event = len(event), self.allowance.within_payload(event)
-                is_too_large = len(event) < whole
-                if self.gate is not None:
-                    event = self._permitted(self.gate, event)
-                publishes(self, event)
-                if is_too_large:
+            run = self._run_of(event) if type(event) is list else event
+            if type(run) is _Run:
+                run.messages = publishes(self, run.messages)  # Those that there was no room for.
+                if run.messages or self.lane is not None:
+                    self._put_back([run, *events[at + 1 :]])
+                    return
+                if run.is_cut:
                     self.close(PAYLOAD_VIOLATION)
                     return
                 if self.verbose:
-                    self.push(b"+OK\r\n" * len(event))
-            else:
+                    self.push(b"+OK\r\n" * run.count)
+            elif not is_lost:
+                turn.room_bytes -= OPERATION_BYTES
                 self._operation(event)
-            if self.closed:
+            if self.closed and not is_lost:
                 return
+
+    def _run_of(self, messages: Publishes) -> _Run | None:
+        """What of these may be published; None: the connection is closed for them."""
+        self.in_messages += len(messages)
+        if not self.headers and any(message[2] for message in messages):
+            self.server.counts.protocol_errors += 1
+            self.close("message headers not supported")  # The client said that it knows none.
+            return None
+        allowed = self.allowance.within_payload(messages)
+        is_cut = len(allowed) < len(messages)
+        if self.gate is not None:
+            allowed = self._permitted(self.gate, allowed)
+        return _Run(allowed, len(allowed), is_cut)
 
     # ports.Publisher
 
@@ -379,6 +499,7 @@ class ClientConnection(asyncio.Protocol):
             return
         self.flush()
         self._end()
+        self._unrouted, self._unparsed = [], None
         self.close_reason = reason
         transport = self._transport
         note = log.info if self.has_come else self.server.log_stranger
@@ -418,7 +539,7 @@ class ClientConnection(asyncio.Protocol):
 
     # Operations
 
-    def _operation(self, event: Event) -> None:
+    def _operation(self, event: Event | _Run) -> None:
         match event:
             case Ping():
                 self.push(b"PONG\r\n")
@@ -544,9 +665,13 @@ class ClientConnection(asyncio.Protocol):
         self._write_deadline.stop()
         self.server.account_limits.leave(self)
         self.keep_alive.stop()
-        for subscription in self.subscriptions.values():
-            self.router.unsubscribe(subscription)
+        # Members of queue groups go first: they would be chosen.
+        leaving = deque(sorted(self.subscriptions.values(), key=lambda one: not one.queue))
         self.subscriptions.clear()
+        for _ in range(min(len(leaving), ENDED_AT_ONCE)):
+            self.router.unsubscribe(leaving.popleft())
+        if leaving:
+            self.turn.wait(_Leaving(self.router, leaving))
         self.router.deliveries.relieved(self)
         self.turn.want()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
+from supercluster.broker.net.backlog import ItemsFanOut
 from supercluster.broker.net.delivery import put_items
 from supercluster.broker.net.delivery_plan import DELIVER_TO_VERSION, parts_of
 from supercluster.broker.net.queue_choice import QueueChoice
@@ -45,8 +46,7 @@ class Deliveries:
         where = self._router.account(account)
         match = where.sublist.match(inbox)
         self._turn.want()
-        for subscription in match.plain:
-            put_items(self._turn, subscription, items)
+        self._put_plain(account, inbox, match.plain, items)
         for group in match.groups:
             if group.local:
                 self._share_out(group.local, items)
@@ -59,6 +59,16 @@ class Deliveries:
             else:
                 body = encode_deliver_to(account, inbox, part.plain, part.groups, part.items)
                 self._router.send(part.node, FrameType.DELIVER_TO, body, Channel.CONTROL)
+
+    def _put_plain(
+        self, account: str, inbox: bytes, plain: Sequence[Subscription], items: Sequence[Item]
+    ) -> None:
+        lanes = self._router.lanes
+        if len(plain) <= 1 and not (lanes and (account, inbox) in lanes):
+            for subscription in plain:
+                put_items(self._turn, subscription, items)
+        elif plain:
+            lanes.do((account, inbox), ItemsFanOut(plain, items))
 
     def _serves_all_groups(self, node: str) -> bool:
         """Is the broker of a version that is not told which queue groups a delivery is for?"""
@@ -107,8 +117,7 @@ class Deliveries:
                 self.deliver(home, reply, items)  # Who asked here wants the answer elsewhere.
                 return
         chosen = list(match.plain) if plain else []
-        for subscription in chosen:
-            put_items(self._turn, subscription, items)
+        self._put_plain(home, reply, chosen, items)
         for group in match.groups:
             if group.local and (queues is None or group.name in queues):
                 chosen += self._share_out(group.local, items)
@@ -138,6 +147,8 @@ class Deliveries:
             return 0
         match = found.sublist.match(inbox)
         waiting = [subscription.connection.pending_bytes() for subscription in match.local]
+        if self._router.lanes:
+            waiting.append(self._router.lanes.size_bytes((account, inbox)))
         if self._router.mesh is not None:
             nodes = {*match.nodes, *(node for group in match.groups for node in group.remote)}
             waiting += [self._router.mesh.pending_bytes(node, account, inbox) for node in nodes]

@@ -206,7 +206,7 @@ class LinkConnection(asyncio.Protocol):
     def write_frame(self, frame_type: int, body: list[Buffer] | tuple[Buffer, ...]) -> None:
         """Collect a frame."""
         if not self.out:
-            self.mesh.turn.dirty.append(self)
+            self.mesh.turn.urgent.append(self)
         pieces = frame(frame_type, body)
         self.out += pieces
         self.out_bytes += 5 + sum(map(len, body))
@@ -324,7 +324,7 @@ class Link:
         if not self._messages:
             self._messages.append(message_head(account))
             if not control.out:
-                control.mesh.turn.dirty.append(control)
+                control.mesh.turn.urgent.append(control)
         subject, reply, header, payload = message
         while (
             len(queues) > QUEUES_PER_MESSAGE_MAX

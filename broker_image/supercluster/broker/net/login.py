@@ -7,12 +7,13 @@ meanwhile, in order, and past a bound its socket is read no more.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.bounds import read_json
 from supercluster.broker.net.account_limits import TOO_MANY
 from supercluster.broker.net.connect_options import PROTOCOLS, are_typed
-from supercluster.broker.protocol.parser import PARSER_ERROR, Event
+from supercluster.broker.protocol.parser import PARSER_ERROR
 
 if TYPE_CHECKING:
     from supercluster.broker.net.client import ClientConnection
@@ -35,7 +36,7 @@ class Login:
         self._nonce = ""
         self.judged: dict[str, Any] | None = None
         """CONNECT whose password is being compared."""
-        self._postponed: list[Event] = []
+        self._postponed: list[Any] = []
         """What came behind it."""
         self.showed_nothing = False
         """It is here as the user of those who say nothing of themselves."""
@@ -121,7 +122,7 @@ class Login:
             client.server.came(client)
         client.ok()
 
-    def postpone(self, events: list[Event]) -> None:
+    def postpone(self, events: Sequence[Any]) -> None:
         """Keep what came while the password is being compared."""
         self._postponed += events
         if self._client.read_bytes > POSTPONED_BYTES_MAX:  # So far it has said nothing else.

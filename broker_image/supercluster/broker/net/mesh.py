@@ -203,7 +203,7 @@ class Mesh:
         """Tell the brokers, before anything else that is sent from now on."""
         if self.links:
             if not self._changed:
-                self.turn.dirty.append(self)
+                self.turn.urgent.append(self)
                 self.turn.want()
             self._changed.setdefault(account, {})[subject, queue] = members
 
@@ -235,7 +235,7 @@ class Mesh:
                 self._tell_core(core.on_frame, link.peer.node, frame_type, body)
         elif frame_type == FrameType.MESSAGES:
             account, messages = frames.decode_messages(body)
-            self.router.remote_messages(account, list(messages))
+            self.router.remote_messages(link.peer.node, account, list(messages))
         elif frame_type == FrameType.DELIVER:
             self.router.deliveries.remote_deliver(link.peer.node, *frames.decode_deliver(body))
         elif frame_type == FrameType.DELIVER_TO:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from supercluster.broker.net.backlog import FanOut, FromLink, Lanes, fan_out
 from supercluster.broker.net.beyond import Beyond, Passage
 from supercluster.broker.net.deliveries import Deliveries
 from supercluster.broker.net.delivery import put, put_plain
@@ -21,7 +22,7 @@ from supercluster.broker.net.hooks import CoreHooks, SystemHooks
 from supercluster.broker.net.queue_choice import QueueChoice, Rng
 from supercluster.broker.net.replies import Replies
 from supercluster.broker.net.subscription import Account, Subscription
-from supercluster.broker.net.turn import Turn
+from supercluster.broker.net.turn import DELIVERY_BYTES, Turn
 from supercluster.broker.ports import Channel
 from supercluster.broker.protocol import headers
 from supercluster.broker.protocol.frames import (
@@ -57,6 +58,9 @@ TRACED = b"\r\nNats-Trace-Dest:"
 BROKERS_ACCOUNT = " brokers"
 """Brokers ask each other in it: no client is in an account whose name begins with a space."""
 
+RUN_MAX = 512
+"""Messages that are routed between two looks at a turn's room."""
+
 _INVALID: Match[Subscription] = Match([], set(), [])
 _INVALID.window = None
 _API_ONLY: Match[Subscription] = Match([], set(), [])
@@ -77,6 +81,8 @@ class Router:
 
     def __init__(self, turn: Turn, rng: Rng) -> None:
         self.turn = turn
+        self.lanes = Lanes(turn)
+        """Deliveries that wait for room, by link, or by account and subject for those of no client."""
         self._choice = QueueChoice(rng)
         self.accounts: dict[str, Account] = {}
         self.map_number = 0
@@ -138,8 +144,19 @@ class Router:
 
     # Clients
 
-    def publishes(self, origin: ClientConnection, batch: Publishes) -> None:
-        """Route a run of publishes of one client, in order."""
+    def publishes(self, origin: ClientConnection, batch: Publishes) -> Publishes:
+        """Route a run of publishes of one client, in order; returns those that the turn has no room for."""
+        turn = self.turn
+        while batch and turn.room_bytes > 0:
+            part = batch if len(batch) <= RUN_MAX else batch[:RUN_MAX]
+            routed = self._publish(origin, part)
+            turn.room_bytes -= routed * DELIVERY_BYTES
+            batch = batch[routed:]
+        return batch
+
+    def _publish(self, origin: ClientConnection, batch: Publishes) -> int:
+        """Route some of a run; returns how many of them, since deliveries of one may take all the room that there is."""
+        turn = self.turn
         account = origin.account
         get = account.sublist.cache.get
         held = origin.held.streams
@@ -159,7 +176,11 @@ class Router:
                 and self.system.trace(origin, match, message)
             ):
                 continue
-            delivered = match.anyone and self._fan_out(account, match, message, origin)
+            delivered = False
+            if match.anyone:
+                if turn.room_bytes <= 0:
+                    return next(at for at, one in enumerate(batch) if one is message)
+                delivered = self._fan_out(account, match, message, origin)
             window = match.window
             if window is not None:
                 if (held and window.stream in held) or not window.take(
@@ -170,6 +191,7 @@ class Router:
                 core.on_api(origin.info, subject, reply, header, payload)
             elif not delivered:
                 self.undelivered(origin, match, subject, reply)
+        return len(batch)
 
     def find(self, account: Account, subject: bytes, *, is_named: bool = False) -> Match[Subscription]:
         """The route of a subject that a client published to, with its window or API flag. `is_named`: it was called so by
@@ -328,22 +350,13 @@ class Router:
 
     # Links
 
-    def remote_messages(self, account_name: str, messages: Sequence[RemoteMessage]) -> None:
+    def remote_messages(self, node: str, account_name: str, messages: Sequence[RemoteMessage]) -> None:
         """Messages that came over a link: for local subscribers only."""
         if account_name == BROKERS_ACCOUNT:
             if self.system is not None:
                 self.system.forwarded(messages)
             return
-        account = self.account(account_name)
-        for plain, queues, subject, reply, header, payload in messages:
-            match = account.sublist.match(subject)
-            message = (subject, reply, header, payload)
-            if plain:
-                for subscription in match.plain:
-                    put(self.turn, subscription, message)
-            for group in match.groups:
-                if group.name in queues and group.local:
-                    put(self.turn, self._choice.member(group.local), message)
+        self.lanes.do(node, FromLink(self.account(account_name), messages, self._choice.member))
 
     def remote_interest(
         self, node: str, account_name: str, entries: Sequence[tuple[bytes, bytes, int]]
@@ -412,11 +425,16 @@ class Router:
     ) -> bool:
         """Give a message to all that want it, here and on links. False when in the end nobody did."""
         echo = origin is None or origin.echo
-        delivered = False
-        for subscription in match.plain:
-            if echo or subscription.connection is not origin:
-                put(self.turn, subscription, message)
-                delivered = True
+        skip = None if echo else origin
+        plain = match.plain
+        delivered = len(plain) > 1 or (bool(plain) and plain[0].connection is not skip)
+        if origin is None:
+            self._fan_out_own(account.name, plain, message)
+        elif len(plain) > 1:
+            delivered = echo or any(one.connection is not skip for one in plain)
+            origin.fan_out(plain, message, skip)
+        elif delivered:
+            put(self.turn, plain[0], message)
         nodes: dict[str, list[bytes]] = {}
         for group in match.groups:
             members = group.local
@@ -434,6 +452,14 @@ class Router:
             for node, queues in nodes.items():
                 delivered |= mesh.send_message(node, account.name, False, queues, message, origin)
         return delivered
+
+    def _fan_out_own(self, account: str, plain: Sequence[Subscription], message: Message) -> None:
+        """Messages that no client published."""
+        name = (account, message[0])
+        if name in self.lanes:
+            self.lanes.do(name, FanOut(plain, message, None))
+        elif (left := fan_out(self.turn, plain, message)) is not None:
+            self.lanes.do(name, left)
 
     def undelivered(self, origin: Origin, match: Match[Subscription], subject: bytes, reply: bytes) -> None:
         """A message that nobody wanted: whoever asked is told."""

@@ -223,7 +223,7 @@ class ClientServer:
             self.gone.setdefault(client.account.name, Traffic()).add(client)
             if self.system is not None:
                 self.system.went(client)
-        if client.held.total_bytes:
+        if client.held.total_bytes or client.waits_for_room:
             self._lingering.add(client)
             self.holding()
         else:
@@ -327,6 +327,11 @@ class ClientServer:
         """All that is held for full streams."""
         return sum(client.held.total_bytes for client in (*self.clients.values(), *self._lingering))
 
+    @property
+    def is_routing(self) -> bool:
+        """Is something that was read of clients still to be routed?"""
+        return any(client.waits_for_room for client in (*self.clients.values(), *self._lingering))
+
     def _check_held(self) -> None:
         self._held_timer = None
         now_ms = self.clock.monotonic_ms()
@@ -335,7 +340,10 @@ class ClientServer:
             if client.held.total_bytes:
                 client.refuse_held(now_ms, self.limits.window_wait_ms)
                 again |= client.held.total_bytes > 0
-        self._lingering = {client for client in self._lingering if client.held.total_bytes}
+        self._lingering = {
+            client for client in self._lingering if client.held.total_bytes or client.waits_for_room
+        }
+        again |= bool(self._lingering)
         if again:
             self.holding()
 

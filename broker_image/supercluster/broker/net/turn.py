@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -20,6 +21,19 @@ IDLE_DEADLINE_MS = 1000
 """A core that names a far deadline is still asked this often: a clock that jumped can't make it sleep for ever."""
 
 
+ROOM_BYTES = 16 << 20
+"""What may be routed and delivered in a turn: 32,768 small messages, some 30 ms. The rest waits for the next one."""
+DELIVERY_BYTES = 512
+"""A message or a delivery counts as so much beside its bytes: it takes as long."""
+FLUSH_BYTES = 8192
+"""The same of a connection that has output now: a call of the kernel."""
+SHARE_BYTES = ROOM_BYTES // 8
+"""For each that waits for room, one after the other."""
+VISITS_MAX = 1024
+"""Of those that wait, in one turn."""
+FLUSHES_MAX = 4096
+"""Connections that are written to in a turn; those of links do not count."""
+
 FLUSH_ROUNDS = 3
 """A flush may make more output (an ended client's interest, say); what comes later than this waits a turn."""
 
@@ -29,6 +43,14 @@ class Flushable(Protocol):
 
     def flush(self) -> None:
         """Write all that was collected, in one go."""
+        ...
+
+
+class Waiting(Protocol):
+    """Has work that a turn had no room for."""
+
+    def go_on(self, turn: Turn) -> bool:
+        """Work while `turn.room_bytes` is above 0; True: some is left."""
         ...
 
 
@@ -45,6 +67,11 @@ class Turn:
         self._timer_at_ms = 0
         self.dirty: list[Flushable] = []
         """Connections that have output; they put themselves here when their output was empty before."""
+        self.urgent: list[Flushable] = []
+        """The same of links, which wait for no client."""
+        self.room_bytes = ROOM_BYTES
+        """What may still be routed and delivered in this turn; below 0 it was a bit more."""
+        self._waiting: deque[Waiting] = deque()
         self.count = 0
 
     def start(self, core: CoreHooks | None, failed: Callable[[BaseException], None]) -> None:
@@ -66,6 +93,11 @@ class Turn:
         self.stop()
         self._failed(error)
 
+    def wait(self, waiting: Waiting) -> None:
+        """Go on with that in the next turns, until it says that nothing is left."""
+        self._waiting.append(waiting)
+        self.want()
+
     def want(self) -> None:
         """Ask for a turn after the sockets that are readable now were served."""
         if not self._scheduled:
@@ -84,17 +116,46 @@ class Turn:
             if core.has_work:
                 self.want()
         self._flush()
+        self._go_on()
         self._arm()
 
+    def _go_on(self) -> None:
+        """Begin the room of the next turn with those that wait for it: a share for each, one after the other."""
+        left = ROOM_BYTES if not self.dirty else 0
+        waiting = self._waiting
+        for _ in range(VISITS_MAX):
+            if left <= 0 or not waiting:
+                break
+            first = waiting.popleft()
+            share = self.room_bytes = min(left, SHARE_BYTES)
+            try:
+                if first.go_on(self):
+                    waiting.append(first)
+            except Exception:  # Of one client or link: the others go on.
+                log.exception("what waited for room is given up")
+            left -= share - self.room_bytes
+        self.room_bytes = left
+        if waiting or self.dirty:
+            self.want()
+
     def _flush(self) -> None:
+        written = 0
         for _ in range(FLUSH_ROUNDS):
-            if not self.dirty:
-                return
+            urgent, self.urgent = self.urgent, []
+            for connection in urgent:
+                connection.flush()
             dirty = self.dirty
+            if not dirty and not self.urgent:
+                return
             self.dirty = []
+            room = max(0, FLUSHES_MAX - written)
+            written += len(dirty)
+            if len(dirty) > room:
+                self.dirty = dirty[room:]
+                del dirty[room:]
             for connection in dirty:
                 connection.flush()
-        if self.dirty:
+        if self.dirty or self.urgent:
             self.want()
 
     def _tick(self) -> None:

@@ -12,13 +12,15 @@ only inbox results when it can match only those. Caches are bounded and dropped 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from supercluster.broker.protocol.subjects import UNIQUE_PREFIXES, has_wildcard
 
 S = TypeVar("S")
 
 CACHE_ENTRIES_MAX = 32768
+LIST_MAX = 32
+"""Subscriptions with one subject, or one subject and queue group, beyond which they are kept in a dict."""
 
 UNRESOLVED = object()
 """A match whose `window` nobody has looked up yet."""
@@ -54,6 +56,28 @@ class Match(Generic[S]):
         return self.plain + [member for group in self.groups for member in group.local]
 
 
+Members: TypeAlias = "list[S] | dict[S, None]"
+"""In the order in which they came: a list takes less, and a dict loses one of many at once."""
+
+
+def _with(members: Members[S], one: S) -> Members[S]:
+    if type(members) is list:
+        if len(members) < LIST_MAX:
+            members.append(one)
+            return members
+        members = dict.fromkeys(members)
+    assert type(members) is dict
+    members[one] = None
+    return members
+
+
+def _without(members: Members[S], one: S) -> None:
+    if type(members) is dict:
+        del members[one]
+    else:
+        members.remove(one)  # type: ignore[union-attr]
+
+
 class _Node(Generic[S]):
     __slots__ = ("children", "local_groups", "plain", "remote", "star", "tail")
 
@@ -61,8 +85,8 @@ class _Node(Generic[S]):
         self.children: dict[bytes, _Node[S]] = {}
         self.star: _Node[S] | None = None
         self.tail: _Node[S] | None = None
-        self.plain: list[S] = []
-        self.local_groups: dict[bytes, list[S]] = {}
+        self.plain: Members[S] = []
+        self.local_groups: dict[bytes, Members[S]] = {}
         self.remote: dict[tuple[bytes, str], int] = {}
         """(queue or empty, broker) → members there."""
 
@@ -87,7 +111,10 @@ class Sublist(Generic[S]):
     def insert(self, subject: bytes, queue: bytes, subscription: S) -> None:
         """Add a local subscription to a valid filter."""
         node = self._node(subject)
-        (node.local_groups.setdefault(queue, []) if queue else node.plain).append(subscription)
+        if queue:
+            node.local_groups[queue] = _with(node.local_groups.get(queue, []), subscription)
+        else:
+            node.plain = _with(node.plain, subscription)
         self.local_count += 1
         self._changed(subject)
 
@@ -97,11 +124,11 @@ class Sublist(Generic[S]):
         node = path[-1][0]
         if queue:
             members = node.local_groups[queue]
-            members.remove(subscription)
+            _without(members, subscription)
             if not members:
                 del node.local_groups[queue]
         else:
-            node.plain.remove(subscription)
+            _without(node.plain, subscription)
         self.local_count -= 1
         self._prune(path)
         self._changed(subject)

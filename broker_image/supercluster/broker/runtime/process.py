@@ -327,7 +327,8 @@ class BrokerProcess:
         log.info("%s has stopped", self.place.name)
 
     def _is_drained(self) -> bool:
-        return not self.server.held_bytes and (self.core is None or self.core.is_drained)
+        is_taken = not self.server.held_bytes and not self.server.is_routing
+        return is_taken and (self.core is None or self.core.is_drained)
 
     def _core_failed(self, error: BaseException) -> None:
         if not self.failure.done():

@@ -12,8 +12,9 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.fuzz.site import run
 from tests.fuzz.steps import Step, steps
@@ -22,7 +23,7 @@ FINDINGS = Path(__file__).with_name("findings.json")
 STEPS_PER_ROUND = 60
 ROUNDS = 6
 """With the same brokers, so that one step meets what others left."""
-SHORTEN_RUNS_MAX = 40
+SHORTEN_RUNS_MAX = 60
 
 
 def rounds_of(seed: int, rounds: int = ROUNDS, count: int = STEPS_PER_ROUND) -> tuple[int, list[list[Step]]]:
@@ -32,21 +33,39 @@ def rounds_of(seed: int, rounds: int = ROUNDS, count: int = STEPS_PER_ROUND) -> 
 
 
 async def shorten(folder: Path, brokers: int, found: Sequence[Step]) -> list[Step]:
-    """The fewest steps that are known to end badly, too: halves, quarters, … are left out, as often as the bound allows."""
-    left, runs, size = list(found), 0, max(1, len(found) // 2)
-    while runs < SHORTEN_RUNS_MAX:
+    """The fewest steps, and the fewest frames and messages in them, that are known to end badly, too."""
+    left = SHORTEN_RUNS_MAX
+
+    async def ends_badly(steps: list[Step]) -> bool:
+        nonlocal left
+        left -= 1
+        return left >= 0 and bool(await run(folder / f"shorter-{left}", brokers, [steps]))
+
+    steps = await fewest(list(found), ends_badly)
+    for at, step in enumerate(steps):
+        for name in {"frames", "messages"} & step.keys():
+
+            async def with_parts(parts: list[Any], at: int = at, name: str = name) -> bool:
+                return await ends_badly([*steps[:at], {**steps[at], name: parts}, *steps[at + 1 :]])
+
+            steps[at] = {**step, name: await fewest(list(step[name]), with_parts)}
+    return steps
+
+
+async def fewest(parts: list[Any], ends_badly: Callable[[list[Any]], Awaitable[bool]]) -> list[Any]:
+    """What is left of a list when halves, quarters, … of it are left out as long as it ends badly without them."""
+    size = max(1, len(parts) // 2)
+    while True:
         at = 0
-        while at < len(left) and runs < SHORTEN_RUNS_MAX:
-            without = left[:at] + left[at + size :]
-            runs += 1
-            if without and await run(folder / f"shorter-{runs}", brokers, [without]):
-                left = without
+        while at < len(parts) and len(parts) > 1:
+            without = parts[:at] + parts[at + size :]
+            if without and await ends_badly(without):
+                parts = without
             else:
                 at += size
         if size == 1:
-            break
+            return parts
         size //= 2
-    return left
 
 
 def keep(seed: int, brokers: int, why: str, found: Sequence[Step]) -> None:

@@ -219,15 +219,35 @@ TEXTS = (
     "x" * 65_535,
 )
 BLOBS = (
-    "",
-    "x",
-    "$JS.API.INFO",
-    "$JS.API.STREAM.INFO.S",
-    "$JS.ACK.S.C.1.1.1.0.0",
-    "{}",
-    "$SC.CORDON",
-    "$SC.MOVE.START",
-    "$SC.ACCOUNT",
+    *(
+        "",
+        "x",
+        "\xff",
+        "{}",
+        "$JS.API.INFO",
+        "$JS.API.STREAM.INFO.S",
+        "$JS.API.CONSUMER.CREATE.S.C",
+        "$JS.ACK.S.C.1.1.1.0.0",
+    ),
+    *(
+        "$SC.CORDON",
+        "$SC.STREAM.FACTS",
+        "$SC.MOVE.START",
+        "$SC.MOVE.PLAN",
+        "$SC.ACCOUNT",
+        "$SC.RECOVER",
+        "$SC.BROKER.STAY",
+        "$SC.RESTORE",
+        "$SC.MOVE.CANCEL",
+    ),
+    *(
+        '{"node":1,"cordon":{}}',
+        '["a",null]',
+        '["F",[[],1]]',
+        '{"verb":"x","name":1,"account":1,"id":1,"group":1}',
+        '{"name":1,"account":[]}',
+    ),
+    *('["F","S","n",1e9,"x",0]', '{"name":"S","account":"F","replicas":1e400,"nodes":1}', "[" * 5000),
 )
 MOVE_END = MoveEnd("g", ("a-0@x",), MoveReport("m", Outcome.DONE, config_index=2**64 - 1)).to_json()
 COPY = CopyFacts(

@@ -48,8 +48,11 @@ async def test_a_finding_is_shortened_to_the_steps_that_show_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def needs_two(folder: Path, brokers: int, rounds: list[list[Step]]) -> str:
-        return "bad" if {1, 6} <= {step["at"] for each in rounds for step in each} else ""
+        steps = {step["at"]: step for each in rounds for step in each}
+        return "bad" if {1, 6} <= steps.keys() and "d" in steps[6]["frames"] else ""
 
     monkeypatch.setattr("tests.fuzz.run.run", needs_two)
-    found = await shorten(tmp_path, 1, [{"at": at} for at in range(10)])
+    found = await shorten(tmp_path, 1, [{"at": at, "frames": list("abcdefg")} for at in range(10)])
     assert [step["at"] for step in found] == [1, 6]
+    assert found[1]["frames"] == ["d"]
+    assert len(found[0]["frames"]) == 1

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from supercluster.broker.bounds import read_json
 from supercluster.broker.jetstream import accounts
 from supercluster.broker.jetstream.accounts import AccountLimits, AccountRecord
-from supercluster.broker.jetstream.admin_calls import MetaCall, Then, ask_meta_leader, not_available
+from supercluster.broker.jetstream.admin_calls import NO_CALL, MetaCall, Then, ask_meta_leader, not_available
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta_accounts import all_shown, shown
 from supercluster.broker.jetstream.meta_group import MetaGroup
@@ -65,10 +66,10 @@ def answer(meta: MetaGroup, call: MetaCall) -> None:
             call.respond(200, outcome or accounts.show(account, AccountRecord(), accounts.AccountUse()))
 
     try:
-        account, told = json.loads(call.request.payload)
+        account, told = read_json(call.request.payload)
         record = AccountRecord(AccountLimits.from_json(told[0]), True, str(told[1])) if told else None
         accounts.check_name(account)
-    except (ValueError, TypeError, AttributeError, LookupError, ApiError):
-        call.respond(400, {"error": "this is no call", "err_code": 10003})
+    except (*NO_CALL, ApiError):
+        call.refuse()
         return
     meta.accounts.ask(account, record, done, call.undecided)

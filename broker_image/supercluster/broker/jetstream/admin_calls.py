@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Then = Callable[[int, Any], None]
 """Takes status and JSON."""
+NO_CALL = (ValueError, TypeError, AttributeError, LookupError)
+"""What reading an internal call raises whose payload is none: no broker of ours sends such a one."""
 Settle = Callable[[ResponseStatus, bytes], None]
 """Answers an internal request, once."""
 
@@ -76,6 +78,10 @@ class MetaCall:
     settle: Settle
     undecided: Callable[[], None]
     """In place of an answer: nobody knows what becomes of it, and the next leader has to be asked."""
+
+    def refuse(self) -> None:
+        """Its payload is none."""
+        self.respond(400, {"error": "this is no call", "err_code": 10003})
 
     def respond(self, status: int, body: Any) -> None:
         """What `then` of the broker that was asked is called with."""

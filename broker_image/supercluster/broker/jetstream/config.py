@@ -23,7 +23,7 @@ from supercluster.broker.jetstream import api_level
 from supercluster.broker.jetstream.consumer_config import ConsumerConfig
 from supercluster.broker.jetstream.errors import ApiError, error, invalid_config
 from supercluster.broker.jetstream.filters import is_subset, is_valid_filter, overlaps
-from supercluster.broker.jetstream.json_fields import Fields, invalid_json
+from supercluster.broker.jetstream.json_fields import Fields, Stored, invalid_json
 from supercluster.broker.jetstream.origin_config import (
     Origin,
     check_origins,
@@ -166,13 +166,13 @@ class StreamConfig:
     @classmethod
     def from_json(cls, data: Mapping[str, Any], *, is_stored: bool = False) -> StreamConfig:
         """Read, normalise and check NATS's JSON. What `is_stored` was accepted once: it is read as it stands, with rules that
-        are not this version's and fields that it does not know, since an entry that a replica refuses at replay is refused by all (SF-24).
-        Parts of it (placement, limits of consumers, origins, transforms) and words (storage, retention) have to be known.
+        are not this version's and fields that it does not know, in parts of it, too, since an entry that a replica refuses at replay
+        is refused by all (SF-24). Words (storage, retention) have to be known.
 
         Raises:
             ApiError: naming the field, its value and what would be right.
         """
-        fields = Fields(data, "stream config")
+        fields = Fields(Stored(data) if is_stored else data, "stream config")
         if not is_stored:
             fields.unsupported(_UNSUPPORTED)
         name = fields.text("name")

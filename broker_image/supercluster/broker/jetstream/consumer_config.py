@@ -18,7 +18,7 @@ from supercluster.broker.jetstream.errors import (
     invalid_config,
 )
 from supercluster.broker.jetstream.filters import is_subset, is_valid_filter
-from supercluster.broker.jetstream.json_fields import Fields
+from supercluster.broker.jetstream.json_fields import Fields, Stored
 from supercluster.broker.jetstream.overlap_tree import first_within
 from supercluster.broker.jetstream.times import format_duration, format_time
 
@@ -122,7 +122,7 @@ class ConsumerConfig:
         Raises:
             ApiError: naming the field, its value and what would be right.
         """
-        fields = Fields(data, "consumer config")
+        fields = Fields(Stored(data) if is_stored else data, "consumer config")
         ack_policy = fields.choice("ack_policy", ACK_POLICIES, "none")
         backoff_ns = fields.integers("backoff")
         filters, single = _filters(fields, is_stored=is_stored)
@@ -167,8 +167,8 @@ class ConsumerConfig:
             metadata={k: v for k, v in fields.mapping("metadata").items() if k not in api_level.KEYS},
             unset=_unset(fields),
         )
+        fields.done()
         if not is_stored:
-            fields.done()
             check_values(config)
         return config
 

@@ -7,8 +7,9 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from supercluster.broker.bounds import read_json
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.admin_calls import MetaCall, Then, ask_meta_leader
+from supercluster.broker.jetstream.admin_calls import NO_CALL, MetaCall, Then, ask_meta_leader
 from supercluster.broker.jetstream.cordons import REASON_CHARACTERS_MAX, Cordon
 from supercluster.broker.jetstream.errors import ApiError
 
@@ -64,9 +65,13 @@ def is_internal(subject: bytes) -> bool:
 
 def answer(meta: MetaGroup, call: MetaCall) -> None:
     """Another broker's call, at the meta group's leader."""
-    told = json.loads(bytes(call.request.payload))
-    node = str(told["node"])
-    cordon = Cordon.from_json(told["cordon"]) if told["cordon"] is not None else None
+    try:
+        told = read_json(call.request.payload)
+        node = str(told["node"])
+        cordon = Cordon.from_json(told["cordon"]) if told["cordon"] is not None else None
+    except NO_CALL:
+        call.refuse()
+        return
 
     def answered(refused: ApiError | None) -> None:
         if refused is None:

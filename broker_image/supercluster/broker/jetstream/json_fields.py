@@ -52,6 +52,10 @@ def is_empty_request(payload: bytes | memoryview) -> bool:
     return not payload or b"".join(bytes(payload).split()) == b"{}"
 
 
+class Stored(dict[str, Any]):
+    """An object that stands in a log or a snapshot, or a part of one: fields of a newer version are passed over."""
+
+
 class Fields:
     """Reads one object's fields; `done` refuses those that nobody read."""
 
@@ -153,7 +157,7 @@ class Fields:
         value = self.raw(name)
         if value is not None and not isinstance(value, dict):
             raise self._wrong(name, value, "an object")
-        return value
+        return Stored(value) if value is not None and isinstance(self._data, Stored) else value
 
     def objects(self, name: str) -> list[dict[str, Any]]:
         value = self.raw(name)
@@ -161,7 +165,7 @@ class Fields:
             return []
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             raise self._wrong(name, value, "a list of objects")
-        return value
+        return [Stored(item) for item in value] if isinstance(self._data, Stored) else value
 
     def time_ns(self, name: str) -> int:
         """An RFC 3339 time as Unix nanoseconds; 0 when it is absent or null."""
@@ -189,5 +193,5 @@ class Fields:
             ApiError: 10025 naming the first field that was not read.
         """
         for name in self._data:
-            if name not in self._known:
+            if name not in self._known and not isinstance(self._data, Stored):
                 raise invalid_json(f"json: unknown field {json.dumps(name)}")

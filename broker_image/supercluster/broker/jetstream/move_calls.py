@@ -13,8 +13,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from supercluster.broker.bounds import read_json
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.admin_calls import (
+    NO_CALL,
     MetaCall,
     Then,
     ask_meta_leader,
@@ -285,7 +287,7 @@ def answer(meta: MetaGroup, call: MetaCall) -> None:
     try:
         if verb is None:
             raise errors.not_supported(f"call {call.request.subject.decode('utf-8', 'replace')!r} is")
-        fields = json.loads(call.request.payload)
+        fields = read_json(call.request.payload)
         placement = Placement.from_json(fields["placement"]) if "placement" in fields else None
         wanted = StreamRequest(
             verb,
@@ -309,8 +311,8 @@ def answer(meta: MetaGroup, call: MetaCall) -> None:
     except ApiError as refused:
         respond(refused)
         return
-    except (ValueError, KeyError, TypeError):
-        respond(errors.error(10003))
+    except NO_CALL:
+        call.refuse()
         return
     meta.request(wanted)
 

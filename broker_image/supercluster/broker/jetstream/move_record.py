@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from supercluster.broker.jetstream.config import Placement, StreamConfig
+from supercluster.broker.jetstream.json_fields import Stored
 from supercluster.broker.raft.confchange import node_of
 
 # Targets that were replaced in one move and are remembered: a target is gone for a minute before another one comes.
@@ -83,7 +84,7 @@ class Move:
             data["id"],
             tuple(data["targets"]),
             tuple(data["origin"]),
-            Placement.from_json(data["origin_placement"]),
+            Placement.from_json(Stored(data["origin_placement"])),
             data["started_ns"],
             data["bytes_per_s"],
             data["cancelled"],

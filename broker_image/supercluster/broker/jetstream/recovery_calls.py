@@ -12,9 +12,9 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from supercluster.broker.bounds import I64_MAX
+from supercluster.broker.bounds import I64_MAX, read_json
 from supercluster.broker.jetstream import errors
-from supercluster.broker.jetstream.admin_calls import MetaCall, Then, ask_meta_leader, refusal
+from supercluster.broker.jetstream.admin_calls import NO_CALL, MetaCall, Then, ask_meta_leader, refusal
 from supercluster.broker.jetstream.config import check_name
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta_group import MetaGroup
@@ -68,9 +68,9 @@ def is_internal(subject: bytes) -> bool:
 def answer(meta: MetaGroup, call: MetaCall) -> None:
     """Another broker's call, at the meta group's leader."""
     try:
-        account, name, node, accepted, act, dry_run = json.loads(call.request.payload)
+        account, name, node, accepted, act, dry_run = read_json(call.request.payload)
         wanted = RecoverCall(str(account), str(name), str(node), int(accepted), str(act), bool(dry_run))
-    except (ValueError, TypeError):
-        call.respond(400, {"error": "this is no call", "err_code": 10003})
+    except NO_CALL:
+        call.refuse()
         return
     meta.recoveries.ask(wanted, call.respond, call.undecided)

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from supercluster.broker.bounds import read_json
 from supercluster.broker.jetstream import api_answers, backups, errors
-from supercluster.broker.jetstream.admin_calls import MetaCall
+from supercluster.broker.jetstream.admin_calls import NO_CALL, MetaCall
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.frames import ResponseStatus
 from supercluster.broker.jetstream.meta_requests import Decided, StreamRequest
@@ -77,6 +78,10 @@ class Chunks:
         return api_answers.error_answer(ANSWER_KIND, error)
 
 
+_FIELDS = ("verb", "name", "account", "id", "group")
+_VERBS = ("restored", "abandon")
+
+
 def tell(core: BrokerCore, told: dict[str, Any], then: Callable[[bytes | None], None]) -> None:
     """A restore's leader asks the meta group's to show the stream, or to remove it. No client can send the subject."""
     core.requests.send(
@@ -97,7 +102,6 @@ def is_internal(subject: bytes) -> bool:
 
 def answer(meta: MetaGroup, call: MetaCall) -> None:
     """Another broker's call, at the meta group's leader."""
-    told = json.loads(bytes(call.request.payload))
 
     def respond(outcome: Decided | MovePlan | ApiError | None) -> None:
         if outcome is None:
@@ -108,15 +112,15 @@ def answer(meta: MetaGroup, call: MetaCall) -> None:
             assert isinstance(outcome, Decided)
             call.settle(ResponseStatus.ANSWER, json.dumps({"version": outcome.version}).encode())
 
+    try:
+        told = read_json(call.request.payload)
+        verb, name, account, restore_id, group = (str(told[field]) for field in _FIELDS)
+        if verb not in _VERBS:
+            raise ValueError(verb)
+    except NO_CALL:
+        respond(errors.error(10003))
+        return
+    info = call.request.info
     meta.request(
-        StreamRequest(
-            told["verb"],
-            call.request.info,
-            told["name"],
-            None,
-            respond,
-            account=told["account"],
-            restore_id=told["id"],
-            group=told["group"],
-        )
+        StreamRequest(verb, info, name, None, respond, account=account, restore_id=restore_id, group=group)
     )

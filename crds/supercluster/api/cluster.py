@@ -44,7 +44,8 @@ class Resources(ApiModel):
     """Kubernetes' requests and limits of the broker's container."""
 
     requests: ResourceList = Field(
-        default=ResourceList(cpu="100m", memory="128Mi"), description="What is reserved for a broker."
+        default=ResourceList(cpu="100m", memory="128Mi"),
+        description="What is reserved for a broker. Where neither request nor limit names processor time, 100m of it.",
     )
     limits: ResourceList | None = Field(default=None, description="What a broker may use at most.")
 

@@ -106,6 +106,25 @@ def test_brokers_are_told_who_they_are_with_and_where() -> None:
     assert config["raft"] == {"heartbeatMs": 100, "electionTimeoutMs": 500}
 
 
+@pytest.mark.covers("SF-29")
+@pytest.mark.parametrize(
+    ("declared", "cpu"),
+    [
+        (None, "100m"),
+        ({"requests": {"memory": "1Gi"}}, "100m"),
+        ({"limits": {"memory": "1Gi"}}, "100m"),
+        ({"requests": {"cpu": "2"}}, "2"),
+        ({"requests": {"memory": "1Gi"}, "limits": {"cpu": "4"}}, None),
+    ],
+)
+def test_no_broker_runs_at_the_lowest_share_of_processor_time(declared: Any, cpu: str | None) -> None:
+    resource = cluster(**({"resources": declared} if declared else {}))
+    (container,) = by_kind(manifests_of(resource))["StatefulSet/east"]["spec"]["template"]["spec"][
+        "containers"
+    ]
+    assert container["resources"]["requests"].get("cpu") == cpu
+
+
 def test_pods_are_locked_down() -> None:
     pod = by_kind(manifests_of(cluster()))["StatefulSet/east"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]

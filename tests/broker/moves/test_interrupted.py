@@ -250,3 +250,27 @@ def test_what_a_move_with_a_limit_sends_ends_with_its_cancel() -> None:
     report = world.assignment().last_move
     assert report is not None
     assert report.bytes_copied == before
+
+
+@pytest.mark.covers("SF-29", "MV-9")
+def test_targets_that_nobody_can_hand_over_to_learn_on_and_the_move_ends_when_somebody_can() -> None:
+    """Both halves commit in the joint membership: targets without processor time kept publishers waiting for minutes."""
+    world = MoveWorld(1, east=3, west=3)
+    world.begin()
+    world.create("east")
+    world.load("east-0", "acked", 20)
+    world.run_ms(500)
+    leader = world.leader()
+    assert leader is not None
+    transfer = leader.raft.transfer_leadership
+    leader.raft.transfer_leadership = lambda to, now_ms: False  # type: ignore[method-assign]
+    world.move(WEST)
+    world.until("handing over")
+    assert world.run_until(lambda: not leader.raft.membership.is_joint, 10_000)
+    assert len(leader.raft.membership.learners) == 3
+    assert leader.move.mover is not None
+    mover = leader.move.mover
+    assert world.run_until(lambda: mover.step.why.startswith("no new voter could take"), 5000)
+    leader.raft.transfer_leadership = transfer  # type: ignore[method-assign]
+    world.until("ended done", 30_000)
+    world.finish()

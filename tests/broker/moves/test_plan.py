@@ -208,6 +208,19 @@ def test_every_step_is_one_that_raft_takes_and_none_skips_the_joint_membership(
     assert all(node_of(member) for member in planned.members)
 
 
+@pytest.mark.covers("SF-29", "MV-8")
+def test_a_leadership_that_nobody_takes_sends_the_targets_back_to_learning_for_a_while() -> None:
+    step = next_step(view(JOINT, is_late=True))
+    assert (step.do, step.stage, step.members) == (Do.STEP_BACK, Stage.LEARNING, NEW)
+    assert next_step(view(JOINT, is_late=True, me="d@1")).do is not Do.STEP_BACK, (
+        "it leads, and leaves forwards"
+    )
+    assert next_step(view(JOINT, is_late=True, cancelled=True)).do is Do.GO_BACK
+    learning = view(plain(learners=NEW), compared=frozenset(NEW), rests=True)
+    assert next_step(learning).do is Do.WAIT
+    assert next_step(replace(learning, rests=False)).do is Do.JOIN
+
+
 @pytest.mark.covers("MV-6", "MV-9")
 def test_a_cancel_behind_the_origin_leaves_no_learner_behind() -> None:
     """A target was replaced while the origin was being left: its successor learns when the cancel comes."""

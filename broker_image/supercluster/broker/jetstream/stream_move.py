@@ -33,6 +33,11 @@ LOOK_MS = 25
 END_AGAIN_MS = 500
 # A member that did not take the leadership is asked again after this.
 LEAD_AGAIN_MS = 3000
+# After so long in the joint membership without a leader of the new half the targets learn on: until then every publisher waits
+# for a majority of brokers that may be too slow. The next try comes after a rest, twice as long each time.
+HAND_OVER_MS = 5000
+REST_MS = 10_000
+REST_MS_MAX = 300_000
 
 
 class StreamMove:
@@ -49,6 +54,10 @@ class StreamMove:
         self._led_in_vain: dict[str, int] = {}
         self._handed_ms: int | None = None
         self._handed_to = ""
+        self._joint_ms: int | None = None
+        """Since when this leader would hand over."""
+        self._rest_ms = REST_MS
+        self._rests_until_ms = 0
         self._end_told_ms: int | None = None
         self._refusal = ""
         self._noted = 0
@@ -138,6 +147,11 @@ class StreamMove:
         for member, until_ms in list(self._led_in_vain.items()):
             if now_ms >= until_ms:
                 del self._led_in_vain[member]
+        hands_over = settled and membership.is_joint and group.member not in membership.voters
+        if not membership.is_joint:
+            self._joint_ms = None
+        elif hands_over and self._joint_ms is None:
+            self._joint_ms = now_ms
         return View(
             me=group.member,
             membership=membership,
@@ -151,6 +165,8 @@ class StreamMove:
             compared=self._compare.equal(joint=membership.is_joint),
             refused_lead=frozenset(self._led_in_vain),
             preferred=preferred,
+            is_late=self._joint_ms is not None and now_ms - self._joint_ms >= HAND_OVER_MS,
+            rests=now_ms < self._rests_until_ms,
         )
 
     def look(self, now_ms: int) -> None:
@@ -206,6 +222,11 @@ class StreamMove:
         elif step.do is Do.LEAVE:
             if self._keep_compared(now_ms):
                 self._change(membership, membership.voters, ())
+        elif step.do is Do.STEP_BACK:
+            learners = (*membership.learners, *step.members)
+            if self._change(membership, membership.voters_outgoing, tuple(dict.fromkeys(learners))):
+                self._rests_until_ms = now_ms + self._rest_ms
+                self._rest_ms = min(2 * self._rest_ms, REST_MS_MAX)
         elif step.do is Do.GO_BACK:
             self._change(membership, membership.voters_outgoing, ())
         elif step.do is Do.END:
@@ -220,13 +241,15 @@ class StreamMove:
         learners: tuple[str, ...],
         *,
         joint: bool = False,
-    ) -> None:
+    ) -> bool:
+        """False: Raft does not take it now."""
         group = self._group
         change = MembershipChange(membership.index, voters, learners, joint=joint, auto_leave=False)
         refusal = group.raft.propose_membership(change, group.leader_time_ns())
         if refusal is not None and refusal.message != self._refusal:
             group.host.event(group.id, "MoveWaits", f"move {self.move.id}: {refusal.message}")
         self._refusal = refusal.message if refusal is not None else ""
+        return refusal is None
 
     def _keep(self, note: Note, now_ms: int) -> bool:
         """Put a note into the log. False when it was not taken."""

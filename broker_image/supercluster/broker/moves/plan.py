@@ -7,7 +7,7 @@ Theory. A membership has one of three shapes::
     NEW    plain, and exactly the targets: nothing of the move is left to do but to say so
 
     OLD --join--> JOINT --leave--> NEW
-     ^------go back---'
+     ^-go/step back--'
 
 Everything that changes a membership is an entry of the stream's log; so the shape is the same for every leader, and one
 that comes new goes on where the last one was. Within a shape the first row whose condition holds says what to do. A
@@ -60,6 +60,8 @@ class Do(StrEnum):
     HAND_OVER = "hand over"
     LEAVE = "leave"
     GO_BACK = "go back"
+    STEP_BACK = "step back"
+    """As going back, and those who join learn on."""
     END = "end"
     END_CANCELLED = "end, cancelled"
 
@@ -109,6 +111,10 @@ class View:
     """Members to which leadership was given lately, in vain."""
     preferred: str = ""
     """The node that should lead, if it can."""
+    is_late: bool = False
+    """Has nobody of the new half taken the leadership for too long? Both halves have to commit meanwhile."""
+    rests: bool = False
+    """Is it too early to try again?"""
 
     @property
     def turns_back(self) -> bool:
@@ -127,6 +133,12 @@ class View:
     def joining(self) -> tuple[str, ...]:
         """Targets that do not vote yet."""
         return tuple(target for target in self.targets if target not in self.membership.voters)
+
+    @property
+    def joining_now(self) -> tuple[str, ...]:
+        """Joint: those who are in the new half alone."""
+        old = self.membership.voters_outgoing
+        return tuple(member for member in self.membership.voters if member not in old)
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -284,6 +296,12 @@ _OLD = (
         lambda v: v.joining,
     ),
     _Row(lambda v: not v.can_join(), Stage.COMPARING, Do.WAIT, "too few of the targets are in contact"),
+    _Row(
+        lambda v: v.rests,
+        Stage.COMPARING,
+        Do.WAIT,
+        "no new voter could take the leadership, which is tried again in a while",
+    ),
     _Row(_always, Stage.JOINT, Do.JOIN, "all who join have caught up and compared equal"),
 )
 
@@ -302,6 +320,13 @@ _JOINT = (
         lambda v: v.candidates(v.membership.voters_outgoing),
     ),
     _Row(lambda v: v.turns_back, Stage.CANCELLING, Do.WAIT, "no old voter can take the leadership now"),
+    _Row(
+        lambda v: v.is_late and v.me not in v.membership.voters and v.me in v.membership.voters_outgoing,
+        Stage.LEARNING,
+        Do.STEP_BACK,
+        "no new voter has taken the leadership for too long: the targets learn on",
+        lambda v: v.joining_now,
+    ),
     _Row(
         lambda v: v.me not in v.membership.voters and bool(v.candidates(v.membership.voters)),
         Stage.HANDING_OVER,

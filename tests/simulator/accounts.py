@@ -54,7 +54,7 @@ class Limits:
 
     def _call(self, method: str, body: dict[str, Any] | None) -> None:
         node = self._rng.choice(self._world.names)
-        core = self._world.nodes[node].core
+        core = self._world.nodes[node].awake
         if core is None or not core.accepts_clients:
             return
         is_last = self._world.now_us >= self._end_us

@@ -54,7 +54,7 @@ class SimConsumer:
 
         def pull() -> None:
             node = self._broker()
-            core = world.nodes[node].core
+            core = world.nodes[node].awake
             if core is not None and core.accepts_clients and not is_quiet():
                 batch = self.rng.choice((2, 10, 50, 150))
                 body = json.dumps({"batch": batch, "expires": 900_000_000}).encode()
@@ -111,7 +111,7 @@ class SimConsumer:
 
     def _say(self, fate: float, seq: int, reply: bytes) -> None:
         node = self._broker()
-        core = self.world.nodes[node].core
+        core = self.world.nodes[node].awake
         if core is None or not core.accepts_clients:
             return
         confirm, verdict = b"", b"+ACK"

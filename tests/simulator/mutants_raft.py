@@ -185,6 +185,22 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
+        "stalls-count",
+        "SF-29",
+        "A broker that stood still counts that time against the others, and gives up at once what waited for a leader.",
+        ("own_time.py", "self._counted_ms += min(gap_ms, STEP_MS)", "self._counted_ms += gap_ms"),
+        (
+            "own_time.py",
+            "self._counted_ms + min(self.machine_ms() - self._round_ms, STEP_MS)",
+            "self._counted_ms + self.machine_ms() - self._round_ms",
+        ),
+        (
+            "jetstream/window.py",
+            "        self._progress_ms = now_ms\n\n    def _unanswered",
+            "        pass\n\n    def _unanswered",
+        ),
+    ),
+    mutant(
         "overtaken-is-lost",
         "SF-29",
         "A heartbeat that overtakes an append on the other link makes the leader send it again.",

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from tests.simulator.plan import Plan
-from tests.simulator.world import World
+from tests.simulator.world import WINDOW_WAIT_MS, World
 
 RETRY_MS = 700.0
 ACCOUNT = "$G"
@@ -38,6 +38,7 @@ class SimPublisher:
     answered: set[int] = field(default_factory=set)
     may_be_lost: set[int] = field(default_factory=set)
     refused: set[int] = field(default_factory=set)
+    on_refused: Callable[[str], None] = lambda node: None
     taken: dict[int, str] = field(default_factory=dict)
     waiting: set[int] = field(default_factory=set)
     connections: int = 0
@@ -52,6 +53,7 @@ class SimPublisher:
     def error(self, text: str) -> None:
         # The -ERR does not say which message: any that is not stored in the end may be one of them.
         self.refused.add(-1)
+        self.on_refused(self.node)
 
     def payload(self, number: int) -> bytes:
         """Unique; order is promised for what stands before the colon: one connection (SF-3)."""
@@ -97,6 +99,7 @@ class Publishers:
                 int(min((end_ms - 2500) / gap_ms, 300)),
                 gap_ms,
             )
+            publisher.on_refused = partial(self._given_up, stream)
             self.all.append(publisher)
             begin_ms = 1700.0 if kind == "creator" else 1200 + self.rng.random() * 500
             self.world.at(begin_ms, partial(self._publish, publisher))
@@ -129,7 +132,9 @@ class Publishers:
 
     def _offer(self, publisher: SimPublisher, node: str, number: int) -> bool:
         """Give a message to a broker. False when it does not take it now."""
-        core = self.world.nodes[node].core
+        core = self.world.nodes[node].awake
+        if self.world.nodes[node].stands_still and publisher.kind in ("plain", "acked"):
+            return False  # The client is still connected: what it writes waits in the socket.
         if core is None or not core.accepts_clients:
             publisher.connect(self.rng.choice(self.world.names))  # The client reconnects elsewhere.
             return False
@@ -167,7 +172,7 @@ class Publishers:
 
     def _uncaptured(self, node: str, stream: str) -> None:
         """SF-14: a broker that lets clients in has read the map, or waited its time for it."""
-        core = self.world.nodes[node].core
+        core = self.world.nodes[node].awake
         assert core is not None
         if stream in self.known_streams and (
             core.map.is_fresh or core.clock.monotonic_ms() < core.map.deadline_unread_ms
@@ -179,6 +184,7 @@ class Publishers:
     def _answered(self, publisher: SimPublisher, number: int, payload: bytes) -> None:
         if not payload:
             publisher.refused.add(number)
+            self._given_up(publisher.stream, publisher.taken.get(number, publisher.node))
             return
         answer = json.loads(payload)
         if "error" in answer:
@@ -187,6 +193,14 @@ class Publishers:
         publisher.waiting.discard(number)
         publisher.answered.add(number)
         self.world.ledger.acknowledged(publisher.stream, publisher.payload(number), answer["seq"])
+
+    def _given_up(self, stream: str, name: str) -> None:
+        """SF-29: a broker that stood still hears from the others before it gives up what it took."""
+        woke_ms = (self.world.now_us - self.world.nodes[name].woke_us) // 1000
+        if woke_ms < 0.9 * WINDOW_WAIT_MS and stream in self.known_streams:
+            raise self.world.ledger.broken(
+                f"SF-29: {name} gave something up {woke_ms} ms after it stood still"
+            )
 
     def _told_no(self, publisher: SimPublisher, number: int, error: dict[str, object]) -> None:
         ledger = self.world.ledger

@@ -116,7 +116,7 @@ class Scenario:
 
     def request(self, node: str, subject: str, body: Any, done: Callable[[dict[str, Any]], None]) -> None:
         """Call the JetStream API at a broker, if it is up."""
-        core = self.world.nodes[node].core
+        core = self.world.nodes[node].awake
         if core is None or not core.accepts_clients:
             return
         self._requests += 1

@@ -8,25 +8,27 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.jetstream.core import BrokerCore
+from supercluster.broker.own_time import OwnTime
 from supercluster.broker.ports import Channel, Ticket
 
 if TYPE_CHECKING:
     from tests.simulator.world import World
 
 
-class SimClock:
+class SimClock(OwnTime):
     """A broker's clocks: wall time drifts and is off, monotonic time has a start of its own."""
 
     def __init__(self, world: World, offset_ns: int, drift_ppm: int) -> None:
         self._world = world
         self._offset_ns = offset_ns
         self._drift_ppm = drift_ppm
+        super().__init__(self._machine_ms)
 
     def now_ns(self) -> int:
         ns = self._world.now_us * 1000
         return 1_700_000_000_000_000_000 + self._offset_ns + ns + ns * self._drift_ppm // 1_000_000
 
-    def monotonic_ms(self) -> int:
+    def _machine_ms(self) -> int:
         us = self._world.now_us
         return (us + us * self._drift_ppm // 1_000_000) // 1000
 
@@ -94,6 +96,8 @@ class SimCore(BrokerCore):
     def _vote_is_through(self, group_id: str, ticket: Ticket) -> None:
         if self._world.nodes[self.node].core is not self:
             return  # The process ended before.
+        if self._world.waits(self.node, partial(self._vote_is_through, group_id, ticket)):
+            return
         ticket.run()
         self.vote_saved(group_id, ticket)
         self._world.want_turn(self.node)

@@ -78,11 +78,41 @@ class Weather:
         if thin.random() < 0.3:
             self.world.faults.bulk_bytes_per_ms = thin.choice((100.0, 400.0, 2000.0))
             self.world.faults.queue_bytes_max = 256 << 10
+        self._draw_pauses(random.Random(f"pauses {self.world.seed}"), end_ms)
         at_ms = 1500 + rng.random() * 1500
         while at_ms < end_ms - 1000:
             self.world.at(at_ms, self._fault)
             at_ms += 400 + rng.random() * 4000
         self.world.at(1000, self._look_after)
+
+    def _draw_pauses(self, rng: random.Random, end_ms: float) -> None:
+        """In some runs brokers stand still, for up to 15 s, or get little processor time for a while (SF-29)."""
+        if rng.random() >= 0.35:
+            return
+        at_ms = 2500.0
+        while (at_ms := at_ms + 1000 + rng.random() * 6000) < end_ms - 500:
+            name = rng.choice(self.world.names)
+            if rng.random() < 0.6:
+                ms = rng.choice((300.0, 900.0, 3000.0, 15_000.0)) * (0.7 + 0.3 * rng.random())
+                self.world.at(at_ms, partial(self._stand_still, name, ms))
+            else:
+                names = [name] if rng.random() < 0.5 else self.world.names
+                for each in names:
+                    self.world.at(
+                        at_ms, partial(self._starve, each, at_ms + 4000, random.Random(rng.random()))
+                    )
+
+    def _stand_still(self, name: str, ms: float) -> None:
+        if not self.calm:
+            self.world.stand_still(name, ms)
+
+    def _starve(self, name: str, until_ms: float, rng: random.Random) -> None:
+        """The broker works for milliseconds, and then stands still for hundreds of them, over and over."""
+        if self.calm or self.world.now_us >= until_ms * 1000:
+            return
+        gap_ms = 50 + rng.random() * rng.choice((300, 1200))
+        self.world.stand_still(name, gap_ms)
+        self.world.at(gap_ms + 1 + rng.random() * 10, partial(self._starve, name, until_ms, rng))
 
     @property
     def is_quiet(self) -> bool:
@@ -96,6 +126,7 @@ class Weather:
         world.faults = Faults(delay_max_ms=1.0)
         world.mend()
         for name, node in world.nodes.items():
+            world.wake(name)
             node.slow_until_us = 0
             disk = node.store.disk
             disk.capacity_bytes, disk.failing_writes, disk.failing_syncs = 1 << 50, 0, 0

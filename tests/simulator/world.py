@@ -58,14 +58,29 @@ class Node:
     slow_until_us: int = 0
     tick_at_us: int = 0
     crash_with_power: bool = False
+    stands_still: bool = False
+    waiting: list[Callable[[], None]] = field(default_factory=list)
+    """What happens to it as soon as it does not, in order."""
+    still_since_us: int = 0
+    woke_us: int = -1_000_000_000
     on_down: list[Callable[[], None]] = field(default_factory=list)
 
     @property
     def up(self) -> bool:
         return self.core is not None
 
+    @property
+    def awake(self) -> BrokerCore | None:
+        """The core, where clients get an answer from it."""
+        return None if self.stands_still else self.core
+
 
 CONTROL_SHARE = 10
+
+# The loop goes round so often when nothing happens, as `net/turn.py` sees to.
+PULSE_MS = 100
+# Of a broker that says nothing for so long the others give the link up; it asks for the map anew when it stood still for half of it.
+SILENCE_MS = 1000
 
 # So short that the weather keeps streams without a leader for longer: windows give up (SF-15).
 WINDOW_WAIT_MS = 1500
@@ -198,8 +213,9 @@ class World:
         node.core = core
         self.ledger_of(name).watch(name, core)
         for other in self.names:
-            if other != name and self.nodes[other].up and frozenset((name, other)) not in self._cut:
+            if other != name and self.nodes[other].awake and frozenset((name, other)) not in self._cut:
                 self._link_up(name, other)
+        self._pulse(node, node.process)
         self._arm(node)
         self.want_turn(name)
 
@@ -250,6 +266,8 @@ class World:
         self.note(f"{name} {'loses power' if power else 'is killed'}")
         self.ledger_of(name).oracle.before_stop(name, node.core)
         node.core = None
+        node.stands_still = False
+        node.waiting.clear()
         node.store.crash(power=power)
         self.ledger_of(name).unwatch(name)
         node.tick_at_us = 0
@@ -258,6 +276,88 @@ class World:
         for other in self.names:
             if other != name:
                 self._link_down(name, other)
+
+    # ---- brokers that stand still ---------------------------------------------------------------------------------
+
+    def stand_still(self, name: str, ms: float) -> None:
+        """A process does nothing for a while (SIGSTOP, a paused machine, no processor time); the others give its links up."""
+        node = self.nodes[name]
+        if node.awake is None:
+            return
+        self.note(f"{name} stands still for {ms:.0f} ms")
+        node.stands_still = True
+        since_us, process = self.now_us, node.process
+        node.still_since_us = since_us
+        self.at(ms, lambda: self._wake(node, process, since_us))
+        if ms > SILENCE_MS:
+            self.at(SILENCE_MS + self.rng.random() * 200, lambda: self._give_up(node, process, since_us))
+
+    def _give_up(self, node: Node, process: int, since_us: int) -> None:
+        if node.stands_still and (node.process, node.still_since_us) == (process, since_us):
+            for other in self.names:
+                if other != node.name:
+                    self._link_down(node.name, other)
+
+    def _wake(self, node: Node, process: int, since_us: int) -> None:
+        """It goes on: with what its time says is due, or with what waited in its sockets."""
+        core = node.core
+        if (
+            not node.stands_still
+            or (node.process, node.still_since_us) != (process, since_us)
+            or core is None
+        ):
+            return
+        node.stands_still = False
+        self.note(f"{node.name} goes on")
+        if self.rng.random() < 0.5:
+            self._goes_round(node)
+            core.tick()
+        if self.now_us - since_us > SILENCE_MS // 2 * 1000:
+            node.woke_us = self.now_us
+            core.stood_still()
+        waiting, node.waiting = node.waiting, []
+        for action in waiting:
+            if node.core is core:
+                action()
+        for other in self.names:
+            if other != node.name:
+                self.at(5 + self.rng.random() * 50, partial(self._relink, node.name, other))
+        if node.core is core:
+            self._after(node)
+            self.want_turn(node.name)
+
+    def wake(self, name: str) -> None:
+        """It goes on now, if it stands still."""
+        node = self.nodes[name]
+        self._wake(node, node.process, node.still_since_us)
+
+    def waits(self, name: str, action: Callable[[], None]) -> bool:
+        """Does the broker stand still? Then this happens when it goes on."""
+        node = self.nodes[name]
+        if node.stands_still:
+            node.waiting.append(action)
+        return node.stands_still
+
+    def _goes_round(self, node: Node) -> None:
+        before_ms = node.clock.stall_ms
+        node.clock.goes_round()
+        if node.clock.stall_ms != before_ms and node.core is not None:
+            node.core.peer_stalls(node.name, node.clock.stall_ms)
+            for other in self.names:
+                if (node.name, other) in self._links:
+                    self.at(1 + self.rng.random(), partial(self._tell_stall, node, other))
+
+    def _tell_stall(self, node: Node, other: str) -> None:
+        core = self.nodes[other].awake
+        if core is not None and (node.name, other) in self._links:
+            core.peer_stalls(node.name, node.clock.stall_ms)
+
+    def _pulse(self, node: Node, process: int) -> None:
+        if node.core is None or node.process != process:
+            return
+        if not node.stands_still:
+            self._goes_round(node)
+        self.at(PULSE_MS, lambda: self._pulse(node, process))
 
     def lose_volume(self, name: str) -> None:
         """The broker's directory is gone; it is down."""
@@ -279,7 +379,10 @@ class World:
             def fire() -> None:
                 # An earlier deadline may have been set since: then this one is void.
                 if node.core is core and node.process == process and node.tick_at_us == due_us:
+                    if self.waits(node.name, fire):
+                        return
                     node.tick_at_us = 0
+                    self._goes_round(node)
                     core.tick()
                     self._after(node)
 
@@ -294,8 +397,11 @@ class World:
         core = node.core
 
         def run() -> None:
+            if core is not None and node.core is core and self.waits(name, run):
+                return
             self._turns.discard(name)
             if core is not None and node.core is core:
+                self._goes_round(node)
                 core.turn()
                 self._after(node)
 
@@ -330,6 +436,8 @@ class World:
 
     def _tell_up(self, here: str, there: str, epoch: int) -> None:
         node, peer = self.nodes[here], self.nodes[there]
+        if self.waits(here, partial(self._tell_up, here, there, epoch)):
+            return
         if self._links.get((here, there)) != epoch or node.core is None or peer.core is None:
             return
         meta = peer.core.meta
@@ -353,10 +461,14 @@ class World:
             return
         self._links.pop((other, one), None)
         for here, there in ((one, other), (other, one)):
-            core = self.nodes[here].core
-            if core is not None and self._knows(core, there):
-                core.on_link_down(there)
-                self.want_turn(here)
+            if not self.waits(here, partial(self._tell_down, here, there)):
+                self._tell_down(here, there)
+
+    def _tell_down(self, here: str, there: str) -> None:
+        core = self.nodes[here].core
+        if core is not None and self._knows(core, there):
+            core.on_link_down(there)
+            self.want_turn(here)
 
     def cut(self, one: str, other: str) -> None:
         """No link between two brokers until `mend`."""
@@ -373,8 +485,8 @@ class World:
         pair = frozenset((one, other))
         if (
             pair not in self._cut
-            and self.nodes[one].up
-            and self.nodes[other].up
+            and self.nodes[one].awake
+            and self.nodes[other].awake
             and (one, other) not in self._links
         ):
             self._link_up(one, other)
@@ -429,6 +541,8 @@ class World:
         return other in core.peers or core.meta_lineages.shuts_out(other)
 
     def arrive(self, frm: str, to: str, epoch: int, frame_type: int, body: bytes) -> None:
+        if self.waits(to, partial(self.arrive, frm, to, epoch, frame_type, body)):
+            return
         core = self.nodes[to].core
         if self._links.get((frm, to)) != epoch or core is None or not self._knows(core, frm):
             return

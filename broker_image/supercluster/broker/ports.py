@@ -69,14 +69,20 @@ class PeerInfo:
 
 
 class Clock(Protocol):
-    """Both clocks of a broker. Only `now_ns` may end up in replicated state, and only through leader time (SF-13)."""
+    """The clocks of a broker. Only `now_ns` may end up in replicated state, and only through leader time (SF-13)."""
 
     def now_ns(self) -> int:
         """Unix time, nanoseconds; may jump."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since some start; never goes back. All time-outs use it."""
+        """Milliseconds since some start in which this process could hear others (`own_time.py`); never goes back. All time-outs
+        use it."""
+        ...
+
+    def machine_ms(self) -> int:
+        """Milliseconds of the machine's clock since some start, also those in which this process stood still: for what a turn may
+        take, and for how long something took."""
         ...
 
 

@@ -6,7 +6,7 @@ import asyncio
 import signal
 
 import pytest
-from tests.support.local_clusters import Broker, Fleet, until
+from tests.support.local_clusters import WAIT_S, Broker, Fleet, until
 
 pytestmark = pytest.mark.e2e
 
@@ -52,3 +52,44 @@ async def test_what_waited_at_a_stopped_broker_is_captured_by_a_stream_made_mean
     await until(all_stored, "100 messages")
     writer.close()
     await writer.wait_closed()
+
+
+@pytest.mark.covers("SF-29", "SF-15", "SF-2")
+@pytest.mark.parametrize(
+    ("wait_ms", "still_s"), [(2000, 3.0), pytest.param(10_000, 15.0, marks=pytest.mark.long)]
+)
+async def test_a_broker_that_stood_still_gives_nothing_up_that_it_took(
+    fleet: Fleet, wait_ms: int, still_s: float
+) -> None:
+    """The stream's leader stands still when the messages come, so that they wait; it is back before their broker is."""
+    brokers = await fleet.start(3, limits={"windowWaitMs": wait_ms})
+    js = await fleet.js(brokers[0], allow_reconnect=False)
+    await js.add_stream(name="S", subjects=["s"], num_replicas=1)
+    leader = await fleet.leader("S")
+    taker = next(broker for broker in brokers if broker is not leader)
+    client = await fleet.client(taker, allow_reconnect=False)
+    stops: list[Broker] = []
+    try:
+        for broker in (leader, taker):
+            if broker is taker:
+                asked = asyncio.create_task(client.jetstream().publish("s", b"asked", timeout=WAIT_S))
+                for number in range(100):
+                    await client.publish("s", b"%d" % number)
+                await client.flush()
+            assert broker.process is not None
+            broker.process.send_signal(signal.SIGSTOP)
+            stops.append(broker)
+        leader.process.send_signal(signal.SIGCONT)  # type: ignore[union-attr]
+        await asyncio.sleep(still_s)  # What is shown is how long it stands still.
+    finally:
+        for broker in stops:
+            broker.process.send_signal(signal.SIGCONT)  # type: ignore[union-attr]
+    await asked
+
+    async def all_stored() -> bool:
+        return bool((await js.stream_info("S")).state.messages == 101)
+
+    await until(all_stored, "101 messages")
+    assert client.is_connected
+    assert client.last_error is None
+    assert "stood still" in taker.log()

@@ -74,6 +74,9 @@ class Host:
     def monotonic_ms(self) -> int:
         return self.now_ms
 
+    def machine_ms(self) -> int:
+        return self.now_ms
+
     def send_raft(self, group: str, message: Message) -> None: ...
 
     def serving(self, group: Group) -> None: ...

@@ -49,6 +49,9 @@ class Nothing:
     def monotonic_ms(self) -> int:
         return self.now_ms
 
+    def machine_ms(self) -> int:
+        return self.now_ms
+
     def send(self, node: str, frame: int, body: list[bytes | memoryview], channel: Channel) -> bool:
         self.sent.append((node, frame, b"".join(body)))
         return False

@@ -52,6 +52,9 @@ class Machine:
     def monotonic_ms(self) -> int:
         return self.now
 
+    def machine_ms(self) -> int:
+        return self.now
+
     def send(self, node: str, frame: int, body: Any, channel: Channel) -> bool:
         return True
 

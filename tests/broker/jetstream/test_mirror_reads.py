@@ -67,6 +67,9 @@ class Core:
     def monotonic_ms(self) -> int:
         return NOW_MS
 
+    def machine_ms(self) -> int:
+        return NOW_MS
+
     def publish(self, account: str, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
         self.published.append(header)
 

@@ -120,6 +120,9 @@ class Broker:
     def monotonic_ms(self) -> int:
         return self.replicas.now_ms
 
+    def machine_ms(self) -> int:
+        return self.replicas.now_ms
+
     def randrange(self, start: int, /) -> int:
         return start * NODES.index(self.node) // len(NODES)
 

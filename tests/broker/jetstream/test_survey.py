@@ -32,6 +32,9 @@ class Core:
     def monotonic_ms(self) -> int:
         return self.now_ms
 
+    def machine_ms(self) -> int:
+        return self.now_ms
+
     def brokers_in_contact(self) -> dict[str, tuple[str, str]]:
         return self.contact
 

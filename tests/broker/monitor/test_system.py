@@ -110,6 +110,9 @@ class Standing:
     def monotonic_ms(self) -> int:
         return self.now_ms
 
+    def machine_ms(self) -> int:
+        return self.now_ms
+
     def now_ns(self) -> int:
         return self.now_ms * 1_000_000
 

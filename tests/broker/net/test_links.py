@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from supercluster.broker.net.mesh import SILENCE_MAX_MS
 from supercluster.broker.ports import Channel, ClientInfo, PeerInfo
 
 
@@ -32,6 +33,7 @@ class Listener:
         self.frames: list[tuple[str, int, bytes]] = []
         self.fail = False
         self.stills = 0
+        self.stalls: list[tuple[str, int]] = []
 
     def capture(self, account: str, subject: bytes) -> Any:
         return None
@@ -68,6 +70,9 @@ class Listener:
 
     def stood_still(self) -> None:
         self.stills += 1
+
+    def peer_stalls(self, node: str, stall_ms: int) -> None:
+        self.stalls.append((node, stall_ms))
 
     def tick(self) -> None: ...
 
@@ -247,3 +252,30 @@ async def test_a_failing_core_ends_the_process_and_is_not_called_again(brokers: 
 async def test_these_tests_run_on_the_loop_of_production(brokers: Any) -> None:
     (broker,) = await brokers.start()
     assert type(broker.loop).__module__.startswith("uvloop")
+
+
+@pytest.mark.covers("SF-29")
+async def test_brokers_are_told_of_stalls_and_give_whoever_stands_still_more_time(brokers: Any) -> None:
+    first, second = await brokers.start(2, make_core=Listener)
+    link = second.mesh.links["east-0"]
+    first.clock._round_ms -= 3000  # As if the loop had not gone round for so long.
+    first.clock.goes_round()
+    await brokers.until(lambda: link.stall_ms >= 3000, "word of the stall")
+    assert second.core.stalls == [("east-0", link.stall_ms)]
+    assert first.core.stalls[-1:] == second.core.stalls, "its own, too"
+    link.control.heard_ms -= SILENCE_MAX_MS[Channel.CONTROL] + 2000
+    second.mesh._check_link(link, second.clock.monotonic_ms())
+    assert not link.control.closed
+    link.control.heard_ms -= 10_000
+    second.mesh._check_link(link, second.clock.monotonic_ms())
+    assert link.control.closed
+
+
+@pytest.mark.covers("SF-29")
+async def test_a_broker_that_stood_still_drops_no_link_for_that(brokers: Any) -> None:
+    first, _ = await brokers.start(2, make_core=Listener)
+    clock, link = first.clock, first.mesh.links["east-1"]
+    clock._machine_before, clock.machine_ms = clock.machine_ms, lambda: clock._machine_before() + 15_000
+    first.mesh._check()
+    assert not link.control.closed
+    assert first.core.stills == 1

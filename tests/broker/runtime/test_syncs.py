@@ -35,6 +35,9 @@ class Clock:
     def monotonic_ms(self) -> int:
         return self.ms
 
+    def machine_ms(self) -> int:
+        return self.ms
+
     def now_ns(self) -> int:
         return self.ms * 1_000_000
 

@@ -69,6 +69,7 @@ from supercluster.broker.jetstream.turn_share import TurnShare
 from supercluster.broker.jetstream.turns import Timed, Turns
 from supercluster.broker.jetstream.unusable import UnusableCopies
 from supercluster.broker.jetstream.window import Window
+from supercluster.broker.own_time import patience_ms
 from supercluster.broker.ports import (
     Channel,
     ClientInfo,
@@ -122,6 +123,7 @@ class BrokerCore:
         self.groups: dict[str, Group] = {}
         self.meta: MetaGroup | None = None
         self.peers: dict[str, PeerInfo] = {}
+        self._stalls: dict[str, int] = {}
         self._rng = rng
         self._on_event = on_event
         self.turns = Turns(self)
@@ -400,6 +402,7 @@ class BrokerCore:
             member=member,
             lot=crc32(group_id.encode()),
             is_linked=self._is_linked,
+            patience_ms=self.patience_ms,
             heartbeat_ms=self.settings.heartbeat_ms,
             election_timeout_ms=self.settings.election_timeout_ms,
             quiesce_after_ms=self.settings.quiesce_after_ms,
@@ -476,6 +479,17 @@ class BrokerCore:
     def stood_still(self) -> None:
         """This process did nothing for long enough that the others may have given it up."""
         self.map.stood_still()
+        self.mirror_reads.stood_still()
+        self.ingest.stood_still(self.clock.monotonic_ms())
+
+    def peer_stalls(self, node: str, stall_ms: int) -> None:
+        """A linked broker, or this one, stood still for so long at most, lately."""
+        if self._is_linked(node):
+            self._stalls[node] = stall_ms
+
+    def patience_ms(self, node: str) -> int:
+        """By how much longer than others the broker may be silent (SF-29)."""
+        return patience_ms(self._stalls.get(node, 0))
 
     @property
     def accepts_clients(self) -> bool:
@@ -508,6 +522,7 @@ class BrokerCore:
         if self.meta_lineages.lost_link(node):
             return
         self.peers.pop(node, None)
+        self._stalls.pop(node, None)
         self.answers.forget_node(node)
         now_ms = self.clock.monotonic_ms()
         led = sum(self._is_led_by(group, node) for group in self.groups.values())

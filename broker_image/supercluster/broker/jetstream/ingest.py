@@ -424,6 +424,11 @@ class Ingest:
         if self._behind:
             self._let_pass()
 
+    def stood_still(self, now_ms: int) -> None:
+        """This process did nothing for a while: it hears from the others before it judges who waited too long (SF-29)."""
+        for window in self._awaiting.values():
+            window.be_patient(now_ms)
+
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do."""
         times = [at for window in self._awaiting.values() if (at := window.deadline_ms()) is not None]

@@ -68,6 +68,11 @@ class MirrorReads:
         self._core = core
         self._mirrors: dict[tuple[str, str], list[Assignment]] | None = None
         """By account and name of the origin; None: the map has changed since."""
+        self._stood_still_ms = 0
+
+    def stood_still(self) -> None:
+        """How old the copies here are is not known before their origins were asked again."""
+        self._stood_still_ms = self._core.clock.monotonic_ms()
 
     def map_changed(self) -> None:
         self._mirrors = None
@@ -171,7 +176,7 @@ class MirrorReads:
         is_led = self._core.leader_of(origin.group) is not None
         since_ms = group.sourcing.whole_since_ms(state)
         oldest_ms = self._core.clock.monotonic_ms() - STALE_MS_MAX if is_led else 0
-        return stands_in(state.config, origin.config) and since_ms >= max(0, oldest_ms)
+        return stands_in(state.config, origin.config) and since_ms >= max(0, oldest_ms, self._stood_still_ms)
 
     def _is_asked(self, origin: Assignment | None) -> bool:
         """Can the origin say whether it has what the mirror lacks?"""

@@ -16,6 +16,8 @@ from supercluster.broker.raft.errors import DiskError
 
 # When the wall clock has moved so far against the monotonic one, all deadlines are looked at anew.
 CLOCK_MOVED_MS = 50
+# And not again before: of a process that gets little processor time, the monotonic clock stays behind all the time.
+CLOCK_LOOK_MS = 1000
 
 
 class GroupSchedule:
@@ -26,6 +28,7 @@ class GroupSchedule:
         self._deadlines = Deadlines()
         self._candidacies = Candidacies()
         self._wall_ahead_ms = self._wall_ms() - clock.monotonic_ms()
+        self._followed_ms = -CLOCK_LOOK_MS
 
     def begin(self, group_id: str) -> None:
         """A new group: its first tick is due at once."""
@@ -84,7 +87,8 @@ class GroupSchedule:
         """What waits for a time of day (expiry, redelivery) was given a deadline by the monotonic clock: when the one
         has moved against the other, these are wrong."""
         ahead_ms = self._wall_ms() - now_ms
-        if abs(ahead_ms - self._wall_ahead_ms) > CLOCK_MOVED_MS:
-            self._wall_ahead_ms = ahead_ms
+        is_due = now_ms - self._followed_ms >= CLOCK_LOOK_MS
+        if is_due and abs(ahead_ms - self._wall_ahead_ms) > CLOCK_MOVED_MS:
+            self._wall_ahead_ms, self._followed_ms = ahead_ms, now_ms
             for group in groups.values():
                 self.follow(group)

@@ -103,7 +103,7 @@ class Turns:
     def turn(self) -> None:
         """Do it, within the bounds."""
         core = self._core
-        now_ms = core.clock.monotonic_ms()
+        now_ms, began_ms = core.clock.monotonic_ms(), core.clock.machine_ms()
         turned: dict[str, Group] = {}
         self.share.renew()
         self.questions.renew()
@@ -116,9 +116,9 @@ class Turns:
             if not self._has_input:
                 break
             # However long the intake took, somebody has a turn: what fills the windows never outruns what empties them.
-            if number and core.clock.monotonic_ms() - now_ms >= TURN_MS_MAX:
+            if number and core.clock.machine_ms() - began_ms >= TURN_MS_MAX:
                 break
-            turned |= self._turn_groups(now_ms)
+            turned |= self._turn_groups(now_ms, began_ms)
             if self.votes:
                 votes, self.votes = self.votes, []
                 core.start_votes(votes)
@@ -130,7 +130,7 @@ class Turns:
         self._dirty |= self._next
         self._next = {}
 
-    def _turn_groups(self, now_ms: int) -> dict[str, Group]:
+    def _turn_groups(self, now_ms: int, began_ms: int) -> dict[str, Group]:
         """The touched groups' turns, as many as the time allows: the rest keeps its place in line. A thousand elections at
         once, whose votes have to be durable, would otherwise keep the loop from its links until these count as silent,
         which would lead to a thousand elections more."""
@@ -146,7 +146,7 @@ class Turns:
                 continue
             group.turn(now_ms)
             turned[group_id] = group
-            if core.clock.monotonic_ms() - now_ms >= TURN_MS_MAX:
+            if core.clock.machine_ms() - began_ms >= TURN_MS_MAX:
                 self._dirty = dict.fromkeys(left) | self._dirty
                 break
         return turned

@@ -395,6 +395,10 @@ class Window:
                 publisher.resume(self.stream)
         return given_up
 
+    def be_patient(self, now_ms: int) -> None:
+        """Whoever waits begins to wait now."""
+        self._progress_ms = now_ms
+
     def _unanswered(self, block: WindowBlock) -> list[tuple[bytes, Publisher]]:
         """(reply, publisher) of those that nothing was said to yet."""
         first = max(0, self.confirmed + 1 - block.first_number)

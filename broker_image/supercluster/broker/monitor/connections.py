@@ -64,7 +64,7 @@ class Connections:
 
     def _connection(self, client: ClientConnection, options: Options) -> Json:
         clock = self._process.clock
-        now_ns, now_ms = clock.now_ns(), clock.monotonic_ms()
+        now_ns, now_ms = clock.now_ns(), clock.machine_ms()
         told: Json = {
             "cid": client.id,
             "kind": "Client",

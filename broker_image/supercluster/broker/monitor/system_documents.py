@@ -37,7 +37,7 @@ class Documents:
         self._process = process
         self.connections: Connections = Connections(process, self.now)
         self._seq = 0
-        self._cpu_at = (process.clock.monotonic_ms(), 0.0)
+        self._cpu_at = (process.clock.machine_ms(), 0.0)
         self._cpu = 0.0
 
     # ---- the broker -----------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ class Documents:
     def _cpu_percent(self) -> float:
         """Of one core, since it was last asked for, and over a second at least."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        now_ms, used_s = self._process.clock.monotonic_ms(), usage.ru_utime + usage.ru_stime
+        now_ms, used_s = self._process.clock.machine_ms(), usage.ru_utime + usage.ru_stime
         before_ms, used_before_s = self._cpu_at
         if now_ms - before_ms >= 1000:
             self._cpu = round((used_s - used_before_s) * 100_000 / (now_ms - before_ms), 1)

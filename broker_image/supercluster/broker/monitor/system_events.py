@@ -112,7 +112,7 @@ class SystemEvents:
 
     def _client(self, client: ClientConnection) -> Json:
         clock = self._process.clock
-        began_ns = clock.now_ns() - (clock.monotonic_ms() - client.started_ms) * 1_000_000
+        began_ns = clock.now_ns() - (clock.machine_ms() - client.started_ms) * 1_000_000
         account = client.account.name
         told: Json = {
             "start": views.time_of(began_ns),

@@ -132,7 +132,7 @@ def _connection(process: BrokerProcess, client: ClientConnection) -> dict[str, A
         "type": "nats",
         "ip": client.peer[0],
         "port": client.peer[1],
-        "uptime": f"{(process.clock.monotonic_ms() - client.started_ms) // 1000}s",
+        "uptime": f"{(process.clock.machine_ms() - client.started_ms) // 1000}s",
         "account": client.account.name,
         "name": client.name,
         "lang": client.language,

@@ -182,7 +182,7 @@ class ClientConnection(asyncio.Protocol):
         """Greet with INFO; start the time limit for CONNECT where credentials are asked for."""
         self._transport = cast("asyncio.Transport", transport)
         self.peer = (transport.get_extra_info("peername") or ("", 0))[:2]
-        self.started_ms = self.heard_ms = self.server.clock.monotonic_ms()
+        self.started_ms = self.heard_ms = self.server.clock.machine_ms()
         self._transport.set_write_buffer_limits(high=CONGESTED_BYTES, low=RELIEVED_BYTES)
         refusal = self.server.connected(self)
         self.push(self.server.info_line(self))
@@ -223,7 +223,7 @@ class ClientConnection(asyncio.Protocol):
         if self.closed:
             return
         self.keep_alive.pings_out = 0
-        self.heard_ms = self.server.clock.monotonic_ms()
+        self.heard_ms = self.server.clock.machine_ms()
         self.read_bytes += len(data)
         if self.router.mesh is not None:
             self.router.mesh.wake()

@@ -66,6 +66,11 @@ class HeldMessages:
                 self._offer(other, take, now_ms, map_number, goes_elsewhere)
         self._offer(stream, take, now_ms, map_number, goes_elsewhere)
 
+    def be_patient(self, now_ms: int) -> None:
+        """Whoever waits begins to wait now."""
+        for waiting in self.streams.values():
+            waiting.since_ms = now_ms
+
     def give_up(self, now_ms: int, wait_ms: int) -> list[tuple[str, Message]]:
         """Take out what waits for streams that took nothing for so long."""
         given_up: list[tuple[str, Message]] = []

@@ -150,6 +150,10 @@ class CoreHooks(Protocol):
         that clients sent meanwhile is routed."""
         ...
 
+    def peer_stalls(self, node: str, stall_ms: int) -> None:
+        """A linked broker, or this one, stood still for so long at most, lately."""
+        ...
+
     @property
     def has_work(self) -> bool:
         """Another turn is wanted even if no socket has anything to read."""

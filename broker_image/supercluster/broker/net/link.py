@@ -295,6 +295,10 @@ class Link:
         """How many clients the broker said it has."""
         self.interest: dict[str, set[tuple[bytes, bytes]]] = {}
         """Account → (subject, queue) that the broker said it has subscribers for."""
+        self.stall_ms = 0
+        """How long the broker says that it stood still at most, lately."""
+        self.stall_told_ms = 0
+        """What it was told of this one's stalls."""
         self.slow: set[tuple[str, bytes]] = set()
         """(account, inbox) whose client at the broker takes less than it is sent."""
         self.congested = False

@@ -28,7 +28,8 @@ from supercluster.broker.net.routes import Routes
 from supercluster.broker.net.server import ClientServer
 from supercluster.broker.net.strangers import Rationed
 from supercluster.broker.net.turn import Turn
-from supercluster.broker.ports import Channel, Clock, PeerInfo
+from supercluster.broker.own_time import OwnTime, patience_ms
+from supercluster.broker.ports import Channel, PeerInfo
 from supercluster.broker.protocol import frames
 from supercluster.broker.protocol.frames import CORE_TYPES_FROM, FrameError, FrameType
 from supercluster.broker.runtime.credentials import Credentials
@@ -55,7 +56,8 @@ LOAD_MS = 1000
 """How often brokers of a cluster tell each other how many clients they have, when it changed."""
 
 STOOD_STILL_MS = 500
-"""A process that did nothing for so long asks for the map of streams anew: the others give a link up after twice that."""
+"""A process that did nothing for so long asks for the map of streams anew: the others give a link up after twice that, and one
+that told them of its stalls (PING) is given as much longer as `patience_ms` says."""
 
 STALL_MAX_MS = 2000
 """A link that stays congested for longer holds no publisher back any more: its messages are dropped, and counted, when
@@ -70,7 +72,7 @@ class Mesh:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        clock: Clock,
+        clock: OwnTime,
         router: Router,
         server: ClientServer,
         turn: Turn,
@@ -90,6 +92,7 @@ class Mesh:
         self.sockets = OpenSockets()
         self.refused_total = 0
         self._log_ended = Rationed(log.info, clock.monotonic_ms)
+        self._log_stall = Rationed(log.warning, clock.monotonic_ms)
         self.log_refusal = Rationed(log.warning, clock.monotonic_ms)
         self.handshakes = Handshakes(self, facts, credentials)
         self.gateways = Gateways(self, resolver, facts)
@@ -103,8 +106,11 @@ class Mesh:
         self._own_cluster: frozenset[str] = frozenset()
         self._changed: dict[str, dict[tuple[bytes, bytes], int]] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._checked_ms = 0
         self._awake_ms = 0
+        """When this process was last seen at work, by the machine's clock."""
+        self._own_stall_ms = 0
+        self._stall_told_ms = 0
+        """What all others were told of this process's stalls, a round of the loop ago at least."""
         self._load_told = 0
         self._load_at_ms = 0
         router.mesh = self
@@ -260,7 +266,9 @@ class Mesh:
         elif frame_type == FrameType.LOAD:
             link.clients = frames.decode_load(body)
             self.server.set_load(link.peer.client_url, link.clients)
-        elif frame_type != FrameType.PING:
+        elif frame_type == FrameType.PING:
+            self._peer_stalls(link, frames.decode_ping(body))
+        else:
             raise FrameError(f"type {frame_type} is not known")
 
     def _tell_core(self, call: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
@@ -306,7 +314,7 @@ class Mesh:
             self._tell_core(self._core.on_link_up, peer)
         self._tell_urls()
         if self._timer is None:
-            self._checked_ms = self._awake_ms = self.clock.monotonic_ms()
+            self._awake_ms = self.clock.machine_ms()
             self._timer = self.loop.call_later(CHECK_S, self._check)
         for connection in (control, bulk):
             connection.start(link)
@@ -353,11 +361,12 @@ class Mesh:
         """Something comes from a client: has this process stood still (stopped, or starved of processor time)?"""
         if self._timer is None:
             return
-        now_ms = self.clock.monotonic_ms()
+        now_ms = self.clock.machine_ms()
         still_ms = now_ms - self._awake_ms
-        if still_ms > STOOD_STILL_MS:
+        if still_ms > STOOD_STILL_MS + patience_ms(self._stall_told_ms) // 2:
             self._awake_ms = now_ms
-            log.warning("this process stood still for %d ms", still_ms)
+            self._log_stall("this process stood still for %d ms", still_ms)
+            self.server.stood_still()
             if self._core is not None:
                 self._tell_core(self._core.stood_still)
 
@@ -366,33 +375,45 @@ class Mesh:
         self.wake()
         self._timer = None
         now_ms = self.clock.monotonic_ms()
-        late = now_ms - self._checked_ms > STOOD_STILL_MS
-        self._checked_ms = self._awake_ms = now_ms
+        self._awake_ms = self.clock.machine_ms()
         self.gateways.gossip()
         self._tell_load(now_ms)
         for link in list(self.links.values()):
             if link.congested and now_ms - link.congested_ms > STALL_MAX_MS:
                 link.release()
-            self._check_link(link, now_ms, late)
+            self._check_link(link, now_ms)
+        if self._core is not None and self._own_stall_ms != self.clock.stall_ms:
+            self._own_stall_ms = self.clock.stall_ms
+            self._tell_core(self._core.peer_stalls, self.facts.node, self._own_stall_ms)
+        told_ms = min((link.stall_told_ms for link in self.links.values()), default=0)
+        self._stall_told_ms = min(told_ms, self.clock.stall_ms)
         if self.links:
             self._timer = self.loop.call_later(CHECK_S, self._check)
 
-    def _check_link(self, link: Link, now_ms: int, late: bool) -> None:
+    def _peer_stalls(self, link: Link, stall_ms: int) -> None:
+        if stall_ms != link.stall_ms:
+            link.stall_ms = stall_ms
+            if self._core is not None:
+                self._tell_core(self._core.peer_stalls, link.peer.node, stall_ms)
+
+    def _check_link(self, link: Link, now_ms: int) -> None:
+        """Silence is measured by the time of this process itself (`own_time.py`), and the other broker's stalls are allowed for."""
         far = link.peer.cluster != self.facts.cluster
         silence_max_ms = FAR_SILENCE_MAX_MS if far else SILENCE_MAX_MS
         for connection in (link.control, link.bulk):
             channel = connection.channel
             assert channel is not None
             silent_ms = now_ms - connection.heard_ms
-            if late:
-                # This process stood still: what the others said meanwhile has not been read yet.
-                connection.heard_ms = max(connection.heard_ms, now_ms - HEARTBEAT_MS)
-            elif silent_ms > silence_max_ms[channel]:
+            if silent_ms > silence_max_ms[channel] + patience_ms(link.stall_ms):
                 connection.close(f"silent for {silent_ms} ms")
                 return
-            if now_ms - connection.sent_ms >= HEARTBEAT_MS and not connection.pending_bytes():
-                connection.write_frame(FrameType.PING, [])
+            stall_ms = self.clock.stall_ms
+            is_quiet = now_ms - connection.sent_ms >= HEARTBEAT_MS and not connection.pending_bytes()
+            if is_quiet or (channel is Channel.CONTROL and stall_ms != link.stall_told_ms):
+                connection.write_frame(FrameType.PING, [frames.encode_ping(stall_ms)])
                 connection.flush()
+            if channel is Channel.CONTROL:
+                link.stall_told_ms = stall_ms
 
     def _tell_load(self, now_ms: int) -> None:
         clients = len(self.server.clients)

@@ -332,6 +332,12 @@ class ClientServer:
         """Is something that was read of clients still to be routed?"""
         return any(client.waits_for_room for client in (*self.clients.values(), *self._lingering))
 
+    def stood_still(self) -> None:
+        """This process did nothing for a while: what is held begins to wait now (SF-29)."""
+        now_ms = self.clock.monotonic_ms()
+        for client in (*self.clients.values(), *self._lingering):
+            client.held.be_patient(now_ms)
+
     def _check_held(self) -> None:
         self._held_timer = None
         now_ms = self.clock.monotonic_ms()

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from supercluster.broker.net.hooks import CoreHooks
-from supercluster.broker.ports import Clock
+from supercluster.broker.own_time import OwnTime
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +33,9 @@ VISITS_MAX = 1024
 """Of those that wait, in one turn."""
 FLUSHES_MAX = 4096
 """Connections that are written to in a turn; those of links do not count."""
+
+PULSE_S = 0.1
+"""The loop goes round at least so often, so that time counts while nothing comes (`own_time.py`)."""
 
 FLUSH_ROUNDS = 3
 """A flush may make more output (an ended client's interest, say); what comes later than this waits a turn."""
@@ -57,7 +60,7 @@ class Waiting(Protocol):
 class Turn:
     """Runs the core and the writes of a loop turn."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: OwnTime) -> None:
         self._loop = loop
         self._clock = clock
         self._core: CoreHooks | None = None
@@ -65,6 +68,7 @@ class Turn:
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
+        self._pulse_timer: asyncio.TimerHandle | None = None
         self.dirty: list[Flushable] = []
         """Connections that have output; they put themselves here when their output was empty before."""
         self.urgent: list[Flushable] = []
@@ -79,13 +83,19 @@ class Turn:
         self._core = core
         self._failed = failed
         self._arm()
+        self._pulse()
 
     def stop(self) -> None:
         """Call the core no more; what is collected is still written."""
         self._core = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._pulse_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._pulse_timer = None
+
+    def _pulse(self) -> None:
+        self._clock.goes_round()
+        self._pulse_timer = self._loop.call_later(PULSE_S, self._pulse)
 
     def fail(self, error: BaseException) -> None:
         """The core raised: its state can't be trusted any more, so it is not called again and the process ends."""
@@ -107,6 +117,7 @@ class Turn:
     def _run(self) -> None:
         self._scheduled = False
         self.count += 1
+        self._clock.goes_round()
         core = self._core
         if core is not None:
             try:
@@ -163,6 +174,7 @@ class Turn:
         core = self._core
         if core is None:
             return
+        self._clock.goes_round()
         try:
             core.tick()
         except Exception as error:

@@ -229,6 +229,16 @@ def decode_gateways(body: Buffer) -> list[GatewayAddress]:
     return [GatewayAddress(*row) for row in rows]
 
 
+def encode_ping(stall_ms: int) -> bytes:
+    """PING: how long the sender stood still at most, lately (SF-29)."""
+    return _LONG.pack(min(stall_ms, 0xFFFFFFFF))
+
+
+def decode_ping(body: Buffer) -> int:
+    """Read PING; those of older versions are empty."""
+    return _Reader(body).long() if body else 0
+
+
 def encode_load(clients: int) -> bytes:
     """LOAD: how many clients the sender has, for the order in which others name it to theirs (CL-7)."""
     return _LONG.pack(clients)

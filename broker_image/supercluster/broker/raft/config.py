@@ -71,6 +71,8 @@ class RaftConfig:
     """The same for all members of a group, another one for each group: decides who stands first when a leader is lost."""
     is_linked: Callable[[str], bool] = lambda node: True
     """Can messages reach a node at all? Where nobody knows: yes."""
+    patience_ms: Callable[[str], int] = lambda node: 0
+    """By how much longer a node may be silent, which is known to stand still now and then (SF-29)."""
 
     def __post_init__(self) -> None:
         if self.heartbeat_ms < 1 or self.election_timeout_ms < 2 * self.heartbeat_ms:

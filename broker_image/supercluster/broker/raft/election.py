@@ -85,9 +85,8 @@ class Election(Following):
         """As long as the leader is heard, requests that would depose it are not heard (check-quorum)."""
         if self.role is Role.LEADER:
             return True
-        return (
-            self.leader is not None and self._now_ms - self._heard_leader_ms < self.config.election_timeout_ms
-        )
+        lease_ms = self.config.election_timeout_ms + self._patience_ms(self.leader)
+        return self.leader is not None and self._now_ms - self._heard_leader_ms < lease_ms
 
     def _on_vote_request(self, message: VoteRequest) -> None:
         if self._has_live_leader() and not message.transfer:

@@ -264,14 +264,19 @@ class Leading(Sending):
         late_ms = self._now_ms - self._heartbeat_due_ms
         self._heartbeat_due_ms = self._next_beat_ms()
         if late_ms > self.config.heartbeat_ms:
-            # This process itself stood still: the answers may be waiting in its buffers.
+            # This group had no turn for so long: the answers may be waiting for one.
             for progress in self.progress.values():
                 progress.heard_ms += late_ms
         self._let_go()
         since_ms = self._now_ms - self.config.election_timeout_ms
         heard = {member for member, progress in self.progress.items() if progress.heard_ms > since_ms}
         heard.add(self.id)
-        if not quorum.has_quorum(self.membership, heard):
+        standing = {
+            member
+            for member, progress in self.progress.items()
+            if progress.heard_ms > since_ms - self._patience_ms(member)
+        }
+        if not quorum.has_quorum(self.membership, heard | standing):
             self._become_follower(self.term, None)
         elif self.progress and self._may_quiesce(heard):
             self._quiesce()

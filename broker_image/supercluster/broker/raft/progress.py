@@ -114,7 +114,7 @@ class Progress:
         self.snapshot: OutgoingSnapshot | None = None
         self.total_bytes = 0
         """Bytes of entries and snapshots sent to it by this leader, repeated ones too."""
-        self.bulk_ms = -1
+        self.bulk_ms = -(1 << 20)
         """When it was last sent a large append as a learner."""
 
     def sent(self, last_index: int, size_bytes: int, round_: int) -> None:

@@ -23,6 +23,10 @@ _LARGE_ENTRIES = 128
 # Small entries cost by their number, at both ends: a learner gets so many at once, and so many appends ahead of answers.
 _LEARNER_ENTRIES_MAX = 256
 _LEARNER_INFLIGHT_MAX = 16
+# Whoever others are so patient with stands still for half a second, or is fed by a leader that does: little processor time is left
+# to it, so it gets small appends, and few (SF-29).
+_SHORT_PATIENCE_MS = 1000
+_SHORT_GAP_MS = 10
 # However small the pace, so much goes at once: smaller appends would only be more work.
 _PACED_BYTES_MIN = 64 * 1024
 
@@ -131,7 +135,9 @@ class Sending(RaftState):
             return False
         entries = batches.get(progress.next)
         if entries is None:
-            entries = batches[progress.next] = self._read_for(progress.next, last_index, learns=learns)
+            bytes_max = self._append_bytes_max(progress)
+            entries = self._read_for(progress.next, last_index, bytes_max, learns=learns)
+            batches[progress.next] = entries
         self._send_append(progress, prev_term, entries)
         end = prev_index + len(entries)
         if not probing and end < last_index and not self._window_full(progress):
@@ -164,11 +170,10 @@ class Sending(RaftState):
             self._learner_got(progress, size_bytes, len(entries))
         progress.sent_commit = max(progress.sent_commit, min(end, self.commit_index))
 
-    def _read_for(self, first: int, last_index: int, *, learns: bool) -> tuple[Entry, ...]:
+    def _read_for(self, first: int, last_index: int, bytes_max: int, *, learns: bool) -> tuple[Entry, ...]:
         """Entries from `first` on, as many as one append may carry."""
         if first > last_index:
             return ()
-        bytes_max = self._append_bytes_max(learns=learns)
         if not learns:
             return tuple(self.log.entries(first, last_index, bytes_max))
         if self._read_back is None:
@@ -204,9 +209,13 @@ class Sending(RaftState):
         progress.leaving_until_ms = self._now_ms
         return False
 
-    def _append_bytes_max(self, *, learns: bool) -> int:
+    def _append_bytes_max(self, progress: Progress) -> int:
         most = self.config.append_bytes_max
-        return most if not learns or self.learner_pace is None else min(most, _PACED_BYTES_MIN)
+        is_held_back = self.learner_pace is not None or self._is_short_of_time(progress)
+        return min(most, _PACED_BYTES_MIN) if progress.learns and is_held_back else most
+
+    def _is_short_of_time(self, progress: Progress) -> bool:
+        return max(self._patience_ms(progress.member), self._patience_ms(self.id)) >= _SHORT_PATIENCE_MS
 
     def _learner_may_get(self, progress: Progress, last_index: int) -> bool:
         """Is it this learner's turn? If not, `_learners_due_ms` says when to look again."""
@@ -217,8 +226,9 @@ class Sending(RaftState):
         due_ms = self._now_ms
         if self.learner_pace is not None and not self.learner_pace.may_send(self._now_ms):
             due_ms = max(self.learner_pace.next_ms(self._now_ms), self._now_ms + 1)
-        elif progress.bulk_ms == self._now_ms:
-            due_ms = self._now_ms + 1
+        else:
+            due_ms = progress.bulk_ms + (_SHORT_GAP_MS if self._is_short_of_time(progress) else 1)
+            due_ms = max(due_ms, self._now_ms)
         if due_ms == self._now_ms:
             return True
         self._learners_due_ms = min(due_ms, self._learners_due_ms or due_ms)
@@ -227,7 +237,8 @@ class Sending(RaftState):
     def _learner_got(self, progress: Progress, size_bytes: int, entries: int) -> None:
         if self.learner_pace is not None:
             self.learner_pace.sent(size_bytes, self._now_ms)
-        if size_bytes >= _LARGE_BYTES or entries >= _LARGE_ENTRIES:
+        is_large = size_bytes >= _LARGE_BYTES or entries >= _LARGE_ENTRIES
+        if is_large or (size_bytes >= _PACED_BYTES_MIN // 2 and self._is_short_of_time(progress)):
             progress.bulk_ms = self._now_ms
 
     def _window_full(self, progress: Progress) -> bool:

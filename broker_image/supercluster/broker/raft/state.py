@@ -9,7 +9,7 @@ from __future__ import annotations
 from isal.isal_zlib import crc32
 
 from supercluster.broker.ports import RaftLog
-from supercluster.broker.raft.confchange import Membership, MembershipTrack
+from supercluster.broker.raft.confchange import Membership, MembershipTrack, node_of
 from supercluster.broker.raft.config import NEVER_MS, RaftConfig, ReadState, Rng, Role, Snapshot
 from supercluster.broker.raft.entry import EntryKind
 from supercluster.broker.raft.errors import DiskError
@@ -133,9 +133,12 @@ class RaftState:
         self._hard_state_due = True
 
     def _timeout_ms(self) -> int:
-        """An election time-out: between one and two of the configured, so that few stand at once."""
+        """An election time-out: between one and two of the configured, so that few stand at once, and what the leader needs more."""
         base = self.config.election_timeout_ms
-        return base + self.rng.randrange(base)
+        return base + self.rng.randrange(base) + self._patience_ms(self.leader)
+
+    def _patience_ms(self, member: str | None) -> int:
+        return self.config.patience_ms(node_of(member)) if member is not None else 0
 
     def _lot_of(self, member: str) -> tuple[int, str]:
         """Who draws the greater lot goes first: the same for everybody, and another member from group to group."""

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import time
 
+from supercluster.broker.own_time import OwnTime
 
-class SystemClock:
-    """The machine's clocks."""
+
+def _machine_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+class SystemClock(OwnTime):
+    """The machine's clocks, and of its monotonic one what counts."""
+
+    def __init__(self) -> None:
+        super().__init__(_machine_ms)
 
     def now_ns(self) -> int:
         """Unix time."""
         return time.time_ns()
-
-    def monotonic_ms(self) -> int:
-        """Milliseconds since some start."""
-        return time.monotonic_ns() // 1_000_000

@@ -292,7 +292,7 @@ class BrokerProcess:
         """Let the clients go without losing what they sent, within a bound (SF-16)."""
         log.info("%s is leaving: clients are asked to go elsewhere", self.place.name)
         self.accepting = False
-        deadline_ms = self.clock.monotonic_ms() + self.settings.limits.drain_ms
+        deadline_ms = self.clock.machine_ms() + self.settings.limits.drain_ms
         self.system.leaves()
         self.server.begin_lame_duck()
         if self.mesh is not None:
@@ -302,11 +302,11 @@ class BrokerProcess:
             self.turn.want()
         await asyncio.sleep(0)
         self.server.finish_clients()
-        while self.server.clients and self.clock.monotonic_ms() < deadline_ms:
+        while self.server.clients and self.clock.machine_ms() < deadline_ms:
             await asyncio.sleep(DRAIN_CHECK_S)
         if self.server.clients:
             log.warning("%d clients have not gone within the time limit", len(self.server.clients))
-        while not self._is_drained() and self.clock.monotonic_ms() < deadline_ms:
+        while not self._is_drained() and self.clock.machine_ms() < deadline_ms:
             await asyncio.sleep(DRAIN_CHECK_S)
         if not self._is_drained():
             log.warning("not all that clients sent was committed within the time limit")

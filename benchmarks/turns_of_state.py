@@ -46,11 +46,11 @@ def whole_state(turns: Turns) -> None:
         turns.fill("H", 1_000, 20_000)
         broker.until(lambda: not checkpoints.is_under_way)
     with turns.row("a mark of a move"):
-        _mark(broker, "H")
+        mark(broker, "H")
     with turns.row("the emptied state for a follower"):
-        _provide(broker, "H")
+        provide(broker, "H")
     with turns.row("a snapshot from a leader, up to its end"):
-        _arrive(broker, "H")
+        arrive(broker, "H")
     with turns.row("start behind a kill, from a checkpoint of all of that"):
         checkpoint(broker, "H")
         broker.restart()
@@ -68,14 +68,14 @@ def one_by_one(turns: Turns) -> None:
     broker.delete("O")
 
 
-def _mark(broker: OneBroker, name: str) -> None:
+def mark(broker: OneBroker, name: str) -> None:
     group = broker.stream(name)
     index = group.applied_index
     broker.step(lambda: group.host.in_slices(group, group.auditor.marked(index, group.state)))
     broker.until(lambda: bool(group.auditor.state_at(index)))
 
 
-def _provide(broker: OneBroker, name: str) -> None:
+def provide(broker: OneBroker, name: str) -> None:
     group = broker.stream(name)
     state = group.log.load_checkpoint()
     assert state is not None
@@ -87,7 +87,7 @@ def _provide(broker: OneBroker, name: str) -> None:
     broker.settle()
 
 
-def _arrive(broker: OneBroker, name: str) -> None:
+def arrive(broker: OneBroker, name: str) -> None:
     """It is read and written; the leader's own log, which is further, stays."""
     group = broker.stream(name)
     found = group.log.load_checkpoint()

@@ -176,6 +176,14 @@ class StreamLog(RaftLog, Protocol):
         """The entry at `index`, or None when it is not held."""
         ...
 
+    def memberships(self, first: int, last: int) -> list[Entry]:
+        """The CONFIG entries from `first` to `last`, without reading the others.
+
+        Raises:
+            DiskError: a record is damaged or cannot be read.
+        """
+        ...
+
     def index_of_seq(self, seq: int) -> int | None:
         """Raft index of the entry that has message `seq`; None when no held entry has it."""
         ...

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from supercluster.broker.jetstream.slices import Job, Slices, at_once
+from supercluster.broker.jetstream.slices import Job, Slices, at_once, emptying
 from supercluster.broker.raft.errors import DiskError
 
 
@@ -108,6 +110,22 @@ def test_a_job_that_somebody_closed_is_over(slices: Slices) -> None:
     slices.go_on()
     assert done[-1] == "a ends"
     assert not slices
+
+
+def test_what_nobody_needs_is_freed_in_slices(slices: Slices) -> None:
+    held: list[dict[int, int] | list[int] | deque[int]] = [
+        dict.fromkeys(range(20_000), 0),
+        [0] * 20_000,
+        deque([0] * 20_000),
+    ]
+    for container in held:
+        slices.begin_for_nobody(emptying(container))
+        left = [len(container)]
+        while slices:
+            slices.go_on()
+            left.append(len(container))
+        assert left[-1] == 0
+        assert max(before - after for before, after in pairwise(left)) < 10_000
 
 
 def test_a_whole_job_can_be_done_at_once() -> None:

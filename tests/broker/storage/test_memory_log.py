@@ -104,3 +104,20 @@ def test_a_memory_log_and_a_file_log_say_the_same(seed: int, steps: int) -> None
     for log in pair.logs:
         log.install_base(1000, 9, b"snapshot")
     assert pair.view(pair.logs[1]) == pair.view(pair.logs[0])
+
+
+def test_memberships_are_found_among_all_entries() -> None:
+    logs: tuple[StreamLog, StreamLog] = (
+        open_log(SimDisk(random.Random(1)), "groups/g", OPTIONS, Stop.CLEAN)[0],
+        MemoryLog(OPTIONS),
+    )
+    kinds = [EntryKind.CONFIG if index in (3, 4, 19, 31) else EntryKind.NOOP for index in range(1, 40)]
+    made = [
+        make_entry(index=index, term=1, kind=kind, time_ns=index, payload=bytes(index * 7 % 90))
+        for index, kind in enumerate(kinds, 1)
+    ]
+    for log in logs:
+        for entry in made:
+            log.append([entry])
+        for first, last, found in [(1, 39, [3, 4, 19, 31]), (4, 30, [4, 19]), (20, 30, []), (31, 99, [31])]:
+            assert [entry.index for entry in log.memberships(first, last)] == found

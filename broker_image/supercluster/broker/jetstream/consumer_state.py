@@ -13,7 +13,7 @@ import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from itertools import islice, repeat
+from itertools import islice, repeat, takewhile
 
 from supercluster.broker.jetstream.consumer_config import ConsumerConfig
 from supercluster.broker.jetstream.consumer_ops import Op, OpKind, decode_ops
@@ -257,14 +257,14 @@ class ConsumerState:
     def drop_below(self, first_seq: int) -> None:
         """The stream removed everything before `first_seq` (purge, limits): nothing of it is pending any more, and
         the position is at least there. Called by the state machine of the stream, on every replica."""
-        gone: list[int] = []
-        for seq in self.pending:
-            if seq >= first_seq:
-                break
-            gone.append(seq)
-        for seq in gone:
-            self.forget(seq)
-        if not gone and self.delivered_sseq >= first_seq - 1:
+        before = len(self.pending)
+        if before and next(reversed(self.pending)) < first_seq:
+            for held in (self.pending, self.deliveries, self.exhausted):
+                held.clear()
+        else:
+            for seq in list(takewhile(first_seq.__gt__, self.pending)):
+                self.forget(seq)
+        if len(self.pending) == before and self.delivered_sseq >= first_seq - 1:
             return
         self.delivered_sseq = max(self.delivered_sseq, first_seq - 1)
         self._raise_floor()

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from supercluster.broker.jetstream.checkpointing import Checkpointing
 from supercluster.broker.jetstream.group_host import GroupHost
 from supercluster.broker.jetstream.newcomers import Newcomers
-from supercluster.broker.jetstream.slices import at_once
+from supercluster.broker.jetstream.slices import Job, at_once
 from supercluster.broker.jetstream.state_transfer import StateTransfer
 from supercluster.broker.jetstream.state_view import StateView
 from supercluster.broker.jetstream.wire import WireError
@@ -95,6 +95,11 @@ class Group(ABC):
     @abstractmethod
     def take_state(self, state: object) -> None:
         """Go on with such a state in place of one's own."""
+
+    def discarding(self) -> Job:
+        """A job that frees the state: the broker holds the group no more."""
+        self.checkpoints.give_up()
+        yield from ()
 
     @abstractmethod
     def start_serving(self, now_ms: int) -> None:

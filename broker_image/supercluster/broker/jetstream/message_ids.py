@@ -20,6 +20,7 @@ from struct import Struct
 
 from isal import igzip_lib, isal_zlib
 
+from supercluster.broker.jetstream.slices import Job, emptying
 from supercluster.broker.jetstream.wire import Reader, WireError, u64
 
 CHUNK_SEQS = 1024
@@ -124,6 +125,13 @@ class MessageIds:
         chunk.add(message_id, seq, time_ns)
         self._seqs[message_id] = seq
         self._count += 1
+
+    def discarding(self) -> Job:
+        """A job that frees all of them."""
+        yield from emptying(self._seqs)
+        while self._chunks:
+            self._chunks.pop()
+            yield 100
 
     def find(self, message_id: bytes) -> tuple[int, int] | None:
         """Sequence and time of the newest message with that id."""

@@ -13,7 +13,6 @@ from supercluster.broker.jetstream.lineage import is_meta, lineage_of
 from supercluster.broker.jetstream.wire import Reader
 from supercluster.broker.ports import OpenedGroup, StreamLog
 from supercluster.broker.raft.confchange import Membership
-from supercluster.broker.raft.entry import Entry, EntryKind
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.raft.node import Raft
 
@@ -40,9 +39,8 @@ def raft_over(
     membership = Membership.decode(Reader(state).blob()) if state is not None else fallback
     term, vote = opened.log.load_vote()
     index = max(found[0] if found is not None else 0, opened.log.base_index)
-    for entry in _entries(opened.log, index + 1, opened.commit_index):
-        if entry.kind == EntryKind.CONFIG:
-            membership = replace(Membership.decode(entry.payload), index=entry.index)
+    for entry in opened.log.memberships(index + 1, opened.commit_index)[-1:]:
+        membership = replace(Membership.decode(entry.payload), index=entry.index)
     return Raft(
         core.raft_config(group_id, member),
         opened.log,
@@ -55,16 +53,6 @@ def raft_over(
         doubtful=opened.doubtful,
         lineage=lineage_of(group_id),
     )
-
-
-def _entries(log: StreamLog, first: int, last: int) -> Iterator[Entry]:
-    """Entries first … last, a stretch at a time."""
-    while first <= last:
-        entries = log.entries(first, last, APPLY_BYTES_MAX)
-        if not entries:
-            return
-        yield from entries
-        first = entries[-1].index + 1
 
 
 def records_of(log: StreamLog, first: int, last: int) -> Iterator[bytes]:

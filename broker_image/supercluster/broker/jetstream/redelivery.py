@@ -10,6 +10,8 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 
 from supercluster.broker.jetstream.consumer_state import ConsumerState
 
@@ -32,16 +34,17 @@ class RedeliveryQueue:
         self._rebuild()
 
     def _rebuild(self) -> None:
-        by_due: dict[int, list[int]] = {}
-        exhausted = self._state.exhausted
-        for seq, (_, due_ns) in self._state.pending.items():
-            if exhausted and seq in exhausted:
-                continue
-            by_due.setdefault(due_ns, []).append(seq)
+        pending, exhausted = self._state.pending, self._state.exhausted
         self._heap = []
         self._count = 0
-        for due_ns, seqs in by_due.items():
-            self._push(due_ns, seqs)
+        # What was delivered together is due together, and stands side by side.
+        pairs = zip(map(itemgetter(1), pending.values()), pending, strict=True)
+        for due_ns, group in groupby(pairs, key=itemgetter(0)):
+            seqs = [seq for _, seq in group]
+            if exhausted:
+                seqs = [seq for seq in seqs if seq not in exhausted]
+            if seqs:
+                self._push(due_ns, seqs)
 
     def _push(self, due_ns: int, seqs: Sequence[int]) -> None:
         self._number += 1

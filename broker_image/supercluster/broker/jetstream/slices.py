@@ -10,8 +10,8 @@ Entries may be applied between two slices. A job that works on a group's state h
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from supercluster.broker.raft.errors import DiskError
 
@@ -25,13 +25,14 @@ SLICE_UNITS = 2000
 """What a job aims at between two `yield`s."""
 UNITS_PER_TURN = 4000
 """A turn of the loop begins no slice beyond this."""
+_FREED = 8192
 
 
 class Slices:
     """The jobs of one broker's groups."""
 
     def __init__(self) -> None:
-        self._jobs: deque[tuple[Group, Job]] = deque()
+        self._jobs: deque[tuple[Group | _Nobody, Job]] = deque()
         self.units_per_turn = UNITS_PER_TURN
 
     def __bool__(self) -> bool:
@@ -49,6 +50,10 @@ class Slices:
                 self._jobs.remove((found, job))
                 job.close()
 
+    def begin_for_nobody(self, job: Job) -> None:
+        """Do a job whose group is not there any more."""
+        self._jobs.append((_Nobody(), job))
+
     def go_on(self) -> None:
         """Do what one turn has time for."""
         left = self.units_per_turn
@@ -60,7 +65,7 @@ class Slices:
                 left -= max(units, 1)
 
 
-def _slice(group: Group, job: Job) -> int | None:
+def _slice(group: Group | _Nobody, job: Job) -> int | None:
     """Do the next slice; None: there is none. An error is that of the group (SF-25)."""
     if group.failed is not None:
         job.close()
@@ -72,6 +77,27 @@ def _slice(group: Group, job: Job) -> int | None:
     except Exception as error:
         group.halt(error)
     return None
+
+
+def emptying(container: dict[Any, Any] | list[Any] | deque[Any]) -> Job:
+    """Let go of what nobody uses any more: to free a million entries at once takes 60 ms."""
+    take: Callable[[], object] = container.popitem if isinstance(container, dict) else container.pop
+    while container:
+        count = min(len(container), _FREED)
+        for _ in range(count):
+            take()
+        yield count // 5
+
+
+class _Nobody:
+    """In place of a group: whose jobs nobody hears of."""
+
+    failed = None
+
+    def fail(self, error: Exception) -> None:
+        raise error
+
+    halt = fail
 
 
 def at_once(job: Generator[int, None, T]) -> T:

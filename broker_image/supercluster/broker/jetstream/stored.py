@@ -37,6 +37,8 @@ class StoredMessages(ABC):
         self.gaps = Gaps()
         """Long stretches that never had a message; short ones are among the deleted."""
         self.subjects = SubjectIndex()
+        self.discarded: list[SubjectIndex] = []
+        """Of messages that were removed all at once: to be freed in slices."""
         self.ttls = MessageTtls()
         self.schedules = Schedules()
         self.emptied = 0
@@ -188,6 +190,7 @@ class StoredMessages(ABC):
         self.first_time_ns = 0
         self.deleted.clear()
         self.gaps.clear()
+        self.discarded = [self.subjects]
         self.subjects = SubjectIndex()
         self.ttls = MessageTtls()
         self.schedules = Schedules()

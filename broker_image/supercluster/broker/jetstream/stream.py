@@ -43,7 +43,7 @@ from supercluster.broker.jetstream.sections import (
     sections,
 )
 from supercluster.broker.jetstream.sessions import SessionTable
-from supercluster.broker.jetstream.slices import at_once
+from supercluster.broker.jetstream.slices import Job, at_once, emptying
 from supercluster.broker.jetstream.stream_snapshot import StreamView
 from supercluster.broker.jetstream.wire import Reader
 from supercluster.broker.ports import StreamLog
@@ -293,6 +293,15 @@ class StreamState(RetainedMessages):
             raise AssertionError(f"{self.config.name}: section of unknown kind {kind} in entry {entry.index}")
 
     # ---- snapshots ------------------------------------------------------------------------------------------------
+
+    def discarding(self) -> Job:
+        """A job that frees the state, which nobody uses any more."""
+        yield from self.subjects.discarding()
+        yield from self.message_ids.discarding()
+        for name in list(self.consumers):
+            state = self.consumers.as_it_is(name)
+            if state is not None:
+                yield from emptying(state.pending)
 
     def view(self) -> StreamView:
         """The state as it is now; to be closed."""

@@ -37,6 +37,7 @@ from supercluster.broker.jetstream.restores import Restores
 from supercluster.broker.jetstream.restoring import is_bare
 from supercluster.broker.jetstream.scheduling import Scheduling
 from supercluster.broker.jetstream.sections import Section, sections
+from supercluster.broker.jetstream.slices import Job
 from supercluster.broker.jetstream.snapshots import Snapshots
 from supercluster.broker.jetstream.source import StreamSource
 from supercluster.broker.jetstream.sourcing import Sourcing
@@ -119,6 +120,8 @@ class StreamGroup(Group):
     def apply_entry(self, entry: Entry) -> None:
         republished = self._republisher.of_entry(self.state, entry) if self.serves else []
         done = self.state.apply(entry)
+        if self.state.discarded:
+            self.host.in_slices(self, self.state.discarded.pop().discarding())
         for message in republished:
             self.host.republish(self.assignment.account, message)
         if done.marked:
@@ -137,11 +140,16 @@ class StreamGroup(Group):
     def state_view(self) -> StreamView:
         return self.state.view()
 
+    def discarding(self) -> Job:
+        yield from super().discarding()
+        yield from self.state.discarding()
+
     def restoring(self, data: memoryview) -> Generator[int, None, StreamState]:
         return StreamState.restoring(data, self.log)
 
     def take_state(self, state: object) -> None:
         assert isinstance(state, StreamState)
+        self.host.in_slices(self, self.state.discarding())
         self.state = state
         self.source = StreamSource(self.state)
         self.consumers.in_doubt.give_up(self.host.clock.now_ns())

@@ -143,6 +143,7 @@ def _read_parts(
     while reader.left:
         name, data = reader.text(), reader.blob()
         if name in left_out:
+            yield 1
             continue
         if name == "ids":
             state.message_ids.take(Reader(data))

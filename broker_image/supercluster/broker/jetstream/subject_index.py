@@ -20,6 +20,7 @@ from itertools import accumulate, chain, pairwise
 from operator import itemgetter
 
 from supercluster.broker.jetstream.filters import compile_filters, literals
+from supercluster.broker.jetstream.slices import SLICE_UNITS, Job, emptying
 from supercluster.broker.jetstream.wire import Reader, WireError, u32
 
 _HEAD = struct.Struct("<Iq")
@@ -317,6 +318,13 @@ class SubjectIndex:
         """These are about to change."""
         for view in self._views:
             view.note(subjects)
+
+    def discarding(self) -> Job:
+        """A job that frees the index, when the last view of it is closed."""
+        while self._views:
+            yield SLICE_UNITS
+        yield from emptying(self._rows)
+        yield from emptying(self._seqs or {})
 
     def leave(self, view: SubjectsView) -> None:
         """Nobody reads the view any more."""

@@ -92,6 +92,7 @@ class Turns:
         self._schedule.end(group_id)
         if group is not None:
             self.slices.end(group)
+            self.slices.begin_for_nobody(group.discarding())
 
     def reschedule(self, group: Group) -> None:
         """Whatever a group waits for may be due at another time now."""

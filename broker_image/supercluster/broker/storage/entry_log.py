@@ -305,6 +305,15 @@ class EntryLog:
             return None
         return self._read(index, index, 1)[0]
 
+    def memberships(self, first: int, last: int) -> list[Entry]:
+        self._guard()
+        try:
+            indexes = list(self._segments.configs(first, min(last, self._last_index)))
+        except DamagedError as error:
+            raise self._damaged(error) from error
+        found = [self.entry(index) for index in indexes]
+        return [entry for entry in found if entry is not None and entry.kind == _CONFIG]
+
     def _read(self, first: int, last: int, bytes_max: int, *, at_least_one: bool = True) -> list[Entry]:
         self._guard()
         try:

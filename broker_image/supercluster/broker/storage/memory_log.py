@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 
 from supercluster.broker.ports import Ticket
-from supercluster.broker.raft.entry import Entry
+from supercluster.broker.raft.entry import Entry, EntryKind
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.options import LogOptions
 from supercluster.broker.storage.segment import SEGMENT_HEAD_BYTES
@@ -127,6 +127,11 @@ class MemoryLog:
     def entry(self, index: int) -> Entry | None:
         position = index - self._base[0] - 1
         return self._entries[position] if 0 <= position < len(self._entries) else None
+
+    def memberships(self, first: int, last: int) -> list[Entry]:
+        begin = max(first - self._base[0] - 1, 0)
+        stretch = self._entries[begin : max(last - self._base[0], 0)]
+        return [entry for entry in stretch if entry.kind == EntryKind.CONFIG]
 
     def index_of_seq(self, seq: int) -> int | None:
         position = bisect_right(self._seqs, seq) - 1

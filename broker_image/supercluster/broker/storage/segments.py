@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
+from collections.abc import Iterator
 
 from supercluster.broker.raft.entry import (
     HEADER,
@@ -30,6 +31,9 @@ from supercluster.broker.storage.segment import (
 _OPEN_MAX = 4
 _LOADED_MAX = 4
 _READ_BYTES_MAX = 4 * 1024 * 1024
+# Read at once to look at the heads of entries.
+_HEADS_BYTES = 64 * 1024
+_ALL = 1 << 63
 
 
 class DamagedError(Exception):
@@ -226,20 +230,32 @@ class Segments:
     def has_config_behind(self, index: int) -> bool:
         """Is one of the entries behind `index` a membership? Also when that cannot be read."""
         try:
-            return any(
-                self._has_config(segment, index) for segment in self._list if segment.last_index > index
-            )
+            return any(True for _ in self.configs(index + 1, _ALL))
         except DamagedError:
             return True
 
-    def _has_config(self, segment: Segment, index: int) -> bool:
-        held, file = self.loaded(segment), self.opened(segment)
-        for position in range(max(index + 1 - segment.first_index, 0), len(held)):
-            if not held.counts[position]:  # A membership adds no message.
-                header = file.pread(held.offsets[position], HEADER_BYTES)
+    def configs(self, first: int, last: int) -> Iterator[int]:
+        """Indexes of memberships from `first` to `last`, and of records that are cut off. Only the heads are read.
+
+        Raises:
+            DamagedError: a segment cannot be read.
+        """
+        for segment in self._list:
+            if segment.last_index < first or segment.first_index > last:
+                continue
+            held, file = self.loaded(segment), self.opened(segment)
+            begin = max(first - segment.first_index, 0)
+            end = min(last - segment.first_index + 1, len(held))
+            data, data_at = b"", 0
+            for position in range(begin, end):
+                if held.counts[position]:
+                    continue  # A membership adds no message.
+                at = held.offsets[position]
+                if at + HEADER_BYTES > data_at + len(data):
+                    data, data_at = file.pread(at, _HEADS_BYTES), at
+                header = data[at - data_at : at - data_at + HEADER_BYTES]
                 if len(header) < HEADER_BYTES or HEADER.unpack(header)[-1] == EntryKind.CONFIG:
-                    return True
-        return False
+                    yield segment.first_index + position
 
     def write_again(self, segment: Segment, index: int) -> None:
         """Write a segment's bytes from an entry on once more, as they are read back. The process before may have died of

@@ -136,6 +136,9 @@ class BenchClock:
         found = 0 if self._stands_still else time.monotonic_ns() // 1_000_000
         return found + self.skip_ms
 
+    def machine_ms(self) -> int:
+        return self.monotonic_ms()
+
 
 class _Core(BrokerCore):
     """Has checkpoints written between its turns, as a process does it on a thread."""

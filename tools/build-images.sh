@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Build the images of the broker and the operator with the container engine that is there.
-#   BASE=registry.example/python:3.13-slim   another base image
+# The base image is pulled and named by its digest, which is printed and is a label of the images.
+#   BASE=registry.example/python:3.13-slim   another base image, with Python 3.13; one named by digest is not looked up
 #   REGISTRY=registry.example/team           prefix of the image names (default: none)
 #   ENGINE=podman                            instead of the first one found
 #   PUSH=1                                   push what was built
@@ -28,8 +29,21 @@ version=$(sed -n 's/^version = "\(.*\)"$/\1/p' pyproject.toml)
 revision=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
 prefix=${REGISTRY:+${REGISTRY%/}/}
 
-arguments=(--build-arg "VERSION=$version" --build-arg "REVISION=$revision")
-if [ -n "${BASE:-}" ]; then arguments+=(--build-arg "BASE=$BASE"); fi
+base=${BASE:-python:3.13-slim}
+case $base in
+  *@sha256:*) ;;
+  *)
+    "$engine" pull --quiet "$base" >/dev/null || exit 1
+    found=$("$engine" image inspect --format '{{index .RepoDigests 0}}' "$base") || exit 1
+    case $found in
+      *@sha256:*) base=$found ;;
+      *) echo "build-images: $engine has no digest of $base ($found); name one: BASE=name@sha256:..." >&2; exit 1 ;;
+    esac
+    ;;
+esac
+echo "base image: $base"
+
+arguments=(--build-arg "BASE=$base" --build-arg "VERSION=$version" --build-arg "REVISION=$revision")
 
 for part in broker:broker_image/Dockerfile operator:operator/Dockerfile; do
   image="${prefix}supercluster/${part%%:*}:$version"

@@ -7,18 +7,23 @@ import re
 import shutil
 import subprocess
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from tests.helm_command import run_helm_in
 
 from supercluster.api.cluster import Ports
 from supercluster.api.crd import KINDS, definition
 from supercluster.reconcilers.handlers.registration import CHILDREN
 from supercluster.reconcilers.planners.manifests import BROKER_UID
+from tools import lock_images
 
+LINUX_3_13 = {"python_version": "3.13", "python_full_version": "3.13.0", "sys_platform": "linux"}
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "supercluster"
 WRITES = {"create", "patch", "update", "delete", "deletecollection"}
@@ -156,3 +161,97 @@ def test_building_without_an_engine_says_so() -> None:
     )
     assert done.returncode == 2
     assert "no-such-engine" in done.stderr
+
+
+def put_engine(folder: Path, digest: str) -> Path:
+    """A container engine that notes what it is asked."""
+    engine = folder / "engine"
+    engine.write_text(
+        f'#!/bin/sh\necho "$*" >> {folder}/asked\n'
+        f'if [ "$1 $2" = "image inspect" ]; then echo "{digest}"; fi\n'
+    )
+    engine.chmod(0o755)
+    return engine
+
+
+def build(folder: Path, digest: str, **options: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    env = {"PATH": os.environ["PATH"], "ENGINE": str(put_engine(folder, digest)), **options}
+    done = subprocess.run(
+        ["bash", str(ROOT / "tools" / "build-images.sh")], capture_output=True, text=True, env=env
+    )
+    return done, [line for line in (folder / "asked").read_text().splitlines() if line.startswith("build ")]
+
+
+def test_images_are_built_on_a_base_that_is_named_by_its_digest(tmp_path: Path) -> None:
+    digest = f"mirror.example/python@sha256:{'0' * 64}"
+    done, builds = build(tmp_path, digest)
+    assert done.returncode == 0, done.stderr
+    assert len(builds) == 2
+    assert all(f"--build-arg BASE={digest} " in line for line in builds)
+    assert digest in done.stdout
+
+
+def test_a_base_with_a_digest_is_taken_as_it_is_and_one_without_is_refused(tmp_path: Path) -> None:
+    named = f"mirror.example/python@sha256:{'1' * 64}"
+    done, builds = build(tmp_path, "", BASE=named)
+    assert done.returncode == 0
+    assert all(f"BASE={named} " in line for line in builds)
+    assert "pull" not in (tmp_path / "asked").read_text()
+    (tmp_path / "asked").unlink()
+    done, builds = build(tmp_path, "<no value>")
+    assert (done.returncode, builds) == (1, [])
+    assert "has no digest" in done.stderr
+
+
+@pytest.mark.parametrize("path", ["broker_image/Dockerfile", "operator/Dockerfile"])
+def test_images_get_nothing_whose_hash_is_not_locked(path: str) -> None:
+    """S13."""
+    text = re.sub(r"\\\n\s*", "", (ROOT / path).read_text())
+    installs = re.findall(r"-m pip .*?(?= && |\n)", text)
+    assert len(installs) == 4
+    for command in installs:
+        assert "--require-hashes" in command or (
+            "--no-deps" in command and ("--no-index" in command or "wheel" in command)
+        )
+
+
+def closure(wanted: list[str]) -> set[str]:
+    """Names of all that these need here, by what is installed."""
+    found: set[tuple[str, str]] = set()
+    asked = [Requirement(text) for text in wanted]
+    while asked:
+        requirement = asked.pop()
+        for extra in requirement.extras or {""}:
+            key = canonicalize_name(requirement.name), extra
+            if key not in found:
+                found.add(key)
+                for text in metadata.distribution(requirement.name).requires or ():
+                    needed = Requirement(text)
+                    if needed.marker is None or needed.marker.evaluate({**LINUX_3_13, "extra": extra}):
+                        asked.append(needed)
+    return {name for name, _ in found}
+
+
+@pytest.mark.parametrize("part", list(lock_images.LOCKS))
+def test_the_locks_have_the_versions_of_constraints_and_all_that_is_needed(part: str) -> None:
+    pinned = dict(
+        line.split("==") for line in lock_images.CONSTRAINTS.read_text().splitlines() if "==" in line
+    )
+    text = lock_images.LOCKS[part].read_text()
+    entries = re.findall(r"^(\S+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$", text, re.MULTILINE)
+    locked = {canonicalize_name(name): version for name, version, _ in entries}
+    assert text.count("==") == len(entries) == len(locked), "each has a version and hashes"
+    assert locked == {name: version for name, version in by_name(pinned).items() if name in locked}
+    assert set(locked) == closure(lock_images.requirements(part))
+
+
+def by_name(pinned: dict[str, str]) -> dict[str, str]:
+    return {str(canonicalize_name(name)): version for name, version in pinned.items()}
+
+
+def test_a_lock_is_what_pip_reads() -> None:
+    locked = {("b", "2"): {"0" * 64, "1" * 64}, ("A", "1"): {"2" * 64}}
+    assert lock_images.render(locked) == lock_images.HEAD + (
+        f"A==1 \\\n    --hash=sha256:{'2' * 64}\n"
+        f"b==2 \\\n    --hash=sha256:{'0' * 64} \\\n    --hash=sha256:{'1' * 64}\n"
+    )

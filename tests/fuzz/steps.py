@@ -515,9 +515,87 @@ CONF = (
 )
 
 
+CONF_NAMES = (
+    *(
+        "port",
+        "listen",
+        "http",
+        "max_payload",
+        "max_connections",
+        "max_control_line",
+        "max_pending",
+        "max_subs",
+        "ping_interval",
+        "ping_max",
+    ),
+    *(
+        "write_deadline",
+        "lame_duck_duration",
+        "server_tags",
+        "jetstream",
+        "accounts",
+        "authorization",
+        "cluster",
+        "gateway",
+        "websocket",
+        "tls",
+    ),
+    *(
+        "system_account",
+        "no_auth_user",
+        "logfile",
+        "debug",
+        "pid_file",
+        "leafnodes",
+        "operator",
+        "mappings",
+        "server_name",
+        "sync_interval",
+    ),
+)
+CONF_VALUES = (
+    *(
+        "9" * 5000,
+        "9" * 400 + ".5",
+        "1e999",
+        "-1",
+        "-0.5",
+        "true",
+        "[]",
+        "{}",
+        "[[]]",
+        "{a: b}",
+        "'1h'",
+        "1000000000000h",
+        "64MB",
+        "9" * 20 + "GB",
+    ),
+    *(
+        "9223372036854775808",
+        "2026-01-01T00:00:00Z",
+        "$Y",
+        "[nats://a:1]",
+        "{user: a, password: b}",
+        "{port: 99999}",
+        "\u0661",
+        "-1s",
+        "{max_mem: -1}",
+    ),
+    *(
+        "{users: [{user: a, password: b, permissions: {publish: 1}}]}",
+        "{A: {exports: [{stream: 's.>'}], jetstream: {max_mem: 1e5}}}",
+        "{port: -1}",
+    ),
+)
+
+
 def _conf(rng: random.Random) -> Step:
-    said = "\n".join(rng.choice(CONF) for _ in range(rng.randint(1, 6))).encode()
-    return {"do": "conf", "text": shown(schema.broken(rng, said) if rng.random() < 0.5 else said)}
+    lines = [
+        rng.choice(CONF) if rng.random() < 0.3 else f"{rng.choice(CONF_NAMES)}: {rng.choice(CONF_VALUES)}"
+        for _ in range(rng.randint(1, 4))
+    ]
+    said = "\n".join(lines).encode()
+    return {"do": "conf", "text": shown(schema.broken(rng, said) if rng.random() < 0.3 else said)}
 
 
 def _restore(rng: random.Random) -> Step:

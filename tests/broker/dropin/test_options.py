@@ -312,3 +312,20 @@ def test_a_file_is_checked_without_a_server(tmp_path: object, capsys: pytest.Cap
     why = f"{file}: config has no values or is empty"
     assert why in capsys.readouterr().err
     assert load(flags.parse(["-c", file]), {}).warnings == (why,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "max_payload: " + "9" * 5000,
+        "ping_interval: " + "9" * 400 + ".5",
+        "max_connections: " + "9" * 5000 + "K",
+        "http: " + "9" * 5000,
+        'listen: "a:²"',
+        "x = " + "9" * 5000 + "\nport: $x",
+    ],
+)
+def test_a_number_that_is_too_long_is_a_mistake_in_the_file(text: str) -> None:
+    """A traceback would say neither where nor what."""
+    with pytest.raises(ConfError, match=r"f\.conf:"):
+        options(text)

@@ -1005,3 +1005,42 @@ def test_of_entries_that_do_not_all_fit_on_the_disk_whoever_waits_hears_and_the_
     assert leader.replies.count(b"_R.1") == 1
     assert leader.group.failed is None
     assert list(leader.group.state.consumers["c"].pending) == [2]
+
+
+@pytest.mark.covers("SF-12", "SF-24")
+def test_what_a_turn_writes_behind_an_entry_that_was_not_taken_follows_what_is_in_the_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was numbered behind messages that nobody has, and replicas have no message for such numbers."""
+    monkeypatch.setattr(proposal, "ENTRY_BYTES_MAX", 500)
+    config = StreamConfig.from_json(
+        {
+            "name": "S",
+            "subjects": ["s.>"],
+            "num_replicas": 3,
+            "subject_delete_marker_ttl": 3600 * 10**9,
+            "max_age": 10**9,
+        }
+    )
+    replicas = Replicas(dataclasses.replace(ASSIGNMENT, config=config))
+    replicas.settle(2000)
+    leader = replicas.leader()
+    leader.group.intake.open_session(ORIGIN)
+    leader.group.intake.offer(forward(1, b"x"), early=False)
+    replicas.settle()
+    replicas.now_ms += 1500
+    propose, room = leader.group.raft.propose, [False, True]
+
+    def full_at_first(*given: Any, **named: Any) -> Entry | None:
+        return propose(*given, **named) if room.pop(0) else None
+
+    with monkeypatch.context() as patch:
+        patch.setattr(leader.group.raft, "propose", full_at_first)
+        leader.group.intake.offer(forward(2, b"y" * 600), early=False)
+        leader.group.turn(replicas.now_ms)
+    assert room == []
+    replicas.settle(200)
+    for broker in replicas.brokers.values():
+        assert broker.group.failed is None
+        state = broker.group.state
+        assert [state.message(seq) is not None for seq in range(1, state.last_seq + 1)] == [False, True]

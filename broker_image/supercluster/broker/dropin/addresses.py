@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
-from supercluster.broker.bounds import U16_MAX
+from supercluster.broker.bounds import U16_MAX, whole_number
 from supercluster.broker.dropin.conf import Value
 from supercluster.broker.dropin.fields import Fields, shown, text_of
 
@@ -35,7 +35,8 @@ def address_of(text: str, host: str) -> Address | None:
     """host:port, :port or port; None when it is none of them."""
     name, colon, number = text.rpartition(":")
     found = number.removeprefix("-")
-    if not found.isdigit() or (number.startswith("-") and number != "-1") or int(found) > U16_MAX:
+    port = whole_number(found.encode(), U16_MAX)
+    if port is None or (number.startswith("-") and number != "-1"):
         return None
     return Address((name.removeprefix("[").removesuffix("]") if colon else "") or host, int(number))
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TypeAlias
 
+# A number of 64 bits and its suffix; a longer one is a text, and where a number has to be it is none.
+_NUMBER_CHARS_MAX = 24
 DEPTH_MAX = 64
 """Maps, lists and included files in one another."""
 VALUES_MAX = 1_000_000
@@ -72,7 +74,7 @@ def parse(text: str, file: str, *, read: Read, environment: Mapping[str, str]) -
 
 def size_of(text: str) -> int | None:
     """A whole number with a suffix, as in 64MB (with B or i by 1024, without by 1000); None when it is none."""
-    found = _NUMBER.fullmatch(text)
+    found = _NUMBER.fullmatch(text) if len(text) <= _NUMBER_CHARS_MAX else None
     if found is None:
         return None
     number, suffix = int(found[1]), (found[2] or "").lower()
@@ -342,7 +344,7 @@ def _plain(text: str) -> str | int | float | bool | datetime:
             return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
         except ValueError:
             return text
-    if _DECIMAL.fullmatch(text):
+    if _DECIMAL.fullmatch(text) and len(text) <= _NUMBER_CHARS_MAX:
         return float(text)
     size = size_of(text)
     return text if size is None else size

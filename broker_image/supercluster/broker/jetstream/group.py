@@ -96,6 +96,10 @@ class Group(ABC):
     def take_state(self, state: object) -> None:
         """Go on with such a state in place of one's own."""
 
+    @abstractmethod
+    def let_go(self, state: object) -> None:
+        """Nobody uses such a state any more."""
+
     def discarding(self) -> Job:
         """A job that frees the state: the broker holds the group no more."""
         self.checkpoints.give_up()

@@ -146,6 +146,9 @@ class MetaGroup(Group):
         self._touched += sorted(before | {found.group for found in self._state.streams.values()})
         self._changed = True
 
+    def let_go(self, state: object) -> None:
+        """It is small."""
+
     def applied_time_ns(self) -> int:
         return self._state.time_ns
 

@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from itertools import groupby
 from operator import itemgetter
 
-from supercluster.broker.jetstream.consumer_state import ConsumerState
+from supercluster.broker.jetstream.consumer_state import NEVER_NS, ConsumerState
 
 # Below this many remembered sequences sweeping is not worth it.
 _SWEEP_FROM = 16_384
+_ALL_PENDING: Sequence[int] = ()
+"""Stands for all that is pending when a queue begins."""
 
 
 class RedeliveryQueue:
@@ -31,7 +33,11 @@ class RedeliveryQueue:
         self._queued: set[int] = set()
         self._number = 0
         self._count = 0
-        self._rebuild()
+        # When anything is due at all is known quickly. What is due when is found out then: a leader that begins has many
+        # consumers to begin with.
+        first_ns = min(map(itemgetter(1), state.pending.values()), default=NEVER_NS)
+        if first_ns < NEVER_NS:
+            self._push(first_ns, _ALL_PENDING)
 
     def _rebuild(self) -> None:
         pending, exhausted = self._state.pending, self._state.exhausted
@@ -62,6 +68,10 @@ class RedeliveryQueue:
         heap, pending, queued = self._heap, self._state.pending, self._queued
         while heap and heap[0][0] <= now_ns:
             _, _, seqs = heapq.heappop(heap)
+            if seqs is _ALL_PENDING:
+                self._rebuild()
+                heap = self._heap
+                continue
             self._count -= len(seqs)
             for seq in seqs:
                 waiting = pending.get(seq)

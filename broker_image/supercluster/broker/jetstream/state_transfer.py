@@ -111,6 +111,7 @@ class StateTransfer:
         index = snapshot.base_index
         if raft.commit_index >= index or log.term(index) == snapshot.base_term:
             raft.snapshot_failed(now_ms)  # Another leader has sent the entries meanwhile: they stay.
+            group.let_go(state)
         else:
             if self._recovery is not None:
                 self._recovery.close()

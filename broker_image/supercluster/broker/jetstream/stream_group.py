@@ -140,6 +140,10 @@ class StreamGroup(Group):
     def state_view(self) -> StreamView:
         return self.state.view()
 
+    def let_go(self, state: object) -> None:
+        assert isinstance(state, StreamState)
+        self.host.in_slices(self, state.discarding())
+
     def discarding(self) -> Job:
         yield from super().discarding()
         yield from self.state.discarding()
@@ -149,7 +153,7 @@ class StreamGroup(Group):
 
     def take_state(self, state: object) -> None:
         assert isinstance(state, StreamState)
-        self.host.in_slices(self, self.state.discarding())
+        self.let_go(self.state)
         self.state = state
         self.source = StreamSource(self.state)
         self.consumers.in_doubt.give_up(self.host.clock.now_ns())

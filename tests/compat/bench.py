@@ -178,6 +178,7 @@ class Bench:
             subject, payload, timeout=WAIT_S, headers=dict(headers) if headers else None
         )
         found: dict[str, Any] = json.loads(answer.data)
+        self.target.watch.see("PubAck error" if "error" in found else "PubAck", found)
         return found
 
     async def subscribe(

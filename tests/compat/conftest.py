@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from tests.compat import shapes
 from tests.compat.table import RESTLESS, TARGETS
 from tests.compat.targets import Targets
 
@@ -75,3 +77,9 @@ def _say_rows(terminalreporter: pytest.TerminalReporter) -> None:
             for target in TARGETS
         )
         terminalreporter.write_line(f"{group:16}" + "".join(f"{cell:>12}" for cell in cells))
+
+
+def pytest_sessionfinish() -> None:
+    """Keep what was recorded of nats-server."""
+    if shapes.IS_RECORDING:
+        shapes.FILE.write_text(json.dumps(shapes.SHAPES.merged(), indent=1) + "\n")

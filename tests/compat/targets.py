@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import nats
 from benchmarks.servers import nats_server_binary
 from nats.aio.client import Client
+from tests.compat.shapes import Watch, WatchedClient
 from tests.compat.table import OURS_1, OURS_3, OURS_3_RESTLESS, OURS_3X2_RESTLESS, Settings
 from tests.support.local_clusters import Fleet, fetch, fresh_address, until
 
@@ -39,6 +39,7 @@ class Target:
         self.hosts: list[str] = []
         self.clients: list[Client] = []
         self.monitor_port = 8222
+        self.watch = Watch(is_ours=self.is_ours)
         self.login: dict[str, Any] = dict(settings.login)
         """What nats-py's `connect` needs."""
 
@@ -93,7 +94,10 @@ class Target:
             "max_outstanding_pings": 5,
             **options,
         }
-        return await nats.connect(f"nats://{host}:4222", **options)
+        client = WatchedClient(self.watch)
+        await client.connect(f"nats://{host}:4222", **options)
+        self.watch.see("INFO", client._server_info)
+        return client
 
     async def get(self, path: str, host: str = "") -> Any:
         """A monitoring endpoint's document."""

@@ -78,6 +78,7 @@ async def test_row(name: str, row: Row, targets: Targets) -> None:
         try:
             async with asyncio.timeout(ROW_S):
                 await row.run(bench)
+            target.watch.check()
         except Exception:
             if not left:
                 raise

@@ -47,6 +47,7 @@ class Server:
         self.constants: dict[str, int] = {}
         """As of `BrokerFork`."""
         self.process: asyncio.subprocess.Process | AsyncBrokerFork | None = None
+        self.is_ours = True
 
     def write(self, text: str, **words: str) -> None:
         """The configuration, with words in capitals replaced: NAME and HOST are the server's own."""
@@ -55,6 +56,7 @@ class Server:
         self.conf.write_text(text)
 
     async def start(self, *command: str) -> None:
+        self.is_ours = command in ((), OURS)
         command = (*(command or OURS), "-c", str(self.conf))
         if command[: len(OURS)] == OURS:
             self.process = AsyncBrokerFork(command[len(OURS) :], self.log, self.constants)

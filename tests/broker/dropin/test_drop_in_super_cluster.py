@@ -199,12 +199,12 @@ async def test_clusters_with_routes_are_joined_over_tls(clusters: Clusters, tmp_
     clusters.write(tls=tls)
     await clusters.start()
     await use_a_stream(clusters["B"], clusters.servers["A"][1], "A")
-    _, found = await asyncio.to_thread(fetch, f"http://{clusters['B'].host}:8222/gatewayz")
-    assert found["tls_required"]
+    _, found = await asyncio.to_thread(fetch, f"http://{clusters['B'].host}:8222/varz")
+    assert found["gateway"]["tls_required"] is True
 
     async def all_linked() -> bool:
         _, told = await asyncio.to_thread(fetch, f"http://{clusters['B'].host}:8222/gatewayz")
-        return bool(told["num_gateways"] == 2)
+        return len(told["outbound_gateways"]) + sum(map(len, told["inbound_gateways"].values())) == 2
 
     await until(all_linked, "links with both servers of A")
 

@@ -326,8 +326,15 @@ def test_a_streams_information() -> None:
             "name": "east",
             "leader": "east-0",
             "replicas": [
-                {"name": "east-1", "current": True, "active": 5},
-                {"name": "east-2", "current": False, "offline": True, "active": 9, "lag": 30},
+                {"name": "east-1", "current": True, "active": 5, "peer": "east-1"},
+                {
+                    "name": "east-2",
+                    "current": False,
+                    "offline": True,
+                    "active": 9,
+                    "lag": 30,
+                    "peer": "east-2",
+                },
             ],
         },
         "ts": "1970-01-01T00:00:03Z",

@@ -63,6 +63,7 @@ class ReplicaInfo:
         data["active"] = self.active_ns
         if self.lag:
             data["lag"] = self.lag
+        data["peer"] = self.name
         return data
 
 
@@ -184,7 +185,8 @@ def stream_info(
 
 
 def stream_create_answer(info: Mapping[str, Any], *, did_create: bool) -> bytes:
-    return _dump("stream_create", {**api_level.told(info), **({"did_create": True} if did_create else {})})
+    told = {name: value for name, value in api_level.told(info).items() if name != "domain"}
+    return _dump("stream_create", {**told, **({"did_create": True} if did_create else {})})
 
 
 def stream_snapshot_answer(info: Mapping[str, Any]) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from supercluster.broker.jetstream import api_answers, stream_api
+from supercluster.broker.jetstream import api_answers, api_level, stream_api
 from supercluster.broker.jetstream.replicas import replicas_of
 from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.jetstream.times import format_time
@@ -59,7 +59,7 @@ def totals(core: BrokerCore) -> Totals:
         found.meta_pending = max(0, core.meta.log.last_index - core.meta.applied_index)
         for replica in replicas_of(core.meta, core.brokers_in_contact()):
             # A broker's name stands for NATS's id of a peer, here as where a server is removed.
-            found.meta_replicas.append({**replica.to_json(), "peer": replica.name})
+            found.meta_replicas.append(replica.to_json())
     room = core.surroundings.own_room()
     for group in core.groups.values():
         if isinstance(group, StreamGroup):
@@ -89,7 +89,7 @@ def _add(held: Held, group: StreamGroup) -> None:
 
 
 def stream_details(
-    core: BrokerCore, account: str, *, led_only: bool, config: bool, consumers: bool
+    core: BrokerCore, account: str, *, led_only: bool, config: bool, consumers: bool, groups: bool
 ) -> Iterator[dict[str, Any]]:
     """An account's streams with a replica here, one by one; what waits for a consumer is known to its leader alone."""
     for group_id in list(core.groups):
@@ -107,10 +107,12 @@ def stream_details(
                 "leader": leader,
             },
             "state": stream_api.state_info(group.state).to_json(),
-            "stream_raft_group": group.id,
         }
+        if groups:
+            told["stream_raft_group"] = group.id
         if config:
-            told["config"] = group.state.config.to_json()
+            shown = group.state.config.to_json()
+            told["config"] = api_level.listed(shown, api_level.of_stream(shown))
         if consumers:
             told["consumer_detail"] = list(_consumers(group, leader))
         yield told

@@ -11,6 +11,7 @@ import base64
 import binascii
 import json
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -66,6 +67,8 @@ class Monitor:
         self._guards = guard.Guards(process.loop)
         self._admin: dict[tuple[str, str], AdminHandler] = {}
         self._active = 0
+        self.requests: Counter[str] = Counter()
+        """By page."""
         self._log_refused = Rationed(log.warning, process.clock.monotonic_ms)
 
     def register_admin(self, method: str, path: str, handler: AdminHandler) -> None:
@@ -84,6 +87,8 @@ class Monitor:
             nats_pages.add(app.router, self._process.system.documents, self._process.clock)
         else:
             app.router.add_get("/jsz", self._jsz)
+        pages = nats_pages.PAGES if is_nats else views.VIEWS
+        self.requests.update(dict.fromkeys((*pages, *nats_pages.OTHERS), 0))
         for path, view in views.VIEWS.items():
             if not (is_nats and path in nats_pages.PAGES):
                 app.router.add_get(path, self._json(view))
@@ -116,6 +121,8 @@ class Monitor:
     @web.middleware
     async def _bounded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         self._guards.begins(request.protocol)
+        if request.path in self.requests:
+            self.requests[request.path] += 1
         try:
             if request.path == PROBES:  # Answered at once, so it counts for nothing.
                 return await handler(request)

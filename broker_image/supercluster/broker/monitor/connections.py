@@ -73,18 +73,17 @@ class Connections:
             "port": client.peer[1],
             "start": views.time_of(now_ns - (now_ms - client.started_ms) * 1_000_000),
             "last_activity": views.time_of(now_ns - (now_ms - client.heard_ms) * 1_000_000),
-            "uptime": f"{(now_ms - client.started_ms) // 1000}s",
-            "idle": f"{(now_ms - client.heard_ms) // 1000}s",
+            "uptime": views.span_of(now_ms - client.started_ms),
+            "idle": views.span_of(now_ms - client.heard_ms),
             "pending_bytes": client.pending_bytes(),
             "in_msgs": client.in_messages,
             "out_msgs": client.out_messages,
             "in_bytes": client.in_bytes,
             "out_bytes": client.out_bytes,
             "subscriptions": len(client.subscriptions),
-            "name": client.name,
-            "lang": client.language,
-            "version": client.library_version,
         }
+        named = {"name": client.name, "lang": client.language, "version": client.library_version}
+        told |= {name: value for name, value in named.items() if value}
         if client.tls is not None:
             told["tls_version"], told["tls_cipher_suite"] = client.tls
         if options.flag("auth"):
@@ -136,13 +135,10 @@ def _subscription(found: Subscription) -> Json:
     told: Json = {"subject": found.subject.decode(errors="replace")}
     if found.queue:
         told["qgroup"] = found.queue.decode(errors="replace")
-    return {
-        **told,
-        "sid": found.sid.decode(errors="replace"),
-        "msgs": found.delivered,
-        "max": found.max_messages,
-        "cid": found.connection.id,
-    }
+    told |= {"sid": found.sid.decode(errors="replace"), "msgs": found.delivered}
+    if found.max_messages:
+        told["max"] = found.max_messages
+    return {**told, "cid": found.connection.id}
 
 
 def _meets(found: Subscription, subject: str) -> bool:

@@ -1,7 +1,6 @@
 """The monitoring port's pages in nats-server's shapes, for a server in its place: what `$SYS.REQ.SERVER.<id>` tells, over HTTP.
 
-Brokers that were not started so keep their own `/jsz` and `/connz`, which the operator reads. `/varz`, `/routez` and `/gatewayz`
-are the same on both.
+Brokers that were not started so have pages of their own (`views.py`), which the operator reads.
 """
 
 from __future__ import annotations
@@ -62,6 +61,7 @@ JSZ = Page(
         "consumers": "consumer",
         "config": "config",
         "leader-only": "leader_only",
+        "raft": "raft",
         "stream-leader-only": "stream_leader_only",
     },
     {"acc": "account"},
@@ -83,11 +83,14 @@ PAGES: dict[str, Page] = {
     "/connz": CONNZ,
     "/subsz": SUBSZ,
     "/subscriptionsz": SUBSZ,
+    "/varz": Page(lambda documents, options: documents.varz(), {}, {}),
+    "/routez": Page(lambda documents, options: documents.routez(), {}, {}),
+    "/gatewayz": Page(lambda documents, options: documents.gatewayz(), {}, {}),
     "/accountz": Page(lambda documents, options: documents.accountz(options), {}, {"acc": "account"}),
     "/accstatz": Page(_accstatz, {"unused": "include_unused"}, {}),
     "/leafz": Page(lambda documents, options: documents.leafz(), {}, {}),
 }
-OTHERS = ("/varz", "/jsz", "/routez", "/gatewayz", "/healthz", "/metrics")
+OTHERS = ("/jsz", "/healthz", "/metrics")
 
 
 def add(router: web.UrlDispatcher, documents: Documents, clock: Clock) -> None:

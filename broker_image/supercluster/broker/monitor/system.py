@@ -40,6 +40,9 @@ NOT_HERE = ("PROFILEZ", "EXPVARZ", "IPQUEUESZ", "RAFTZ", "RELOAD", "KICK", "LDM"
 
 USER_INFO = ("USER", "INFO")
 
+EMPTY_BESIDE_ERRORS = ("INFO", "ACCOUNTZ", "JSZ")
+"""Kinds whose refusals carry `data: null`, as nats-server's do."""
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -235,7 +238,9 @@ class SystemRequests:
             self._answer(asked.account, asked.reply, {name: body})
 
     def _refuse(self, asked: Asked, code: int, text: str) -> None:
-        error = {"error": {"code": code, "description": text}}
+        error: Json = {"error": {"code": code, "description": text}}
+        if asked.words[-1] in EMPTY_BESIDE_ERRORS:
+            error = {"data": None, **error}
         self._answer(asked.account, asked.reply, error)
 
     def _answer(self, account: str, reply: bytes, body: Json) -> None:

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from supercluster.broker.monitor import health, views
+from supercluster.broker.jetstream.api_level import LEVEL
+from supercluster.broker.monitor import health, varz, views
 from supercluster.broker.monitor.connections import Connections
 from supercluster.broker.monitor.options import Options, WrongOptionsError
 from supercluster.broker.net.router import BROKERS_ACCOUNT
@@ -95,9 +96,10 @@ class Documents:
             "received": received,
             "received_from_clients": received,
             "slow_consumers": told["slow_consumers"],
-            "stale_connections": told["stale_connections"],
             "active_servers": 1 + len(routes) + len(gateways),
         }
+        if told["stale_connections"]:
+            stats["stale_connections"] = told["stale_connections"]
         if routes:
             stats["routes"] = [_link(link, number, "rid") for number, link in enumerate(routes, 1)]
         if gateways:
@@ -108,22 +110,7 @@ class Documents:
 
     def varz(self) -> Json:
         """The broker at a glance."""
-        process = self._process
-        told: Json = {
-            **views.varz(process, {}),
-            "http_host": process.place.monitor_host or process.place.host,
-            "http_port": process.monitor_port,
-            "auth_timeout": process.settings.limits.auth_timeout_ms / 1000,
-            "cores": os.cpu_count() or 1,
-            "cpu": self._cpu_percent(),
-            "leafnodes": 0,
-            "system_account": process.credentials.system_account,
-            "tags": list(process.settings.tags),
-            "connect_urls": list(process.server.urls),
-        }
-        if process.core is not None:
-            told["jetstream"] = self._jetstream(process.core.totals())
-        return told
+        return varz.of(self._process, self._cpu_percent(), self.jetstream())
 
     def healthz(self, options: Options) -> Json:
         """Does the broker serve clients; is what is named there?"""
@@ -141,6 +128,15 @@ class Documents:
         return self._cpu
 
     # ---- streams --------------------------------------------------------------------------------------------------
+
+    def jetstream(self) -> Json:
+        """What VARZ says of streams; empty: there are none."""
+        core = self._process.core
+        if core is None:
+            return {}
+        told = self._jetstream(core.totals())
+        store_dir = str(self._process.place.data_dir)
+        return {**told, "config": {**told["config"], "store_dir": store_dir}}
 
     def _jetstream(self, totals: Totals) -> Json:
         """What STATSZ and VARZ say of streams."""
@@ -170,7 +166,7 @@ class Documents:
             "reserved_storage": totals.sum("reserved_storage_bytes"),
             "accounts": sum(held.streams > 0 for held in totals.by_account.values()),
             "ha_assets": totals.sum("replicated") + (totals.meta_voters > 1),
-            "api": {"total": totals.sum("api_total"), "errors": totals.sum("api_errors")},
+            "api": {"level": LEVEL, "total": totals.sum("api_total"), "errors": totals.sum("api_errors")},
         }
 
     def _meta(self, totals: Totals) -> Json:
@@ -201,7 +197,7 @@ class Documents:
         found: Json = {
             **self._jetstream_stats(totals),
             **head,
-            "config": self._jetstream_config(totals),
+            "config": {**self._jetstream_config(totals), "store_dir": str(process.place.data_dir)},
             "streams": totals.sum("streams"),
             "streams_leader": totals.sum("streams_led"),
             "consumers": totals.sum("consumers"),
@@ -226,6 +222,7 @@ class Documents:
                         led_only=options.flag("stream_leader_only"),
                         config=options.flag("config"),
                         consumers=options.flag("consumer"),
+                        groups=options.flag("raft"),
                     )
                     for name in names
                 }
@@ -325,7 +322,38 @@ class Documents:
 
     def routez(self) -> Json:
         """The links within the cluster."""
-        return views.routez(self._process, {})
+        process = self._process
+        links = views.links_of(process, far=False)
+        return {
+            "server_id": process.process_id,
+            "server_name": process.place.name,
+            "now": self.now(),
+            "num_routes": len(links),
+            "routes": [self._route(link, number) for number, link in enumerate(links, 1)],
+        }
+
+    def _route(self, link: Link, number: int) -> Json:
+        clock, control = self._process.clock, link.control
+        now_ns, now_ms = clock.now_ns(), clock.monotonic_ms()
+        told = views.link_view(link)
+        return {
+            "rid": number,
+            "remote_id": link.peer.process,
+            "remote_name": link.peer.node,
+            "did_solicit": control.dialled,
+            "is_configured": True,
+            "ip": control.address,
+            "port": control.port,
+            "start": views.time_of(now_ns - (now_ms - control.opened_ms) * 1_000_000),
+            "last_activity": views.time_of(now_ns - (now_ms - control.heard_ms) * 1_000_000),
+            "uptime": views.span_of(now_ms - control.opened_ms),
+            "idle": views.span_of(now_ms - control.heard_ms),
+            "pending_size": told["pending_size"],
+            "in_bytes": told["in_bytes"],
+            "out_bytes": told["out_bytes"],
+            "subscriptions": told["subscriptions"],
+            "compression": "off",
+        }
 
     def gatewayz(self) -> Json:
         """The links with other clusters. NATS has one outbound per cluster: the first that was dialled here stands for it."""
@@ -350,12 +378,15 @@ class Documents:
                 outbound[link.peer.cluster] = connection
             else:
                 inbound.setdefault(link.peer.cluster, []).append(connection)
-        return {
-            "server_id": process.process_id,
-            "now": self.now(),
+        there = {
             "name": process.settings.cluster,
             "host": process.place.gateway_host or process.place.host,
             "port": process.gateway_port,
+        }
+        return {
+            "server_id": process.process_id,
+            "now": self.now(),
+            **(there if process.gateway_port else {}),
             "outbound_gateways": outbound,
             "inbound_gateways": inbound,
         }
@@ -376,7 +407,11 @@ def account_jsz(account: str, held: Held | None) -> Json:
         "reserved_storage": held.reserved_storage_bytes if held else 0,
         "accounts": 0,
         "ha_assets": held.replicated if held else 0,
-        "api": {"total": held.api_total if held else 0, "errors": held.api_errors if held else 0},
+        "api": {
+            "level": LEVEL,
+            "total": held.api_total if held else 0,
+            "errors": held.api_errors if held else 0,
+        },
     }
 
 

@@ -316,6 +316,16 @@ def resident_bytes() -> int:
         return 0
 
 
+def span_of(span_ms: int) -> str:
+    """As NATS has how long something is there: 1d2h3m4s."""
+    minutes, seconds = divmod(span_ms // 1000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = ((days, "d"), (hours, "h"), (minutes, "m"), (seconds, "s"))
+    first = next((at for at, (value, _) in enumerate(parts) if value), 3)
+    return "".join(f"{value}{unit}" for value, unit in parts[first:])
+
+
 def time_of(unix_ns: int) -> str:
     """As NATS has times."""
     seconds, rest = divmod(unix_ns, 1_000_000_000)

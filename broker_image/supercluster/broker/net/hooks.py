@@ -243,7 +243,7 @@ class Core(CoreHooks, Protocol):
         ...
 
     def stream_details(
-        self, account: str, *, led_only: bool, config: bool, consumers: bool
+        self, account: str, *, led_only: bool, config: bool, consumers: bool, groups: bool
     ) -> Iterator[dict[str, Any]]:
         """An account's streams with a copy here, in NATS's field names, made one by one; `led_only`: those that are led here."""
         ...

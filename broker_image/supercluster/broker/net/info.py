@@ -63,7 +63,6 @@ def info_line(
         "client_id": client_id,
         "client_ip": client_ip,
         "cluster": facts.cluster,
-        "supercluster": facts.super_cluster,
         "api_lvl": LEVEL,
     }
     if facts.jetstream:

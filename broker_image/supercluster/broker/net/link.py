@@ -81,10 +81,11 @@ class LinkConnection(asyncio.Protocol):
         self.out_bytes = 0
         self.closed = False
         self.heard_ms = mesh.clock.monotonic_ms()
-        self.sent_ms = self.heard_ms
+        self.sent_ms = self.opened_ms = self.heard_ms
         self.in_bytes = 0
         self.sent_bytes = 0
         self.address = ""
+        self.port = 0
         self._reader = FrameReader(HELLO_BYTES_MAX)
         self._early: list[tuple[int, memoryview]] = []
         self._transport: asyncio.Transport | None = None
@@ -100,7 +101,8 @@ class LinkConnection(asyncio.Protocol):
             self.abort()  # It was given up before it was there.
             return
         self._transport.set_write_buffer_limits(high=CONGESTED_BYTES, low=RELIEVED_BYTES)
-        self.address = str((transport.get_extra_info("peername") or ("",))[0])
+        peer = transport.get_extra_info("peername") or ("", 0)
+        self.address, self.port = str(peer[0]), int(peer[1])
         self._timer = self.mesh.loop.call_later(self.mesh.handshake_s, self._too_slow)
         if self.channel is not None:
             self.greet(self.channel)

@@ -126,10 +126,12 @@ class ProcessCore(BrokerCore):
         return totals.totals(self)
 
     def stream_details(
-        self, account: str, *, led_only: bool, config: bool, consumers: bool
+        self, account: str, *, led_only: bool, config: bool, consumers: bool, groups: bool
     ) -> Iterator[dict[str, Any]]:
         """An account's streams here, one by one."""
-        return totals.stream_details(self, account, led_only=led_only, config=config, consumers=consumers)
+        return totals.stream_details(
+            self, account, led_only=led_only, config=config, consumers=consumers, groups=groups
+        )
 
     def ailment_of(self, account: str, stream: str, consumer: str) -> asked_health.Ailment | None:
         """For HEALTHZ with names."""

@@ -100,6 +100,32 @@ async def test_credentials_roll_without_a_lost_connection_that_need_not_be(broke
     await behind.close()
 
 
+@pytest.mark.covers("CL-5")
+async def test_a_refresh_that_fails_once_leaves_no_removed_user_in(
+    brokers: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """S7."""
+    (broker,) = await brokers.start(credentials={"users.json": USERS})
+    client = await brokers.raw(broker)
+    client.send(b'CONNECT {"user":"app","pass":"old"}\r\nPING\r\n')
+    await client.until_line(b"PONG")
+    refresh = broker.credentials.refresh
+    failures = iter([ValueError("nobody thought of that"), RecursionError()])
+
+    def fails_twice() -> bool:
+        for failure in failures:
+            raise failure
+        found: bool = refresh()
+        return found
+
+    monkeypatch.setattr(broker.credentials, "refresh", fails_twice)
+    file = broker.place.credentials_dir / "users.json"
+    file.write_text(json.dumps({"users": USERS["users"][1:]}))
+    assert await client.to_end() == b"-ERR 'Authorization Violation'\r\n"
+    assert caplog.text.count("settings stay as they were") == 2
+    await client.close()
+
+
 def permitted(publish: str, **subscribe: list[str]) -> dict[str, Any]:
     allowed = {"publish": {"allow": [publish]}, "subscribe": subscribe}
     return {"users": [{"user": "app", "password": "p", "permissions": allowed}]}

@@ -85,8 +85,8 @@ e2e-kind: $(STAMP) ## The demo on a kind cluster (needs an engine, kind, kubectl
 e2e-moves: $(STAMP) ## Moves under load with kills and cuts at every stage, as a table (about 25 minutes; ONLY='leader at joint')
 	$(PY) -m e2e.moves $(if $(ONLY),--only '$(ONLY)') $(if $(TOPOLOGY),--topology $(TOPOLOGY))
 
-bench-moves: $(STAMP) ## Move, step-down and killed leader under load beside nats-server (table and picture)
-	$(PY) -m benchmarks.moves
+bench-moves: $(STAMP) ## Moves, step-down and killed leader under load beside nats-server, as a table (RUNS=1 ONLY=move-ids-starved; PART=100: so many times fewer messages)
+	$(PY) -m benchmarks.moves $(if $(RUNS),--runs $(RUNS)) $(foreach one,$(ONLY),--only $(one)) $(if $(PART),--part $(PART))
 
 bench-repairs: $(STAMP) ## Lost brokers, rolling restarts and the planner of repairs, as a table (about 45 minutes; RUNS=1 ONLY=rolling)
 	$(PY) -m benchmarks.repairs $(if $(RUNS),--runs $(RUNS)) $(if $(ONLY),--only $(ONLY))

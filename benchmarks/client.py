@@ -192,7 +192,7 @@ def make_stream(
     raise BenchError(f"stream {name} with {replicas} replicas could not be created; last answer: {said}")
 
 
-def leader_of(url: str, stream: str, seconds: float = 30.0) -> str:
+def leader_of(url: str, stream: str, seconds: float = 30.0, answer_seconds: float = 1.0) -> str:
     """The name of the broker that leads the stream.
 
     Raises:
@@ -201,7 +201,7 @@ def leader_of(url: str, stream: str, seconds: float = 30.0) -> str:
     deadline = time.monotonic() + seconds
     with RawClient(url) as client:
         while time.monotonic() < deadline:
-            answer = client.try_request(f"$JS.API.STREAM.INFO.{stream}", seconds=1.0) or {}
+            answer = client.try_request(f"$JS.API.STREAM.INFO.{stream}", seconds=answer_seconds) or {}
             leader = (answer.get("cluster") or {}).get("leader")
             if leader:
                 return str(leader)

@@ -63,10 +63,18 @@ def message(mode: int, number: int) -> bytes:
     )
 
 
-def preloaded(count: int) -> Block:
+def preloaded(
+    count: int, *, first: int = 1, payload_bytes: int = PAYLOAD_BYTES, has_ids: bool = False
+) -> Block:
     """What is in the stream beforehand, numbered like everything else: it may not be lost either."""
-    bodies = (payload(PRELOADED, number) for number in range(1, count + 1))
-    return block_of([b"PUB f.preload _INBOX.acks.all %d\r\n%b\r\n" % (len(body), body) for body in bodies])
+    messages = []
+    for number in range(first, first + count):
+        body = payload(PRELOADED, number).ljust(payload_bytes, b"x")
+        header = b"NATS/1.0\r\nNats-Msg-Id: p%d\r\n\r\n" % number if has_ids else b""
+        sizes = b"%d %d" % (len(header), len(header) + len(body)) if has_ids else b"%d" % len(body)
+        verb = b"HPUB" if has_ids else b"PUB"
+        messages.append(b"%b f.preload _INBOX.acks.all %b\r\n%b%b\r\n" % (verb, sizes, header, body))
+    return block_of(messages)
 
 
 def worst_gap_ms(answered: Iterable[Iterable[float]], since: float, until: float) -> float:

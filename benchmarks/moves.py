@@ -2,7 +2,8 @@
 
 Two clusters of three, an R3 file stream in the first with 50,000 messages in it, 3,500 messages a second of 128 B coming
 in: a third plain, a third acknowledged without a retry, a third repeated under a Nats-Msg-Id, through the two other brokers
-of the cluster, which stay up. Then the event. The stream is read back message by message, from the first that was preloaded. Also the speed of a move of 1 GiB without load, held
+of the cluster, which stay up. Then the event. The move also of streams of other shapes, and with brokers that get hardly any processor
+time (`shapes.py`). The stream is read back message by message, from the first that was preloaded. Also the speed of a move of 1 GiB without load, held
 against copying the same files between two processes over loopback.
 
 Exit codes: 0 every target is reached, 1 one is not, 2 something could not be run.
@@ -21,34 +22,33 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.client import (
+    ANSWER_SECONDS,
     BenchError,
     RawClient,
     leader_of,
     publish_acknowledged,
-    publish_block,
     stream_config,
     wait_for_jetstream,
 )
 from benchmarks.copying import checked_rate, copy_rate
-from benchmarks.load import ACKNOWLEDGED, MODES, PLAIN, PRELOADED, REPEATED, Load, audit, preloaded
+from benchmarks.load import ACKNOWLEDGED, MODES, PLAIN, PRELOADED, REPEATED, Load, audit
 from benchmarks.servers import FLEETS, SYNC_INTERVAL_MS, Fleet
+from benchmarks.shapes import PLAIN_SHAPE, SHAPES, Shape, fill, small, starved
 from benchmarks.table import Row, Target, exit_code, markdown
 
 from benchmarks import machine, moves_plot
 
 RESULTS = Path(__file__).parent / "results"
-RATE = 3_500
-PRELOADS = 50_000
-QUIET_SECONDS = 5.0
 AFTER_SECONDS = 5.0
 """The load goes on for so long after the event is complete."""
-EVENT_SECONDS_MAX = 60.0
 TICK_SECONDS = 0.005
 POLL_SECONDS = 0.05
 STREAM = "F"
 CLUSTERS = {"west": 3}
 GIB = 1 << 30
 MIB = 1 << 20
+MOVE_ANSWER_SECONDS = 300.0
+"""Brokers that get hardly any processor time take long to begin a move."""
 BULK_PAYLOAD_BYTES = 1_024
 BULK_SECONDS_MAX = 300.0
 
@@ -95,7 +95,7 @@ def has_new_leader(info: dict[str, Any], leader: str) -> bool:
 
 
 def move(fleet: Fleet, client: RawClient, leader: str) -> None:
-    client.request(f"$JS.API.STREAM.UPDATE.{STREAM}", config("west"), seconds=30)
+    client.request(f"$JS.API.STREAM.UPDATE.{STREAM}", config("west"), seconds=MOVE_ANSWER_SECONDS)
 
 
 def step_down(fleet: Fleet, client: RawClient, leader: str) -> None:
@@ -132,6 +132,8 @@ class Outcome:
     quiet_p99_ms: float = 0.0
     event_p99_ms: float = 0.0
     complete_seconds: float = 0.0
+    leader_changes: int = 0
+    """Beside the one that the event itself brings."""
     timeline: list[tuple[float, float]] = field(default_factory=list)
     """(seconds since the event, ms until the answer) of messages sent around the event."""
 
@@ -139,8 +141,10 @@ class Outcome:
 class Watch(threading.Thread):
     """Carries the event out and looks, on a connection of its own, when it is complete."""
 
-    def __init__(self, event: Event, fleet: Fleet, url: str, leader: str) -> None:
+    def __init__(self, event: Event, fleet: Fleet, url: str, leader: str, seconds_max: float) -> None:
         super().__init__(daemon=True)
+        self.seconds_max = seconds_max
+        self.leaders: list[str] = [leader]
         self.event, self.fleet, self.url, self.leader = event, fleet, url, leader
         self.began = self.complete = 0.0
         self.error: Exception | None = None
@@ -149,17 +153,20 @@ class Watch(threading.Thread):
         try:
             with RawClient(self.url) as client:
                 # The publishers were put where the leader was not.
-                if (found := leader_of(self.url, STREAM)) != self.leader:
+                if (found := leader_of(self.url, STREAM, self.seconds_max, ANSWER_SECONDS)) != self.leader:
                     raise BenchError(f"{found} leads in place of {self.leader} before anything was done")
                 self.began = time.monotonic()
                 self.event.act(self.fleet, client, self.leader)
-                while time.monotonic() < self.began + EVENT_SECONDS_MAX:
-                    info = client.try_request(f"$JS.API.STREAM.INFO.{STREAM}", seconds=1.0) or {}
+                while time.monotonic() < self.began + self.seconds_max:
+                    info = client.try_request(f"$JS.API.STREAM.INFO.{STREAM}", seconds=ANSWER_SECONDS) or {}
+                    leads = (info.get("cluster") or {}).get("leader")
+                    if leads and leads != self.leaders[-1]:
+                        self.leaders.append(leads)
                     if self.event.is_complete(info, self.leader):
                         self.complete = time.monotonic()
                         return
                     time.sleep(POLL_SECONDS)
-            raise BenchError(f"{self.event.name}: not complete after {EVENT_SECONDS_MAX:g} s")
+            raise BenchError(f"{self.event.name}: not complete after {self.seconds_max:g} s")
         except Exception as error:
             self.error = error
 
@@ -168,20 +175,26 @@ def p99(values: list[float]) -> float:
     return sorted(values)[int(len(values) * 0.99)] if values else 0.0
 
 
-def run_once(fleet: Fleet, event: Event) -> Outcome:
+def run_once(fleet: Fleet, event: Event, shape: Shape = PLAIN_SHAPE) -> Outcome:
     """Preload, load, the event, the audit."""
     for url in fleet.urls:
         wait_for_jetstream(url)
     url = fleet.urls[0]
     create(url)
-    publish_block(url, preloaded(PRELOADS), PRELOADS)
+    fill(url, STREAM, shape)
     leader = leader_of(url, STREAM)
+    with starved(fleet, shape):
+        return under_load(fleet, event, shape, leader)
+
+
+def under_load(fleet: Fleet, event: Event, shape: Shape, leader: str) -> Outcome:
+    """The load, the event and the audit."""
     staying = [broker for broker in fleet.of_cluster("east") if broker.name != leader]
     # Those that are answered stand at different brokers: a stall at either shows.
-    load = Load({PLAIN: staying[1].url, ACKNOWLEDGED: staying[0].url, REPEATED: staying[1].url}, RATE)
-    watch = Watch(event, fleet, staying[0].url, leader)
+    load = Load({PLAIN: staying[1].url, ACKNOWLEDGED: staying[0].url, REPEATED: staying[1].url}, shape.rate)
+    watch = Watch(event, fleet, staying[0].url, leader, shape.event_seconds_max)
     try:
-        while load.step(TICK_SECONDS) < load.started + QUIET_SECONDS:
+        while load.step(TICK_SECONDS) < load.started + shape.quiet_seconds:
             pass
         watch.start()
         now = time.monotonic()
@@ -192,9 +205,9 @@ def run_once(fleet: Fleet, event: Event) -> Outcome:
         load.finish()
     finally:
         load.close()
-        watch.join(EVENT_SECONDS_MAX)
+        watch.join(shape.event_seconds_max)
     alive = [broker.url for broker in fleet.brokers if broker.process is not None]
-    ledger = audit(alive, STREAM, load, PRELOADS)
+    ledger = audit(alive, STREAM, load, shape.preloads)
     # The first second is the clients' own beginning.
     quiet = load.started + 1.0
     return Outcome(
@@ -206,13 +219,14 @@ def run_once(fleet: Fleet, event: Event) -> Outcome:
         quiet_p99_ms=p99([ms for _, ms in load.latencies_ms(quiet, watch.began)]),
         event_p99_ms=p99([ms for _, ms in load.latencies_ms(watch.began, watch.complete + 1.0)]),
         complete_seconds=watch.complete - watch.began,
+        leader_changes=max(0, len(watch.leaders) - 2),
         timeline=[(at - watch.began, ms) for at, ms in load.latencies_ms(watch.began - 2.0, now)],
     )
 
 
-def rows_of(event: str, outcomes: dict[str, list[Outcome]]) -> list[Row]:
+def rows_of(event: str, outcomes: dict[str, list[Outcome]], shape: Shape = PLAIN_SHAPE) -> list[Row]:
     """The table's rows of one event."""
-    name = EVENTS[event].name
+    name = EVENTS[event].name + shape.name
     none = Target(0, at_least=False)
     rows = [
         Row(f"{name}: lost, {MODES[mode]}", "messages", none, by_worst=True)
@@ -222,11 +236,15 @@ def rows_of(event: str, outcomes: dict[str, list[Outcome]]) -> list[Row]:
     repeated = Row(f"{name}: repeated", "messages", none, by_worst=True)
     order = Row(f"{name}: out of order", "messages", none, by_worst=True)
     order.note = "in every mode; what a server refused, and a publisher then sent again, does not count"
-    stall_target = {
-        "move": Target(1.0, at_least=False, of_ratio=True),
-        "step-down": Target(20, at_least=False, or_below_theirs=True),
-        "kill": Target(1_500, at_least=False),
-    }[event]
+    stall_target = (
+        {
+            "move": Target(1.0, at_least=False, of_ratio=True),
+            "step-down": Target(20, at_least=False, or_below_theirs=True),
+            "kill": Target(1_500, at_least=False),
+        }[event]
+        if not shape.is_starved
+        else None
+    )
     stall = Row(f"{name}: longest time in which one publisher had no answer", "ms", stall_target)
     stall.note = (
         "publishers with answers stand at two brokers; the worse one counts, here and in the quiet time"
@@ -235,11 +253,13 @@ def rows_of(event: str, outcomes: dict[str, list[Outcome]]) -> list[Row]:
     more = Row(
         f"{name}: that stall more than the quiet one",
         "ms",
-        Target(50, at_least=False) if event == "move" else None,
+        Target(50, at_least=False) if event == "move" and not shape.is_starved else None,
     )
     before = Row(f"{name}: 99th percentile until the answer, before", "ms")
     during = Row(f"{name}: the same, during", "ms")
     complete = Row(f"{name}: complete after", "s")
+    changes = Row(f"{name}: changes of leader besides its own", "changes", none, by_worst=True)
+    changes.note = "as STREAM.INFO tells them, asked every 50 ms"
     for kind, found in outcomes.items():
         for outcome in found:
             for mode, row in enumerate(rows):
@@ -253,7 +273,8 @@ def rows_of(event: str, outcomes: dict[str, list[Outcome]]) -> list[Row]:
             before.add(kind, outcome.quiet_p99_ms)
             during.add(kind, outcome.event_p99_ms)
             complete.add(kind, outcome.complete_seconds)
-    return [*rows, old, repeated, order, stall, quiet, more, before, during, complete]
+            changes.add(kind, outcome.leader_changes)
+    return [*rows, old, repeated, order, stall, quiet, more, before, during, complete, changes]
 
 
 # ---- 1 GiB ------------------------------------------------------------------------------------------------------------
@@ -363,9 +384,12 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--runs", type=int, default=5, help="runs of each; medians and extremes are shown")
     parser.add_argument(
-        "--only", action="append", choices=[*EVENTS, "bulk"], help="may be given several times"
+        "--only", action="append", choices=[*EVENTS, *SHAPES, "bulk"], help="may be given several times"
     )
     parser.add_argument("--servers", action="append", choices=FLEETS, help="only these, to look at one")
+    parser.add_argument(
+        "--part", type=int, default=1, help="so many times fewer messages in the shapes, to see that it works"
+    )
     parser.add_argument("--bulk-bytes", type=int, default=GIB, help="size of the stream in `bulk`")
     parser.add_argument("--out", type=Path, help="the table's file; the plot goes beside it")
     arguments = parser.parse_args(argv)
@@ -376,23 +400,27 @@ def main(argv: list[str] | None = None) -> int:
     rows: list[Row] = []
     failed: list[str] = []
     seen: dict[str, dict[str, list[Outcome]]] = {}
-    wanted = arguments.only or [*EVENTS, "bulk"]
-    with tempfile.TemporaryDirectory(prefix="supercluster-bench-moves-") as name:
-        directory = Path(name)
-        for event in [event for event in EVENTS if event in wanted]:
-            outcomes = seen[event] = {kind: [] for kind in kinds}
+    wanted = arguments.only or [*EVENTS, *SHAPES, "bulk"]
+    events = {name: (name, PLAIN_SHAPE) for name in EVENTS}
+    events |= {name: ("move", small(shape, arguments.part)) for name, shape in SHAPES.items()}
+    with tempfile.TemporaryDirectory(prefix="supercluster-bench-moves-") as folder:
+        directory = Path(folder)
+        for name, (event, shape) in events.items():
+            if name not in wanted:
+                continue
+            outcomes: dict[str, list[Outcome]] = {kind: [] for kind in kinds}
+            if shape is PLAIN_SHAPE:
+                seen[event] = outcomes
             for run in range(arguments.runs):
                 for kind in kinds:
-                    print(
-                        f"{event}, run {run + 1} of {arguments.runs}, {kind} …", file=sys.stderr, flush=True
-                    )
+                    print(f"{name}, run {run + 1} of {arguments.runs}, {kind} …", file=sys.stderr, flush=True)
                     try:
-                        with FLEETS[kind](directory / f"{event}-{kind}-{run}", 3, CLUSTERS) as fleet:
-                            outcomes[kind].append(run_once(fleet, EVENTS[event]))
+                        with FLEETS[kind](directory / f"{name}-{kind}-{run}", 3, CLUSTERS) as fleet:
+                            outcomes[kind].append(run_once(fleet, EVENTS[event], shape))
                     except Exception as error:
-                        failed.append(f"{event}, {kind}, run {run + 1}: {type(error).__name__}: {error}")
+                        failed.append(f"{name}, {kind}, run {run + 1}: {type(error).__name__}: {error}")
                         print(failed[-1], file=sys.stderr, flush=True)
-            rows += rows_of(event, outcomes)
+            rows += rows_of(event, outcomes, shape)
         if "bulk" in wanted:
             rows += bulk(directory, arguments.runs, kinds, arguments.bulk_bytes, failed)
     text = markdown(rows, described, arguments.runs, failed)

@@ -31,7 +31,8 @@ _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """For a process that is about to begin."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -91,7 +92,7 @@ class BrokerProcess:
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, **self.environment},
-                preexec_fn=_die_with_parent,  # noqa: PLW1509 - one prctl, prepared before the fork
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - one prctl, prepared before the fork
             )
 
     def kill(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from benchmarks.load import (
 )
 from benchmarks.roaming import answered
 from benchmarks.servers import Fleet, NatsServers
+from benchmarks.shapes import NICE, Shape, fill, starved
 from e2e.moves import publishers
 
 from supercluster.spark.client import Credentials
@@ -92,6 +94,22 @@ def test_what_was_there_before_the_load_is_audited_too(fleet: Fleet, monkeypatch
     # The answer to the purge has come: the audit has nothing to wait for.
     monkeypatch.setattr("benchmarks.load.QUIET_SECONDS", 0.0)
     assert audit([url], "F", load, 40).lost[PRELOADED] == 4, "1, 2, 4 and 7; 3 is there again"
+
+
+def test_a_stream_is_brought_into_shape_and_its_brokers_into_need(fleet: Fleet) -> None:
+    url = fleet.urls[0]
+    make_stream(url, "F", ["f.>"], 1)
+    shape = Shape("", preloads=120, payload_bytes=512, has_ids=True, pending=50, is_starved=True)
+    fill(url, "F", shape)
+    load = Load({PLAIN: url}, 1_000)
+    load.close()
+    assert audit([url], "F", load, 120).lost == {PRELOADED: 0, PLAIN: 0}
+    with RawClient(url) as client:
+        consumer = client.request("$JS.API.CONSUMER.INFO.F.pending1")
+        assert consumer["num_ack_pending"] == 50
+        assert client.request("$JS.API.STREAM.MSG.GET.F", {"seq": 7})["message"]["hdrs"]
+    with starved(fleet, shape):
+        assert os.getpriority(os.PRIO_PROCESS, fleet.brokers[0].pid) == NICE
 
 
 def test_a_stall_at_one_publisher_is_seen_though_others_are_answered() -> None:

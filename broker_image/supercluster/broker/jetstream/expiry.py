@@ -96,11 +96,11 @@ class Expiry:
             decoded = state.reader.entry_of(seq)
             if decoded is None or decoded.time_of(seq) > horizon_ns:
                 break
-            last = min(_last_up_to(decoded, seq, horizon_ns), state.last_seq)
+            last = min(_last_up_to(decoded, seq, horizon_ns), seq_end)
             if last < decoded.first_seq + decoded.count - 1:
                 break
             seq = last + 1
-        if seq > seq_end and seq <= state.last_seq:
+        if last >= seq_end and seq_end < state.last_seq:
             self._check_ms = now_ms + EXPIRY_MORE_MS
         return last
 

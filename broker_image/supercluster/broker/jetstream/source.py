@@ -184,20 +184,21 @@ class StreamSource:
         after = max(after_seq, state.first_seq - 1)
         if not filters or after >= state.last_seq:
             return self.pending_count(filters, after)
-        behind = state.last_seq - after
+        behind, raw = state.last_seq - after, [pattern.encode() for pattern in filters]
         is_literal = literals(filters) is not None
         if is_literal or len(state.subjects) <= COUNTED_MAX:
             self.looked_at += len(filters) if is_literal else len(state.subjects)
             total, exact = state.subjects.pending_bounds(filters, after)
             if exact:
                 return total
-            behind = min(behind, after - state.first_seq + 1)
-        elif after < state.first_seq:
-            return None
+            before = after - state.first_seq + 1
+            if before < behind and before <= COUNTED_MAX:
+                self.looked_at += before
+                return state.subjects.total(*filters) - self._count(raw, state.first_seq, after)
         if behind > COUNTED_MAX:
             return None
         self.looked_at += behind
-        return self.pending_count(filters, after)
+        return self._count(raw, after + 1, state.last_seq)
 
     def counted(self, filters: Sequence[str], after_seq: int) -> Generator[int, None, int]:
         """The same in slices (`slices.py`), about: what is removed meanwhile may be counted."""

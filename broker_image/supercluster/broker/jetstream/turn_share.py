@@ -10,7 +10,7 @@ MESSAGES_MAX = 8192
 BYTES_MAX = 8 * 1024 * 1024
 # To look at a message that a filter leaves out costs so much less than to hand one out; to look at a consumer, so much more.
 _LOOKED_AT_PER_MESSAGE = 3
-_CONSUMER_MESSAGES = 16
+_CONSUMER_MESSAGES = 32
 
 
 class TurnShare:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 PASSES_MAX = 8
 # Frames that a broker sent to itself and that wait within a turn.
 LOCAL_FRAMES_MAX = 65536
+# As many of them are taken in one pass: clients of this broker may ask thousands of questions in one turn.
+LOCAL_FRAMES_OF_A_PASS = 256
 # A turn that took so long ends; what is left is for the next, behind the links' heartbeats.
 TURN_MS_MAX = 50
 
@@ -111,7 +113,7 @@ class Turns:
         for number in range(PASSES_MAX):
             core.ingest.flush(now_ms)
             core.acks.flush(now_ms)
-            while self._local:
+            for _ in range(min(len(self._local), LOCAL_FRAMES_OF_A_PASS)):
                 frame, body = self._local.popleft()
                 dispatch(core, core.node, frame, body)
             if not self._has_input:

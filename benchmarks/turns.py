@@ -38,6 +38,8 @@ class Sizes:
     consumers: int
     pulls: int
     """Consumers that are asked for messages at once."""
+    pulled: int = 8_000
+    """Messages that there are for them."""
 
 
 FULL = Sizes(messages=1_000_000, subjects=1_000_000, ids=100_000, consumers=1_000, pulls=60)
@@ -73,8 +75,9 @@ class Turns:
         meter = self.broker.meter
         gc.collect()
         gc.freeze()
-        meter.longest = 0.0
+        meter.longest, meter.is_on = 0.0, True
         yield
+        meter.is_on = False
         figure = Figure(what, meter.longest)
         self.figures.append(figure)
         self._told(figure)
@@ -234,7 +237,7 @@ def lowered(turns: Turns) -> None:
                 f"STREAM.UPDATE.{name}",
                 {"name": name, "subjects": [f"{name}.>"], "duplicate_window": 10**8, **lower},
             )
-            broker.until(partial(_has_at_most, broker, name, 2_000))
+            broker.until(partial(_has_at_most, broker, name, turns.sizes.messages // 4))
 
 
 def _has_at_most(broker: OneBroker, name: str, messages: int) -> bool:
@@ -296,9 +299,10 @@ def by_pattern(turns: Turns) -> None:
         numbers = range(first, min(sizes.messages, first + 100_000))
         broker.publish([b"X.%d.%d" % (at % 1_000, at // 1_000 % 100) for at in numbers])
     names = [f"c{at}" for at in range(min(100, sizes.consumers))]
-    for at, name in enumerate(names):
-        config = {"durable_name": name, "ack_policy": "explicit", "filter_subject": f"X.*.{at % 100}"}
-        broker.call(f"CONSUMER.CREATE.X.{name}", {"stream_name": "X", "config": config})
+    with turns.row("CONSUMER.CREATE of 100 with patterns"):
+        for at, name in enumerate(names):
+            config = {"durable_name": name, "ack_policy": "explicit", "filter_subject": f"X.*.{at % 100}"}
+            broker.call(f"CONSUMER.CREATE.X.{name}", {"stream_name": "X", "config": config})
     with turns.row("first pulls of 100 consumers with patterns"):
         broker.pull_all("X", names, 5)
     broker.acknowledge()
@@ -312,7 +316,7 @@ def pulls(turns: Turns) -> None:
     """Many large pulls at once."""
     broker, sizes = turns.broker, turns.sizes
     broker.create("B")
-    turns.fill("B", 1_000, 8_000, payload=b"x" * 1024)
+    turns.fill("B", 1_000, turns.sizes.pulled, payload=b"x" * 1024)
     for ack in ("explicit", "none"):
         for at in range(sizes.pulls):
             config = {
@@ -321,7 +325,7 @@ def pulls(turns: Turns) -> None:
                 "max_ack_pending": -1 if ack == "explicit" else 0,
             }
             broker.call(f"CONSUMER.CREATE.B.{ack}{at}", {"stream_name": "B", "config": config})
-        with turns.row(f"{sizes.pulls} pulls of 4,000 messages of 1 KB at once, acknowledgements: {ack}"):
+        with turns.row(f"60 pulls of 4,000 messages of 1 KB at once, acknowledgements: {ack}"):
             broker.pull_all("B", [f"{ack}{at}" for at in range(sizes.pulls)], 4_000)
         with turns.row("all of that acknowledged, 2,000 messages a turn"):
             broker.acknowledge()

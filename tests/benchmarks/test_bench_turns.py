@@ -1,0 +1,115 @@
+"""No turn of the loop grows with what a stream has: counted in calls of functions, at two sizes, with short slices.
+
+A scan that is put back into a turn makes it fail.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from benchmarks.one_broker import BenchClock, CallMeter, OneBroker
+from benchmarks.turns import SCENARIOS, Sizes, Turns
+
+from benchmarks import one_broker
+from supercluster.broker.jetstream import (
+    consumer,
+    consumer_states,
+    consumer_work,
+    direct_get,
+    expiry,
+    feed,
+    group,
+    lookup,
+    message_ids,
+    pending_counts,
+    slices,
+    source,
+    start,
+    subject_index,
+    subjects_page,
+    trimming,
+    turn_share,
+)
+
+# A slice is so much shorter here than in a broker, so that small streams take many.
+SHORTER = 64
+SHORTENED = (
+    (consumer, "PUMP_MESSAGES_MAX"),
+    (consumer_states, "PART_CONSUMERS"),
+    (consumer_states, "PART_ROWS"),
+    (consumer_work, "PUMP_MESSAGES_MAX"),
+    (direct_get, "_SLICE_ANSWERS"),
+    (expiry, "EXPIRY_MESSAGES_MAX"),
+    (expiry, "EXPIRY_CHOSEN_MAX"),
+    (feed, "SCAN_MAX"),
+    (group, "APPLY_LEADER_ENTRIES"),
+    (group, "APPLY_LEADER_MESSAGES"),
+    (group, "APPLY_TURN_ENTRIES"),
+    (group, "APPLY_TURN_MESSAGES"),
+    (lookup, "LOOKED_AT_MAX"),
+    (message_ids, "CHUNK_SEQS"),
+    (one_broker, "ACKS_OF_A_TURN"),
+    (one_broker, "BLOCK_MESSAGES"),
+    (one_broker, "PULLS_OF_A_TURN"),
+    (pending_counts, "LOOKED_AT_MAX"),
+    (pending_counts, "SLICE_UNITS"),
+    (source, "COUNTED_MAX"),
+    (source, "INDEX_ASKED_MAX"),
+    (start, "SLICE_SEQS"),
+    (subject_index, "PART_ROWS"),
+    (subject_index, "SLICE_SUBJECTS"),
+    (subjects_page, "SLICE_SUBJECTS"),
+    (trimming, "CHOSEN_MAX"),
+    (trimming, "FIRST_MAX"),
+    (trimming, "LOOKED_AT_MAX"),
+    (turn_share, "MESSAGES_MAX"),
+)
+FEW, MANY = (
+    Sizes(
+        messages=count, subjects=count, ids=count, consumers=20 + count // 100, pulls=count // 125, pulled=500
+    )
+    for count in (500, 1_500)
+)
+GROWS = {
+    # A roll-up is an entry of its client's, and takes away all before it.
+    "publish, a roll-up of one of two subjects",
+    # All consumers of a stream begin with its leader.
+    "the same behind a change of leader",
+    "CONSUMER.DELETE under interest retention",
+}
+"""Rows that do grow."""
+# Starts and checkpoints are measured in seconds alone: what they read and write is a file.
+LEADING = [each for each in SCENARIOS if each.__name__ not in ("start", "one_by_one", "whole_state")]
+SLACK_CALLS = 400
+"""What differs by chance: longer numbers, another block read."""
+
+
+@pytest.fixture(autouse=True)
+def short_slices(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for module, name in SHORTENED:
+        monkeypatch.setattr(module, name, max(1, getattr(module, name) // SHORTER))
+    monkeypatch.setattr(slices, "UNITS_PER_TURN", 1)
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.covers("SF-29")
+@pytest.mark.parametrize("scenario", LEADING, ids=lambda scenario: scenario.__name__)
+def test_no_turn_is_longer_where_there_is_three_times_as_much(scenario: object, tmp_path: Path) -> None:
+    longest: list[dict[str, float]] = []
+    for sizes in (FEW, MANY):
+        broker = OneBroker(tmp_path / str(sizes.messages), CallMeter(), BenchClock(stands_still=True))
+        broker.core.turns.slices.units_per_turn = 1
+        turns = Turns(broker, sizes)
+        scenario(turns)  # type: ignore[operator]
+        broker.core.close(clean=False)
+        longest.append({figure.what: figure.longest for figure in turns.figures})
+    few, many = longest
+    assert few.keys() == many.keys()
+    grown = {
+        what: (few[what], calls) for what, calls in many.items() if calls > 1.8 * few[what] + SLACK_CALLS
+    }
+    assert grown.keys() <= GROWS, f"calls of the longest turn, at both sizes: {grown}"

@@ -16,7 +16,17 @@ from benchmarks.course import Course
 from benchmarks.servers import FLEETS
 from benchmarks.table import Row, exit_code, markdown
 
-from benchmarks import backups, failover, footprint, idle_streams, machine, platform, throughput, wide_streams
+from benchmarks import (
+    backups,
+    costs,
+    failover,
+    footprint,
+    idle_streams,
+    machine,
+    platform,
+    throughput,
+    wide_streams,
+)
 
 RUNS = 5
 RESULTS = Path(__file__).parent / "results"
@@ -26,6 +36,7 @@ SCENARIOS: dict[str, Callable[[Course], list[Row]]] = {
     "pull": throughput.pull_r1,
     "failover": failover.failover,
     "idle": footprint.idle,
+    "costs": costs.costs,
     "idle-streams": idle_streams.idle_streams,
     "ready": footprint.ready,
     "ready-1m": footprint.ready_full,

@@ -262,7 +262,8 @@ class Site:
         client = await self._client(broker, "fuzz")
         config = {**self._archive.config, "name": "R", "subjects": ["r.>"]}
         with contextlib.suppress(ValueError, RecursionError):
-            config |= json.loads(step["config"].encode("latin-1"))
+            more = json.loads(step["config"].encode("latin-1"))
+            config |= more if isinstance(more, dict) else {}
         begin = json.dumps({"config": config}).encode("utf-8", "surrogatepass").decode("latin-1")
         await client.say(_pub("$JS.API.STREAM.RESTORE.R", "_R.4", "", begin))
         subject = await client.find(rb'"(?:error|deliver_subject":\s*"([^"]+))"', 5.0)

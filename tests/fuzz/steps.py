@@ -21,7 +21,7 @@ from supercluster.broker.jetstream.wire import blob, text, u8, u32, u64
 from supercluster.broker.protocol.frames import FrameType
 
 Step = Mapping[str, Any]
-STREAMS, CONSUMERS = ("S", "T"), ("C", "D")
+STREAMS, CONSUMERS = ("S", "T", "O"), ("C", "D")
 USERS = {
     "users": [
         {"user": "fuzz", "password": "p", "account": "F"},

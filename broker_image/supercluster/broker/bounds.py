@@ -33,6 +33,10 @@ NAME_BYTES_MAX = 255
 """Of a stream or a consumer: NATS keeps them in files of that name."""
 GROUP_NAME_BYTES_MAX = 2048
 """Of a group or a member of one, as frames between brokers name them: account, stream, broker and lineage together."""
+BROKER_NAME_BYTES_MAX = 63
+"""Of a cluster, a tag and the like, in settings."""
+NODE_CHARS_MAX = 253
+"""Of a broker's name in a call: a host's name has no more."""
 DESCRIPTION_BYTES_MAX = 4096
 METADATA_BYTES_MAX = 128 * 1024
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from supercluster.broker.bounds import NODE_CHARS_MAX
 from supercluster.broker.jetstream.admin_calls import MetaCall, Then, ask_meta_leader, not_available
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta import MetaState
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 PREFIX = b"$SC.BROKER."
 _LEAVE, _STAY = PREFIX + b"LEAVE", PREFIX + b"STAY"
-NODE_CHARACTERS_MAX = 253
 # Streams that are named with copies beyond their count; the others are, when these have none any more.
 BEYOND_MAX = 1024
 
@@ -36,8 +36,8 @@ def call(core: BrokerCore, method: str, node: str, then: Then) -> None:
     if method == "GET":
         then(*(_one(core, node) if node else _all(core)))
         return
-    if not 0 < len(node) <= NODE_CHARACTERS_MAX:
-        then(400, {"error": f"a broker's name has 1 to {NODE_CHARACTERS_MAX} characters, not {len(node)}"})
+    if not 0 < len(node) <= NODE_CHARS_MAX:
+        then(400, {"error": f"a broker's name has 1 to {NODE_CHARS_MAX} characters, not {len(node)}"})
         return
 
     subject = _LEAVE if method == "DELETE" else _STAY

@@ -25,6 +25,7 @@ from supercluster.broker.jetstream.errors import ApiError, error, invalid_config
 from supercluster.broker.jetstream.filters import is_subset, is_valid_filter, overlaps
 from supercluster.broker.jetstream.json_fields import Fields, Stored, invalid_json
 from supercluster.broker.jetstream.origin_config import (
+    NAME_FORBIDDEN,
     Origin,
     check_origins,
     check_origins_update,
@@ -51,7 +52,6 @@ DUPLICATE_WINDOW_DEFAULT_NS = 120_000_000_000
 REPLICAS_MAX = 5
 # NATS's lower bound for max_age and duplicate_window: below it expiry would be busier than publishing.
 _SHORTEST_NS = 100_000_000
-_NAME_FORBIDDEN = frozenset(" .*>/\\")
 
 RETENTIONS = ("limits", "interest", "workqueue")
 STORAGES = ("file", "memory")
@@ -68,7 +68,7 @@ def check_name(name: str) -> None:
     Raises:
         ApiError: not a name that fits into an API subject and a file name.
     """
-    if not name or any(c in _NAME_FORBIDDEN or not c.isprintable() for c in name):
+    if not name or any(c in NAME_FORBIDDEN or not c.isprintable() for c in name):
         raise invalid_config("stream name is required and can not contain '.', '*', '>', '\\', '/'")
     if len(name.encode()) > NAME_BYTES_MAX:
         raise invalid_config(f"stream name is too long, maximum allowed is {NAME_BYTES_MAX}")

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from supercluster.broker.bounds import read_json
+from supercluster.broker.bounds import NODE_CHARS_MAX, read_json
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.admin_calls import NO_CALL, MetaCall, Then, ask_meta_leader
 from supercluster.broker.jetstream.cordons import REASON_CHARACTERS_MAX, Cordon
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 SUBJECT = b"$SC.CORDON"
 DECLARED_BY_CHARACTERS_MAX = 512
-NODE_CHARACTERS_MAX = 253
 _FIELDS = ("reason", "declaredBy")
 
 
@@ -47,8 +46,8 @@ def read_cordon(body: object) -> Cordon:
 
 def call(core: BrokerCore, method: str, node: str, body: object, then: Then) -> None:
     """One call of the admin API; `then` is called once, within the time that any request has."""
-    if not 0 < len(node) <= NODE_CHARACTERS_MAX:
-        then(400, {"error": f"a broker's name has 1 to {NODE_CHARACTERS_MAX} characters, not {len(node)}"})
+    if not 0 < len(node) <= NODE_CHARS_MAX:
+        then(400, {"error": f"a broker's name has 1 to {NODE_CHARS_MAX} characters, not {len(node)}"})
         return
     try:
         cordon = read_cordon(body) if method == "PUT" else None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from supercluster.broker.jetstream.config import StreamConfig
 
 MIRROR_KEY = "mirror"
-_NAME_FORBIDDEN = frozenset(" .*>/\\")
+NAME_FORBIDDEN = frozenset(" .*>/\\")
 # Between the filters of one source, in its key and in the header of its messages.
 _BETWEEN = "\f"
 
@@ -62,7 +62,7 @@ def _refuse_consumer(asked: Mapping[str, Any], origin: Origin, what: str) -> Non
     fields = Fields(asked, f"{what} consumer")
     name, deliver = fields.text("name"), fields.text("deliver_subject")
     begins = origin.opt_start_seq or origin.opt_start_time_ns or origin.filter_subject
-    is_named = bool(name) and not _NAME_FORBIDDEN & set(name)
+    is_named = bool(name) and not NAME_FORBIDDEN & set(name)
     if begins or not is_named or not is_literal(deliver) or not is_valid_filter(deliver):
         raise error(10213 if what == MIRROR_SPOKEN else 10215)
     raise not_supported(f"{what} field 'consumer' (set to {name!r}) is")
@@ -267,7 +267,7 @@ def _check_mirror(config: StreamConfig, mirror: Origin) -> None:
 
 def _is_name(name: str) -> bool:
     is_short = 0 < len(name.encode()) <= NAME_BYTES_MAX
-    return is_short and all(c.isprintable() and c not in _NAME_FORBIDDEN for c in name)
+    return is_short and all(c.isprintable() and c not in NAME_FORBIDDEN for c in name)
 
 
 def _check_overlap(origin: Origin, err_code: int) -> None:

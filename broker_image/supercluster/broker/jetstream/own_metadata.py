@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from supercluster.broker.bounds import BROKER_NAME_BYTES_MAX
 from supercluster.broker.jetstream.errors import invalid_config
 
 PREFIX = "supercluster.dev/"
@@ -21,8 +22,6 @@ FSYNC_POLICIES = ("interval", "always", "never")
 _CHOICES = {ACK_POLICY_KEY: ACK_POLICIES, FSYNC_KEY: FSYNC_POLICIES}
 _KEYS = (RESOURCE_KEY, ACK_POLICY_KEY, FSYNC_KEY, PREFERRED_LEADER_KEY)
 _SHOWN_CHARS = 80
-_BROKER_BYTES_MAX = 63
-"""As long as a broker's name may be in its settings."""
 
 
 def check_metadata(wanted: Mapping[str, str], present: Mapping[str, str]) -> None:
@@ -49,7 +48,7 @@ def check_metadata(wanted: Mapping[str, str], present: Mapping[str, str]) -> Non
 
 def _may_be_a_broker(name: str) -> bool:
     """Empty: none is preferred."""
-    return len(name.encode(errors="replace")) <= _BROKER_BYTES_MAX and not any(
+    return len(name.encode(errors="replace")) <= BROKER_NAME_BYTES_MAX and not any(
         c in " .*>@/\\" or not c.isprintable() for c in name
     )
 

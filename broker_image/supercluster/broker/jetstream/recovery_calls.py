@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from supercluster.broker.bounds import I64_MAX, read_json
+from supercluster.broker.bounds import I64_MAX, NODE_CHARS_MAX, read_json
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.admin_calls import NO_CALL, MetaCall, Then, ask_meta_leader, refusal
 from supercluster.broker.jetstream.config import check_name
@@ -36,7 +36,7 @@ def read_call(account: str, name: str, body: object) -> RecoverCall:
     if not isinstance(body, Mapping) or not body.keys() <= set(_FIELDS):
         raise errors.error(10052, f"the body has to be an object with {', '.join(_FIELDS)}")
     node, accepted, act, dry_run = (body.get(field) for field in _FIELDS)
-    if not isinstance(node, str) or not 0 < len(node) <= 253:
+    if not isinstance(node, str) or not 0 < len(node) <= NODE_CHARS_MAX:
         raise errors.error(10052, f"node is {node!r}; it has to be the name of a broker")
     if type(accepted) is not int or not 0 <= accepted <= I64_MAX:
         raise errors.error(

@@ -12,10 +12,15 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
-from supercluster.broker.bounds import MESSAGE_BYTES_MAX, TEXT_BYTES_MAX, U16_MAX, read_json
+from supercluster.broker.bounds import (
+    BROKER_NAME_BYTES_MAX,
+    MESSAGE_BYTES_MAX,
+    TEXT_BYTES_MAX,
+    U16_MAX,
+    read_json,
+)
 from supercluster.broker.jetstream.server_limits import NO_SERVER_LIMITS, ServerLimits
 
-NAME_BYTES_MAX = 63
 TAGS_MAX = 32
 SEEDS_MAX = 256
 """Addresses in `gateways` altogether: each is a task that asks who is there."""
@@ -355,9 +360,13 @@ def _tags(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or len(value) > TAGS_MAX:
         raise SettingsError(f"tags is {_shown(value)}; it has to be a list of at most {TAGS_MAX} texts")
     for index, tag in enumerate(value):
-        if not isinstance(tag, str) or not 0 < len(tag.encode()) <= NAME_BYTES_MAX or not tag.isprintable():
+        if (
+            not isinstance(tag, str)
+            or not 0 < len(tag.encode()) <= BROKER_NAME_BYTES_MAX
+            or not tag.isprintable()
+        ):
             raise SettingsError(
-                f"tags[{index}] is {_shown(tag)}; it has to be a text of 1 to {NAME_BYTES_MAX} bytes"
+                f"tags[{index}] is {_shown(tag)}; it has to be a text of 1 to {BROKER_NAME_BYTES_MAX} bytes"
             )
     return tuple(dict.fromkeys(value))
 
@@ -402,11 +411,11 @@ def check_name(field_name: str, value: object) -> str:
     if (
         not isinstance(value, str)
         or not value
-        or len(value.encode()) > NAME_BYTES_MAX
+        or len(value.encode()) > BROKER_NAME_BYTES_MAX
         or not value.isprintable()
     ):
         raise SettingsError(
-            f"{field_name} is {_shown(value)}; it has to be a text of 1 to {NAME_BYTES_MAX} bytes"
+            f"{field_name} is {_shown(value)}; it has to be a text of 1 to {BROKER_NAME_BYTES_MAX} bytes"
         )
     if any(sign in value for sign in " .*>@/\\"):
         raise SettingsError(f"{field_name} is {_shown(value)}; spaces and . * > @ / \\ are not allowed in it")

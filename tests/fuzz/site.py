@@ -11,6 +11,7 @@ import base64
 import contextlib
 import json
 import re
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -44,6 +45,8 @@ class Connection:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
+        self.asked: dict[str, str] = {}
+        """Calls that are not answered yet, by their reply subjects."""
 
     @classmethod
     async def open(cls, broker: Broker, port: int) -> Connection:
@@ -63,18 +66,35 @@ class Connection:
         await self.say(b"PING\r\n")
         try:
             async with asyncio.timeout(ANSWER_S):
-                while line := await self._reader.readline():
+                while line := await self._line():
                     if line == b"PONG\r\n":
                         return True
         except TimeoutError:
             raise FoundError(f"a PING is not answered within {ANSWER_S} s") from None
         return False
 
+    async def _line(self) -> bytes:
+        line = await self._reader.readline()
+        if self.asked and line.startswith((b"MSG _R.", b"HMSG _R.")):
+            self.asked.pop(line.split(b" ")[1].decode(), None)
+        return line
+
+    async def answered(self) -> None:
+        """
+        Raises:
+            FoundError: a call has had no answer for too long.
+        """
+        ends_s = time.monotonic() + ANSWER_S
+        while self.asked and await self.heard():
+            if time.monotonic() > ends_s:
+                raise FoundError(f"no answer to {list(self.asked.values())[:5]}")
+            await asyncio.sleep(0.05)
+
     async def find(self, pattern: bytes, seconds: float) -> str:
         """The pattern's group in what comes within that time; empty: it does not come."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while line := await self._reader.readline():
+                while line := await self._line():
                     if match := re.search(pattern, line):
                         return (match[1] or b"").decode()
         return ""
@@ -101,6 +121,7 @@ class Site:
         self.confirmed: list[bytes] = []
         """Payloads on the witness stream, by sequence."""
         self._read: dict[str, int] = {}
+        self._calls = 0
         self._connections: dict[tuple[str, str], Connection] = {}
         self._archive: Backup | None = None
 
@@ -164,7 +185,11 @@ class Site:
 
     async def _api(self, broker: Broker, step: Step) -> None:
         client = await self._client(broker, step["user"])
-        await client.say(_pub(step["subject"], "_R.1", "", step["payload"]))
+        self._calls += 1
+        reply = f"_R.a{self._calls}"
+        if ".MSG.NEXT." not in step["subject"]:  # A pull waits for messages.
+            client.asked[reply] = step["subject"]
+        await client.say(_pub(step["subject"], reply, "", step["payload"]))
         await client.heard()
 
     async def _publish(self, broker: Broker, step: Step) -> None:
@@ -302,6 +327,9 @@ class Site:
         """
         try:
             self.check_alive()
+            for connection in self._connections.values():
+                with contextlib.suppress(OSError, ValueError):
+                    await connection.answered()
             await self._check_witness()
             if restarts:
                 await self._close_connections()

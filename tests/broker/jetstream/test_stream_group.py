@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.broker.jetstream.stream_story import block, message
 
-from supercluster.broker.jetstream import appending, consumer_ops, proposal
+from supercluster.broker.jetstream import appending, consumer_ops, group, proposal
 from supercluster.broker.jetstream.accounts import NO_LIMITS, AccountLimits
 from supercluster.broker.jetstream.acks import Ack
 from supercluster.broker.jetstream.batches import batch_room
@@ -1044,3 +1044,33 @@ def test_what_a_turn_writes_behind_an_entry_that_was_not_taken_follows_what_is_i
         assert broker.group.failed is None
         state = broker.group.state
         assert [state.message(seq) is not None for seq in range(1, state.last_seq + 1)] == [False, True]
+
+
+@pytest.mark.covers("SF-29")
+def test_a_follower_that_is_behind_takes_removals_as_slowly_as_messages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    replicas = replicas_of()
+    leader = replicas.leader()
+    stored = block(*(message(b"s.a") for _ in range(60)))
+    leader.group.intake.offer(Forward(ORIGIN, 1, 0, ASSIGNMENT.version, stored), early=False)
+    replicas.settle(100)
+    behind = next(broker for broker in replicas.brokers.values() if broker is not leader)
+    replicas.lost = {behind.node}
+    for seq in (10, 20, 30, 40, 50):
+        leader.group.command(Section.EXPIRE, [u64(seq)], lambda result: None)
+        replicas.settle(50)
+    assert leader.group.state.messages == 10
+    monkeypatch.setattr(group, "APPLY_TURN_MESSAGES", 10)
+    replicas.lost = set()
+    turn, removed = behind.group.turn, []
+
+    def counted(now_ms: int) -> None:
+        before = behind.group.state.messages
+        turn(now_ms)
+        removed.append(before - behind.group.state.messages)
+
+    monkeypatch.setattr(behind.group, "turn", counted)
+    replicas.settle(1000)
+    assert behind.group.state.messages == 10
+    assert [count for count in removed if count] == [10] * 5

@@ -64,6 +64,8 @@ class Group(ABC):
         """Committed entries that were read and wait to be applied, the next one last."""
         self.membership_applied = raft.membership
         self.failed: ReplicaError | None = None
+        self.removed_by_entry = 0
+        """Messages that the entry applied last took away: they take as long as those that it brought."""
         self._applying: Entry | None = None
         """The entry that is being applied."""
         self.serves = False
@@ -324,7 +326,7 @@ class Group(ABC):
                 self.host.touch_next(self.id)
 
     def _apply(self, last: int, messages_max: int | None = None) -> None:
-        """Apply entries up to `last`, or up to the one with which so many messages are applied."""
+        """Apply entries up to `last`, or up to the one with which so many messages are applied, or removed."""
         messages = 0
         while self.applied_index < last and (messages_max is None or messages < messages_max):
             entry = self._next_committed(last)
@@ -334,7 +336,7 @@ class Group(ABC):
             self.apply_entry(entry)
             self._applying = None
             self.applied_index = entry.index
-            messages += entry.count
+            messages += entry.count + self.removed_by_entry
             self.checkpoints.applied(entry.index)
         self.log.note_commit(self.applied_index)
 

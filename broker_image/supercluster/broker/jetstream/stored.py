@@ -91,14 +91,17 @@ class StoredMessages(ABC):
     def remove(self, seq: int) -> bool:
         """Remove one message. False when the stream does not have it."""
         message = self.message(seq)
-        if message is None:
-            return False
+        if message is not None:
+            self._remove(message)
+        return message is not None
+
+    def _remove(self, message: Message) -> None:
+        """Remove a message that is there."""
         self._uncount(message)
-        if seq == self.first_seq:
+        if message.seq == self.first_seq:
             self._advance_first()
         else:
-            self.deleted.add(seq)
-        return True
+            self.deleted.add(message.seq)
 
     def _uncount(self, message: Message) -> None:
         self.messages -= 1
@@ -247,8 +250,9 @@ class StoredMessages(ABC):
                 for at in range(max(seq, decoded.first_seq), min(last + 1, end)):
                     if removed >= wanted:
                         break
-                    if decoded.subjects[at - decoded.first_seq] in fitting:
-                        removed += self.remove(at)
+                    if decoded.subjects[at - decoded.first_seq] in fitting and self.has(at):
+                        self._remove(decoded.message(at))
+                        removed += 1
             seq = end
         return removed
 

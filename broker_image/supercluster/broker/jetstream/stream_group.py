@@ -119,7 +119,9 @@ class StreamGroup(Group):
 
     def apply_entry(self, entry: Entry) -> None:
         republished = self._republisher.of_entry(self.state, entry) if self.serves else []
+        before = self.state.messages
         done = self.state.apply(entry)
+        self.removed_by_entry = max(0, before + entry.count - self.state.messages)
         if self.state.discarded:
             self.host.in_slices(self, self.state.discarded.pop().discarding())
         for message in republished:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from supercluster.broker.monitor import views
+from supercluster.broker.net import server
 from supercluster.broker.ports import ClientInfo, PeerInfo, Publisher
 
 Taken = tuple[bytes, bytes, bytes]
@@ -245,6 +246,24 @@ async def test_what_a_gone_client_had_sent_is_still_taken(brokers: Any) -> None:
     core.orders.make_room()
     assert core.orders.taken == [(b"orders.1", b"", b"a")]
     assert broker.server.held_bytes == 0
+
+
+@pytest.mark.parametrize("bound", ["LINGERING_MAX", "LINGERING_BYTES_MAX"])
+async def test_who_comes_publishes_and_goes_makes_a_broker_keep_no_more_than_a_bound(
+    brokers: Any, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    monkeypatch.setattr(server, bound, 3 if bound == "LINGERING_MAX" else 3 * len(b"orders.1" + bytes(1000)))
+    broker, core = await start(brokers)
+    core.orders.full = True
+    for number in range(8):
+        raw = await brokers.raw(broker)
+        raw.send(b"CONNECT {}\r\nPUB orders.1 1000\r\n%04d%b\r\nPING\r\n" % (number, bytes(996)))
+        await raw.until_line(b"PONG")
+        await raw.close()
+        await brokers.until(lambda: not broker.server.clients, "the client to be gone")
+    assert broker.server.counts.held_refused == 5
+    core.orders.make_room()
+    assert [payload[:4] for _, _, payload in core.orders.taken] == [b"0005", b"0006", b"0007"]
 
 
 @pytest.mark.covers("SF-16", "CL-4")

@@ -92,6 +92,7 @@ def varz(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
         "reading_paused": counts.reading_paused,
         "held_bytes": server.held_bytes,
         "held_refused": counts.held_refused,
+        "deliveries_dropped": process.router.lanes.dropped,
         "subscriptions": sum(account.sublist.local_count for account in process.router.accounts.values()),
         "lame_duck": server.lame_duck,
         "config": config(process),
@@ -280,6 +281,7 @@ _COUNTERS = (
     "publish_errors_sent",
     "reading_paused",
     "held_refused",
+    "deliveries_dropped",
     "group_faults",
     "cpu_seconds",
 )

@@ -33,6 +33,11 @@ log = logging.getLogger(__name__)
 HELD_CHECK_S = 0.25
 """How often it is checked whether held messages have waited too long; only while some are held."""
 
+LINGERING_BYTES_MAX = 64 << 20
+LINGERING_MAX = 4096
+"""Messages of clients that are gone, and such clients, that wait for streams without room: who comes, publishes and goes makes a
+broker keep no more. Beyond it those of the first to go are refused."""
+
 BACKLOG = 1024
 REPLY_TOKEN_BYTES = 9
 """Nobody guesses where another account's answers go."""
@@ -110,7 +115,7 @@ class ClientServer:
         self.system: SystemHooks | None = None
         self.gone: dict[str, Traffic] = {}
         """By account."""
-        self._lingering: set[ClientConnection] = set()
+        self._lingering: dict[ClientConnection, None] = {}
         """Gone clients with messages that still wait for their streams."""
         self.tls: ClientCertificates | None = None
         self.websocket_tls: ClientCertificates | None = None
@@ -224,7 +229,8 @@ class ClientServer:
             if self.system is not None:
                 self.system.went(client)
         if client.held.total_bytes or client.waits_for_room:
-            self._lingering.add(client)
+            self._lingering[client] = None
+            self._bound_lingering()
             self.holding()
         else:
             client.foreign.clear()
@@ -338,6 +344,17 @@ class ClientServer:
         for client in (*self.clients.values(), *self._lingering):
             client.held.be_patient(now_ms)
 
+    def _bound_lingering(self) -> None:
+        """Refuse at once what the first of too many that are gone have waiting, as past its time."""
+        held_bytes = sum(client.held.total_bytes for client in self._lingering)
+        for client in list(self._lingering):
+            if held_bytes <= LINGERING_BYTES_MAX and len(self._lingering) <= LINGERING_MAX:
+                return
+            if not client.waits_for_room:
+                held_bytes -= client.held.total_bytes
+                client.refuse_held(self.clock.monotonic_ms(), 0)
+                del self._lingering[client]
+
     def _check_held(self) -> None:
         self._held_timer = None
         now_ms = self.clock.monotonic_ms()
@@ -347,7 +364,7 @@ class ClientServer:
                 client.refuse_held(now_ms, self.limits.window_wait_ms)
                 again |= client.held.total_bytes > 0
         self._lingering = {
-            client for client in self._lingering if client.held.total_bytes or client.waits_for_room
+            client: None for client in self._lingering if client.held.total_bytes or client.waits_for_room
         }
         again |= bool(self._lingering)
         if again:

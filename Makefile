@@ -100,6 +100,9 @@ bench: $(STAMP) ## Benchmarks beside nats-server, as a table
 image: ## Build the images (needs a container engine; BASE=… gives another base image)
 	./tools/build-images.sh
 
+locks: $(STAMP) ## Write what goes into the images, with hashes, from constraints.txt (asks the package index)
+	$(PY) -m tools.lock_images
+
 crds: $(STAMP) ## Generate the custom resource definitions from the models
 	$(PY) -m supercluster.api.generate
 

@@ -1,4 +1,4 @@
-"""Write what goes into the images, with hashes: `python -m tools.lock_images`.
+"""Write what goes into the images, with hashes: `make locks`.
 
 pip says which files it would install for each platform of the images, and their hashes as the index gives them. Versions are
 those of `constraints.txt`. The Dockerfiles install nothing that is not in these files.
@@ -26,7 +26,7 @@ LOCKS = {
     "broker": ROOT / "broker_image/requirements.lock",
     "operator": ROOT / "operator/requirements.lock",
 }
-HEAD = f"# Made by `python -m tools.lock_images` of constraints.txt, for Python {PYTHON} on Linux; no index is named on purpose.\n"
+HEAD = f"# Made by `make locks` of constraints.txt, for Python {PYTHON} on Linux; no index is named on purpose.\n"
 
 Locked = dict[tuple[str, str], set[str]]
 """(name, version) → hashes."""

@@ -91,3 +91,34 @@ async def test_silent_strangers_keep_no_broker_out(brokers: Any, monkeypatch: py
     await brokers.until(lambda: brokers.links(later) == 1, "the link beside them")
     for _, writer in strangers:
         writer.close()
+
+
+async def test_silent_strangers_take_no_client_s_place(brokers: Any) -> None:
+    users = {"users": [{"user": "app", "password": "x"}]}
+    limits = {"maxConnections": 5, "authTimeoutMs": 60_000}
+    (broker,) = await brokers.start(credentials={"users.json": users}, limits=limits)
+    login = b'CONNECT {"user":"app","pass":"x"}\r\nPING\r\n'
+    early = await brokers.raw(broker)
+    early.send(login)
+    await early.until_line(b"PONG")
+    strangers = []
+    for number in range(4):
+        here = (f"127.0.0.{8 + number // 3}", 0)
+        strangers.append(
+            await asyncio.open_connection(broker.place.host, broker.client_port, local_addr=here)
+        )
+    clients = [early]
+    for place in range(4):
+        late = await brokers.raw(broker)
+        late.send(login)
+        await late.until_line(b"PONG")
+        clients.append(late)
+        async with asyncio.timeout(30):
+            said = await strangers[place][0].read()
+        assert said.endswith(b"-ERR 'maximum connections exceeded'\r\n")
+    refused = await brokers.raw(broker)
+    assert await refused.to_end() == b"-ERR 'maximum connections exceeded'\r\n", "clients keep theirs"
+    for client in (*clients, refused):
+        await client.close()
+    for _, writer in strangers:
+        writer.close()

@@ -88,6 +88,7 @@ class Login:
             client.close(TOO_MANY)
             return False
         client.authenticated = True
+        client.server.let_in(client)
         client.keep_alive.restart()
         return True
 

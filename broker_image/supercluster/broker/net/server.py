@@ -19,7 +19,7 @@ from supercluster.broker.net.reauthorization import Reauthorization
 from supercluster.broker.net.replies import Replies
 from supercluster.broker.net.router import DEFAULT_ACCOUNT, Router
 from supercluster.broker.net.secure import SecureProtocol
-from supercluster.broker.net.strangers import Rationed
+from supercluster.broker.net.strangers import Rationed, Unfinished
 from supercluster.broker.net.tls import ClientCertificates
 from supercluster.broker.net.turn import Turn
 from supercluster.broker.net.websocket import WebSocketProtocol
@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 
 HELD_CHECK_S = 0.25
 """How often it is checked whether held messages have waited too long; only while some are held."""
+
+CONNECTIONS_MAX = 1 << 20
+"""`limits.max_connections` is no more."""
 
 LINGERING_BYTES_MAX = 64 << 20
 LINGERING_MAX = 4096
@@ -110,6 +113,8 @@ class ClientServer:
         self.log_stranger = Rationed(log.info, clock.monotonic_ms)
         """Of clients whose CONNECT was not taken."""
         self.clients: dict[int, ClientConnection] = {}
+        self._strangers: Unfinished[ClientConnection] = Unfinished(CONNECTIONS_MAX, CONNECTIONS_MAX)
+        """Have not said CONNECT; where all places are taken the oldest of the address with the most makes room."""
         self.lame_duck = False
         self.facts: ServerFacts | None = None
         self.system: SystemHooks | None = None
@@ -214,12 +219,18 @@ class ClientServer:
         client.id = self._last_id
         self.counts.connections_total += 1
         full = len(self.clients) >= self.limits.max_connections
+        if full and self._strangers:
+            self._strangers.evict().close("maximum connections exceeded")
+            full = False
         self.clients[client.id] = client
+        if self.auth_required and not full:
+            self._strangers.add(client, client.peer[0])
         return "maximum connections exceeded" if full else ""
 
     def disconnected(self, client: ClientConnection) -> None:
         """A client's socket is gone."""
         self.clients.pop(client.id, None)
+        self._strangers.discard(client)
         self.counts.in_messages += client.in_messages
         self.counts.in_bytes += client.in_bytes
         self.counts.out_messages += client.out_messages
@@ -243,9 +254,14 @@ class ClientServer:
         present = [found for client in self.clients.values() for found in client.subscriptions.values()]
         self.router.declare(book, self.replies, present)
 
+    def let_in(self, client: ClientConnection) -> None:
+        """Its credentials are right, or it needs none."""
+        self._strangers.discard(client)
+
     def came(self, client: ClientConnection) -> None:
         """A client's CONNECT was taken."""
         client.has_come = True
+        self.let_in(client)
         if self.system is not None:
             self.system.came(client)
 

@@ -59,8 +59,10 @@ class Unfinished(Generic[T]):
         own[connection] = None
         if len(own) > self._per_address_max:
             return self._pop(network)
-        if len(self) <= self._total_max:
-            return None
+        return self.evict() if len(self) > self._total_max else None
+
+    def evict(self) -> T:
+        """Take out the oldest of the address with the most."""
         most = max(map(len, self._by_network.values()))
         if most > 1:
             return self._pop(next(name for name, held in self._by_network.items() if len(held) == most))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.broker.jetstream.stream_story import SECOND, StreamStory, check_whole, config, message
+from tests.support.tiers import examples
 
 from supercluster.broker.jetstream.consumer_ops import Op, OpKind, encode_ops
 from supercluster.broker.jetstream.consumer_state import ConsumerState
@@ -121,3 +122,48 @@ def test_a_restored_stream_keeps_what_its_backup_had_when_it_is_shown() -> None:
     proposal = Proposal()
     put_interest(bare(config(retention="interest"), "1"), config(retention="interest"), proposal)
     assert not proposal.payload
+
+
+@settings(max_examples=examples(80, 1_000), deadline=None)
+@given(
+    st.lists(st.integers(0, 2), min_size=1, max_size=25),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(0, 9)), max_size=6),
+    st.sampled_from([(), ("s.a",), ("s.b", "s.c")]),
+    st.integers(0, 3),
+)
+def test_what_nobody_waits_for_goes_with_a_consumer_and_nothing_else(
+    numbers: list[int],
+    steps: list[tuple[int, int, int]],
+    changed: tuple[str, ...],
+    gone: int,
+) -> None:
+    """As each message is asked about by itself."""
+    story = StreamStory(config(retention="interest"))
+    names = ["all", "a", "bc", "b"]
+    for name, filters in zip(names, ((), ("s.a",), ("s.b", "s.c"), ("s.b",)), strict=True):
+        put_consumer(story, name, *filters)
+    for at in range(0, len(numbers), 4):
+        story.store(*(message(b"s." + b"abc"[number : number + 1]) for number in numbers[at : at + 4]))
+    for which, delivered, acknowledged in steps:
+        consumer = story.state.consumers[names[which]]
+        seqs = [seq for seq in story.held() if seq >= consumer.next_sseq][:delivered]
+        seqs = [
+            seq for seq in seqs if (found := story.state.message(seq)) and consumer.matches(found.subject)
+        ]
+        ops = [Op(OpKind.DELIVERED, seqs, SECOND)] if seqs else []
+        pending = sorted({*consumer.pending, *seqs})[:acknowledged]
+        ops += [Op(OpKind.ACK, pending, SECOND)] if pending else []
+        if ops:
+            story.command(Section.CONSUMER_OPS, text(names[which]) + encode_ops(ops))
+    body = {"durable_name": "a", "ack_policy": "explicit", "filter_subjects": list(changed)}
+    put = {"name": "a", "config": body, "start_seq": 0, "update": True}
+    story.command(Section.CONSUMER_PUT, json.dumps(put).encode())
+    singly = story.restored()
+    singly.consumers.pop(names[gone])
+    for seq in range(singly.first_seq, singly.last_seq + 1):
+        if singly.has(seq) and not singly._wanted(seq):
+            singly.remove(seq)
+    story.command(Section.CONSUMER_DELETE, text(names[gone]))
+    assert story.held() == [seq for seq in range(1, singly.last_seq + 1) if singly.has(seq)]
+    assert story.state.first_seq == singly.first_seq
+    assert all(story.state._wanted(seq) for seq in story.held())

@@ -136,7 +136,27 @@ class RetainedMessages(StoredMessages):
                 decided_from = min(decided_from, reader.up_to + 1)
         if wanted_from > self.first_seq:
             self._remove_up_to(wanted_from - 1)
-        self._remove_unwanted(self.first_seq, decided_from - 1)
+        self._remove_undecided(decided_from - 1)
+
+    def _remove_undecided(self, last: int) -> None:
+        """Up to there, what nobody waits for: entry by entry, and a subject is asked about once."""
+        if self._wanted_by is None:
+            self._wanted_by = WantedBy(self.consumers)
+        wanted_from = self._wanted_by.positions()
+        pending: set[int] = set().union(*(state.pending for state in self.consumers.values()))
+        seq = self.first_seq
+        while (seq := self.past(seq)) <= last:
+            decoded = self.reader.entry_of(seq)
+            if decoded is None:
+                seq += 1
+                continue
+            end = min(decoded.first_seq + decoded.count, last + 1)
+            subjects = decoded.subjects[seq - decoded.first_seq : end - decoded.first_seq]
+            for place, subject in zip(range(seq, end), subjects, strict=True):
+                is_wanted = place >= wanted_from(subject) or place in pending or not self.has(place)
+                if not is_wanted and not (self.readers and self.readers.wants(place, subject)):
+                    self._remove(decoded.message(place))
+            seq = end
 
     def _removed(self, message: Message) -> None:
         is_first = message.seq == self.first_seq

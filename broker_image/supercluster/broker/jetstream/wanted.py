@@ -6,13 +6,17 @@ want it is remembered as its witness and is asked first: the others acknowledge 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 
-from supercluster.broker.jetstream.by_filters import NamesByFilters
+from supercluster.broker.jetstream.by_filters import Filters, NamesByFilters
 from supercluster.broker.jetstream.consumer_state import ConsumerState
 from supercluster.broker.jetstream.consumer_states import ConsumerStates
 
+# Behind every sequence.
+NEVER_SEQ = 1 << 64
+# Subjects that are remembered while many messages are asked about.
+_SUBJECTS_MAX = 65_536
 # As many are simply asked one after the other.
 _FEW = 8
 # Spreads sequences over those to choose a witness from.
@@ -75,6 +79,29 @@ class WantedBy:
         # Any will do. Whichever order they acknowledge in, it is rarely the one that comes next.
         self._witnesses[seq] = found[(seq * _SPREAD >> 7) % len(found)]
         return True
+
+    def positions(self) -> Callable[[bytes], int]:
+        """For many messages at once, while no consumer changes: from which sequence on those of a subject are still to be
+        delivered to somebody. What was delivered and waits for its acknowledgement is not asked about."""
+        by_filters: dict[Filters, int] = {}
+        by_subject: dict[bytes, int] = {}
+
+        def first_of(filters: Filters) -> int:
+            if filters not in by_filters:
+                names = self._by_filters.names(filters)
+                by_filters[filters] = min(self._states[name].next_sseq for name in names)
+            return by_filters[filters]
+
+        def first(subject: bytes) -> int:
+            found = by_subject.get(subject)
+            if found is None:
+                if len(by_subject) >= _SUBJECTS_MAX:
+                    by_subject.clear()
+                matching = self._by_filters.filters_for(subject)
+                found = by_subject[subject] = min(map(first_of, matching), default=NEVER_SEQ)
+            return found
+
+        return first
 
     def _is_pending(self, seq: int) -> bool:
         """With any of those that were given it? Who has it no more is not asked again."""

@@ -8,8 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from supercluster.broker.bounds import PATTERN_CHARS_MAX
+
+# All consumers of a stream are begun at once with its leader, and each compiles its filters some times.
+_COMPILED_MAX = 4096
+_FILTERS_KEPT = 4
 
 Predicate = Callable[[bytes], bool]
 
@@ -81,6 +86,10 @@ def literals(filters: Sequence[str]) -> list[bytes] | None:
 
 def compile_filters(filters: Sequence[str]) -> Predicate | None:
     """A predicate over subjects; None when everything matches (no filter, or `>`)."""
+    return _kept(tuple(filters)) if len(filters) <= _FILTERS_KEPT else _compiled(filters)
+
+
+def _compiled(filters: Sequence[str]) -> Predicate | None:
     if not filters or ">" in filters:
         return None
     plain = literals(filters)
@@ -91,6 +100,9 @@ def compile_filters(filters: Sequence[str]) -> Predicate | None:
     pattern = re.compile(b"|".join(b"(?:" + _expression(item) + b")" for item in filters))
     fullmatch = pattern.fullmatch
     return lambda subject: fullmatch(subject) is not None
+
+
+_kept = lru_cache(_COMPILED_MAX)(_compiled)
 
 
 def _expression(item: str) -> bytes:

@@ -89,11 +89,11 @@ class Copies:
                 continue  # A mirror's origin has nothing there.
             if name == DRAINED and not message.payload:
                 continue  # A marker: which one cannot be told.
-            theirs = _of_origin(name, message, origin)
-            if origin.message_at.get(theirs) != message.payload:
-                return f"{name} has {message.payload!r} from {theirs}, where the origin has {origin.message_at.get(theirs)!r}"
             taken = self._taken[name]
             before = taken[-1] if taken else 0
+            theirs = _of_origin(name, message, origin, before)
+            if origin.message_at.get(theirs) != message.payload:
+                return f"{name} has {message.payload!r} from {theirs}, where the origin has {origin.message_at.get(theirs)!r}"
             if theirs <= before:
                 return f"{name} took {theirs} ({message.payload!r}) behind {before}: twice, or out of order"
             if self._plan.keeps_all and theirs != before + 1:
@@ -128,11 +128,16 @@ class Copies:
         return f"nobody leads {QUEUE}"
 
 
-def _of_origin(name: str, message: Message, origin: History) -> int:
-    """The main stream's sequence of a copy's message; 0: it has no such message."""
+def _of_origin(name: str, message: Message, origin: History, before: int) -> int:
+    """The main stream's sequence of a copy's message, which has taken all up to `before`; 0: it has no such message."""
     if name == MIRROR:
         return message.seq
-    return origin.seq_of.get(message.payload, 0) if name == DRAINED else _source_seq(message.header)
+    if name != DRAINED:
+        return _source_seq(message.header)
+    # Behind the duplicate window a publisher's repeat is stored once more.
+    last = origin.seq_of.get(message.payload, 0)
+    places = (seq for seq in range(before + 1, last) if origin.message_at.get(seq) == message.payload)
+    return next(places, last)
 
 
 def _source_seq(header: bytes) -> int:

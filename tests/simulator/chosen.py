@@ -125,6 +125,12 @@ CAUGHT_BY: dict[str, int] = {
 """Mutant → the chosen seed of its scenario that catches it."""
 
 CAUGHT_BY_TEST: dict[str, str] = {
+    "other-history-is-taken": (
+        "tests/broker/raft/test_raft_following.py::test_a_follower_stops_where_a_leader_has_another_history"
+    ),
+    "answer-beyond-the-log": (
+        "tests/broker/raft/test_raft_following.py::test_a_leader_stops_when_a_member_confirms_what_it_does_not_have"
+    ),
     "checkpoint-of-several-entries": (
         "tests/broker/jetstream/test_stream_snapshot.py::"
         "test_a_view_gives_the_state_as_of_its_entry_whatever_is_applied_while_it_is_read"

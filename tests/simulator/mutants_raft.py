@@ -6,6 +6,26 @@ from tests.simulator.mutation import Mutant, mutant
 
 RAFT_MUTANTS: tuple[Mutant, ...] = (
     mutant(
+        "other-history-is-taken",
+        "SF-26",
+        "A follower takes what its leader has behind another entry in the place of a committed one.",
+        (
+            "raft/following.py",
+            "            if held is not None and held != term:\n",
+            "            if False:\n",
+        ),
+    ),
+    mutant(
+        "answer-beyond-the-log",
+        "SF-26",
+        "A leader believes that a member has what the leader itself does not have.",
+        (
+            "raft/leading.py",
+            "        if index > self.log.last_index:\n            raise HistoryError(",
+            "        if False:\n            raise HistoryError(",
+        ),
+    ),
+    mutant(
         "vote-without-log",
         "SF-4",
         "A voter does not ask whether the candidate's log is as new as its own.",

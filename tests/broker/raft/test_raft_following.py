@@ -7,7 +7,8 @@ from tests.broker.raft.harness import World
 
 from supercluster.broker.raft.confchange import MembershipChange, RefusalReason, membership_of
 from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
-from supercluster.broker.raft.messages import Append, AppendResponse, Heartbeat, Message
+from supercluster.broker.raft.errors import HistoryError
+from supercluster.broker.raft.messages import Append, AppendResponse, Heartbeat, HeartbeatResponse, Message
 from supercluster.broker.raft.node import Raft
 
 
@@ -173,3 +174,31 @@ def test_a_leader_that_comes_back_in_a_newer_term_is_another_leader() -> None:
     response = answer(follower, Append("a", "b", 2, 0, 5, 1, 6, 6, entries(6, 6, 2)))
     assert (response.ok, response.index, follower.log.last_index) == (True, 6, 6)
     assert follower.commit_index == 6
+
+
+@pytest.mark.covers("SF-26")
+@pytest.mark.parametrize("prev_index", [0, 4, 7, 8])
+def test_a_follower_stops_where_a_leader_has_another_history(prev_index: int) -> None:
+    _, follower = follower_of_a_first_leader()
+    follower.step(Heartbeat("a", "b", 1, 0, 1, 8, 10), 0)
+    assert follower.commit_index == 8
+    other = Append("c", "b", 3, 0, prev_index, 2 if prev_index else 0, 8, 12, entries(prev_index + 1, 12, 2))
+    with pytest.raises(HistoryError, match="committed here in term 1, is of term 2 at the leader c"):
+        follower.step(other, 0)
+    assert [follower.log.term(index) for index in range(1, 11)] == [1] * 10, "nothing is cut off"
+
+
+@pytest.mark.covers("SF-26")
+def test_a_leader_stops_when_a_member_confirms_what_it_does_not_have() -> None:
+    world = World()
+    world.group("a b c")
+    leader = world.elect("a")
+    world.run(200)
+    beyond = leader.log.last_index + 1
+    with pytest.raises(HistoryError, match=f"b confirmed entry {beyond}"):
+        leader.step(
+            AppendResponse("b", "a", leader.term, 0, beyond, 0, 0, beyond, 0, ok=True, doubtful=False), 0
+        )
+    with pytest.raises(HistoryError, match=f"c confirmed entry {beyond}"):
+        leader.step(HeartbeatResponse("c", "a", leader.term, 0, 9, beyond, beyond, beyond, 0, False), 0)
+    assert leader.commit_index < beyond

@@ -192,6 +192,9 @@ class Group(ABC):
         """
         if self.failed is not None:
             return
+        if isinstance(cause, ReplicaError):
+            self.fail(cause)
+            return
         fault = self.fault(cause)
         self.host.event(self.id, "GroupFailed", f"{self.member}: {fault.report}{fault.advice(self.id)}")
         try:

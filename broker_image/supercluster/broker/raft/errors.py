@@ -54,5 +54,10 @@ class NoDescriptorError(DiskError):
     """The process has no file descriptor left for it: nothing was tried, so it may be tried again."""
 
 
+class HistoryError(ReplicaError):
+    """What another member says contradicts what is committed here, or what this leader has (SF-26): one of the two logs is not
+    what was confirmed, and going on would merge two histories."""
+
+
 class MessageError(ValueError):
     """Bytes that are no Raft message: the frame is dropped, and nothing else is disturbed."""

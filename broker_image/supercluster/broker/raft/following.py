@@ -9,7 +9,7 @@ from __future__ import annotations
 from supercluster.broker.raft.confchange import Membership
 from supercluster.broker.raft.config import NEVER_MS, ReadState, Role, Snapshot
 from supercluster.broker.raft.entry import Entry, EntryKind
-from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.raft.errors import DiskError, HistoryError
 from supercluster.broker.raft.leading import Leading
 from supercluster.broker.raft.messages import (
     Append,
@@ -77,6 +77,8 @@ class Following(Leading):
         if self._installing is not None:
             return
         prev_index, prev_term, entries = message.prev_index, message.prev_term, message.entries
+        if prev_index <= self.commit_index:
+            self._check_history(message)
         if prev_index < self.commit_index:
             # A repeated or late message: what is committed here equals every leader's log.
             entries = tuple(entry for entry in entries if entry.index > self.commit_index)
@@ -93,6 +95,25 @@ class Following(Leading):
         self._matched = max(self._matched, end)
         self._ack_due = True
         self._commit_to(min(message.commit, self._matched))
+
+    def _check_history(self, message: Append) -> None:
+        """Does the leader have what is committed here? Of what a snapshot replaced nothing is known.
+
+        Raises:
+            HistoryError: it has another entry in that place.
+        """
+        places = (
+            (message.prev_index, message.prev_term),
+            *((each.index, each.term) for each in message.entries),
+        )
+        for index, term in places:
+            if index > self.commit_index:
+                return
+            held = self.log.term(index)
+            if held is not None and held != term:
+                raise HistoryError(
+                    f"entry {index}, committed here in term {held}, is of term {term} at the leader {message.frm}"
+                )
 
     def _take(self, prev_index: int, entries: tuple[Entry, ...]) -> int:
         """Put the entries behind `prev_index` into the log, dropping what contradicts them. Returns where they end."""

@@ -12,7 +12,7 @@ from supercluster.broker.raft import quorum
 from supercluster.broker.raft.confchange import Membership, leave_joint, node_of
 from supercluster.broker.raft.config import ReadState, Role
 from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
-from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.raft.errors import DiskError, HistoryError
 from supercluster.broker.raft.messages import (
     AppendResponse,
     Heartbeat,
@@ -128,11 +128,19 @@ class Leading(Sending):
             progress.doubtful = message.doubtful
         return progress
 
+    def _check_answer(self, member: str, index: int) -> None:
+        """Raises HistoryError: the member confirmed an entry of this term's leader that the leader does not have."""
+        if index > self.log.last_index:
+            raise HistoryError(
+                f"{member} confirmed entry {index} in term {self.term}, and its leader {self.id} ends at {self.log.last_index}"
+            )
+
     def _on_append_response(self, message: AppendResponse) -> None:
         progress = self._heard_from(message)
         if progress is None:
             return
         if message.ok:
+            self._check_answer(message.frm, message.index)
             if progress.state is not SendState.SNAPSHOT and progress.acked(message.index):
                 self._hand_over_if_equal(progress)
             return
@@ -158,6 +166,7 @@ class Leading(Sending):
         progress = self._heard_from(message)
         if progress is None:
             return
+        self._check_answer(message.frm, message.matched)
         if message.round > progress.round:
             progress.round = message.round
             self._confirm_reads()

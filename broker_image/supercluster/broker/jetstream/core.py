@@ -488,8 +488,8 @@ class BrokerCore:
             self._stalls[node] = stall_ms
 
     def patience_ms(self, node: str) -> int:
-        """By how much longer than others the broker may be silent (SF-29)."""
-        return patience_ms(self._stalls.get(node, 0))
+        """By how much longer the broker may be silent that says that it stands still now and then, or for a judge that does."""
+        return patience_ms(max(self._stalls.get(node, 0), self._stalls.get(self.node, 0)))
 
     @property
     def accepts_clients(self) -> bool:

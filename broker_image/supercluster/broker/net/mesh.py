@@ -397,14 +397,14 @@ class Mesh:
                 self._tell_core(self._core.peer_stalls, link.peer.node, stall_ms)
 
     def _check_link(self, link: Link, now_ms: int) -> None:
-        """Silence is measured by the time of this process itself (`own_time.py`), and the other broker's stalls are allowed for."""
+        """Silence is measured by the time of this process itself (`own_time.py`), and the stalls of both are allowed for."""
         far = link.peer.cluster != self.facts.cluster
         silence_max_ms = FAR_SILENCE_MAX_MS if far else SILENCE_MAX_MS
         for connection in (link.control, link.bulk):
             channel = connection.channel
             assert channel is not None
             silent_ms = now_ms - connection.heard_ms
-            if silent_ms > silence_max_ms[channel] + patience_ms(link.stall_ms):
+            if silent_ms > silence_max_ms[channel] + patience_ms(max(link.stall_ms, self.clock.stall_ms)):
                 connection.close(f"silent for {silent_ms} ms")
                 return
             stall_ms = self.clock.stall_ms

@@ -81,7 +81,7 @@ def provide(broker: OneBroker, name: str) -> None:
     assert state is not None
 
     def make() -> Job:
-        yield from group.transfer.emptied(state[1])
+        yield from group.transfer.emptied(state[1], for_member=True)
 
     broker.step(lambda: group.host.in_slices(group, make()))
     broker.settle()

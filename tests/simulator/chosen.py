@@ -153,6 +153,23 @@ CAUGHT_BY_TEST: dict[str, str] = {
         "tests/broker/jetstream/test_in_doubt.py::"
         "test_where_another_entry_came_to_stand_nothing_leaves_and_requests_go_on_as_they_were"
     ),
+    "a-carried-message-is-left-out": (
+        "tests/simulator/test_carrying.py::test_one_old_key_does_not_keep_the_log_for_ever"
+    ),
+    "first-copy-goes-before-the-second-is-durable": (
+        "tests/simulator/test_carrying.py::test_the_first_copy_of_a_message_stays_until_the_second_is_durable"
+    ),
+    "carried-entries-are-dropped": (
+        "tests/simulator/test_carrying.py::test_one_old_key_does_not_keep_the_log_for_ever"
+    ),
+    "sent-without-the-state-that-counts": (
+        "tests/simulator/test_carrying.py::"
+        "test_a_copy_that_was_away_gets_the_state_that_counts_with_what_was_carried"
+    ),
+    "carried-is-replayed-without-its-state": (
+        "tests/simulator/test_carrying.py::"
+        "test_a_copy_whose_checkpoints_are_damaged_is_no_member_any_more_where_messages_were_carried"
+    ),
     "cancel-after-leaving": (
         "tests/broker/moves/test_plan.py::"
         "test_turning_back_drops_learners_and_leaves_the_joint_membership_backwards"

@@ -257,6 +257,8 @@ class Ledger:
 
     def _state(self, node: str, group: StreamGroup, entry: Entry, history: History) -> None:
         state = group.state
+        if state.late is not None:
+            return  # Its own state comes with an entry that it has not reached.
         if entry.index <= self._converging.get((node, group.id), 0):
             return  # Replays from an emptied base: equal again once it is where the others were (Group.emptied_state).
         view = (

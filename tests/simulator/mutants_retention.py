@@ -48,6 +48,48 @@ RETENTION_MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
+        "a-carried-message-is-left-out",
+        "SF-17",
+        "A leader that carries old messages forward leaves out every seventh.",
+        ("jetstream/carrying.py", "if state.has(at):", "if state.has(at) and at % 7:"),
+    ),
+    mutant(
+        "first-copy-goes-before-the-second-is-durable",
+        "SF-31",
+        "The log before messages that were carried forward goes while those are in memory only.",
+        (
+            "jetstream/stream_group.py",
+            "        if not self.state.carried:\n            return super().kept_durably()",
+            "        if True:\n            return super().kept_durably()",
+        ),
+    ),
+    mutant(
+        "carried-entries-are-dropped",
+        "SF-17",
+        "The log goes as if messages that were carried forward stood nowhere.",
+        (
+            "jetstream/stream_group.py",
+            "if state.past(max(first, state.first_seq)) <= last",
+            "if state.past(max(first, state.first_seq)) < 0",
+        ),
+    ),
+    mutant(
+        "sent-without-the-state-that-counts",
+        "SF-13",
+        "A member that is too far behind replays messages that were carried forward, in their new order.",
+        (
+            "jetstream/stream_group.py",
+            "elif self.state.carried:",
+            "elif False:",
+        ),
+    ),
+    mutant(
+        "carried-is-replayed-without-its-state",
+        "SF-4",
+        "A copy whose checkpoints are damaged goes on as if it had what was carried forward.",
+        ("jetstream/stream_group.py", "if entry.index <= self._bare_until:", "if False:"),
+    ),
+    mutant(
         "ttls-a-second-early",
         "SF-13",
         "A leader lets messages with a TTL go a second before their time is over.",

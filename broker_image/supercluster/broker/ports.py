@@ -184,6 +184,31 @@ class StreamLog(RaftLog, Protocol):
         """
         ...
 
+    @property
+    def first_seq(self) -> int:
+        """Messages before this sequence are in none of the held entries that added them."""
+        ...
+
+    @property
+    def segment_bytes(self) -> int:
+        """The log is dropped from its beginning in pieces of about this size."""
+        ...
+
+    @property
+    def durable_checkpoint(self) -> int:
+        """Index of the newest checkpoint that recovery starts from at worst, whatever ends the process: the entries up to it
+        are durable. -1: there is none."""
+        ...
+
+    def want_durable(self, index: int) -> bool:
+        """The entries up to `index` are to be made durable soon, whatever the policy. False: not before the log is opened anew."""
+        ...
+
+    def lose(self, why: str) -> DiskError:
+        """What is here is not enough to go by: remember that on the disk, and refuse everything from now on. The next opening
+        says that a record was lost (SF-4)."""
+        ...
+
     def index_of_seq(self, seq: int) -> int | None:
         """Raft index of the entry that has message `seq`; None when no held entry has it."""
         ...

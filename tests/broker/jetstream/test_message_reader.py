@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.broker.jetstream.stream_story import StreamStory, config, message
 
 from supercluster.broker.jetstream import messages
+from supercluster.broker.jetstream.carried import Carried
 from supercluster.broker.jetstream.messages import DecodedEntry, MessageReader, decode_one, decode_stored
 from supercluster.broker.raft.entry import Entry
 
@@ -48,7 +49,7 @@ def test_who_asks_at_random_has_no_entry_decoded_and_who_goes_along_has(
         return decode_stored(entry)
 
     monkeypatch.setattr(messages, "decode_stored", decoding)
-    reader = MessageReader(story.state.reader._log)
+    reader = MessageReader(story.state.reader._log, Carried())
     for seq in (5, 15, 25, 6, 16, 26):
         found = reader.get(seq)
         assert found is not None

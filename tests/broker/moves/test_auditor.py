@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from supercluster.broker.jetstream.auditor import HOLD_MS, Auditor
+from supercluster.broker.jetstream.carried import Carried
 from supercluster.broker.jetstream.gaps import Gaps
 from supercluster.broker.jetstream.move_frames import Answered, HashesAsked, HashesTold
 from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
@@ -51,7 +52,7 @@ def test_who_asks_again_after_the_head_was_dropped_hears_where_the_copy_begins()
     ever for entries that are gone."""
     log, told = Log(), list[HashesTold]()
     auditor = Auditor(log)  # type: ignore[arg-type]  # As much of a log as is read.
-    state: Any = SimpleNamespace(first_seq=1, last_seq=ENTRIES * EACH, gaps=Gaps())
+    state: Any = SimpleNamespace(first_seq=1, last_seq=ENTRIES * EACH, gaps=Gaps(), carried=Carried())
     auditor.ask(ASK, told.append, 0)
     auditor.advance(state, ENTRIES, 0)
     assert auditor.keep_from_index(HOLD_MS - 1) == 2
@@ -66,7 +67,7 @@ def test_who_asks_again_after_the_head_was_dropped_hears_where_the_copy_begins()
 def test_a_copy_that_stands_still_is_told_to_its_end() -> None:
     told: list[HashesTold] = []
     auditor = Auditor(Log())  # type: ignore[arg-type]  # As much of a log as is read.
-    state: Any = SimpleNamespace(first_seq=1, last_seq=ENTRIES * EACH, gaps=Gaps())
+    state: Any = SimpleNamespace(first_seq=1, last_seq=ENTRIES * EACH, gaps=Gaps(), carried=Carried())
     auditor.ask(ASK, told.append, 0)
     for now_ms in range(ENTRIES):
         auditor.advance(state, ENTRIES, now_ms)
@@ -81,7 +82,7 @@ def test_an_ask_of_an_earlier_comparison_does_not_take_the_work_from_a_later_one
     again, and a later mark."""
     told = list[HashesTold]()
     auditor = Auditor(Log())  # type: ignore[arg-type]  # As much of a log as is read.
-    state: Any = SimpleNamespace(first_seq=1, last_seq=ENTRIES * EACH, gaps=Gaps())
+    state: Any = SimpleNamespace(first_seq=1, last_seq=ENTRIES * EACH, gaps=Gaps(), carried=Carried())
     term = 7 << 16
     auditor.ask(replace(ASK, number=term + 3), told.append, 0)
     auditor.ask(replace(ASK, number=term + 2, mark=ENTRIES - 1), told.append, 0)

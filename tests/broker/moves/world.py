@@ -23,7 +23,6 @@ from supercluster.broker.jetstream.core import BrokerCore
 from supercluster.broker.jetstream.core_settings import CoreSettings
 from supercluster.broker.jetstream.frames import Frame
 from supercluster.broker.jetstream.group import Group
-from supercluster.broker.jetstream.messages import decode_stored
 from supercluster.broker.jetstream.meta import Assignment
 from supercluster.broker.jetstream.meta_operations import cancel_move, replace_target, start_move
 from supercluster.broker.jetstream.stream_group import StreamGroup
@@ -419,12 +418,9 @@ class MoveWorld(World):
         assert len(stored) == len(self.ledger.stored), "the stream began anew, without what it had"
         state = leader.state
         for seq in range(max(state.first_seq, 1), state.last_seq + 1):
-            index = leader.log.index_of_seq(seq)
-            entry = leader.log.entry(index) if index is not None else None
-            assert entry is not None, f"message {seq} is not in the leader's log"
-            assert decode_stored(entry).message(seq).payload == stored.pop(seq), (
-                f"message {seq} is another one"
-            )
+            message = state.message(seq)
+            assert message is not None, f"message {seq} is not in the leader's log"
+            assert message.payload == stored.pop(seq), f"message {seq} is another one"
         assert all(seq < state.first_seq for seq in stored), f"messages {sorted(stored)[-3:]} are gone"
 
     def _is_at_rest(self) -> bool:

@@ -181,12 +181,15 @@ class Auditor:
             return  # The last page is told with it.
         start = state.gaps.past(self._start_seq(work))
         if not work.next_index:
+            if start <= state.carried.last_seq:
+                self._lacks_head(work, state.carried.last_seq + 1)
+                return
             if start > state.last_seq:
                 self._tell(work, Answered.END)
                 return
             index = self._log.index_of_seq(start)
             if index is None:
-                self._lacks_head(work, max(state.first_seq, start + 1))
+                self._lacks_head(work, max(state.first_seq, start + 1, self._log.first_seq))
                 return
             work.next_index = index
         if not work.read_all and len(work.found) < PAGE_RANGES and not self._read_on(work):

@@ -56,6 +56,7 @@ class Checkpointing:
         """The state of the newest checkpoint was read."""
         self._begun_index = index
         self.needs_from = self._group.keep_from_index()
+        self._group.checkpointed(index, self.needs_from)
 
     def applied(self, index: int) -> None:
         """An entry was applied: is a checkpoint due?"""
@@ -80,6 +81,8 @@ class Checkpointing:
     def begin(self) -> None:
         """Save the state as it is now; behind the one that is under way, the state as it is then."""
         group = self._group
+        if not group.may_checkpoint:
+            return
         if self._must_wait:
             self._due_ms = self._due_ms or group.host.clock.monotonic_ms()
             return
@@ -111,6 +114,7 @@ class Checkpointing:
             return
         self.deferred = None
         self.needs_from = self._needs_from
+        group.checkpointed(self._begun_index, self._needs_from)
         group.head_may_go()
 
     def saved(self, ticket: Ticket) -> None:
@@ -128,6 +132,8 @@ class Checkpointing:
         else: a disk that has no room for one is no reason to leave the group (SF-18)."""
         self.give_up()
         group = self._group
+        if not group.may_checkpoint:
+            return False
         view = group.state_view()
         try:
             state = b"".join(piece.data for piece in view.pieces())
@@ -139,6 +145,7 @@ class Checkpointing:
             view.close()
         self.deferred = None
         self._begun_index, self.needs_from = group.applied_index, group.keep_from_index()
+        group.checkpointed(self._begun_index, self.needs_from)
         return True
 
     def drop_head(self, keep_from_index: int) -> None:

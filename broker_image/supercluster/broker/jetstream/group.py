@@ -361,12 +361,29 @@ class Group(ABC):
     def keep_from_index(self) -> int:
         """The first entry that the state machine still reads; those before it may go with their segments."""
 
+    @property
+    def may_checkpoint(self) -> bool:
+        """Is the state one that recovery may start from?"""
+        return True
+
+    def checkpointed(self, index: int, needs_from: int) -> None:  # noqa: B027 (few groups mind)
+        """A checkpoint is on the disk, which needs the entries from `needs_from` on."""
+
+    def kept_durably(self) -> int:
+        """The first entry that has to stay because what is behind it may be in memory only."""
+        return 1 << 62
+
+    @property
+    def waits_for_disk(self) -> bool:
+        """Is something about to become durable that lets the log's beginning go?"""
+        return False
+
     @abstractmethod
     def holds_its_head(self) -> bool:
         """Is what the state says is there, from its beginning on, in the log?"""
 
     @abstractmethod
-    def emptied_state(self, data: memoryview) -> Generator[int, None, list[bytes]]:
+    def emptied_state(self, data: memoryview, *, for_member: bool) -> Generator[int, None, list[bytes]]:
         """A job that returns the pieces of a snapshot as of the log's base, without what is before the base: every entry up to
         there was dropped because nothing of it is alive at the log's end, so a replay of all that follows ends in the
         same state."""
@@ -392,10 +409,10 @@ class Group(ABC):
         keep = min(free, slowest + 1)
         self._head_waits = keep < free
         # What the durable checkpoint needs stays: recovery starts from it.
-        safe = min(keep, self.checkpoints.needs_from)
+        safe = min(keep, self.checkpoints.needs_from, self.kept_durably())
         if self.log.can_drop_head(safe):
             self.checkpoints.drop_head(safe)
-        elif self.log.can_drop_head(keep):
+        elif self.log.can_drop_head(keep) and not self.waits_for_disk:
             self.checkpoints.begin()
 
     def checkpoint(self) -> None:

@@ -6,11 +6,13 @@ are kept for a while, as consumers read the same stretch one behind the other. N
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from supercluster.broker.jetstream.carried import Carried, decode_carried
 from supercluster.broker.jetstream.sections import (
     Section,
     decode_block,
@@ -117,11 +119,34 @@ def decode_one(entry: Entry, seq: int) -> Message | None:
     return None
 
 
+def carried_runs(entry: Entry) -> list[DecodedEntry]:
+    """The messages that an entry carried forward, one item for each run of sequences without a hole."""
+    runs: list[DecodedEntry] = []
+    for kind, body in sections(entry.payload):
+        if kind != Section.CARRIED:
+            continue
+        seqs, times_ns, parts = decode_carried(body)
+        start = 0
+        for end in range(1, len(seqs) + 1):
+            if end < len(seqs) and seqs[end] == seqs[end - 1] + 1:
+                continue
+            own = parts[3 * start : 3 * end]
+            size, times = sum(map(len, own)), times_ns[start:end]
+            runs.append(
+                DecodedEntry(entry.index, seqs[start], end - start, times[-1], own, size, own[0::3], times)
+            )
+            start = end
+    return runs
+
+
 class MessageReader:
     """Messages by sequence, through a small cache of decoded entries."""
 
-    def __init__(self, log: StreamLog) -> None:
+    def __init__(self, log: StreamLog, carried: Carried) -> None:
         self._log = log
+        self._carried = carried
+        self._runs: OrderedDict[int, list[DecodedEntry]] = OrderedDict()
+        """Of entries with messages that were carried forward."""
         self._decoded: OrderedDict[int, DecodedEntry] = OrderedDict()
         self._last: DecodedEntry | None = None
         self._single: Entry | None = None
@@ -132,6 +157,8 @@ class MessageReader:
         last = self._last
         if last is not None and last.first_seq <= seq < last.first_seq + last.count:
             return last
+        if seq <= self._carried.last_seq:
+            return self._carried_run(seq)
         index = self._log.index_of_seq(seq)
         if index is None:
             return None
@@ -149,11 +176,30 @@ class MessageReader:
         self._last = decoded
         return decoded
 
+    def _carried_run(self, seq: int) -> DecodedEntry | None:
+        index = self._carried.index_of(seq)
+        if index is None:
+            return None
+        runs = self._runs.get(index)
+        if runs is None:
+            entry = self._log.entry(index)
+            if entry is None:
+                return None
+            runs = self._runs[index] = carried_runs(entry)
+            if len(self._runs) > DECODED_ENTRIES_MAX:
+                self._runs.popitem(last=False)
+        at = bisect_right(runs, seq, key=_first_seq) - 1
+        if at < 0 or seq >= runs[at].first_seq + runs[at].count:
+            return None
+        self._last = runs[at]
+        return runs[at]
+
     def get(self, seq: int) -> Message | None:
         """One message. Of an entry that was not decoded lately, only it: those who ask for the last of a subject, or at random,
         want no other one of the thousands that an entry may have."""
         last = self._last
-        if last is None or not last.first_seq <= seq < last.first_seq + last.count:
+        is_carried = seq <= self._carried.last_seq
+        if not is_carried and (last is None or not last.first_seq <= seq < last.first_seq + last.count):
             index = self._log.index_of_seq(seq)
             if index is None:
                 return None
@@ -171,5 +217,10 @@ class MessageReader:
     def forget(self, after_index: int = -1) -> None:
         """Drop what was decoded above an index (the log was cut there); all of it by default."""
         self._last = self._single = None
+        self._runs.clear()
         for index in [index for index in self._decoded if index > after_index]:
             del self._decoded[index]
+
+
+def _first_seq(found: DecodedEntry) -> int:
+    return found.first_seq

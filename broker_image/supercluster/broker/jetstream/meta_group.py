@@ -158,7 +158,7 @@ class MetaGroup(Group):
     def holds_its_head(self) -> bool:
         return True
 
-    def emptied_state(self, data: memoryview) -> Generator[int, None, list[bytes]]:
+    def emptied_state(self, data: memoryview, *, for_member: bool) -> Generator[int, None, list[bytes]]:
         yield 0
         return [bytes(data)]
 

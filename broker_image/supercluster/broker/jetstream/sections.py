@@ -61,6 +61,8 @@ class Section(IntEnum):
     """A restored stream is whole: it ends at that sequence, whatever was there before it."""
     CONSUMER_RESTORED = 25
     """A consumer of a restored stream, with where it stands (`ConsumerState.snapshot`)."""
+    CARRIED = 26
+    """Old messages once more, as they are (`carried.py`): the log before them is not needed for them any more."""
     META = 32
 
 

@@ -48,6 +48,7 @@ def _parts(state: StreamState) -> Iterator[bytes]:
     deleted = state.deleted.copy()
     ids = state.message_ids.parts()
     gaps = list(state.gaps.stretches())
+    carried = list(state.carried)
     ttls = state.ttls.parts() if len(state.ttls) <= SUBJECTS_MAX else iter((u64(len(state.ttls)),))
     schedules = (
         state.schedules.parts()
@@ -67,6 +68,8 @@ def _parts(state: StreamState) -> Iterator[bytes]:
             yield b"i" + chunk
         for first, last in gaps:
             yield b"g" + u64(first) + u64(last)
+        for stretch_first, stretch_last, index in carried:
+            yield b"f" + u64(stretch_first) + u64(stretch_last) + u64(index)
         for ttl in ttls:
             yield b"t" + ttl
         for schedule in schedules:

@@ -56,7 +56,7 @@ class StateTransfer:
             base = log.base_state()
             if base is None:
                 raise DiskError("the state at the log's beginning is gone", group.id)
-            yield from self._restore(log.base_index, (yield from self.emptied(base)))
+            yield from self._restore(log.base_index, (yield from self.emptied(base, for_member=False)))
         self._recovery = None
         group.recovered(commit_index)
 
@@ -133,7 +133,7 @@ class StateTransfer:
             for member in members:
                 group.raft.provide_snapshot(member, made[1])
             return True
-        if self._making is None:
+        if self._making is None and self._recovery is None:
             self._making = self._make()
             group.host.in_slices(group, self._making)
         return False
@@ -145,14 +145,14 @@ class StateTransfer:
             base = group.log.base_state()
             yield 0
             if base is not None:
-                self._made = index, (yield from self.emptied(base))
+                self._made = index, (yield from self.emptied(base, for_member=True))
                 group.host.touch(group.id)
         finally:
             self._making = None
 
-    def emptied(self, base: bytes) -> Generator[int, None, bytes]:
+    def emptied(self, base: bytes, *, for_member: bool) -> Generator[int, None, bytes]:
         """A job that returns a checkpoint's state without any message."""
         reader = Reader(base)
         membership = reader.blob()
-        pieces = yield from self._group.emptied_state(reader.rest())
+        pieces = yield from self._group.emptied_state(reader.rest(), for_member=for_member)
         return b"".join((blob(membership), *pieces))

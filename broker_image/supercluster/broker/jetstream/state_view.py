@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
 
@@ -39,3 +39,12 @@ class WholeState(StateView):
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def pieces_of(view: StateView) -> Generator[int, None, list[bytes]]:
+    """A job that returns the pieces of a snapshot."""
+    pieces = []
+    for piece in view.pieces():
+        pieces.append(piece.data)
+        yield piece.units
+    return pieces

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from supercluster.broker.jetstream.carried import Carried
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.deleted import DeletedSeqs
 from supercluster.broker.jetstream.gaps import Gaps
@@ -26,7 +27,9 @@ class StoredMessages(ABC):
 
     def __init__(self, config: StreamConfig, log: StreamLog) -> None:
         self.config = config
-        self.reader = MessageReader(log)
+        self.carried = Carried()
+        """Which messages stand in later entries than those that added them."""
+        self.reader = MessageReader(log, self.carried)
         self.first_seq = max(config.first_seq, 1)
         self.last_seq = self.first_seq - 1
         self.messages = 0
@@ -160,6 +163,7 @@ class StoredMessages(ABC):
             self.first_seq = max(self.first_seq, self.last_seq + 1)
             self.deleted.clear()
             self.gaps.clear()
+            self.carried.clear()
             self.first_time_ns = 0
         else:
             decoded = self.reader.entry_of(self.first_seq)
@@ -194,6 +198,7 @@ class StoredMessages(ABC):
         self.deleted.clear()
         self.gaps.clear()
         self.discarded = [self.subjects]
+        self.carried.clear()
         self.subjects = SubjectIndex()
         self.ttls = MessageTtls()
         self.schedules = Schedules()

@@ -13,6 +13,7 @@ from collections.abc import Container, Generator, Sequence
 from dataclasses import dataclass, field
 
 from supercluster.broker.jetstream import stream_snapshot
+from supercluster.broker.jetstream.carried import decode_range
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.consumer_state import ConsumerState
 from supercluster.broker.jetstream.message_ids import MessageIds
@@ -65,6 +66,8 @@ class Applied:
     """One number per command section, in order: messages purged, 1 or 0 for deleted."""
     consumers: dict[str, None] = field(default_factory=dict)
     """Consumers that came, changed or went."""
+    carried: bool = False
+    """The entry has messages once more: what stood before it may not be needed any more."""
     marked: bool = False
     """The entry sets a mark: the state as of it is to be compared (`moves`)."""
 
@@ -85,6 +88,8 @@ class StreamState(RetainedMessages):
         """What a moving stream's leaders leave for one another (`moves.note`)."""
         self.origins: dict[str, OriginPosition] = {}
         """Up to where messages of other streams are taken, by the origin's key (`origin_config.py`)."""
+        self.late: tuple[int, StreamState] | None = None
+        """Of a state without messages: the one that counts from that entry on (`StreamGroup.emptied_state`)."""
 
     # ---- applying -------------------------------------------------------------------------------------------------
 
@@ -113,6 +118,11 @@ class StreamState(RetainedMessages):
         if self.first_seq != first_seq:
             self.consumers.begins_at(self.first_seq)
         return done
+
+    def passed(self, entry: Entry) -> None:
+        """An entry was applied whose effects a later snapshot has."""
+        self.leader_time_ns = max(self.leader_time_ns, entry.time_ns)
+        self.applied_index = entry.index
 
     def _apply_messages(self, found: MessagesSection, next_seq: int, time_ns: int, done: Applied) -> int:
         session = self.sessions.current(found.session)
@@ -269,6 +279,11 @@ class StreamState(RetainedMessages):
             done.results.append(self._purge(json.loads(bytes(reader.rest()))))
         elif kind == Section.DELETE_MESSAGE:
             done.results.append(1 if self.remove(reader.u64()) else 0)
+        elif kind == Section.CARRIED:
+            self.carried.put(*decode_range(body), entry.index)
+            self.carried.drop_below(self.first_seq)
+            done.carried = True
+            done.results.append(1)
         elif kind == Section.EXPIRE:
             done.results.append(self._remove_up_to(reader.u64()))
         elif kind == Section.EXPIRE_MESSAGES:

@@ -15,6 +15,7 @@ from supercluster.broker.jetstream import api, api_answers, stream_api
 from supercluster.broker.jetstream.appending import Appending
 from supercluster.broker.jetstream.auditor import Auditor
 from supercluster.broker.jetstream.backups import RESTORE_PREFIX
+from supercluster.broker.jetstream.carrying import Carrying
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.consumer_config import ConsumerConfig
 from supercluster.broker.jetstream.consumer_leaders import ConsumerLeaders
@@ -41,9 +42,10 @@ from supercluster.broker.jetstream.slices import Job
 from supercluster.broker.jetstream.snapshots import Snapshots
 from supercluster.broker.jetstream.source import StreamSource
 from supercluster.broker.jetstream.sourcing import Sourcing
+from supercluster.broker.jetstream.state_view import pieces_of
 from supercluster.broker.jetstream.stream import Applied, StreamState
 from supercluster.broker.jetstream.stream_host import StreamHost
-from supercluster.broker.jetstream.stream_snapshot import StreamView
+from supercluster.broker.jetstream.stream_snapshot import StreamView, late_part
 from supercluster.broker.jetstream.trimming import Trimming
 from supercluster.broker.jetstream.waiting import Waiting
 from supercluster.broker.jetstream.wire import text, u8, u64
@@ -56,6 +58,8 @@ from supercluster.broker.raft.node import Raft
 
 # Retention moves the stream's first message all the time; whole segments become free far less often.
 HEAD_CHECK_MS = 2000
+# Checkpoints of which it is known what they need: only one that is durable counts, so a few newer ones wait for that.
+LEAST_AT_MAX = 16
 # Of more subjects in one turn nobody asks which consumers they are for: all that wait are served.
 GROWN_SUBJECTS_MAX = 4096
 
@@ -104,6 +108,12 @@ class StreamGroup(Group):
         self._grown_subjects: set[bytes] = set()
         self._all_subjects = False
         """Were messages stored since the last turn, perhaps such as nobody has a verdict for?"""
+        self._is_bare = False
+        """Is what is being replayed a state without its messages, and no other is known?"""
+        self._bare_until = 0
+        self.carrying = Carrying(self)
+        self._least_at: dict[int, int] = {}
+        """Checkpoint → the first entry that has a message of the stream then, where messages were carried."""
         self._head_seq = 0
         self._head_check_ms = 0
         self._preference = Preference(self)
@@ -119,9 +129,17 @@ class StreamGroup(Group):
 
     def apply_entry(self, entry: Entry) -> None:
         republished = self._republisher.of_entry(self.state, entry) if self.serves else []
+        if self.state.late is not None:
+            self.removed_by_entry = 0
+            self._pass(entry, *self.state.late)
+            return
         before = self.state.messages
         done = self.state.apply(entry)
         self.removed_by_entry = max(0, before + entry.count - self.state.messages)
+        if done.carried:
+            if entry.index <= self._bare_until:
+                raise self.log.lose(f"entry {entry.index} has messages of a state that is damaged")
+            self._head_seq = 0
         if self.state.discarded:
             self.host.in_slices(self, self.state.discarded.pop().discarding())
         for message in republished:
@@ -138,6 +156,23 @@ class StreamGroup(Group):
                 self._has_grown = True
                 self._note_subjects(entry)
             self._applied_as_leader(done)
+
+    def _pass(self, entry: Entry, index: int, late: StreamState) -> None:
+        """The state that counts comes with the entry `index`; it lacks nothing of those before it."""
+        if entry.index < index:
+            self.state.passed(entry)
+        else:
+            self.take_state(late)
+        if entry.kind == EntryKind.CONFIG:
+            self.move.stir()
+
+    def recovered(self, commit_index: int) -> None:
+        self._bare_until = commit_index if self._is_bare else 0
+        super().recovered(commit_index)
+
+    @property
+    def may_checkpoint(self) -> bool:
+        return self.state.late is None
 
     def state_view(self) -> StreamView:
         return self.state.view()
@@ -166,21 +201,70 @@ class StreamGroup(Group):
     def keep_from_index(self) -> int:
         """The entry of the oldest message, or of the oldest that is still to be compared; all applied ones may go when the
         stream is empty."""
+        if self.state.late is not None:
+            return self.log.base_index + 1
         audited = self.auditor.keep_from_index(self.host.clock.monotonic_ms())
-        if not self.state.messages:
-            return min(self.applied_index + 1, audited or self.applied_index + 1)
-        kept = self.log.index_of_seq(self.state.first_seq) or 0
+        kept = self.least_index() or 0
         return min(kept, audited or kept)
 
-    def holds_its_head(self) -> bool:
-        return not self.state.messages or self.log.index_of_seq(self.state.first_seq) is not None
+    def kept_durably(self) -> int:
+        """As of the newest checkpoint that every recovery has: what was carried is durable, or the first copy of it stays (SF-31)."""
+        if not self.state.carried:
+            return super().kept_durably()
+        found = self.log.durable_checkpoint
+        for index in [index for index in self._least_at if index < found]:
+            del self._least_at[index]
+        return self._least_at.get(found, 0)
 
-    def emptied_state(self, data: memoryview) -> Generator[int, None, list[bytes]]:
+    @property
+    def waits_for_disk(self) -> bool:
+        return bool(self._least_at) and self.log.durable_checkpoint < max(self._least_at)
+
+    def checkpointed(self, index: int, needs_from: int) -> None:
+        if self.state.carried and self.log.want_durable(index):
+            self._least_at[index] = needs_from
+            if len(self._least_at) > LEAST_AT_MAX:
+                del self._least_at[min(self._least_at)]
+
+    def least_index(self) -> int | None:
+        """The first entry that has a message which the stream has; what comes next, where it has none. None: one of them is
+        not in the log."""
+        state = self.state
+        if not state.messages:
+            return self.applied_index + 1
+        found = [
+            index for first, last, index in state.carried if state.past(max(first, state.first_seq)) <= last
+        ]
+        place = state.past(max(state.first_seq, state.carried.last_seq + 1))
+        if place <= state.last_seq:
+            index = self.log.index_of_seq(place)
+            if index is None:
+                return None
+            found.append(index)
+        least = min(found, default=self.applied_index + 1)
+        return least if least > self.log.base_index else None
+
+    def holds_its_head(self) -> bool:
+        return self.least_index() is not None
+
+    def emptied_state(self, data: memoryview, *, for_member: bool) -> Generator[int, None, list[bytes]]:
+        """Also the state that counts from what is applied here on, where messages were carried forward: those stand in no
+        order in which a replay could follow what removes them."""
         state = yield from StreamState.restoring(data, self.log, without_messages=True)
-        pieces = []
-        for piece in state.view().pieces():
-            pieces.append(piece.data)
-            yield piece.units
+        if not for_member:
+            self._is_bare = state.late is None
+        elif self.state.carried:
+            state.late = self.applied_index, self.state
+        view, late = state.view(), state.late[1].view() if state.late is not None else None
+        try:
+            pieces = yield from pieces_of(view)
+            if late is not None and state.late is not None:
+                found = yield from pieces_of(late)
+                pieces += late_part(state.late[0], found)
+        finally:
+            view.close()
+            if late is not None:
+                late.close()
         return pieces
 
     def set_assignment(self, assignment: Assignment) -> None:
@@ -247,6 +331,7 @@ class StreamGroup(Group):
         if self.appending.judge is not None and not self._hears_majority():
             self.consumers.advisories.quorum_lost(self._replicas())
         self.appending.end()
+        self.carrying.give_up()
         self.trimming.give_up()
         self.state.on_removed = None
         self.consumers.give_back()
@@ -374,6 +459,8 @@ class StreamGroup(Group):
         judge = self.appending.judge or judge
         if not waits:
             self.trimming.put(judge.end, None, proposal)
+        if not self.is_hidden:
+            self.carrying.put(proposal, now_ms)
         judge.batches.sweep(self.leader_time_ns())
         self._tell_abandoned(judge)
         if self.is_hidden:
@@ -500,6 +587,8 @@ class StreamGroup(Group):
         if self.appending.judge is not None:
             self.appending.judge.batches.sweep(self.host.clock.now_ns())
             self._tell_abandoned(self.appending.judge)
+        carry_ms = self.carrying.deadline_ms()
+        due |= carry_ms is not None and now_ms >= carry_ms
         due |= self.scheduling.is_due(self.state, self.host.clock.now_ns(), now_ms)
         return due or found.any_due or self.expiry.is_due(self.state, now_ms)
 
@@ -524,7 +613,7 @@ class StreamGroup(Group):
     @property
     def _head_may_move(self) -> bool:
         """Has the stream's beginning moved since the last look, or did a follower lag behind it?"""
-        return self.state.first_seq != self._head_seq or self._head_waits
+        return self.state.first_seq != self._head_seq or self._head_waits or self.waits_for_disk
 
     def deadline_ms(self) -> int | None:
         found = super().deadline_ms()
@@ -541,6 +630,9 @@ class StreamGroup(Group):
         deadlines += self._origin_deadlines_ms()
         if self.is_hidden:
             return min(deadlines, default=None)
+        carry_ms = self.carrying.deadline_ms()
+        if carry_ms is not None:
+            deadlines.append(carry_ms)
         preferred_ms = self._preference.deadline_ms()
         if preferred_ms is not None:
             deadlines.append(preferred_ms)

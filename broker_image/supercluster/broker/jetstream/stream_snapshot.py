@@ -27,19 +27,20 @@ from supercluster.broker.jetstream.sessions import SessionTable
 from supercluster.broker.jetstream.slices import SLICE_UNITS
 from supercluster.broker.jetstream.state_view import Piece, StateView
 from supercluster.broker.jetstream.subject_index import SubjectIndex
-from supercluster.broker.jetstream.wire import Reader, blob, text, u8, u64
+from supercluster.broker.jetstream.wire import Reader, blob, text, u8, u32, u64
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.stream import StreamState
 
 _WITH_IDS_INSIDE, _WITH_IDS_BEHIND, _IN_PARTS = 1, 2, 3
 """Versions."""
+_LATE = "late"
 _BYTES_PER_UNIT = 100
 """So many bytes before compression are a microsecond's work."""
 _CHUNKS_PER_PART = 32
 _CHUNK_UNITS = 800
 """To decompress and index a chunk of message ids."""
-_OF_MESSAGES = frozenset({"deleted", "subjects", "gaps", "ttls", "schedules"})
+_OF_MESSAGES = frozenset({"deleted", "carried", "subjects", "gaps", "ttls", "schedules"})
 """Parts that say nothing of a state without messages."""
 
 
@@ -68,6 +69,7 @@ class StreamView(StateView):
         self._columns = {
             "deleted": state.deleted.encoded(),
             "gaps": state.gaps.encoded(),
+            "carried": state.carried.encoded(),
             "ttls": state.ttls.encoded(),
             "schedules": state.schedules.encoded(),
         }
@@ -98,6 +100,11 @@ class StreamView(StateView):
 
 def _part(name: str, data: bytes) -> bytes:
     return text(name) + blob(data)
+
+
+def late_part(index: int, pieces: list[bytes]) -> list[bytes]:
+    """What stands behind a snapshot: the one that counts from an entry on."""
+    return [text(_LATE) + u32(8 + sum(map(len, pieces))) + u64(index), *pieces]
 
 
 def read(
@@ -137,6 +144,7 @@ def _read_parts(
         "consumers": lambda part: _take_consumers(state, part),
         "deleted": state.deleted.take,
         "gaps": state.gaps.take,
+        "carried": state.carried.take,
         "ttls": state.ttls.take,
         "schedules": state.schedules.take,
     }
@@ -144,6 +152,10 @@ def _read_parts(
         name, data = reader.text(), reader.blob()
         if name in left_out:
             yield 1
+            continue
+        if name == _LATE:
+            late = Reader(data)
+            state.late = late.u64(), (yield from read(late.rest(), new))
             continue
         if name == "ids":
             state.message_ids.take(Reader(data))

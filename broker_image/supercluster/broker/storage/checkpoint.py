@@ -1,6 +1,6 @@
 """Checkpoints: the state machine's snapshots as of committed entries, one file each, written durably.
 
-Kept are the newest two, the one at the log's base, and one for each boundary of segments that a later head drop may
+Kept are the newest two, the newest one whose entries are durable, the one at the log's base, and one for each boundary of segments that a later head drop may
 take as its new base. Header, little endian: magic, version, checksum, epoch, index, term; then the state.
 """
 
@@ -217,10 +217,10 @@ class Checkpoints:
         while self.indexes and self.indexes[-1] > index:
             self.remove(self.indexes[-1])
 
-    def prune(self, base_index: int, segment_ends: list[int]) -> None:
+    def prune(self, base_index: int, segment_ends: list[int], durable_index: int) -> None:
         """Remove what no rule keeps. Of the checkpoints between two segment ends the first is the one by which the
         segments before it can go soonest."""
-        keep = {base_index, *self.indexes[-2:]}
+        keep = {base_index, durable_index, *self.indexes[-2:]}
         seen: set[int] = set()
         for index in self.indexes:
             boundary = bisect_left(segment_ends, index + 1)

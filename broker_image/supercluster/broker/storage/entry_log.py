@@ -29,6 +29,7 @@ from supercluster.broker.storage.syncing import SyncPart, SyncTicket, VoteTicket
 from supercluster.broker.storage.terms import TermRuns
 
 _CONFIG = int(EntryKind.CONFIG)
+_ALL = 1 << 63
 
 
 class EntryLog:
@@ -86,6 +87,8 @@ class EntryLog:
         self._wanted_fsync = options.fsync
         self._confirmed_index = 0
         """What was confirmed under a weaker policy before, and may not be durable."""
+        self._wanted_index = 0
+        """Up to where somebody waits for entries to be durable, whatever the policy."""
         self._pace = SyncPace(options)
         if is_marked is not False:
             self._pace.fsync = Fsync.ALWAYS
@@ -268,6 +271,7 @@ class EntryLog:
         self._cache.truncate_after(index)
         self._synced_index = min(self._synced_index, index)
         self._confirmed_index = min(self._confirmed_index, index)
+        self._wanted_index = min(self._wanted_index, index)
         self._memberships = [each for each in self._memberships if each <= index]
         self._unsealed = [each for each in self._segments.all if each.full and not each.sealed]
         self._checkpoints.remove_after(index)
@@ -321,6 +325,20 @@ class EntryLog:
         except DamagedError as error:
             raise self._damaged(error) from error
 
+    @property
+    def durable_checkpoint(self) -> int:
+        # What a killed process left counts from where the next opening begins with what it writes again.
+        durable = min(self._synced_index, self._notes.durable_index if self._unsure_index else _ALL)
+        return max((index for index in self._checkpoints.indexes if index <= durable), default=-1)
+
+    def want_durable(self, index: int) -> bool:
+        if self._unsure_index:
+            return False
+        self._wanted_index = max(self._wanted_index, min(index, self._last_index))
+        if self.on_unsynced is not None and self._wanted_index > self._synced_index:
+            self.on_unsynced()
+        return True
+
     def _damaged(self, error: DamagedError) -> DiskError:
         """A record is gone: say so on disk before anything else, and refuse from now on (SF-4)."""
         self._failed = DiskError(f"record damaged: {error.why}", error.path)
@@ -330,6 +348,14 @@ class EntryLog:
             # The disk does not even take the mark. The damage stays where it is, and is found again.
             return self._failed
         return self._failed
+
+    @property
+    def first_seq(self) -> int:
+        return self._segments.all[0].first_seq if len(self._segments) else 0
+
+    @property
+    def segment_bytes(self) -> int:
+        return self._options.segment_bytes
 
     def index_of_seq(self, seq: int) -> int | None:
         self._guard()
@@ -409,7 +435,7 @@ class EntryLog:
 
     @property
     def _is_urgent(self) -> bool:
-        return bool(self._memberships) or self._is_mark_due
+        return bool(self._memberships) or self._is_mark_due or self._wanted_index > self._synced_index
 
     def next_sync_ms(self) -> int | None:
         """When `sync_due` turns true (0: it is); None while everything is as durable as the policy wants it."""

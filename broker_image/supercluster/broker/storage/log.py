@@ -10,6 +10,7 @@ belongs elsewhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from supercluster.broker.ports import Ticket
@@ -19,7 +20,7 @@ from supercluster.broker.storage.entry_log import EntryLog
 from supercluster.broker.storage.naming import BASE, Base, Notes
 from supercluster.broker.storage.options import Standing
 from supercluster.broker.storage.segment import Segment
-from supercluster.broker.storage.segments import Segments
+from supercluster.broker.storage.segments import DamagedError, Segments
 from supercluster.broker.storage.syncing import VoteTicket
 from supercluster.broker.storage.terms import TermRuns
 
@@ -191,7 +192,8 @@ class FileLog(EntryLog):
             writing.checkpoints.discard(writing)
 
     def _prune(self) -> None:
-        self._checkpoints.prune(self._base.index, [s.last_index for s in self._segments.all if s.full])
+        ends = [s.last_index for s in self._segments.all if s.full]
+        self._checkpoints.prune(self._base.index, ends, self.durable_checkpoint)
 
     def load_checkpoint(self) -> tuple[int, bytes] | None:
         for index in reversed(self._checkpoints.indexes[:]):
@@ -229,7 +231,8 @@ class FileLog(EntryLog):
         with self._failing():
             while len(self._segments) and self._segments.all[0].last_index <= new_base:
                 self._segments.remove(self._segments.all[0])
-            self._checkpoints.prune(new_base, [s.last_index for s in self._segments.all if s.full])
+            ends = [s.last_index for s in self._segments.all if s.full]
+            self._checkpoints.prune(new_base, ends, self.durable_checkpoint)
             for index in [each for each in self._checkpoints.indexes if each < new_base]:
                 self._checkpoints.remove(index)
         self._terms.drop_through(new_base)
@@ -252,6 +255,14 @@ class FileLog(EntryLog):
             if not is_old:
                 self._failed = error
             raise
+
+    def lose(self, why: str) -> DiskError:
+        failure = self._damaged(DamagedError(self._directory, why))
+        if self._hard.standing is Standing.LOST:
+            with suppress(DiskError):  # It is found once more then.
+                # The next opening cannot read it: it sets everything aside and begins anew, under another identity.
+                self._disk.write_file_durably(f"{self._directory}/{BASE}", b"lost" + self._base.encode())
+        return failure
 
     def reset(self, base_index: int, base_term: int) -> None:
         self._restart(base_index, base_term, None)
@@ -288,7 +299,7 @@ class FileLog(EntryLog):
         self._unsealed = []
         self._truncations += 1
         self._last_index = self._commit_index = self._synced_index = base_index
-        self._confirmed_index = 0
+        self._confirmed_index = self._wanted_index = 0
         self._memberships = []
         self._last_term = base_term
         if self._unsure_index:

@@ -133,6 +133,24 @@ class MemoryLog:
         stretch = self._entries[begin : max(last - self._base[0], 0)]
         return [entry for entry in stretch if entry.kind == EntryKind.CONFIG]
 
+    @property
+    def first_seq(self) -> int:
+        return self._seqs[0] if self._seqs else self._next_seq
+
+    @property
+    def segment_bytes(self) -> int:
+        return self._options.segment_bytes
+
+    @property
+    def durable_checkpoint(self) -> int:
+        return self._newest()
+
+    def want_durable(self, index: int) -> bool:
+        return True
+
+    def lose(self, why: str) -> DiskError:
+        raise AssertionError(f"a log in memory is never recovered: {why}")
+
     def index_of_seq(self, seq: int) -> int | None:
         position = bisect_right(self._seqs, seq) - 1
         if position < 0 or seq > self._entries[position].last_seq or not self._entries[position].count:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.broker.jetstream.stream_story import ORIGIN, SECOND, StreamStory, block, config, message
+from tests.support.tiers import examples
 
-from supercluster.broker.jetstream import refusals
+from supercluster.broker.jetstream import log_end, refusals
 from supercluster.broker.jetstream.judge import Answer, Forward
 from supercluster.broker.jetstream.message_judge import (
     FULL_BYTES,
@@ -18,6 +21,7 @@ from supercluster.broker.jetstream.message_judge import (
 )
 from supercluster.broker.jetstream.messages import logical_bytes
 from supercluster.broker.jetstream.sections import Exceptional, Section, SessionKey, Verdict
+from supercluster.broker.jetstream.subject_index import SubjectIndex
 from supercluster.broker.jetstream.wire import WireError, u64
 
 REFUSED, DUPLICATE, REROUTE, VOID = Verdict.REFUSED, Verdict.DUPLICATE, Verdict.REROUTE, Verdict.VOID
@@ -309,3 +313,53 @@ def test_a_number_keeps_its_first_verdict() -> None:
     (run,) = session.verdicts_from(1)
     assert [(item.offset, item.verdict, item.code) for item in run.exceptions] == [(0, REFUSED, 10071)]
     assert (run.count, run.first_seq) == (2, 1)
+
+
+@pytest.mark.covers("SF-29")
+@settings(max_examples=examples(80, 1_000), deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("store"), st.integers(0, 3)),
+            st.tuples(st.just("delete"), st.integers(1, 20)),
+            st.tuples(st.just("purge"), st.just(0)),
+        ),
+        max_size=25,
+    )
+)
+def test_the_last_message_of_a_pattern_is_known_whatever_was_removed(steps: list[tuple[str, int]]) -> None:
+    story = StreamStory()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log_end, "PATTERN_MESSAGES_MAX", 4)
+        patch.setattr(log_end, "PATTERNS_MAX", 2)
+        for what, number in steps:
+            if what == "store":
+                story.store(message((b"s.a", b"s.b", b"s.c.d", b"s.e")[number]))
+            elif what == "delete":
+                story.command(Section.DELETE_MESSAGE, u64(number))
+            else:
+                story.command(Section.PURGE, b"{}")
+            for pattern in ("s.*", "s.c.>", "*.b", "t.*")[number % 2 :]:
+                wanted = story.state.subjects.last_for_filters(pattern)
+                assert story.judge.end.last_of_subject(pattern.encode()) == wanted
+
+
+@pytest.mark.covers("SF-29")
+def test_all_subjects_are_asked_about_a_pattern_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream may have a million, and every publish may name the pattern."""
+    story = StreamStory()
+    story.store(*(message(b"s.%d" % number) for number in range(50)))
+    asked: list[str] = []
+    last_for_filters = SubjectIndex.last_for_filters
+
+    def counted(index: SubjectIndex, *filters: str) -> int:
+        asked.extend(filters)
+        return last_for_filters(index, *filters)
+
+    monkeypatch.setattr(SubjectIndex, "last_for_filters", counted)
+    for number in range(30):
+        header = {"Nats_Expected_Last_Subject_Sequence": str(50 + number)}
+        header["Nats_Expected_Last_Subject_Sequence_Subject"] = "s.*"
+        assert story.publish(message(b"s.%d" % number, b"", **header)) == [(51 + number,)]
+        story.commit()
+    assert asked == ["s.*"]

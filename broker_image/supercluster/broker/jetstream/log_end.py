@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from supercluster.broker.jetstream.config import StreamConfig
+from supercluster.broker.jetstream.lookup import newest_behind
 from supercluster.broker.jetstream.messages import decode_stored, logical_bytes
 from supercluster.broker.jetstream.origin_position import OriginPosition, decode_taken
 from supercluster.broker.jetstream.sections import (
@@ -35,6 +36,9 @@ from supercluster.broker.raft.entry import Entry, EntryKind
 _REMOVING = (Section.PURGE, Section.DELETE_MESSAGE, Section.EXPIRE, Section.EXPIRE_MESSAGES)
 # How many stale keys the pending maps may hold before they are swept: a sweep costs as much as it finds.
 PENDING_SLACK = 1024
+# Patterns whose last message is remembered, and how many messages later that is of use.
+PATTERNS_MAX = 256
+PATTERN_MESSAGES_MAX = 4096
 
 
 def _removes(entry: Entry) -> bool:
@@ -78,6 +82,8 @@ class LogEnd:
         # subject → (sequence, header, payload): what counters stand at that are not applied.
         self._pending_counters: dict[bytes, tuple[int, bytes, bytes]] = {}
         self._removal_index = 0
+        self._pattern_lasts: dict[str, tuple[int, int]] = {}
+        """What is applied: the stream's last sequence when a pattern was asked about, and the last that matched then."""
         self._pending_bytes: dict[int, int] = {}
         self._pending_bytes_total = 0
         for entry in uncommitted:
@@ -306,7 +312,22 @@ class LogEnd:
         )
         if pending > self.state.last_seq:
             return pending
-        return self.state.subjects.last_for_filters(subject.decode())
+        return self._last_applied(subject.decode())
+
+    def _last_applied(self, pattern: str) -> int:
+        """All subjects are asked at the first time, and when what was the last is gone; else the messages since are looked at."""
+        state, known = self.state, self._pattern_lasts.pop(pattern, None)
+        last = None
+        if known is not None and state.last_seq - known[0] <= PATTERN_MESSAGES_MAX:
+            last = newest_behind(state, pattern, known[0])
+            if not last:
+                last = known[1] if not known[1] or state.has(known[1]) else None
+        if last is None:
+            last = state.subjects.last_for_filters(pattern)
+        self._pattern_lasts[pattern] = state.last_seq, last
+        if len(self._pattern_lasts) > PATTERNS_MAX:
+            del self._pattern_lasts[next(iter(self._pattern_lasts))]
+        return last
 
     def _look_into_blocks(self) -> None:
         while self._pending_blocks:

@@ -40,6 +40,18 @@ def seq_at(state: StoredMessages, time_ns: int) -> int:
     return low
 
 
+def newest_behind(state: StoredMessages, pattern: str, after_seq: int) -> int:
+    """The last sequence behind another one whose subject matches; 0 when none does. For few messages: it is not sliced."""
+    wanted = compile_filters((pattern,))
+    seq = state.last_seq
+    while (seq := state.before(seq)) > after_seq:
+        decoded = state.reader.entry_of(seq)
+        if decoded is not None and (wanted is None or wanted(decoded.subjects[seq - decoded.first_seq])):
+            return seq
+        seq -= 1
+    return 0
+
+
 def last_seq_of(state: StoredMessages, filters: Sequence[str]) -> Generator[int, None, int]:
     """The last sequence whose subject matches; 0 when none does."""
     last = 0

@@ -12,6 +12,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from supercluster.broker.bounds import TEXT_BYTES_MAX
 from supercluster.broker.net.delivery import put
 from supercluster.broker.net.foreign import Foreign, foreign_of
 from supercluster.broker.net.replies import Replies
@@ -98,6 +99,8 @@ class Service:
         subject, reply, header, payload = message
         naming = self._import.naming
         there = subject if naming.is_same else naming.outward(subject)
+        if len(there) > TEXT_BYTES_MAX:
+            return False  # No link and no log has room for such a name, so nobody can be asked by it.
         foreign = foreign_of(origin, self._there)
         if reply:
             asker = foreign.origin.account.name
@@ -257,7 +260,7 @@ class AccountRoutes:
             if not matches(subject, imported.naming.there):
                 continue
             named = imported.naming.inward(subject)
-            window = self._router.captured(name, named)
+            window = self._router.captured(name, named) if len(named) <= TEXT_BYTES_MAX else None
             if window is not None:
                 found.append(Capture(self._router.account(name), named, window))
         return found

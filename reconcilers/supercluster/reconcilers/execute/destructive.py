@@ -408,7 +408,6 @@ class Destroyer:
             # Garbage collection takes it when its owner is gone; the operator has no right to delete Secrets.
             assert isinstance(resource, SuperCluster)
             metadata = {
-                "uid": step.uid,
                 "resourceVersion": version,
                 "ownerReferences": [owner(resource)],
             }
@@ -495,8 +494,9 @@ class Destroyer:
             why = await _holds_nothing(case, list(loss.brokers))
             if why:
                 raise HeldError(f"replicas would go down to {manifest['spec']['replicas']}: {why}")
-        kept = {key: there["metadata"][key] for key in ("uid", "resourceVersion")}
-        return {**manifest, "metadata": {**manifest["metadata"], **kept}}
+        # No two objects ever had the same version, so it stands for the uid too, which the API server calls immutable (422).
+        version = there["metadata"]["resourceVersion"]
+        return {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": version}}
 
     def _case(self, resource: Resource, own: Json, there: Json, target: BrokerTarget | str) -> Case:
         return Case(self.kube, self.brokers, self.cache, resource, own, there, target)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.reconcilers.builders import NOW, cluster, credentials, super_cluster, with_status
+from tests.reconcilers.builders import EAST, NOW, cluster, credentials, super_cluster, with_status
 
 from supercluster.api import SuperCluster
 from supercluster.api.recovery import FORCE_RECOVER_META
@@ -23,7 +23,8 @@ BROKERS = ("east-0", "east-1", "east-2")
 
 
 def asked(value: str = "east-0:840", **spec: Any) -> SuperCluster:
-    return super_cluster(meta={"annotations": {FORCE_RECOVER_META: value}}, **spec)
+    status = {"founder": EAST, "observedGeneration": 1, **spec.pop("status", {})}
+    return super_cluster(meta={"annotations": {FORCE_RECOVER_META: value}}, status=status, **spec)
 
 
 def plan(resource: SuperCluster, view: MapRecoveryView | None = None, **changes: Any) -> Plan:
@@ -141,3 +142,12 @@ def test_a_broker_that_does_not_answer_is_asked_again_and_holds_up_nothing() -> 
 def test_without_the_annotation_nothing_is_looked_for() -> None:
     assert not recoveries(plan(super_cluster()))
     assert node_of(super_cluster()) == ""
+
+
+@pytest.mark.covers("RP-8", "SF-30")
+def test_a_value_that_came_with_a_restored_resource_is_nobodys_word_now() -> None:
+    restored = super_cluster(meta={"uid": "another", "annotations": {FORCE_RECOVER_META: "east-0:840"}})
+    assert recovery_id(restored, "east-0:840") == recovery_id(asked(), "east-0:840")
+    found = plan(restored, credentials=None)
+    assert recoveries(found) == []
+    assert told(found)["outcome"] == "Refused"

@@ -18,7 +18,7 @@ OLDER = stream("older", meta={"creationTimestamp": "2025-01-01T00:00:00Z"}, name
 
 
 def asked(value: str = "east-0:120", **status: Any) -> Stream:
-    return stream(meta={"annotations": {FORCE_RECOVER: value}}, status=status)
+    return stream(meta={"annotations": {FORCE_RECOVER: value}}, status={"observedGeneration": 1, **status})
 
 
 def plan(resource: Stream, view: RecoveryView | None = None, **changes: Any) -> Plan:
@@ -104,3 +104,15 @@ def test_without_the_annotation_nothing_is_looked_for() -> None:
     assert not any(isinstance(step, ForceRecovery) for step in plan(stream()).steps)
     assert read("east-0:5") == ("east-0", 5)
     assert read("east-0:5:once-more") == ("east-0", 5)
+
+
+@pytest.mark.covers("RP-8", "SF-30")
+def test_a_value_that_came_with_a_restored_resource_is_nobodys_word_now() -> None:
+    """O10: the lineage remembers what was done, whatever uid the resource has; what was never done is not done either."""
+    restored = stream(meta={"uid": "another", "annotations": {FORCE_RECOVER: "east-0:120"}})
+    assert recovery_id(restored, "east-0:120") == recovery_id(asked(), "east-0:120")
+    found = plan(restored)
+    assert found.steps == ()
+    assert told(found)["outcome"] == "Refused"
+    assert "was there when the resource was created" in told(found)["message"]
+    assert plan(with_status(restored, found)).steps == ()

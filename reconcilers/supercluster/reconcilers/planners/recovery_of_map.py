@@ -17,7 +17,12 @@ from supercluster.api import SuperCluster
 from supercluster.api.conditions import ConditionType, EventReason, Reason
 from supercluster.api.recovery import ACCEPT_DOUBTFUL, FORCE_RECOVER_META, RecoveryStatus
 from supercluster.reconcilers.planners.plan import ForceMapRecovery, Note
-from supercluster.reconcilers.planners.recovery_of_stream import MESSAGE_CHARS_MAX, read
+from supercluster.reconcilers.planners.recovery_of_stream import (
+    INHERITED,
+    MESSAGE_CHARS_MAX,
+    is_inherited,
+    read,
+)
 from supercluster.reconcilers.planners.status import Conditions
 
 
@@ -58,8 +63,9 @@ def node_of(desired: SuperCluster) -> str:
 
 
 def recovery_id(desired: SuperCluster, value: str) -> str:
-    """The act's name on the brokers."""
-    return hashlib.sha256(f"{desired.metadata.uid} meta {value}".encode()).hexdigest()[:40]
+    """The act's name on the brokers, the same for a resource that was restored from a backup."""
+    metadata = desired.metadata
+    return hashlib.sha256(f"{metadata.namespace}/{metadata.name} meta {value}".encode()).hexdigest()[:40]
 
 
 def consider(
@@ -76,6 +82,8 @@ def consider(
             "such as east-0:840"
         )
         return _refused(value, why, conditions)
+    if is_inherited(desired.status.observed_generation):
+        return _refused(value, INHERITED, conditions)
     node, accepted = wanted
     if node not in view.brokers:
         there = ", ".join(view.brokers) or "none"

@@ -53,8 +53,21 @@ def request_of(desired: Stream) -> str:
 
 
 def recovery_id(desired: Stream, value: str) -> str:
-    """The act's name on the brokers."""
-    return hashlib.sha256(f"{desired.metadata.uid} {value}".encode()).hexdigest()[:40]
+    """The act's name on the brokers, whose lineage remembers it: the same for a resource that was restored from a backup, so that
+    a value which was dealt with once is known."""
+    metadata = desired.metadata
+    return hashlib.sha256(f"{metadata.namespace}/{metadata.name} {value}".encode()).hexdigest()[:40]
+
+
+def is_inherited(observed_generation: int) -> bool:
+    """Nobody has looked at the resource before, so that the annotation came with it, out of a backup or a file: nobody asks now."""
+    return observed_generation == 0
+
+
+INHERITED = (
+    "the annotation was there when the resource was created, as a restored backup has it: if it is meant, set another value, with "
+    "any word behind another colon"
+)
 
 
 def read(value: str) -> tuple[str, int] | None:
@@ -79,6 +92,8 @@ def consider(
             "such as east-0:1200"
         )
         return _refused(value, why, conditions)
+    if is_inherited(desired.status.observed_generation):
+        return _refused(value, INHERITED, conditions)
     if rival:
         return _refused(value, f"Stream {rival} is older and declares stream {name} too", conditions)
     if refusal is not None:

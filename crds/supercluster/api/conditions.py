@@ -27,6 +27,7 @@ class ConditionType(StrEnum):
     RECOVERED = "Recovered"
     DRAINABLE = "Drainable"
     HELD_UP = "HeldUp"
+    MESSAGES_LOST = "MessagesLost"
 
 
 class Reason(StrEnum):
@@ -103,6 +104,7 @@ class Reason(StrEnum):
     POLICY_CONFLICT = "PolicyConflict"
     UNKNOWN_STRATEGY = "UnknownStrategy"
 
+    STREAM_CREATED_AGAIN = "StreamCreatedAgain"
     RECOVERING = "Recovering"
     RECOVERY_FORCED = "RecoveryForced"
     RECOVERY_REFUSED = "RecoveryRefused"
@@ -188,6 +190,11 @@ TYPES: dict[ConditionType, Entry] = {
         "all",
         "True: something that is under way does not go on without a person; the message says what, and what to do. All else goes "
         "on.",
+    ),
+    ConditionType.MESSAGES_LOST: Entry(
+        "Stream",
+        "True: the stream was gone from the brokers and was created again, empty. It stays True, whatever Ready says, until the "
+        "resource is made anew (spec.adopt).",
     ),
     ConditionType.DEFERRED: Entry(
         "Cluster",
@@ -362,6 +369,9 @@ REASONS: dict[Reason, Entry] = {
         "Accepted",
         "No installed package has that placement strategy; replicas of streams that go by it are not replaced until one does. "
         "All else goes on.",
+    ),
+    Reason.STREAM_CREATED_AGAIN: Entry(
+        "MessagesLost", "The brokers had no such stream any more; the message says what had been in it."
     ),
     Reason.RECOVERING: Entry(
         "Recovered", "The brokers were asked, and have not answered yet; the message says what is waited for."

@@ -273,6 +273,14 @@ async def test_drift_on_both_sides_is_repaired_with_an_event(world: World) -> No
     await world.converge()
     assert "flights" in world.brokers.streams
     assert "StreamLost" in world.told()
+    # O25: it serves, and what it lacks is said for as long as the resource is there.
+    assert condition(world.status(STREAM), "Ready")["status"] == "True"
+    for _ in range(2):
+        lost = condition(world.status(STREAM), "MessagesLost")
+        assert (lost["status"], lost["reason"]) == ("True", "StreamCreatedAgain")
+        assert "its 4 messages up to sequence 4 are lost" in lost["message"]
+        await world.clock.advance(60_000)
+        await world.converge()
 
 
 @pytest.mark.covers("SF-23")
@@ -362,6 +370,7 @@ async def test_a_server_error_is_told_and_tried_again(world: World) -> None:
 async def test_words_of_the_brokers_become_a_condition(world: World) -> None:
     await world.converge()
     del world.brokers.streams["flights"]
+    await world.round(STREAM)  # What is lost is written down first.
     refusal = BrokersRefusedError(400, 10065, "subjects overlap with an existing stream")
     world.brokers.fail = lambda call: refusal if call == "create" else None
     outcome = await world.round(STREAM)
@@ -378,6 +387,7 @@ async def test_a_configuration_that_cannot_be_is_not_tried_again_and_again(world
     """NATS answers with code 500 for a configuration that is none, as it does for a broker that is ill."""
     await world.converge()
     del world.brokers.streams["flights"]
+    await world.round(STREAM)  # What is lost is written down first.
     refusal = BrokersRefusedError(500, 10052, "duplicates window needs to be >= 100ms")
     world.brokers.fail = lambda call: refusal if call == "create" else None
     await world.round(STREAM)
@@ -390,6 +400,7 @@ async def test_a_configuration_that_cannot_be_is_not_tried_again_and_again(world
 async def test_a_refusal_that_may_pass_is_told_with_the_words_of_the_brokers(world: World) -> None:
     await world.converge()
     del world.brokers.streams["flights"]
+    await world.round(STREAM)  # What is lost is written down first.
     refusal = BrokersRefusedError(500, 10047, "insufficient storage resources available")
     world.brokers.fail = lambda call: refusal if call == "create" else None
     outcome = await world.round(STREAM)

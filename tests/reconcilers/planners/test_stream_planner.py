@@ -163,7 +163,10 @@ def test_what_others_added_to_the_configuration_stays() -> None:
 @pytest.mark.covers("OP-2")
 def test_a_stream_that_vanished_is_created_again_with_a_warning_that_counts_the_loss() -> None:
     resource = converged(stream())
-    step = plan(resource, stream_observed(None)).steps[0]
+    recorded = plan(resource, stream_observed(None))
+    assert recorded.steps == (), "first what was in it is written down"
+    assert condition(recorded.status_patch, "MessagesLost")["status"] == "True"
+    step = plan(with_status(resource, recorded), stream_observed(None)).steps[0]
     assert isinstance(step, CreateStream)
     assert step.note is not None
     assert step.note.reason == EventReason.STREAM_LOST

@@ -11,7 +11,9 @@ from supercluster.api.conditions import ConditionType, Reason
 from supercluster.reconcilers.planners.plan import Manifest, Note
 
 # Types whose status True is what people should look at; for the others it is False.
-_NEGATIVE = frozenset({ConditionType.UNWISE, ConditionType.DEFERRED, ConditionType.HELD_UP})
+_NEGATIVE = frozenset(
+    {ConditionType.UNWISE, ConditionType.DEFERRED, ConditionType.HELD_UP, ConditionType.MESSAGES_LOST}
+)
 # Types whose bad state is an event too: they speak of the spec and change seldom.
 _TOLD = frozenset(
     {
@@ -26,6 +28,7 @@ _TOLD = frozenset(
 _ALARMING = frozenset({ConditionType.RECOVERED})
 # As much as a condition holds.
 MESSAGE_CHARACTERS_MAX = 4096
+_MORE = " (and more)"
 _ORDER: Mapping[Any, int] = {type_: position for position, type_ in enumerate(ConditionType)}
 
 
@@ -48,6 +51,13 @@ def is_within(since: datetime | None, span: timedelta, now: datetime) -> bool:
     return since is not None and timedelta(0) <= now - since < span
 
 
+def cut(message: str) -> str:
+    """As much of it as a condition holds."""
+    if len(message) <= MESSAGE_CHARACTERS_MAX:
+        return message
+    return f"{message[: MESSAGE_CHARACTERS_MAX - len(_MORE)]}{_MORE}"
+
+
 class Conditions:
     """Collects the conditions of one plan."""
 
@@ -68,7 +78,7 @@ class Conditions:
             type=type_,
             status=status,
             reason=reason,
-            message=message,
+            message=cut(message),
             observed_generation=self._generation,
             last_transition_time=since or self._now,
         )
@@ -77,6 +87,11 @@ class Conditions:
         """What the stored status says of a condition."""
         before = self._old.get(type_)
         return before is not None and before.status == status
+
+    def says(self, type_: ConditionType, message: str) -> bool:
+        """Does the stored status say this of a condition?"""
+        before = self._old.get(type_)
+        return before is not None and before.status == "True" and before.message == cut(message)
 
     def reason_of(self, type_: ConditionType) -> str:
         """The stored reason of a condition; empty while there is none."""
@@ -91,9 +106,8 @@ class Conditions:
     def result(self) -> tuple[Condition, ...]:
         """All conditions, in the order of their declaration; what was not said anew stays."""
         merged = self._old | self._new
-        return tuple(
-            merged[key] for key in sorted(merged, key=lambda name: _ORDER.get(ConditionType(name), 99))
-        )
+        # Another version of the operator, or somebody else, may have written types that are not declared here: they stay.
+        return tuple(merged[key] for key in sorted(merged, key=lambda name: (_ORDER.get(name, 99), name)))
 
     def notes(self) -> tuple[Note, ...]:
         """Events for conditions that turned bad, or bad in another way, and for becoming ready."""
@@ -169,7 +183,7 @@ def with_held(
         "type": ConditionType.HELD_UP.value,
         "status": "False" if held is None else "True",
         "reason": (Reason.NOTHING_TO_SAY if held is None else Reason.NOT_PROVEN).value,
-        "message": (held or "")[:MESSAGE_CHARACTERS_MAX],
+        "message": cut(held or ""),
         "observedGeneration": int(body["metadata"].get("generation", 1)),
         "lastTransitionTime": timestamp(now),
     }

@@ -29,7 +29,7 @@ from supercluster.reconcilers.planners.plan import (
     UpdateStream,
 )
 from supercluster.reconcilers.planners.recovery_of_stream import RecoveryView
-from supercluster.reconcilers.planners.status import Conditions, put_findings, status_patch
+from supercluster.reconcilers.planners.status import Conditions, put_findings, status_patch, timestamp
 from supercluster.reconcilers.planners.stream_config import (
     META_RESOURCE,
     changed_fields,
@@ -286,6 +286,11 @@ def _steps(
         ConditionType.SYNCED
     )
     if info is None:
+        lost = _lost(desired)
+        if lost and not conditions.says(ConditionType.MESSAGES_LOST, lost):
+            # Recorded before it is made: afterwards nobody could tell an empty stream from one that was emptied.
+            conditions.put(ConditionType.MESSAGES_LOST, True, Reason.STREAM_CREATED_AGAIN, lost)
+            return ()
         return (CreateStream(create_config(desired, home.metadata.name), _create_note(desired)),)
     # Another count of replicas is made as a move is (`moves_of_stream`), never by an update of the configuration.
     wanted = {key: value for key, value in desired_config(desired).items() if key != "num_replicas"}
@@ -307,13 +312,20 @@ def _steps(
 
 
 def _create_note(desired: Stream) -> Note:
-    name, status = desired.stream_name, desired.status
-    if status.leader is None:
-        return Note.done(EventReason.CREATED, f"created stream {name}")
-    return Note.done(
-        EventReason.STREAM_LOST,
-        f"stream {name} was gone from the brokers and was created again, empty: its {status.messages} messages up to "
-        f"sequence {status.last_sequence} are lost",
+    lost = _lost(desired)
+    if lost:
+        return Note.done(EventReason.STREAM_LOST, lost)
+    return Note.done(EventReason.CREATED, f"created stream {desired.stream_name}")
+
+
+def _lost(desired: Stream) -> str:
+    """What is lost with a stream that the brokers do not have; empty: it never was there, as far as the status knows."""
+    status = desired.status
+    if status.leader is None and not status.replicas and not status.last_sequence:
+        return ""
+    return (
+        f"stream {desired.stream_name} was gone from the brokers and was created again, empty: its {status.messages} messages up "
+        f"to sequence {status.last_sequence} are lost"
     )
 
 
@@ -369,8 +381,11 @@ def _describe_ready(desired: Stream, observed: StreamObserved, conditions: Condi
 
 
 def _recheck_ms(conditions: Conditions, now: datetime) -> int | None:
-    if any(c.type == ConditionType.READY and c.status == "True" for c in conditions.result()):
+    found = conditions.result()
+    if any(c.type == ConditionType.READY and c.status == "True" for c in found):
         return None
+    if any(c.type == ConditionType.MESSAGES_LOST and c.last_transition_time == timestamp(now) for c in found):
+        return HASTY_RECHECK_MS
     since = conditions.held_since(ConditionType.READY)
     return HASTY_RECHECK_MS if since is not None and now - since < HASTE else UNREADY_RECHECK_MS
 

@@ -20,7 +20,7 @@ from supercluster.broker.jetstream.wire import u64
 # Expiry by age is looked at this often: an entry per message would be busier than publishing.
 EXPIRY_CHECK_MS = 250
 # As many messages go with one entry, so that a broker that was away for long does not stand still over it.
-EXPIRY_MESSAGES_MAX = 8_000
+EXPIRY_MESSAGES_MAX = 5_000
 # Fewer where single messages have times of their own: each is looked up.
 EXPIRY_CHOSEN_MAX = 3_000
 # And fewer where each message is read, to see whether its subject is empty then: markers of the longest subjects fit into an entry.

@@ -341,10 +341,10 @@ def _last_above(state: StreamState, bytes_max: int) -> int:
     """Up to where the stream's first messages go so that the rest has no more bytes than that; 0: what goes is little."""
     over, seq = state.bytes - bytes_max, state.first_seq
     removed = 0
-    while over > 0 and seq < state.last_seq and removed < FIRST_MAX:
+    while over > 0 and seq < state.last_seq and removed < CHOSEN_MAX:
         message = state.message(seq)
         if message is not None:
             over -= logical_bytes(message.subject, message.header, message.payload)
             removed += 1
         seq = state.past(seq + 1)
-    return seq - 1 if over > 0 and removed == FIRST_MAX else 0
+    return seq - 1 if over > 0 and removed == CHOSEN_MAX else 0

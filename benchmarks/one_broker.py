@@ -190,7 +190,7 @@ class OneBroker:
         led = {name for name, group in self._streams().items() if group.serves}
         del self.core  # What a process had goes with it, and not in the next one's first turn.
         self._open()
-        self.until(lambda: all(self._streams()[name].serves for name in led))
+        self.until(lambda: led <= {name for name, group in self._streams().items() if group.serves})
 
     # ---- turns ----------------------------------------------------------------------------------------------------
 

@@ -126,11 +126,11 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "What the map on the disk does not know is removed, before anybody was asked for a newer map.",
         (
             "jetstream/life.py",
-            "        for group_id in sorted(set(touched) |",
+            "        for group_id in sorted(set(touched) -",
             (
                 "        if core.map.index == 0:\n"
                 "            self.map_was_read()\n"
-                "        for group_id in sorted(set(touched) |"
+                "        for group_id in sorted(set(touched) -"
             ),
         ),
     ),

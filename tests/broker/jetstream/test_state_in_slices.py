@@ -19,7 +19,10 @@ from supercluster.broker.jetstream import (
     stream_snapshot,
     subject_index,
 )
+from supercluster.broker.jetstream.life import OPENED_AT_ONCE
 from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.ports import OpenedGroup
+from supercluster.broker.storage.store import VolumeStore
 
 pytestmark = pytest.mark.covers("SF-29")
 SMALL, TIMES = 300, 5
@@ -126,6 +129,31 @@ def test_a_replay_goes_a_stretch_a_turn_and_other_streams_serve_meanwhile(
     assert broker.serving[-1] == frozenset("AB")
     assert broker.stream("A").state.messages == 800, "it is ready when it has replayed all"
     assert 0 < broker.most < 400
+
+
+def test_a_start_opens_a_stream_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = OneBroker(tmp_path, CpuMeter())
+    names = [f"S{number}" for number in range(12)]
+    for name in names:
+        broker.create(name)
+    opened: list[str] = []
+    found: list[int] = []
+    open_, step = VolumeStore.open, OneBroker.step
+
+    def noted(store: VolumeStore, group: str, **how: Any) -> OpenedGroup:
+        opened.append(group)
+        return open_(store, group, **how)
+
+    def counted(one: OneBroker, first: Callable[[], object] = lambda: None) -> None:
+        before = len(opened)
+        step(one, first)
+        found.append(len(opened) - before)
+
+    monkeypatch.setattr(VolumeStore, "open", noted)
+    monkeypatch.setattr(OneBroker, "step", counted)
+    broker.restart()
+    assert sum(found) >= len(names)
+    assert max(found) <= OPENED_AT_ONCE
 
 
 @pytest.mark.covers("SF-17")

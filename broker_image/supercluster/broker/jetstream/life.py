@@ -7,7 +7,7 @@ a map that was read decides that. `copies.py` says which copy it is to be.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from supercluster.broker.jetstream.own_metadata import (
     fsync_of,
     unknown_fsync,
 )
+from supercluster.broker.jetstream.slices import SLICE_UNITS, Job
 from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.jetstream.wire import blob
 from supercluster.broker.ports import OpenedGroup
@@ -34,6 +35,8 @@ from supercluster.broker.raft.errors import DiskError
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.core import BrokerCore
 
+# More copies than this are opened in turns of their own.
+OPENED_AT_ONCE = 2
 # Of a new group's members one stands for election so soon, when the others have the map that names the group too.
 FIRST_ELECTION_MS = 50
 # Whether a retired copy's grace time is over is looked at this often at least: clocks jump.
@@ -89,13 +92,15 @@ class GroupLife:
         """Hold what the map says, and remove what was deleted."""
         core = self._core
         assert core.meta is not None
-        assigned = {found.group: found for found in core.meta.state.streams.values()}
-        for group_id in sorted(set(touched) | (assigned.keys() if core.map.index == 0 else set())):
-            found = assigned.get(group_id)
-            if found is None:
-                attempt(core, group_id, partial(self._deleted, group_id))
-            else:
-                self._follow(found)
+        assigned = {found.group for found in core.meta.state.streams.values()}
+        to_open = (
+            set(touched) | (assigned if core.map.index == 0 else set())
+        ) & assigned - core.groups.keys()
+        is_much = len(to_open) > OPENED_AT_ONCE
+        for group_id in sorted(set(touched) - to_open if is_much else set(touched) | to_open):
+            self.look_at(group_id)
+        if is_much:
+            self._look_soon(to_open)
 
     def map_was_read(self) -> None:
         """Remove what was deleted while this broker was away, and hold what was assigned. Only on a map that was read:
@@ -107,8 +112,17 @@ class GroupLife:
         for group_id in core.store.registered():
             if not is_meta(group_id) and group_id not in assigned:
                 attempt(core, group_id, partial(self._deleted, group_id))
-        for _, found in sorted(assigned.items()):
-            self._follow(found)
+        self._look_soon(assigned)
+
+    def _look_soon(self, group_ids: Iterable[str]) -> None:
+        """At one after the other and not all in one turn: opening a copy may read much of its log."""
+        self._core.turns.slices.begin_for_nobody(self._looking_at(sorted(group_ids)))
+
+    def _looking_at(self, group_ids: list[str]) -> Job:
+        for group_id in group_ids:
+            is_open = group_id in self._core.groups
+            self.look_at(group_id)
+            yield SLICE_UNITS // 40 if is_open else 2 * SLICE_UNITS
 
     def _follow(self, found: Assignment) -> None:
         """Hold the copy that this broker should hold of a stream, and no other. A copy that the volume does not know is
@@ -322,7 +336,7 @@ class GroupLife:
         self._core.leaderships.forget(group_id)
 
     def look_at(self, group_id: str) -> None:
-        """A copy that was put aside: what does the map say of it now?"""
+        """What does the map say of the copy now?"""
         assert self._core.meta is not None
         found = self._core.meta.state.by_group(group_id)
         if found is not None:

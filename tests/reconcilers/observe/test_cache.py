@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.reconcilers.builders import EAST, NAMESPACE, cluster, stream, super_cluster
+from tests.reconcilers.builders import EAST, NAMESPACE, cluster, stream, stream_move, super_cluster
 
 from supercluster.api import Cluster, Stream
 from supercluster.reconcilers.handlers.registration import Intake
@@ -241,3 +241,35 @@ def test_reading_never_fails_on_what_others_wrote(part: str, odd: Any) -> None:
     assert pod_view({part: odd}).ready is False
     assert credentials_view({part: odd}) is not None
     assert stream_info({part: odd}).leader == ""
+
+
+def test_a_stream_looks_at_its_own_moves_and_not_at_those_of_all_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """O14: with thousands of Streams, a resync was quadratic in them."""
+    cache = ObjectCache()
+    for number in range(50):
+        cache.put(body(stream_move(f"move-{number}", streamRef=f"stream-{number}")))
+        cache.put(body(stream_move(f"later-{number}", streamRef=f"stream-{number}")))
+    looked_at: list[str] = []
+    model = cache.model
+
+    def counted(kind: Any, namespace: str, name: str) -> Any:
+        looked_at.append(name)
+        return model(kind, namespace, name)
+
+    monkeypatch.setattr(cache, "model", counted)
+    found = cache.moves_of(stream("stream-7"))
+    assert [move.metadata.name for move in found] == ["later-7", "move-7"]
+    assert sorted(looked_at) == ["later-7", "move-7"]
+    cache.remove(body(stream_move("move-7", streamRef="stream-7")))
+    assert [move.metadata.name for move in cache.moves_of(stream("stream-7"))] == ["later-7"]
+
+
+def test_what_nobody_asks_for_is_not_kept() -> None:
+    """O15."""
+    cache = ObjectCache()
+    cache.put(body(stream(), managedFields=[{"manager": "kubectl"}]))
+    known = cache.get("Stream", NAMESPACE, "flights")
+    assert known is not None
+    assert "managedFields" not in known["metadata"]

@@ -32,11 +32,7 @@ def concerned(cache: ObjectCache, body: Mapping[str, Any]) -> Iterator[Key]:
             name = str(spec.get("name") or key.name)
             yield from (_key(rival) for rival in cache.claimants(key.namespace, super_cluster, name))
             yield from (_key(each) for each in cache.of_super_cluster(Cluster, key.namespace, super_cluster))
-            yield from (
-                _key(each)
-                for each in cache.of_super_cluster(StreamMove, key.namespace, super_cluster)
-                if each.spec.stream_ref == key.name
-            )
+            yield from (_key(each) for each in cache.moves_about(key.namespace, super_cluster, key.name))
     elif key.kind == "StreamMove":
         yield key
         super_cluster = str(spec.get("superCluster", ""))

@@ -64,7 +64,7 @@ class ObjectCache:
         if known is not None and _uid(known) == _uid(body) and _version(known) >= version:
             return False
         self._forget(key)
-        self._objects[key] = body
+        self._objects[key] = body = _without_managers(body)
         for owner in _owners(body):
             self._by_owner.setdefault(owner, set()).add(key)
         return True
@@ -161,12 +161,16 @@ class ObjectCache:
     def moves_of(self, stream: Stream) -> tuple[StreamMove, ...]:
         """StreamMoves of a Stream resource; not those that an earlier Stream of its name has left behind."""
         metadata = stream.metadata
-        moves = self.of_super_cluster(StreamMove, metadata.namespace, stream.spec.super_cluster)
-        return tuple(
-            move
-            for move in moves
-            if move.spec.stream_ref == metadata.name and owner_uid(move) in (None, metadata.uid)
+        moves = self.moves_about(metadata.namespace, stream.spec.super_cluster, metadata.name)
+        return tuple(move for move in moves if owner_uid(move) in (None, metadata.uid))
+
+    def moves_about(self, namespace: str, super_cluster: str, stream_ref: str) -> tuple[StreamMove, ...]:
+        """StreamMoves that name a Stream resource, in the order of their names. Thousands of others are not looked at."""
+        keys = self._by_owner.get(("StreamMove", namespace, f"moves-of-{super_cluster}", stream_ref), set())
+        found = (
+            self.model(StreamMove, namespace, key.name) for key in sorted(keys, key=lambda key: key.name)
         )
+        return tuple(move for move in found if move is not None)
 
     def of_cluster(self, namespace: str, cluster: str) -> Iterator[Mapping[str, Any]]:
         """Objects that were made for a Cluster."""
@@ -180,6 +184,14 @@ class ObjectCache:
 
     def all_keys(self) -> tuple[Key, ...]:
         return tuple(self._objects)
+
+
+def _without_managers(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Who set which field is a good part of an object's size, and nobody here asks."""
+    metadata = mapping(body.get("metadata"))
+    if "managedFields" not in metadata:
+        return body
+    return {**body, "metadata": {key: value for key, value in metadata.items() if key != "managedFields"}}
 
 
 def _uid(body: Mapping[str, Any]) -> str:
@@ -199,6 +211,8 @@ def _owners(body: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
         named = spec.get("superCluster")
         super_cluster = named if isinstance(named, str) else ""
         yield key.kind, key.namespace, "super", super_cluster
+        if key.kind == "StreamMove" and isinstance(spec.get("streamRef"), str):
+            yield "StreamMove", key.namespace, f"moves-of-{super_cluster}", spec["streamRef"]
         if key.kind == "Stream":
             yield "Stream", key.namespace, f"stream-of-{super_cluster}", str(spec.get("name") or key.name)
         return

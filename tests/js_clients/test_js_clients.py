@@ -51,7 +51,8 @@ def clients() -> Clients:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200)
         assert done.returncode == 0, done.stderr
         (folder / "complete").touch()
-    shutil.copy(HERE / "clients.test.mjs", folder)
+    for test in HERE.glob("*.test.mjs"):
+        shutil.copy(test, folder)
     return Clients(folder, str(fetched) if fetched.exists() else shutil.which("node") or "node")
 
 
@@ -115,6 +116,29 @@ async def test_one_broker(clients: Clients, fleet: Fleet) -> None:
 async def test_a_cluster_whose_leader_dies(clients: Clients, fleet: Fleet) -> None:
     brokers = await fleet.start(3)
     await run(clients, [broker.url for broker in brokers], 3, fleet)
+
+
+@pytest.mark.long
+@pytest.mark.covers("SF-15")
+@pytest.mark.timeout(800)
+async def test_a_plain_publisher_stays_when_its_stream_waits(clients: Clients, fleet: Fleet) -> None:
+    await fleet.start(3, limits={"windowWaitMs": 500})
+    js = await fleet.js()
+    await js.add_stream(name="S", subjects=["s"], num_replicas=3)
+    stays = await fleet.leader("S")
+    for broker in fleet.running:
+        if broker is not stays:
+            broker.kill()
+    process = await asyncio.create_subprocess_exec(
+        *(clients.node, "waits.test.mjs"),
+        cwd=clients.folder,
+        env={**os.environ, "NATS_URL": stays.url},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    async with asyncio.timeout(RUN_S):
+        said, _ = await process.communicate()
+    assert process.returncode == 0, said.decode(errors="replace")
 
 
 @pytest.mark.long

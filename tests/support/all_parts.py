@@ -81,6 +81,13 @@ def parts(python: str, other_python: str, jobs: int) -> list[Part]:
                 ),
             )
         )
+        found.append(
+            Part(
+                "newest-clients",
+                f"whole stories of NATS's newest Python clients, on {other_python}",
+                ("make", f"PYTHON={other_python}", "VENV=.venv-other", "TEST=tests/py_clients", "test-one"),
+            )
+        )
     return found
 
 

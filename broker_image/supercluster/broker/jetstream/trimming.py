@@ -155,7 +155,7 @@ class _Matching:
 
 
 class _PerSubject:
-    """Removes each subject's oldest messages until no more than `limit` are left."""
+    """Removes each subject's oldest messages until no more than `limit` are left: each message is asked for its subject's count."""
 
     def __init__(self, limit: int, last: int) -> None:
         self.limit = limit
@@ -172,7 +172,9 @@ class _PerSubject:
         taken: Counter[bytes] = Counter()
         looked_at = 0
         while (
-            len(found) < CHOSEN_MAX and looked_at < LOOKED_AT_MAX and (seq := state.past(seq)) <= self._last
+            len(found) < CHOSEN_MAX
+            and looked_at < LOOKED_AT_MAX // 4
+            and (seq := state.past(seq)) <= self._last
         ):
             decoded = state.reader.entry_of(seq)
             if decoded is None:

@@ -24,7 +24,7 @@ CHOSEN: dict[str, tuple[int, ...]] = {
     ),
     "moves": (7, 12, 15, 23, 39, 47, 55, 79, 87, 119, 473, 547, 1373),
     "stream": (1, 2, 10, 12, 24),
-    "map": (2, 5, 7),
+    "map": (0, 1, 2, 5),
     "copies": (0, 2),
 }
 """Scenario → seeds."""
@@ -104,9 +104,9 @@ CAUGHT_BY: dict[str, int] = {
     "older-map-goes-on": 0,
     "unknown-copies-are-dropped": 2,
     "map-begins-with-the-end-of-its-log": 2,
-    "older-map-is-not-kept": 0,
+    "older-map-is-not-kept": 1,
     "map-is-forced-while-it-lives": 0,
-    "floor-of-the-map-is-ignored": 1,
+    "floor-of-the-map-is-ignored": 5,
     "account-limits-not-judged": 1,
     "accounts-left-out-of-snapshots": 14,
     "positions-not-in-snapshots": 3,

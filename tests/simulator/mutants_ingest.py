@@ -290,6 +290,16 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
+        "handed-out-behind-a-stall",
+        "SF-2",
+        "A leader that stood still hands out what it was about to before it knows whether another leads.",
+        (
+            "jetstream/handing_out.py",
+            "behind_ms - self._held[0].behind_ms > STALL_MS_MAX",
+            "False",
+        ),
+    ),
+    mutant(
         "handed-out-in-doubt",
         "SF-2",
         "A leader that was deposed hands out what the entry of another in the same place does not say.",

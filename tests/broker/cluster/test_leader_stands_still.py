@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 from nats.aio.msg import Msg
 from nats.js.api import ConsumerConfig
+from nats.js.errors import ServiceUnavailableError
 from tests.support.local_clusters import Broker, Fleet, until
 
 pytestmark = pytest.mark.e2e
@@ -17,8 +18,6 @@ ACK_WAIT_S = 120
 """No message that is missed comes again within the test."""
 
 
-# It fails every other time since the session of 2026-11-23: an acknowledgement is lost with the leader that stood still. To be mended first.
-@pytest.mark.long
 @pytest.mark.covers("SF-2", "MV-10")
 async def test_nothing_waits_for_its_acknowledgements_time_when_a_leader_stood_still(fleet: Fleet) -> None:
     brokers = await fleet.start(3)
@@ -45,8 +44,8 @@ async def test_nothing_waits_for_its_acknowledgements_time_when_a_leader_stood_s
                 for message in await pull.fetch(20, timeout=1):
                     pulled.append(message.metadata.sequence.stream)
                     await message.ack()
-            except TimeoutError:
-                continue
+            except (TimeoutError, ServiceUnavailableError):
+                continue  # Nothing came, or nobody led for as long as a broker keeps a request (REQUEST_WAIT_MS).
 
     async def more_than(count: int) -> bool:
         return len(seen) > count

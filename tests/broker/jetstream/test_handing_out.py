@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.broker.jetstream.consumer_story import SECOND, Source, Story, shown
 
-from supercluster.broker.jetstream.handing_out import HELD_BYTES_MAX, HandingOut
+from supercluster.broker.jetstream.handing_out import HELD_BYTES_MAX, STALL_MS_MAX, HandingOut
 from supercluster.broker.jetstream.pull import Delivery
 
 
@@ -53,9 +53,23 @@ def test_a_delivery_leaves_behind_its_entry(source: Source, clients: Clients) ->
     ask(story, handing_out, batch=2)
     assert clients.news() == []
     handing_out.proposed(7, 1, 0)
-    handing_out.committed(6)
+    handing_out.committed(6, 0)
     assert clients.news() == []
-    handing_out.committed(7)
+    handing_out.committed(7, 0)
+    assert clients.news() == ["in<s.0 1.1.1.5", "in<s.1 1.2.2.4"]
+
+
+@pytest.mark.covers("SF-2", "SF-29")
+def test_behind_a_stall_a_delivery_leaves_once_the_leadership_is_confirmed(source: Source, clients: Clients) -> None:
+    story, handing_out = Story(source, ack_policy="explicit"), HandingOut(clients.deliver)
+    ask(story, handing_out, batch=1)
+    handing_out.proposed(7, 1, 0, 500)
+    ask(story, handing_out, batch=1)
+    handing_out.proposed(8, 1, 0, 500)
+    assert not handing_out.committed(7, 500 + STALL_MS_MAX + 1)
+    assert handing_out.committed(8, 500 + STALL_MS_MAX + 1), "it is asked once"
+    assert clients.news() == []
+    handing_out.leads_surely(8, 500 + STALL_MS_MAX + 1)
     assert clients.news() == ["in<s.0 1.1.1.5", "in<s.1 1.2.2.4"]
 
 
@@ -82,7 +96,7 @@ def test_a_status_stays_behind_the_messages_before_it(source: Source, clients: C
     pump(story, handing_out)
     handing_out.proposed(7, 1, 0)
     assert clients.news() == []
-    handing_out.committed(7)
+    handing_out.committed(7, 0)
     assert clients.news()[-2:] == [
         "one<s.5 1.6.6.0",
         "one<408 Request Timeout Nats-Pending-Messages: 3 Nats-Pending-Bytes: 0",
@@ -99,12 +113,12 @@ def test_bytes_that_a_request_was_not_given_are_its_again(source: Source, client
     story.leader.rewind(story.committed, last_seq=source.last_seq)
     pump(story, handing_out)
     handing_out.proposed(7, 1, 0)
-    handing_out.committed(7)
+    handing_out.committed(7, 0)
     again = clients.news()
     story, handing_out = Story(source, ack_policy="explicit"), HandingOut(clients.deliver)
     ask(story, handing_out, batch=6, max_bytes=100)
     handing_out.proposed(7, 1, 0)
-    handing_out.committed(7)
+    handing_out.committed(7, 0)
     assert clients.news() == again
     assert again[-1].startswith("in<409 Message Size Exceeds MaxBytes")
 
@@ -117,7 +131,7 @@ def test_a_consumer_that_is_deleted_takes_its_deliveries_along(source: Source, c
     handing_out.proposed(7, 1, 0)
     handing_out.take_back(gone.leader)
     assert shown(gone.leader.close(409, "Consumer Deleted")) == ["gone<409 Consumer Deleted"]
-    handing_out.committed(7)
+    handing_out.committed(7, 0)
     assert clients.news() == ["other<s.0 1.1.1.5"]
 
 
@@ -133,5 +147,5 @@ def test_what_waits_for_commits_is_bounded(clients: Clients) -> None:
         pump(story, handing_out)
         handing_out.proposed(index, 1, 0)
     assert handing_out.is_full
-    handing_out.committed(1)
+    handing_out.committed(1, 0)
     assert not handing_out.is_full

@@ -47,8 +47,8 @@ class Deposed:
         self.handing_out.add(story.leader, story.leader.pump(story.source, story.now_ns, story.has_interest))
         self.handing_out.proposed(index, TERM, at_ms)
 
-    def depose(self) -> None:
-        self.in_doubt.keep(self.handing_out.leave())
+    def depose(self, applied_index: int = 0) -> None:
+        self.in_doubt.keep(self.handing_out.leave(), applied_index)
         self.deliver(self.story.leader.give_back(0, self.in_doubt))
 
     def applied(self, index: int, term: int = TERM, now_ms: int = 0) -> None:
@@ -60,6 +60,21 @@ def deposed(count: int = 6, **config: Any) -> Deposed:
     for n in range(count):
         source.store(f"s.{n}")
     return Deposed(Story(source, **{"ack_policy": "explicit", **config}))
+
+
+@pytest.mark.covers("SF-2", "SF-29")
+def test_what_was_applied_behind_a_stall_leaves_once_somebody_listens() -> None:
+    old = deposed(2)
+    old.ask("one", "2")
+    old.pump(ENTRY)
+    assert not old.handing_out.committed(ENTRY, 2000)
+    old.listens = False
+    old.depose(applied_index=ENTRY)
+    old.applied(ENTRY + 1, term=TERM + 1)
+    assert not old.said, "the link that it would take is gone"
+    old.listens = True
+    old.in_doubt.tick(LOOK_MS, LOOK_MS * 1_000_000)
+    assert [line.partition(" ")[0] for line in old.said] == ["one<s.0", "one<s.1"]
 
 
 @pytest.mark.covers("SF-2", "MV-10")

@@ -122,10 +122,10 @@ class ConsumerLeaders:
             self.advisories.tell(name, advisories.action("delete"))
         self._forget()
 
-    def give_back(self) -> None:
+    def give_back(self, applied_index: int) -> None:
         """Another replica leads: whoever sent a request that waits asks that one."""
         now_ns = self._host.clock.now_ns()
-        self.in_doubt.keep(self._handing_out.leave())
+        self.in_doubt.keep(self._handing_out.leave(), applied_index)
         for leader in self._leaders.values():
             self._deliver(leader.give_back(now_ns, self.in_doubt))
         self._forget()
@@ -413,14 +413,24 @@ class ConsumerLeaders:
             self._host.touch(self._group)
         self._counting = None
 
-    def committed(self, index: int) -> None:
-        """Entries up to `index` are applied: what they say was delivered is."""
-        self._handing_out.committed(index)
+    def committed(self, index: int) -> bool:
+        """Entries up to `index` are applied: what they say was delivered is. False: this process stood still before it learned
+        so, and others may lead (SF-2, SF-29); `leads_surely` is to follow."""
+        return self._handing_out.is_empty or self._handing_out.committed(index, self._behind_ms())
+
+    def leads_surely(self, index: int) -> None:
+        """The leadership is confirmed, behind a stall; entries up to `index` are applied."""
+        self._handing_out.leads_surely(index, self._behind_ms())
+
+    def _behind_ms(self) -> int:
+        """How far own time is behind the machine's."""
+        clock = self._host.clock
+        return clock.machine_ms() - clock.monotonic_ms()
 
     def pumped(self, index: int, term: int) -> bool:
         """The pump's operations are in the log, up to the entry at `index`. True: some consumers have more, and are to be pumped in
         the next turn."""
-        self._handing_out.proposed(index, term, self._host.clock.monotonic_ms())
+        self._handing_out.proposed(index, term, self._host.clock.machine_ms(), self._behind_ms())
         unserved, self._unserved = dict.fromkeys(self._unserved), []
         self._pump = unserved | {
             name: None

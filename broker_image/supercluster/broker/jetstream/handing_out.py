@@ -5,6 +5,9 @@ and acknowledged elsewhere, with confirmation. It commits nothing, though. So a 
 only behind the entry that says so; what becomes of it when the leader is deposed before is for `in_doubt`. A consumer
 without acknowledgements has no such promise, and no such delay.
 
+A process that stood still may read the confirmations that commit such an entry when others lead already. What waited during
+a stall waits until the leadership is confirmed, by when a link that was given up has been seen to be gone as well.
+
 One consumer's deliveries and status messages stay in order: what comes behind a held one is held too.
 """
 
@@ -18,6 +21,8 @@ from supercluster.broker.jetstream.pull import Delivery
 
 # A stream's leader pumps nothing while so much waits for commits that do not come.
 HELD_BYTES_MAX = 16 * 1024 * 1024
+# Own time that falls behind the machine's by so much tells of a stall after which others may lead (`own_time.py`).
+STALL_MS_MAX = 300
 
 
 class HandingOut:
@@ -29,6 +34,12 @@ class HandingOut:
         self._held: deque[Held] = deque()
         self._held_bytes = 0
         self._holds: Counter[ConsumerLeader] = Counter()
+        self._leads_surely = True
+
+    @property
+    def is_empty(self) -> bool:
+        """Does nothing wait for a commit?"""
+        return not self._held
 
     @property
     def is_full(self) -> bool:
@@ -40,9 +51,9 @@ class HandingOut:
         if deliveries:
             self._fresh.append((leader, deliveries))
 
-    def proposed(self, index: int, term: int, now_ms: int) -> None:
+    def proposed(self, index: int, term: int, now_ms: int, behind_ms: int = 0) -> None:
         """The operations of everything fresh are in the log, up to the entry at `index`, of that term; or there were none
-        to propose."""
+        to propose. `now_ms`: of the machine, since it decides what is safe; `behind_ms`: so far own time is behind it."""
         fresh, self._fresh = self._fresh, []
         for leader, deliveries in fresh:
             # What was served no message has no entry to wait for: it is told so at once.
@@ -51,18 +62,30 @@ class HandingOut:
             )
             if waits or self._holds[leader]:
                 size_bytes = sum(len(item[3]) for delivery in deliveries for item in delivery.items)
-                self._held.append(Held(index, term, now_ms, leader, deliveries, size_bytes))
+                self._held.append(Held(index, term, now_ms, behind_ms, leader, deliveries, size_bytes))
                 self._held_bytes += size_bytes
                 self._holds[leader] += 1
             else:
                 self._deliver(deliveries)
 
-    def committed(self, index: int) -> None:
-        """Entries up to `index` are applied: hand out what waited for them."""
-        while self._held and self._held[0].index <= index:
+    def committed(self, index: int, behind_ms: int) -> bool:
+        """Entries up to `index` are applied: hand out what waited for them. False: the process stood still meanwhile, and
+        nothing leaves before `leads_surely`, or `leave`."""
+        if self._leads_surely and self._held and behind_ms - self._held[0].behind_ms > STALL_MS_MAX:
+            self._leads_surely = False
+            return False
+        while self._leads_surely and self._held and self._held[0].index <= index:
             held = self._held.popleft()
             self._forget(held)
             self._deliver(held.deliveries)
+        return True
+
+    def leads_surely(self, index: int, behind_ms: int) -> None:
+        """A quorum confirmed the leadership since the process stood still."""
+        self._leads_surely = True
+        for held in self._held:
+            held.behind_ms = behind_ms
+        self.committed(index, behind_ms)
 
     def not_proposed(self) -> None:
         """What is fresh was not appended."""
@@ -71,9 +94,11 @@ class HandingOut:
             self._take_back(leader, deliveries)
 
     def leave(self) -> list[Held]:
-        """This leader is deposed. Returns what waits for entries that nobody knows the commit of."""
+        """This leader is deposed. Returns what waits for entries that nobody knows the commit of; behind a stall, also what
+        waits for those that are applied."""
         self.not_proposed()
         held, self._held = self._held, deque()
+        self._leads_surely = True
         for each in held:
             self._forget(each)
         return list(held)

@@ -7,7 +7,8 @@ with the next leader as they were. A request's rest goes on when its last delive
 asked for and no more.
 
 All of that within a part of the time that an acknowledgement has: later, the next leader may have handed the message out again,
-and have confirmed that it was acknowledged (SF-2). Behind it nothing leaves.
+and have confirmed that it was acknowledged (SF-2). Behind it nothing leaves. So this counts the machine's time, not the time in
+which the process could hear others (SF-29).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from supercluster.broker.jetstream.consumer import ConsumerLeader
 from supercluster.broker.jetstream.pull import Delivery, HasInterest, Waiting
 
 # So long a delivery may wait for its entry, and never more than this part of the time for its acknowledgement.
-DOUBT_MS_MAX = 5000
+DOUBT_MS_MAX = 15_000
 _WAIT_PARTS = 2
 # How often to look whether somebody listens now.
 LOOK_MS = 50
@@ -28,7 +29,7 @@ LOOK_MS = 50
 Deliver = Callable[[list[Delivery]], None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Held:
     """One consumer's deliveries of one turn, which wait for an entry."""
 
@@ -36,6 +37,7 @@ class Held:
     term: int
     """The entry's: another leader's entry may come to stand in the same place."""
     at_ms: int
+    behind_ms: int
     leader: ConsumerLeader
     deliveries: list[Delivery]
     size_bytes: int
@@ -75,10 +77,11 @@ class InDoubt:
     def __contains__(self, request: object) -> bool:
         return request in self._requests
 
-    def keep(self, held: Iterable[Held]) -> None:
-        """This replica was deposed with these, in the order of their entries."""
+    def keep(self, held: Iterable[Held], applied_index: int) -> None:
+        """This replica was deposed with these, in the order of their entries, of which some may be applied."""
         for each in held:
             self._held.append(each)
+            self._committed += each.index <= applied_index
             for request in each.requests():
                 self._requests[request] += 1
 

@@ -52,6 +52,7 @@ from supercluster.broker.jetstream.wire import text, u8, u64
 from supercluster.broker.moves.note import Note
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.confchange import node_of
+from supercluster.broker.raft.config import ReadState, Role
 from supercluster.broker.raft.entry import Entry, EntryKind
 from supercluster.broker.raft.errors import DiskError, ReplicaError
 from supercluster.broker.raft.node import Raft
@@ -118,6 +119,8 @@ class StreamGroup(Group):
         self._head_check_ms = 0
         self._preference = Preference(self)
         self._republisher = Republisher()
+        self._confirmation = 0
+        """The newest question whether this replica still leads."""
 
     @staticmethod
     def blank_state(assignment: Assignment) -> bytes:
@@ -150,7 +153,7 @@ class StreamGroup(Group):
             self.move.stir()
         if self.consumers.in_doubt:
             clock = self.host.clock
-            self.consumers.in_doubt.applied(entry.index, entry.term, clock.monotonic_ms(), clock.now_ns())
+            self.consumers.in_doubt.applied(entry.index, entry.term, clock.machine_ms(), clock.now_ns())
         if self.serves:
             if entry.count:
                 self._has_grown = True
@@ -334,7 +337,7 @@ class StreamGroup(Group):
         self.carrying.give_up()
         self.trimming.give_up()
         self.state.on_removed = None
-        self.consumers.give_back()
+        self.consumers.give_back(self.applied_index)
         self.intake.clear()
         self.sourcing.close()
         self.origin_reads.clear()
@@ -502,9 +505,22 @@ class StreamGroup(Group):
             self.consumers.follow(self.state, done.consumers, self.host.clock.now_ns())
         self._waiting.applied(done.index, done.results)
         self.trimming.applied()
-        self.consumers.committed(done.index)
+        if not self.consumers.committed(done.index):
+            self._confirm_leadership()
         if self.is_hidden:
             self.restores.applied()
+
+    def _confirm_leadership(self) -> None:
+        """This process stood still: what consumers are handed out waits until it is known that nobody else leads."""
+        self._confirmation += 1
+        self.raft.read_index(self._confirmation)
+        self.host.touch_next(self.id)
+
+    def reads_ready(self, reads: list[ReadState], failed: list[int]) -> None:
+        if any(read.context == self._confirmation for read in reads):
+            self.consumers.leads_surely(self.applied_index)
+        if self._confirmation in failed and self.raft.role is Role.LEADER and self.serves:
+            self._confirm_leadership()
 
     def _tell_abandoned(self, judge: Judge) -> None:
         if judge.batches.abandoned:
@@ -571,7 +587,7 @@ class StreamGroup(Group):
             self._head_seq, self._head_check_ms = self.state.first_seq, now_ms + HEAD_CHECK_MS
             self._head_is_due = due = True
         self.auditor.advance(self.state, self.applied_index, now_ms)
-        self.consumers.in_doubt.tick(now_ms, self.host.clock.now_ns())
+        self.consumers.in_doubt.tick(self.host.clock.machine_ms(), self.host.clock.now_ns())
         if not self.serves:
             return due
         move_ms = self.move.deadline_ms()
@@ -619,6 +635,8 @@ class StreamGroup(Group):
         found = super().deadline_ms()
         audit_ms = self.auditor.deadline_ms(self.applied_index)
         doubt_ms = self.consumers.in_doubt.deadline_ms()
+        if doubt_ms is not None:
+            doubt_ms += self.host.clock.monotonic_ms() - self.host.clock.machine_ms()
         deadlines = [at for at in (found, audit_ms, doubt_ms) if at is not None]
         if self._head_may_move:
             deadlines.append(self._head_check_ms)

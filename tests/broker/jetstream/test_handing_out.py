@@ -60,7 +60,9 @@ def test_a_delivery_leaves_behind_its_entry(source: Source, clients: Clients) ->
 
 
 @pytest.mark.covers("SF-2", "SF-29")
-def test_behind_a_stall_a_delivery_leaves_once_the_leadership_is_confirmed(source: Source, clients: Clients) -> None:
+def test_behind_a_stall_a_delivery_leaves_once_the_leadership_is_confirmed(
+    source: Source, clients: Clients
+) -> None:
     story, handing_out = Story(source, ack_policy="explicit"), HandingOut(clients.deliver)
     ask(story, handing_out, batch=1)
     handing_out.proposed(7, 1, 0, 500)

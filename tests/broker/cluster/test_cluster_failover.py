@@ -372,7 +372,8 @@ async def test_a_flipped_bit_is_never_served_and_costs_only_that_replica(fleet: 
     await js.add_stream(name="S", subjects=["s"], num_replicas=3)
     await fill(js, "s", 1500, 200)
     (victim, _) = await fleet.followers("S")
-    victim.kill()
+    victim.terminate()
+    assert await victim.exited() == 0
     target = largest_sealed(victim)
     content = bytearray(target.read_bytes())
     content[len(content) // 2] ^= 0x40

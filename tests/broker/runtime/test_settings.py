@@ -96,6 +96,7 @@ def test_tls_for_clients_is_read_with_its_defaults() -> None:
         ({"limits": {"pingsOutMax": True}}, ["limits.pingsOutMax is true"]),
         ({"limits": {"pingIntervalMs": 1}}, ["limits.pingIntervalMs is 1", "from 100 to"]),
         ({"ports": {"client": 70000}}, ["ports.client is 70000", "0 to 65535"]),
+        ({"storage": {"segmentBytes": 2**31 + 1}}, ["storage.segmentBytes", "to 2147483648"]),  # D13
         ({"gateways": []}, ["gateways is []", "object"]),
         ({"gateways": {"a b": []}}, ["gateways", "a b", "not allowed"]),
         ({"gateways": {"west": "w:7222"}}, ['gateways.west is "w:7222"', "list of host:port"]),

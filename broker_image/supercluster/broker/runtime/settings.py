@@ -83,7 +83,7 @@ class Storage:
     sync_interval_ms: int = _bounded(1000, 1, 600_000)
     sync_always: bool = False
     """fsync before it counts whatever is written here, but for streams whose own policy is `never`."""
-    segment_bytes: int = _bounded(64 << 20, 64 << 10, 1 << 32)
+    segment_bytes: int = _bounded(64 << 20, 64 << 10, 1 << 31)
     retired_grace_ms: int = _bounded(600_000, 0, 30 * 86_400_000)
     """How long the copy of a stream that moved away is kept, closed (SF-5)."""
 

@@ -27,7 +27,7 @@ BOUNDS: Mapping[tuple[str, str], tuple[str, int, int]] = {
     ("limits", "windowWaitMs"): ("limits.streamWindowWait", 100, 600_000),
     ("storage", "maxFileBytes"): ("diskLimits.maxFile", 0, 1 << 60),
     ("storage", "maxMemoryBytes"): ("diskLimits.maxMemory", 0, 1 << 50),
-    ("storage", "segmentBytes"): ("diskLimits.segment", 64 << 10, 1 << 32),
+    ("storage", "segmentBytes"): ("diskLimits.segment", 64 << 10, 1 << 31),
     ("raft", "electionTimeoutMs"): ("raft.electionTimeout", 50, 60_000),
 }
 # What brokers take over while they run.

@@ -608,6 +608,29 @@ def test_a_damaged_state_at_the_base_is_a_lost_record(disk: SimDisk) -> None:
     assert "the state at the log's beginning" in report.reasons[0]
 
 
+@pytest.mark.parametrize("newer", [True, False])
+def test_a_damaged_state_at_the_base_costs_nothing_where_a_newer_one_is_whole(
+    disk: SimDisk, *, newer: bool
+) -> None:
+    """D9."""
+    log, _ = open_(disk)
+    log.install_base(10, 2, b"snapshot")
+    for index in (11, 12):
+        log.append([batch(index, 2)])
+    log.note_commit(12)
+    log.save_checkpoint(12, b"at 12")
+    disk.crash()
+    checkpoints = sorted(path for path in disk.paths() if path.endswith(".ckpt"))
+    for path in checkpoints[:1] if newer else checkpoints:
+        disk.flip_bit(path, 8 * 42)
+    for _ in range(2):
+        log, report = open_(disk)
+        assert report.verdict is (Verdict.CLEAN if newer else Verdict.LOST_RECORD)
+        disk.crash()
+    if newer:
+        assert (log.last_index, log.load_checkpoint()) == (12, (12, b"at 12"))
+
+
 def test_a_damaged_base_is_a_lost_record_and_the_log_begins_anew(disk: SimDisk) -> None:
     log, _ = open_(disk)
     log.install_base(10, 2, b"snapshot")

@@ -13,7 +13,6 @@ from supercluster.broker.jetstream.wire import Reader, blob
 from supercluster.broker.ports import Ticket
 from supercluster.broker.raft.confchange import Membership
 from supercluster.broker.raft.config import Snapshot
-from supercluster.broker.raft.errors import DiskError
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.group import Group
@@ -33,6 +32,8 @@ class StateTransfer:
         self._making: Job | None = None
         self._made: tuple[int, bytes] | None = None
         """The emptied state at the log's base, and that base."""
+        self._missing_index = -1
+        """The last base that was found without a state."""
 
     # ---- from the disk --------------------------------------------------------------------------------------------
 
@@ -55,7 +56,7 @@ class StateTransfer:
         if log.base_index and (found is None or not group.holds_its_head()):
             base = log.base_state()
             if base is None:
-                raise DiskError("the state at the log's beginning is gone", group.id)
+                raise log.lose("the state at the log's beginning is gone, and nothing else stands for it")
             yield from self._restore(log.base_index, (yield from self.emptied(base, for_member=False)))
         self._recovery = None
         group.recovered(commit_index)
@@ -144,6 +145,13 @@ class StateTransfer:
         try:
             base = group.log.base_state()
             yield 0
+            if base is None and index != self._missing_index:
+                self._missing_index = index
+                group.host.event(
+                    group.id,
+                    "SnapshotMissing",
+                    f"the state at entry {index} is damaged: members that need it wait until the log's beginning moves on",
+                )
             if base is not None:
                 self._made = index, (yield from self.emptied(base, for_member=True))
                 group.host.touch(group.id)

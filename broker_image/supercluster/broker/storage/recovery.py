@@ -152,7 +152,7 @@ class _Opening:
         on_failure.callback(found.segments.close)
         self._judge_damage(found, notes)
         self._judge_end(found, notes, checkpoints)
-        self._judge_base(base, checkpoints)
+        self._judge_base(base, checkpoints, found.last_index(base))
         if self.stop is Stop.POWER and not self.is_marked and not is_new:
             self._doubt(f"{self.directory}: power failed, and appends were not fsynced one by one")
         standing = self._write_down(hard_file)
@@ -273,9 +273,17 @@ class _Opening:
         if last_index < known:
             self._lose(f"{self.directory}: the log ends at entry {last_index}, but {known} was {what}")
 
-    def _judge_base(self, base: Base, checkpoints: Checkpoints) -> None:
-        if base.index in checkpoints.indexes and checkpoints.load(base.index) is None:
-            self._lose(f"{self.directory}: the state at the log's beginning (entry {base.index}) is damaged")
+    def _judge_base(self, base: Base, checkpoints: Checkpoints, last_index: int) -> None:
+        """The state at the log's beginning is for who begins there. Where it is damaged, a newer one does for a start."""
+        if base.index not in checkpoints.indexes or checkpoints.load(base.index) is not None:
+            return
+        what = f"{self.directory}: the state at the log's beginning (entry {base.index}) is damaged"
+        usable = [index for index in checkpoints.indexes if base.index < index <= last_index]
+        newer = next((index for index in reversed(usable) if checkpoints.load(index) is not None), None)
+        if newer is None:
+            self._lose(what)
+        else:
+            self.reasons.append(f"{what}; the one at entry {newer} is whole")
 
     def _lose(self, reason: str) -> None:
         self.standing = Standing.LOST

@@ -42,8 +42,9 @@ class _Inode:
             if position < survivors or (position > survivors and rng.random() < 0.2):
                 _apply(self.durable, offset, data)
             elif position == survivors and data:
-                torn = _torn(data, rng)
-                _apply(self.durable, offset, torn)
+                # To write again what is there already harms none of it.
+                there = _common(data, self.durable[offset : offset + len(data)])
+                _apply(self.durable, offset + there, _torn(data[there:], rng))
         self.pending.clear()
         self.data = bytearray(self.durable)
 
@@ -58,6 +59,13 @@ def _apply(target: bytearray, offset: int, data: bytes | None) -> None:
     if offset > len(target):
         target.extend(bytes(offset - len(target)))
     target[offset : offset + len(data)] = data
+
+
+def _common(one: bytes, other: bytearray) -> int:
+    """Bytes that both begin with."""
+    return next(
+        (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )
 
 
 def _torn(data: bytes, rng: random.Random) -> bytes:

@@ -192,6 +192,29 @@ def test_what_a_failed_fsync_left_is_not_confirmed_by_a_policy_that_is_stronger_
     assert (report.verdict, log.last_index) == (Verdict.CLEAN, 4)
 
 
+@pytest.mark.covers("SF-4", "RP-6")
+@pytest.mark.parametrize("fails", [True, False])
+def test_where_every_kill_counts_as_a_power_failure_what_reads_well_is_written_again(
+    disk: SimDisk, fails: bool
+) -> None:
+    """D6: without a boot id nobody knows that the machine stayed up, and that this was read from memory."""
+    log, _ = open_(disk, Fsync.ALWAYS)
+    log.tick(0)
+    fill(log, 3)
+    if fails:
+        disk.failing_syncs = 1
+        with pytest.raises(DiskError, match="fsync"):
+            log.sync()
+    disk.crash()
+    log, _ = open_(disk, Fsync.ALWAYS, Stop.POWER)
+    log.tick(0)
+    confirmed = log.persisted_index
+    assert confirmed == 3
+    disk.crash(power=True)
+    log, report = open_(disk, Fsync.ALWAYS, Stop.POWER)
+    assert (report.verdict, log.last_index) == (Verdict.CLEAN, 3)
+
+
 @pytest.mark.covers("SF-4")
 @pytest.mark.parametrize("is_put", [True, False])
 def test_a_disk_that_refuses_the_mark_costs_trust_and_nothing_else(disk: SimDisk, is_put: bool) -> None:
@@ -215,8 +238,10 @@ def test_a_disk_that_refuses_the_mark_costs_trust_and_nothing_else(disk: SimDisk
 
 
 @pytest.mark.covers("SF-1", "SF-4", "RP-6")
+@pytest.mark.parametrize("knows_boot", [True, False])
 @pytest.mark.parametrize("seeds", [range(first, first + 100) for first in range(0, 400, 100)])
-def test_a_log_that_counts_as_sound_has_all_that_it_ever_confirmed(seeds: range) -> None:
+def test_a_log_that_counts_as_sound_has_all_that_it_ever_confirmed(seeds: range, knows_boot: bool) -> None:
+    """Without a boot id every kill counts as a power failure."""
     verdicts = set()
     for seed in seeds:
         rng = random.Random(seed)
@@ -235,10 +260,14 @@ def test_a_log_that_counts_as_sound_has_all_that_it_ever_confirmed(seeds: range)
                     if act < 0.4:
                         fill(log, rng.randrange(1, 4))
                     elif act < 0.5 and log.last_index > log.persisted_index:
-                        log.truncate_after(log.persisted_index)
+                        log.truncate_after(max(log.persisted_index, log.commit_index))
                     elif act < 0.65:
                         policy = rng.choice(list(Fsync))
                         log.set_fsync(policy)
+                    elif act < 0.7 and log.persisted_index > log.base_index:
+                        log.note_commit(log.persisted_index)
+                        log.save_checkpoint(log.persisted_index, b"state")
+                        log.drop_head(log.last_index + 1)
                     elif ticket is None:
                         if log.sync_due(now_ms):
                             ticket = log.begin_sync(now_ms)
@@ -248,13 +277,16 @@ def test_a_log_that_counts_as_sound_has_all_that_it_ever_confirmed(seeds: range)
                         ticket = None
                     assert log.persisted_index >= confirmed
                     confirmed = log.persisted_index
-            except CrashNow:
+                    if life % 2 and rng.random() < 0.1:
+                        disk.failing_syncs, disk.failing_syncs_of = 1, ".seg"
+            except (CrashNow, DiskError):
                 pass
+            disk.failing_syncs, disk.failing_syncs_of = 0, ""
             # What is wanted may have changed meanwhile, or the map on the disk be an older one.
             policy = rng.choice((policy, *Fsync))
             power = rng.random() < 0.6
             disk.crash(power=power)
-            log, report = open_(disk, policy, Stop.POWER if power else Stop.KILLED)
+            log, report = open_(disk, policy, Stop.POWER if power or not knows_boot else Stop.KILLED)
             verdicts.add(report.verdict)
             if report.verdict in (Verdict.CLEAN, Verdict.TORN_TAIL):
                 assert log.last_index >= confirmed, f"seed {seed}, life {life}"

@@ -373,10 +373,8 @@ class _Opening:
     ) -> tuple[FileLog, Recovery]:
         last_index = found.last_index(base)
         commit_index = min(max(notes.commit_index, checkpoints.newest, base.index), last_index)
-        durable = min(max(notes.durable_index, base.index), last_index)
-        # What a reboot left is on the disk; after a kill some of it may be in memory only. A log that was closed for a clean
-        # stop has noted all of it; others were not open then.
-        synced_index = last_index if self.stop is Stop.POWER else durable
+        # What reads well may be in memory only, also after a power failure: without a boot id every kill counts as one.
+        synced_index = min(max(notes.durable_index, base.index), last_index)
         # With fsync `never` only a membership is ever confirmed as durable; all that stands before it has to be, too.
         confirms = (
             self.options.fsync is not Fsync.NEVER
@@ -389,7 +387,7 @@ class _Opening:
             if not segment.synced_bytes and confirms:
                 found.segments.write_again(segment, synced_index + 1)
         notes_file.save(
-            Notes(base.epoch, commit_index, durable, self.power_failures).encode(),
+            Notes(base.epoch, commit_index, synced_index, self.power_failures).encode(),
             durable=standing is not Standing.SOUND,
         )
         log = FileLog(

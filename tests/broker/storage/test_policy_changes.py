@@ -215,6 +215,29 @@ def test_where_every_kill_counts_as_a_power_failure_what_reads_well_is_written_a
     assert (report.verdict, log.last_index) == (Verdict.CLEAN, 3)
 
 
+@pytest.mark.covers("SF-4", "SF-17")
+@pytest.mark.parametrize("policy", [Fsync.INTERVAL, Fsync.ALWAYS])
+def test_where_the_log_begins_says_nothing_of_the_entries_before_it_in_its_segment(
+    disk: SimDisk, policy: Fsync
+) -> None:
+    """D8: they were never fsynced, and without them nothing behind them can be read."""
+    log, _ = open_(disk, Fsync.INTERVAL)
+    fill(log, 10)
+    log.note_commit(9)
+    log.save_checkpoint(9, b"state")
+    assert log.drop_head(11) == 9
+    disk.failing_syncs = 1
+    with pytest.raises(DiskError, match="fsync"):
+        log.sync()
+    disk.crash()
+    log, _ = open_(disk, policy)
+    assert log.persisted_index == 10
+    log.sync()
+    disk.crash(power=True)
+    log, _ = open_(disk, policy, Stop.POWER)
+    assert [entry.index for entry in log.entries(10, 10, ALL)] == [10]
+
+
 @pytest.mark.covers("SF-4")
 @pytest.mark.parametrize("is_put", [True, False])
 def test_a_disk_that_refuses_the_mark_costs_trust_and_nothing_else(disk: SimDisk, is_put: bool) -> None:

@@ -552,7 +552,7 @@ class EntryLog:
         """Before a clean stop: what a killed process left, and NEVER did not need, is made sure of as by an opening that does."""
         if not self._unsure_index:
             return
-        durable = max(min(self._notes.durable_index, self._last_index), self._base.index)
+        durable = min(self._notes.durable_index, self._last_index)
         for segment in self._segments.all:
             if segment.last_index > durable and segment.first_index <= self._unsure_index:
                 self._segments.write_again(segment, durable + 1)

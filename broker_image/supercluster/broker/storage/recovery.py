@@ -373,8 +373,10 @@ class _Opening:
     ) -> tuple[FileLog, Recovery]:
         last_index = found.last_index(base)
         commit_index = min(max(notes.commit_index, checkpoints.newest, base.index), last_index)
-        # What reads well may be in memory only, also after a power failure: without a boot id every kill counts as one.
-        synced_index = min(max(notes.durable_index, base.index), last_index)
+        # What reads well may be in memory only, also after a power failure: without a boot id every kill counts as one. That the
+        # log begins at `base.index` says nothing of the entries before it in its first segment.
+        head = found.segments.all[0].first_index - 1 if len(found.segments) else base.index
+        synced_index = min(max(notes.durable_index, head), last_index)
         # With fsync `never` only a membership is ever confirmed as durable; all that stands before it has to be, too.
         confirms = (
             self.options.fsync is not Fsync.NEVER
@@ -404,7 +406,8 @@ class _Opening:
             is_marked=self.is_marked,
             unsure_index=unsure_index,
         )
-        if (self.options.fsync is Fsync.ALWAYS or self.is_marked is not False) and not log.all_synced:
+        must_wait = self.options.fsync is Fsync.ALWAYS or self.is_marked is not False
+        if (must_wait or log.persisted_index < base.index) and not log.all_synced:
             log.sync()
         if standing is Standing.LOST:
             verdict = Verdict.LOST_RECORD

@@ -133,6 +133,7 @@ class EventReason(StrEnum):
     DRIFT_REPAIRED = "DriftRepaired"
     STREAM_LOST = "StreamLost"
     RECOVERY_BEGUN = "RecoveryBegun"
+    MAP_ANEW = "MapAnew"
     HANDING_OVER = "HandingOver"
     RESTARTING_BROKER = "RestartingBroker"
     VOLUME_LOST = "VolumeLost"
@@ -432,6 +433,11 @@ EVENTS: dict[EventReason, Entry] = {
         "Warning",
         "A person has a stream go on from one copy (supercluster.dev/force-recover), or the map of streams "
         "(supercluster.dev/force-recover-meta); what may be lost is said next.",
+    ),
+    EventReason.MAP_ANEW: Entry(
+        "Warning",
+        "A person permits brokers without volumes to begin a map of streams again (supercluster.dev/begin-map-anew); the message says "
+        "whether it was refused.",
     ),
     EventReason.VOLUME_LOST: Entry(
         "Warning",

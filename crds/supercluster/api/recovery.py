@@ -17,6 +17,9 @@ goes on from and the entry that this copy must have at least; behind further col
 word has a meaning: ACCEPT_DOUBTFUL."""
 ACCEPT_DOUBTFUL = "accept-doubtful"
 """The chosen copy may lack what it had confirmed in the last moments before a power failure."""
+BEGIN_MAP_ANEW = "supercluster.dev/begin-map-anew"
+"""Annotation of a SuperCluster whose volumes were all given up on purpose: its brokers may begin a map of streams again. Any text;
+one value permits one beginning."""
 
 
 class RecoveryStatus(ApiModel):

@@ -75,6 +75,15 @@ class FounderStatus(ApiModel):
     cluster: str = Field(description="Name of the Cluster.")
     uid: str = Field(default="", description="Its uid: another Cluster of that name is not the founder.")
     brokers: tuple[str, ...] = Field(default=(), description="The brokers that start the map of streams.")
+    begun: bool = Field(
+        default=False,
+        description="Brokers said that they hold the map of streams. From then on no broker may begin one (joinOnly in its settings).",
+    )
+    anew: Annotated[str, StringConstraints(max_length=253)] = Field(
+        default="",
+        description="The last value of the annotation supercluster.dev/begin-map-anew that was dealt with: it permits no further "
+        "beginning.",
+    )
 
 
 # Streams that are named; more of them count, and are not.

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from supercluster.broker.jetstream import map_reader
 from supercluster.broker.monitor import views
 from supercluster.broker.runtime import process as process_module
 from supercluster.broker.runtime import settings
@@ -101,6 +102,33 @@ async def _next(reader: asyncio.StreamReader) -> bytes:
             return line
 
 
+@pytest.mark.covers("OP-3", "SF-26")
+async def test_a_broker_begins_no_map_until_its_settings_permit_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_module, "REFRESH_S", 0.1)
+    monkeypatch.setattr(map_reader, "MAP_WAIT_MS", 100)
+    file = tmp_path / "broker.json"
+    write(file, joinOnly=True)
+    place = Place("east-0", "127.0.0.1", "127.0.0.1", file, tmp_path / "data")
+    process = BrokerProcess(settings.load(file), place, make_core)
+    await process.start()
+    try:
+        core = process.core
+        assert isinstance(core, ProcessCore)
+        assert core.meta is None
+        status, document = views.health(process, "ready")
+        assert status == 200, "clients without streams are served"
+        assert any("joinOnly forbids" in warning for warning in document["warnings"])
+        write(file)
+        await until(lambda: core.meta is not None and core.map.is_fresh)
+        write(file, joinOnly=True)
+        await until(lambda: core.settings.join_only)
+        assert views.health(process, "ready") == (200, {"status": "ok"})
+    finally:
+        await process.stop()
+
+
 @pytest.mark.covers("OP-3")
 async def test_a_bad_value_is_refused_by_its_field_and_the_old_ones_stay(broker: BrokerProcess) -> None:
     before = broker.reload.digest
@@ -162,12 +190,14 @@ def test_every_field_is_either_taken_over_or_said_to_wait() -> None:
             "peers": {"east-1": "east-1.svc:6222"},
             "metaVoters": ["east-1"],
             "tags": ["ssd"],
+            "joinOnly": True,
             "moves": {"bytesPerS": 5},
             "limits": {"maxControlLineBytes": 600, "maxPendingBytes": 70000},
         }
     )
     now = merged(one, other)
     assert (now.peers, now.tags, now.moves) == (other.peers, other.tags, other.moves)
+    assert now.join_only
     assert (now.meta_voters, now.limits.max_control_line_bytes) == (("east-0",), 4096)
     assert waiting(one, other) == ("limits.maxControlLineBytes", "metaVoters")
     assert merged(now, other) == now

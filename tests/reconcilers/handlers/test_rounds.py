@@ -168,6 +168,32 @@ def world() -> World:
     return World()
 
 
+@pytest.mark.covers("SF-26", "OP-3")
+async def test_brokers_are_told_to_join_only_without_a_restart_and_for_good(world: World) -> None:
+    def settings() -> dict[str, Any]:
+        config = world.kube.objects[("ConfigMap", NS, "east-config")]
+        found: dict[str, Any] = json.loads(config["data"]["broker.json"])
+        return found
+
+    world.brokers.is_fresh = False
+    await world.converge()
+    assert "joinOnly" not in settings()
+    template = clone(world.kube.objects[("StatefulSet", NS, "east")]["spec"]["template"])
+    world.brokers.is_fresh = True
+    await world.converge()
+    assert settings()["joinOnly"] is True
+    assert world.kube.objects[("StatefulSet", NS, "east")]["spec"]["template"] == template
+    # The brokers are out of reach, and the resources come out of a backup, which has no status.
+    world.brokers.fail = lambda _: BrokersUnreachableError("cut off")
+    for kind, name in (("SuperCluster", "demo"), ("Cluster", "east")):
+        world.change(kind, name, lambda body: body.pop("status"))
+    world.restart()
+    for key in (CLUSTER, SC, CLUSTER, CLUSTER, SC):
+        await world.round(key)
+        assert settings()["joinOnly"] is True, key
+    assert world.status(SC)["founder"]["begun"] is True
+
+
 async def test_from_manifests_to_ready(world: World) -> None:
     await world.converge()
     for key in (SC, CLUSTER, STREAM):

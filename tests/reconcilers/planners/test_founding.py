@@ -18,7 +18,8 @@ from tests.reconcilers.builders import (
     with_status,
 )
 
-from supercluster.api import Cluster
+from supercluster.api import Cluster, SuperCluster
+from supercluster.api.recovery import BEGIN_MAP_ANEW
 from supercluster.api.super_cluster import FounderStatus
 from supercluster.reconcilers.planners.cluster import plan_cluster
 from supercluster.reconcilers.planners.founding import Traces, choose_meta_voters, founder
@@ -145,3 +146,101 @@ def test_a_cluster_that_is_about_to_go_founds_nothing() -> None:
 @pytest.mark.parametrize(("count", "voters"), [(1, 1), (2, 1), (3, 3), (4, 3), (5, 5), (9, 5)])
 def test_the_meta_group_starts_with_an_odd_bounded_number(count: int, voters: int) -> None:
     assert len(choose_meta_voters("east", count)) == voters
+
+
+# ---- a map is begun once (SF-26) ------------------------------------------------------------------------------------
+
+BEGUN: dict[str, Any] = {"observedGeneration": 1, "founder": {**EAST, "begun": True}}
+
+
+def looked(resource: SuperCluster, *, holds_map: bool = False, traces: Traces | None = None) -> SuperCluster:
+    """The super-cluster after one look of its worker."""
+    observed = SuperClusterObserved(
+        clusters=(cluster(),), credentials=credentials(), traces=traces or Traces(), holds_map=holds_map
+    )
+    after: SuperCluster = with_status(resource, plan_super_cluster(resource, observed, NOW))
+    return after
+
+
+def begun(resource: SuperCluster) -> bool:
+    assert resource.status.founder is not None
+    return resource.status.founder.begun
+
+
+def written(home: SuperCluster, *, told_before: bool = False) -> bool:
+    """joinOnly of the settings file that east's brokers get."""
+    east = cluster()
+    before = {"data": {"broker.json": json.dumps({"metaVoters": EAST["brokers"], "joinOnly": told_before})}}
+    config = told(east, super_cluster=home, objects={("ConfigMap", "east-config"): before})
+    assert "joinOnly" not in config or config["joinOnly"] is True
+    return "joinOnly" in config
+
+
+@pytest.mark.covers("SF-26")
+def test_once_brokers_hold_the_map_none_may_begin_one() -> None:
+    home = super_cluster(status={"observedGeneration": 1, "founder": EAST})
+    assert not begun(looked(home))
+    assert not written(home)
+    after = looked(home, holds_map=True)
+    assert begun(after)
+    assert written(after)
+    assert begun(looked(after)), "nobody says so any more, and it was begun all the same"
+
+
+@pytest.mark.covers("SF-26")
+def test_the_only_broker_there_is_may_begin_again() -> None:
+    home = super_cluster(status={"observedGeneration": 1, "founder": EAST})
+    alone = SuperClusterObserved(clusters=(cluster(replicas=1),), credentials=credentials(), holds_map=True)
+    assert not begun(with_status(home, plan_super_cluster(home, alone, NOW)))
+
+
+@pytest.mark.covers("SF-26")
+@pytest.mark.parametrize("traces", [Traces(join_only=True), Traces(has_volumes=True)])
+def test_a_lost_status_permits_no_second_map_while_volumes_or_settings_tell_of_one(traces: Traces) -> None:
+    lost = super_cluster(status={"streams": 0})
+    assert begun(looked(lost, traces=traces))
+    assert written(lost, told_before=True), "whoever comes first, the record or the settings"
+
+
+@pytest.mark.covers("SF-26")
+def test_a_status_of_before_the_beginning_permits_no_second_map() -> None:
+    stale = super_cluster(status={"observedGeneration": 1, "founder": EAST})
+    assert written(stale, told_before=True)
+    assert begun(looked(stale, traces=Traces(join_only=True)))
+
+
+@pytest.mark.covers("SF-26")
+def test_a_person_may_have_the_map_begun_once_more() -> None:
+    asked = super_cluster(meta={"annotations": {BEGIN_MAP_ANEW: "1"}}, status=BEGUN)
+    observed = SuperClusterObserved(
+        clusters=(cluster(),), credentials=credentials(), traces=Traces(join_only=True, has_volumes=True)
+    )
+    planned = plan_super_cluster(asked, observed, NOW)
+    assert [note.message for note in planned.notes if note.reason == "MapAnew"] == [
+        "annotation supercluster.dev/begin-map-anew: brokers may begin another map of streams: all that the former one had is given up"
+    ]
+    free = with_status(asked, planned)
+    assert not begun(free)
+    assert not written(free, told_before=True)
+    done = looked(free, holds_map=True)
+    assert begun(done)
+    assert done.status.founder is not None
+    assert done.status.founder.anew == "1"
+    assert begun(looked(done)), "one value permits one beginning"
+    assert written(done)
+
+
+@pytest.mark.covers("SF-26")
+def test_no_other_map_is_begun_while_brokers_hold_one() -> None:
+    asked = super_cluster(meta={"annotations": {BEGIN_MAP_ANEW: "1"}}, status=BEGUN)
+    refused = looked(asked, holds_map=True)
+    assert begun(refused)
+    assert begun(looked(refused)), "nor later, when those brokers are out of contact"
+
+
+@pytest.mark.covers("SF-26")
+def test_an_annotation_out_of_a_backup_permits_nothing() -> None:
+    restored = super_cluster(meta={"annotations": {BEGIN_MAP_ANEW: "1"}}, status={"streams": 0})
+    after = looked(restored, traces=Traces(has_volumes=True))
+    assert begun(after)
+    assert begun(looked(after))

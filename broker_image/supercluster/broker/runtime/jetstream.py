@@ -113,6 +113,7 @@ class ProcessCore(BrokerCore):
             self.change_tags(changed.tags)
         self.settings = replace(
             self.settings,
+            join_only=changed.join_only,
             file_bytes_max=changed.storage.max_file_bytes,
             memory_bytes_max=changed.storage.max_memory_bytes,
         )
@@ -177,6 +178,11 @@ class ProcessCore(BrokerCore):
         if not self.map.is_fresh:
             found.append(
                 "no majority of the meta group confirms the map of streams: it is used as it is on the disk"
+            )
+        if self.meta is None and self.settings.join_only:
+            found.append(
+                "this volume has no map of streams, and joinOnly forbids beginning one: the broker waits for brokers that hold "
+                "the map; where every volume was given up, the map has to be begun anew (docs/admin.md)"
             )
         return found + self.surroundings.troubles + self.meta_lineages.troubles
 

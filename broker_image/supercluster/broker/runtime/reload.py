@@ -19,7 +19,7 @@ from supercluster.broker.runtime.stamps import Stamp, stamp_of
 
 log = logging.getLogger(__name__)
 
-HOT = ("peers", "gateways", "tags", "moves", "jetstream")
+HOT = ("peers", "gateways", "tags", "moves", "jetstream", "join_only")
 HOT_IN: dict[str, tuple[str, ...]] = {
     "limits": (
         "max_payload_bytes",

@@ -8,7 +8,7 @@ from typing import Any
 
 from supercluster.api import Cluster, ReplicaPolicy, Stream, StreamMove
 from supercluster.api.cluster import APPROVE_RESTART, RELEASE_RESTART
-from supercluster.api.recovery import FORCE_RECOVER, FORCE_RECOVER_META
+from supercluster.api.recovery import BEGIN_MAP_ANEW, FORCE_RECOVER, FORCE_RECOVER_META
 from supercluster.reconcilers.observe.cache import ObjectCache, key_of
 from supercluster.reconcilers.planners.plan import LABEL_CLUSTER, LABEL_SUPER_CLUSTER
 from supercluster.reconcilers.ports import Key, mapping
@@ -92,6 +92,9 @@ def matters(body: Mapping[str, Any]) -> tuple[Any, ...]:
         mapping(metadata.get("annotations")).get(APPROVE_RESTART) if body.get("kind") == "Cluster" else None,
         mapping(metadata.get("annotations")).get(RELEASE_RESTART) if body.get("kind") == "Cluster" else None,
         mapping(metadata.get("annotations")).get(FORCE_RECOVER_META)
+        if body.get("kind") == "SuperCluster"
+        else None,
+        mapping(metadata.get("annotations")).get(BEGIN_MAP_ANEW)
         if body.get("kind") == "SuperCluster"
         else None,
         status.get("replicas") if body.get("kind") == "Cluster" else None,

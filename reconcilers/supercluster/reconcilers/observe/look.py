@@ -25,7 +25,7 @@ from supercluster.reconcilers.observe.views import (
 )
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.accounts import AccountView
-from supercluster.reconcilers.planners.broker_config import voters_in
+from supercluster.reconcilers.planners.broker_config import is_join_only, voters_in
 from supercluster.reconcilers.planners.cluster import (
     ClusterObserved,
     running_brokers,
@@ -36,7 +36,7 @@ from supercluster.reconcilers.planners.drains import plan_drains
 from supercluster.reconcilers.planners.founding import Traces
 from supercluster.reconcilers.planners.move_views import BrokersMove
 from supercluster.reconcilers.planners.parting import PartingBroker, others_stay
-from supercluster.reconcilers.planners.plan import LABEL_CLUSTER
+from supercluster.reconcilers.planners.plan import IDENTITY_ANNOTATION, LABEL_CLUSTER
 from supercluster.reconcilers.planners.recovery_of_stream import RecoveryView, request_of
 from supercluster.reconcilers.planners.replica_policy import PolicyObserved
 from supercluster.reconcilers.planners.scale_down import (
@@ -81,7 +81,8 @@ async def look_at_super_cluster(
         credentials=credentials_view(await _credentials(cache, hosts, namespace, name)),
         unreadable=tuple(map(str, cache.unreadable(namespace, name))),
         client_secret=cache.get("Secret", namespace, naming.client_secret(name)),
-        traces=_traces(cache, namespace, name),
+        traces=_traces(cache, desired),
+        holds_map=bool((told or {}).get("mapIsFresh", False)),
         cordons=await look_at_cordons(cache, hosts, namespace, name, told),
         map_recovery=await look_at_map_recovery(cache, brokers, desired),
     )
@@ -125,14 +126,20 @@ async def _running_moves(
         return None
 
 
-def _traces(cache: ObjectCache, namespace: str, name: str) -> Traces:
-    told = {}
+def _traces(cache: ObjectCache, desired: SuperCluster) -> Traces:
+    namespace, name = desired.metadata.namespace, desired.metadata.name
+    told, join_only = {}, False
     for cluster in cache.of_super_cluster(Cluster, namespace, name):
         config_map = cache.get("ConfigMap", namespace, naming.config_map(cluster.metadata.name))
         told[cluster.metadata.name] = voters_in(config_map)
-    claims = cache.claims_of(namespace, name)
-    labels = (mapping(mapping(claim.get("metadata")).get("labels")) for claim in claims)
-    return Traces(told, frozenset(str(each.get(LABEL_CLUSTER)) for each in labels))
+        join_only = join_only or is_join_only(config_map)
+    claims = [mapping(claim.get("metadata")) for claim in cache.claims_of(namespace, name)]
+    return Traces(
+        told,
+        frozenset(str(mapping(each.get("labels")).get(LABEL_CLUSTER)) for each in claims),
+        join_only,
+        any(mapping(each.get("annotations")).get(IDENTITY_ANNOTATION) == desired.identity for each in claims),
+    )
 
 
 def _rolling(cache: ObjectCache, desired: Cluster, siblings: tuple[Cluster, ...]) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ BOUNDS: Mapping[tuple[str, str], tuple[str, int, int]] = {
     ("raft", "electionTimeoutMs"): ("raft.electionTimeout", 50, 60_000),
 }
 # What brokers take over while they run.
-HOT = frozenset({"gateways", "jetstream", "moves", "peers", "tags"})
+HOT = frozenset({"gateways", "jetstream", "joinOnly", "moves", "peers", "tags"})
 HOT_IN: Mapping[str, frozenset[str]] = {
     "limits": frozenset(
         {"maxPayloadBytes", "maxConnections", "maxPendingBytes", "pingIntervalMs", "pingsOutMax"}
@@ -49,9 +49,11 @@ def broker_config(
     meta_voters: tuple[str, ...],
     siblings: tuple[Cluster, ...] = (),
     move_bytes_per_s: int = 0,
+    *,
+    join_only: bool = False,
 ) -> dict[str, Any]:
     """The file's content. It is the same for all brokers, so that one ConfigMap serves them. `move_bytes_per_s`: the limit of
-    a move that a client starts."""
+    a move that a client starts. `join_only`: the map of streams was begun before."""
     spec, name = cluster.spec, cluster.metadata.name
     domain = _domain(cluster)
     return {
@@ -93,6 +95,8 @@ def broker_config(
             "heartbeatMs": duration_ms(spec.raft.heartbeat),
             "electionTimeoutMs": duration_ms(spec.raft.election_timeout),
         },
+        # Written only when true: a file without it is the one of before.
+        **({"joinOnly": True} if join_only else {}),
         **({"moves": {"bytesPerS": min(move_bytes_per_s, MOVE_BYTES_PER_S_MAX)}} if move_bytes_per_s else {}),
     }
 
@@ -149,8 +153,17 @@ def file_digest(config: dict[str, Any]) -> str:
 
 def voters_in(config_map: Any) -> tuple[str, ...]:
     """The voters that a ConfigMap of ours was written with; empty when it can't be read."""
-    try:
-        voters = json.loads(config_map["data"]["broker.json"])["metaVoters"]
-    except (KeyError, TypeError, ValueError):
-        return ()
+    voters = _told(config_map, "metaVoters")
     return tuple(voter for voter in voters if isinstance(voter, str)) if isinstance(voters, list) else ()
+
+
+def is_join_only(config_map: Any) -> bool:
+    """Whether a ConfigMap of ours forbids its brokers to begin a map."""
+    return _told(config_map, "joinOnly") is True
+
+
+def _told(config_map: Any, name: str) -> Any:
+    try:
+        return json.loads(config_map["data"]["broker.json"])[name]
+    except (KeyError, TypeError, ValueError):
+        return None

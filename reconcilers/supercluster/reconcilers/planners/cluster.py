@@ -10,7 +10,8 @@ from typing import Any
 from supercluster.api import Cluster, ClusterStatus, Stream, SuperCluster
 from supercluster.api.cluster import BrokerStatus
 from supercluster.api.conditions import ConditionType, EventReason, Reason
-from supercluster.reconcilers.planners import manifests, naming
+from supercluster.reconcilers.planners import broker_config as settings_file
+from supercluster.reconcilers.planners import founding, manifests, naming
 from supercluster.reconcilers.planners.broker_config import (
     broker_config,
     file_digest,
@@ -280,7 +281,18 @@ def _wanted(
     linked = max((replicas, *(naming.ordinal(pod.name) + 1 for pod in observed.pods)))
     share = share_bytes_per_s(super_cluster.spec.moves)
     running = observed.objects.get(("StatefulSet", naming.stateful_set(desired.metadata.name)))
-    config = broker_config(desired, super_cluster.identity, linked, voters, observed.siblings, share)
+    told = settings_file.is_join_only(
+        observed.objects.get(("ConfigMap", naming.config_map(desired.metadata.name)))
+    )
+    config = broker_config(
+        desired,
+        super_cluster.identity,
+        linked,
+        voters,
+        observed.siblings,
+        share,
+        join_only=founding.is_join_only(super_cluster, told),
+    )
     objects = (
         manifests.config_map(desired, config),
         manifests.headless_service(desired),

@@ -5,6 +5,10 @@ claim the same streams. So one Cluster, the founder, is recorded in the SuperClu
 (one worker writes it, so two Clusters of the same second can't both be it), and the names of its first brokers never
 change afterwards: brokers of every other cluster are told those names and therefore join. The record is dropped only
 when nothing is left of what the founder began: it is gone, its volume claims are gone, and no other cluster has begun.
+
+Once brokers say that they hold the map, every broker is told to join only (SF-26): a founder whose volume is lost while the others
+are out of contact would begin a second one. Only the annotation supercluster.dev/begin-map-anew takes that back, and only while no
+broker says that it holds the map. The ConfigMaps and the volume claims are further sources, as they are of the record.
 """
 
 from __future__ import annotations
@@ -14,10 +18,12 @@ from dataclasses import dataclass, field
 
 from supercluster.api import Cluster, SuperCluster
 from supercluster.api.cluster import BROKERS_MAX
+from supercluster.api.recovery import BEGIN_MAP_ANEW
 from supercluster.api.super_cluster import FounderStatus
 from supercluster.reconcilers.planners import naming
 
 VOTERS_MAX = 5
+ANEW_CHARACTERS_MAX = 253
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +34,10 @@ class Traces:
     """By Cluster: the voters that its ConfigMap was written with. The second source, should a status be lost."""
     claimed: frozenset[str] = frozenset()
     """Names of clusters, present or past, of which there are volume claims."""
+    join_only: bool = False
+    """A ConfigMap tells brokers to join only."""
+    has_volumes: bool = False
+    """There are volume claims of this very identity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +95,40 @@ def founder(
     name = first.metadata.name
     brokers = choose_meta_voters(name, first.spec.replicas)
     return FounderStatus(cluster=name, uid=first.metadata.uid, brokers=brokers)
+
+
+def asks_anew(super_cluster: SuperCluster) -> bool:
+    """Does a person permit another beginning, and has nobody made use of it? What came with the resource, as out of a backup,
+    permits none: the first record says that it was dealt with."""
+    value, record = _anew(super_cluster), super_cluster.status.founder
+    return bool(value) and record is not None and value != record.anew
+
+
+def _anew(super_cluster: SuperCluster) -> str:
+    return super_cluster.metadata.annotations.get(BEGIN_MAP_ANEW, "")[:ANEW_CHARACTERS_MAX]
+
+
+def beginning(
+    super_cluster: SuperCluster, record: FounderStatus | None, traces: Traces, *, holds_map: bool
+) -> FounderStatus | None:
+    """The founder's record with whether its map was begun. `holds_map`: brokers say so now."""
+    if record is None:
+        return None
+    before = super_cluster.status.founder
+    asks = asks_anew(super_cluster)
+    known = before.begun and before.uid == record.uid if before is not None else traces.has_volumes
+    begun = holds_map or (not asks and (known or traces.join_only))
+    anew = before.anew if before is not None else ""
+    if not asks or holds_map:
+        anew = _anew(super_cluster) or anew
+    return record.model_copy(update={"begun": begun, "anew": anew})
+
+
+def is_join_only(super_cluster: SuperCluster, told: bool) -> bool:
+    """What a cluster's brokers are told. `told`: what their ConfigMap says now; it counts until a person permits a beginning, since
+    a record may be lost, or older than it."""
+    record = super_cluster.status.founder
+    return (record is not None and record.begun) or (told and not asks_anew(super_cluster))
 
 
 def _holds(recorded: FounderStatus, clusters: tuple[Cluster, ...], traces: Traces) -> bool:

@@ -9,10 +9,11 @@ from itertools import takewhile
 from typing import Any
 
 from supercluster.api import Cluster, Stream, StreamMove, SuperCluster, SuperClusterStatus
-from supercluster.api.conditions import ConditionType, Reason
-from supercluster.api.recovery import RecoveryStatus
+from supercluster.api.conditions import ConditionType, EventReason, Reason
+from supercluster.api.recovery import BEGIN_MAP_ANEW, RecoveryStatus
 from supercluster.api.super_cluster import (
     OTHER_MOVES_MAX,
+    FounderStatus,
     LeavingStatus,
     MemberStatus,
     MoveGrant,
@@ -22,7 +23,7 @@ from supercluster.reconcilers.planners import drain_moves, naming, recovery_of_m
 from supercluster.reconcilers.planners.accounts import AccountsPlan, AccountView, plan_accounts
 from supercluster.reconcilers.planners.cordons import CordonView, plan_cordons
 from supercluster.reconcilers.planners.credentials import CredentialsView, plan_credentials, plan_secret
-from supercluster.reconcilers.planners.founding import Traces, founder
+from supercluster.reconcilers.planners.founding import Traces, asks_anew, beginning, founder
 from supercluster.reconcilers.planners.leaderless_moves import leaderless
 from supercluster.reconcilers.planners.move_views import BrokersMove, grants, of_others
 from supercluster.reconcilers.planners.plan import (
@@ -31,6 +32,7 @@ from supercluster.reconcilers.planners.plan import (
     ForceMapRecovery,
     Ground,
     MakeCredentials,
+    Note,
     Plan,
     SetAside,
     SetFinalizers,
@@ -78,6 +80,8 @@ class SuperClusterObserved:
     unreadable: tuple[str, ...] = ()
     """Members that this version of the operator can't read, by kind and name."""
     traces: Traces = field(default_factory=Traces)
+    holds_map: bool = False
+    """Brokers say that they hold the map of streams, and that a majority confirmed it."""
     cordons: CordonView | None = None
     """None: the brokers do not say."""
     map_recovery: MapRecoveryView = field(default_factory=MapRecoveryView)
@@ -149,12 +153,13 @@ def plan_super_cluster(
     patch = _patch(
         desired, observed, conditions, accounts, places, repair_status, draining.status, recovering.status
     )
+    notes = (*conditions.notes(), *_note_of_beginning(desired, observed))
     if steps and steps is moves:
         # They are of different streams, and were planned with one budget: none depends on another one.
         return Plan(
             steps,
             patch,
-            conditions.notes(),
+            notes,
             REPAIR_RECHECK_MS,
             wait_after_step=True,
             in_a_row=len(moves),
@@ -168,9 +173,7 @@ def plan_super_cluster(
         soon_ms = max(repairing.next_ms, DUE_RECHECK_MS)
         recheck_ms = soon_ms if recheck_ms is None else min(recheck_ms, soon_ms)
     in_a_row = len(others) if others and steps is others else 1
-    return Plan(
-        steps, patch, conditions.notes(), recheck_after_ms=recheck_ms, in_a_row=in_a_row, goes_on=True
-    )
+    return Plan(steps, patch, notes, recheck_after_ms=recheck_ms, in_a_row=in_a_row, goes_on=True)
 
 
 def _is_aside(step: Step, aside: Sequence[SetAside]) -> bool:
@@ -328,9 +331,7 @@ def _patch(
             for cluster in sorted(observed.clusters, key=lambda cluster: cluster.metadata.age_key)
         ),
         # Whoever can't be read may be the one that began it: a second map would be begun beside the first.
-        founder=desired.status.founder
-        if observed.unreadable
-        else founder(desired.status.founder, observed.clusters, observed.traces),
+        founder=desired.status.founder if observed.unreadable else _founder(desired, observed),
         streams=len(observed.streams),
         accounts=accounts.status,
         moves=places,
@@ -342,6 +343,26 @@ def _patch(
         conditions=conditions.result(),
     )
     return status_patch(desired.status.to_object(), status.to_object())
+
+
+def _founder(desired: SuperCluster, observed: SuperClusterObserved) -> FounderStatus | None:
+    record = founder(desired.status.founder, observed.clusters, observed.traces)
+    brokers = sum(max(each.spec.replicas, each.status.replicas) for each in observed.clusters)
+    # The only broker there is can't begin a second map beside anybody.
+    holds_map = observed.holds_map and brokers > 1
+    return beginning(desired, record, observed.traces, holds_map=holds_map)
+
+
+def _note_of_beginning(desired: SuperCluster, observed: SuperClusterObserved) -> tuple[Note, ...]:
+    record = desired.status.founder
+    if record is None or not record.begun or not asks_anew(desired):
+        return ()
+    told = (
+        "refused: brokers hold the map of streams"
+        if observed.holds_map
+        else "brokers may begin another map of streams: all that the former one had is given up"
+    )
+    return (Note.done(EventReason.MAP_ANEW, f"annotation {BEGIN_MAP_ANEW}: {told}"),)
 
 
 def _places(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pytest_asyncio
 import yaml
 from aiohttp import web
 from tests.app.scripted import serving
+from tests.support.certificates import Authority
 
 from supercluster.api.conditions import EventReason
 from supercluster.app.brokers import read_answer
@@ -21,6 +24,7 @@ from supercluster.app.endpoints import State, metrics_text
 from supercluster.app.kube import KubeClient, event_manifest, object_path
 from supercluster.app.kubeconfig import Connection, KubeconfigError, from_file, in_cluster, load
 from supercluster.app.logs import JsonFormatter
+from supercluster.app.main import Login
 from supercluster.reconcilers.handlers.rounds import Counters
 from supercluster.reconcilers.planners.plan import Note
 from supercluster.reconcilers.ports import (
@@ -78,6 +82,54 @@ def test_a_pod_uses_its_service_account_unless_told_otherwise(tmp_path: Path) ->
     with pytest.raises(KubeconfigError, match="mount a service account"):
         load(environ=environ)
     assert load(str(kubeconfig(tmp_path)), environ).server == "https://127.0.0.1:6443"
+
+
+def handshake(client: ssl.SSLContext, server: ssl.SSLContext, name: str) -> None:
+    """Both sides in memory.
+
+    Raises:
+        ssl.SSLError: one of them refuses the other.
+    """
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ours = client.wrap_bio(to_client, to_server, server_hostname=name)
+    theirs = server.wrap_bio(to_server, to_client, server_side=True)
+    for _ in range(4):
+        for side in (ours, theirs):
+            with suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+    assert ours.version() is not None
+
+
+@pytest.mark.parametrize("whose", ["ours", "kopf's"])
+def test_an_authority_without_key_usage_is_accepted_as_by_kubectl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: str
+) -> None:
+    """O30: Python 3.13 verifies strictly by default."""
+    make = ssl.create_default_context
+
+    def of_3_13(*arguments: Any, **options: Any) -> ssl.SSLContext:
+        context = make(*arguments, **options)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT | ssl.VERIFY_X509_PARTIAL_CHAIN
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", of_3_13)
+    authority = Authority(tmp_path, "kubernetes", is_plain=True)
+    signed = authority.sign("api")
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(signed.cert, signed.key)
+    ca_data = authority.file.read_text()
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(ssl.create_default_context(cadata=ca_data), server, "api")
+    url = "https://api"
+    client = (
+        Connection(url, ca_data=ca_data).ssl_context()
+        if whose == "ours"
+        else Login(server=url, ca_data=ca_data).as_ssl_context()
+    )
+    assert client is not None
+    handshake(client, server, "api")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(client, server, "another")
 
 
 @pytest.mark.parametrize(

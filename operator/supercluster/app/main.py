@@ -15,6 +15,7 @@ import logging
 import random
 import secrets
 import signal
+import ssl
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -31,7 +32,7 @@ from supercluster.app import VERSION, endpoints, logs
 from supercluster.app.brokers import NatsBrokers
 from supercluster.app.clock import SystemClock
 from supercluster.app.kube import PLURALS, KubeClient
-from supercluster.app.kubeconfig import Connection, KubeconfigError, load
+from supercluster.app.kubeconfig import Connection, KubeconfigError, lenient, load
 from supercluster.app.lease import LeaseHolder, LeaseLostError
 from supercluster.app.repair_metrics import repair_lines
 from supercluster.app.settings import EXIT_FAILED, EXIT_LEASE_LOST, EXIT_OK, EXIT_USAGE, Settings, parse
@@ -61,6 +62,13 @@ SWEPT = (
 )
 CHILD_SELECTOR = "app.kubernetes.io/component=broker"
 SECRET_SELECTOR = "supercluster.dev/super-cluster"
+
+
+class Login(kopf.ConnectionInfo):
+    """kopf makes a TLS context of its own."""
+
+    def as_ssl_context(self) -> ssl.SSLContext:
+        return lenient(super().as_ssl_context())
 
 
 class NotReadyError(Exception):
@@ -163,7 +171,7 @@ class Operator:
 
     def _login(self, **_: Any) -> kopf.ConnectionInfo:
         connection = self.connection
-        return kopf.ConnectionInfo(
+        return Login(
             server=connection.server,
             ca_data=connection.ca_data.encode() if connection.ca_data else None,
             insecure=connection.insecure,

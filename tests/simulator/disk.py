@@ -84,6 +84,16 @@ def _torn(data: bytes, rng: random.Random) -> bytes:
     return b"".join(parts)
 
 
+def _moved(name: str, source: str, target: str) -> str:
+    """The name of a file or a directory, after a directory became `target`."""
+    return target + name.removeprefix(source) if name == source or name.startswith(f"{source}/") else name
+
+
+def _move(names: dict[str, _Inode], source: str, target: str) -> None:
+    for name in [name for name in names if name.startswith(f"{source}/")]:
+        names[_moved(name, source, target)] = names.pop(name)
+
+
 class _SimFile:
     """See `disk.File`. Dead after a crash of its disk."""
 
@@ -106,7 +116,7 @@ class _SimFile:
 
     def pread(self, offset: int, size: int) -> bytes:
         self._check()
-        return bytes(self._inode.data[offset : offset + size])
+        return self._disk.read(self._inode, self._path, offset, size)
 
     def size(self) -> int:
         self._check()
@@ -169,6 +179,10 @@ class SimDisk:
         """So many of the next writes fail, after a part of them was written."""
         self.failing_writes_of = ""
         """Only those of paths with this in them."""
+        self.failing_reads = 0
+        """So many of the next reads fail."""
+        self.failing_reads_of = ""
+        """Only those of paths with this in them."""
         self.failing_truncates = 0
         self.failing_syncs = 0
         self.failing_syncs_of = ""
@@ -196,6 +210,8 @@ class SimDisk:
             self._carry(entry)
         self._journal.clear()
         self._names = dict(self._durable_names)
+        for name in self._names:
+            self.mkdirs(name.rpartition("/")[0])
         for inode in self._names.values():
             inode.lose_power(self._rng)
         self._used_bytes = sum(len(inode.data) for inode in self._names.values())
@@ -337,7 +353,13 @@ class SimDisk:
         inode = self._names.get(path)
         if inode is None:
             raise DiskError("cannot read: no such file", path)
-        return bytes(inode.data)
+        return self.read(inode, path, 0, len(inode.data))
+
+    def read(self, inode: _Inode, path: str, offset: int, size: int) -> bytes:
+        if self.failing_reads and self.failing_reads_of in path:
+            self.failing_reads -= 1
+            raise DiskError("cannot read: input/output error", path)
+        return bytes(inode.data[offset : offset + size])
 
     def write_file_durably(self, path: str, data: Buffer) -> None:
         temporary = f"{path}.tmp"
@@ -353,11 +375,17 @@ class SimDisk:
         self.fsync_dir(path.rpartition("/")[0])
 
     def rename(self, source: str, target: str) -> None:
-        if source not in self._names:
+        is_directory = source in self._directories
+        if source not in self._names and not is_directory:
             raise DiskError("cannot rename: no such file", source)
         self._step()
         if self.failing_names_of and self.failing_names_of in target:
             raise DiskError("cannot rename: input/output error", source)
+        if is_directory:
+            self._journal.append((target, source, None))
+            _move(self._names, source, target)
+            self._directories = {_moved(name, source, target) for name in self._directories}
+            return
         replaced = self._names.get(target)
         if replaced is not None:
             self._used_bytes -= len(replaced.data)
@@ -395,6 +423,9 @@ class SimDisk:
     def _carry(self, entry: tuple[str, str | None, _Inode | None]) -> None:
         """One change of names reaches the platter."""
         path, source, inode = entry
+        if source is not None and inode is None:
+            _move(self._durable_names, source, path)
+            return
         if source is not None:
             self._durable_names.pop(source, None)
         if inode is None:

@@ -448,8 +448,8 @@ class GroupStore(Protocol):
         """
         ...
 
-    def note(self) -> bytes:
-        """What `put_note` has kept; empty at first."""
+    def note(self) -> bytes | None:
+        """What `put_note` has kept; empty at first, None when it is damaged."""
         ...
 
     def put_note(self, note: bytes) -> None:
@@ -457,6 +457,14 @@ class GroupStore(Protocol):
 
         Raises:
             DiskError: the one before stands.
+        """
+        ...
+
+    def destroy(self, group: str) -> None:
+        """Remove what the volume has of a group, which may be in no state to be opened.
+
+        Raises:
+            DiskError: it is there still, or the next start removes it.
         """
         ...
 

@@ -10,16 +10,16 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from tests.simulator.disk import SimDisk
+from tests.simulator.disk import CrashNow, SimDisk
 
 from supercluster.broker.raft.entry import EntryKind, make_entry
-from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.raft.errors import DiskError, NewerFormatError
 from supercluster.broker.storage import volume
 from supercluster.broker.storage.options import LogOptions, Stop
 from supercluster.broker.storage.osdisk import OsDisk, boot_id
 from supercluster.broker.storage.registry import REGISTRY
 from supercluster.broker.storage.space import Space
-from supercluster.broker.storage.store import VolumeStore
+from supercluster.broker.storage.store import NOTE, VolumeStore
 from supercluster.broker.storage.volume import VOLUME, directory_name, open_volume
 
 ENTRY = make_entry(index=1, term=1, kind=EntryKind.NOOP, time_ns=1)
@@ -280,6 +280,85 @@ def test_a_log_that_was_closed_as_it_was_asks_for_no_fsync_and_the_stop_is_not_c
     disk.crash(power=True)
     opened = open_store(disk, "boot-2").open("g", memory=False, fsync="interval", create=False)
     assert opened.doubtful, "entry 2 was confirmed and may be gone"
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_a_crash_at_any_step_of_a_removal_leaves_all_of_a_copy_or_nothing(*, power: bool) -> None:
+    """D15."""
+    for step in range(100):
+        disk = SimDisk(random.Random(step))
+        store = open_store(disk)
+        log = store.open("g", memory=False, fsync="always", create=True).log
+        store.register("g", "n@inc")
+        log.append([ENTRY])
+        log.close(clean=True)
+        disk.crash_after(step)
+        try:
+            store.destroy("g")
+        except CrashNow:
+            is_over = False
+        else:
+            is_over = True
+        disk.crash(power=power)
+        store = open_store(disk)
+        if disk.exists("groups/g"):
+            opened = store.open("g", memory=False, fsync="always", create=False)
+            assert (opened.lost, opened.log.entry(1)) == (False, ENTRY)
+            store.destroy("g")
+        assert [path for path in disk.paths() if path.startswith("groups/")] == []
+        if is_over:
+            return
+    raise AssertionError("there are more steps than this goes through")
+
+
+def test_a_copy_that_cannot_be_opened_can_be_removed(disk: SimDisk) -> None:
+    store = open_store(disk)
+    opened = store.open("g", memory=False, fsync="interval", create=True)
+    store.register("g", "n@inc")
+    opened.log.append([ENTRY])
+    disk.crash()
+    disk.lose("groups/g/hard")
+    file = disk.open(next(path for path in disk.paths() if path.endswith(".seg")))
+    file.write(8, (b"\xff\0\0\0",))  # A version that is not known.
+    store = open_store(disk)
+    with pytest.raises(NewerFormatError):
+        store.open("g", memory=False, fsync="interval", create=False)
+    store.destroy("g")
+    assert [path for path in disk.paths() if path.startswith("groups/")] == []
+
+
+@pytest.mark.parametrize("data", [b"", b"nothing", b'0badcafe {"lineage": "m", "groups": []}', None])
+def test_a_note_that_cannot_be_read_is_told_from_none(disk: SimDisk, data: bytes | None) -> None:
+    """D14."""
+    store = open_store(disk)
+    assert store.note() == b""
+    store.put_note(b'{"lineage": "m"}')
+    assert store.note() == b'{"lineage": "m"}'
+    disk.write_file_durably(NOTE, b'{"lineage": "older"}')
+    assert store.note() == b'{"lineage": "older"}'
+    if data is None:
+        disk.failing_reads = 1
+    else:
+        disk.write_file_durably(NOTE, data)
+    assert store.note() is None
+
+
+def test_a_descriptor_that_cannot_be_closed_is_a_disk_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D14: a bare OSError would end the process."""
+    file = OsDisk(tmp_path).open("f", create=True)
+    close = os.close
+
+    def failing(fd: int) -> None:
+        close(fd)
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as faulty:
+        faulty.setattr(os, "close", failing)
+        with pytest.raises(DiskError, match="cannot close"):
+            file.close()
+    file.close()
 
 
 def test_a_removed_group_leaves_no_files_and_no_memory(disk: SimDisk) -> None:

@@ -26,8 +26,18 @@ class KeptCopies:
         self._groups: list[str] = []
         note = core.store.note()
         if note:
-            told = json.loads(note)
-            self._lineage, self._groups = str(told["lineage"]), list(map(str, told["groups"]))
+            try:
+                told = json.loads(note)
+                self._lineage, self._groups = str(told["lineage"]), list(map(str, told["groups"]))
+            except (ValueError, KeyError, TypeError):
+                note = None
+        if note is None:
+            # Until it is made again, nothing that the map does not know is removed.
+            core.event(
+                META_GROUP,
+                "NoteDamaged",
+                "which copies are kept is not known any more: all that the map lacks are",
+            )
 
     def takes(self, group_id: str) -> bool:
         """Is the copy, whose group the map does not have, one that has to be kept? Then it is closed."""

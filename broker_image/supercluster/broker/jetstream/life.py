@@ -365,9 +365,13 @@ class GroupLife:
                 group.stop(is_deleted=is_deleted)
                 group.log.destroy()
             elif group_id in core.store.registered():
-                core.store.open(group_id, memory=False, fsync="never", create=False).log.destroy()
+                core.store.destroy(group_id)
         except DiskError as error:
             core.event(group_id, "DiskFailed", f"files of a copy that was to go stay behind: {error}")
+            if is_deleted:
+                # Nobody takes the name again: it stays known, so that they go later, at the next start at the latest.
+                self._look_again[group_id] = core.clock.monotonic_ms() + OPEN_RETRY_MS_MAX
+                return
         core.store.forget(group_id)
 
     # ---- copies that failed ---------------------------------------------------------------------------------------
@@ -415,9 +419,8 @@ class GroupLife:
             if now_ms >= at_ms and meta is not None and self._core.map.is_fresh:
                 del self._look_again[group_id]
                 self._let_go_of_failed(group_id, now_ms)
-                found = meta.state.by_group(group_id)
-                if found is not None:
-                    self._follow(found)
+                if meta.state.by_group(group_id) is not None or group_id in self._core.store.registered():
+                    self.look_at(group_id)
 
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do."""

@@ -281,7 +281,7 @@ class MetaLineages:
 
     def _drop(self, group_id: str) -> None:
         core = self._core
-        core.store.open(group_id, memory=False, fsync="always", create=False).log.destroy()
+        core.store.destroy(group_id)
         core.store.forget(group_id)
 
     # ---- beginning ------------------------------------------------------------------------------------------------

@@ -45,7 +45,9 @@ class File(Protocol):
         """For an fsync of what is written by now. Raises DiskError."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Raises DiskError, and is closed all the same."""
+        ...
 
 
 class Lock(Protocol):
@@ -76,7 +78,7 @@ class Disk(Protocol):
         ...
 
     def rename(self, source: str, target: str) -> None:
-        """Atomic; replaces the target."""
+        """Atomic; replaces the target. A directory's target must not be there."""
         ...
 
     def unlink(self, path: str) -> None:
@@ -85,7 +87,9 @@ class Disk(Protocol):
 
     def mkdirs(self, path: str) -> None: ...
 
-    def rmtree(self, path: str) -> None: ...
+    def rmtree(self, path: str) -> None:
+        """Remove a directory and what is in it; nothing happens when it is not there. An error leaves some of it."""
+        ...
 
     def fsync_dir(self, path: str) -> None:
         """Make the names in a directory durable. May be called from another thread."""

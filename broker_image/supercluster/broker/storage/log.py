@@ -19,6 +19,7 @@ from supercluster.broker.storage.checkpoint import Checkpoints, CheckpointTicket
 from supercluster.broker.storage.entry_log import EntryLog
 from supercluster.broker.storage.naming import BASE, Base, Notes
 from supercluster.broker.storage.options import Standing
+from supercluster.broker.storage.removal import remove_directory
 from supercluster.broker.storage.segment import Segment
 from supercluster.broker.storage.segments import DamagedError, Segments
 from supercluster.broker.storage.syncing import VoteTicket
@@ -359,8 +360,9 @@ class FileLog(EntryLog):
             self.drop_checkpoint()
             self._cache.close()
             self._segments.close()
-            self._hard_file.close()
-            self._notes_file.close()
+            for slots in (self._hard_file, self._notes_file):
+                with suppress(DiskError):
+                    slots.close()
 
     def uncount(self) -> None:
         """Another log on the same files is about to be opened, and counts them."""
@@ -369,6 +371,5 @@ class FileLog(EntryLog):
     def destroy(self) -> None:
         size_bytes = self.bytes_on_disk()
         self.close(clean=False)
-        self._disk.rmtree(self._directory)
-        self._disk.fsync_dir(self._directory.rpartition("/")[0])
+        remove_directory(self._disk, self._directory)
         self._took(-size_bytes)

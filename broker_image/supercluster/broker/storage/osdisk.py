@@ -7,7 +7,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from supercluster.broker.raft.errors import DiskError, NoDescriptorError
@@ -113,9 +113,11 @@ class _OsFile:
             return _Synced()
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        # The descriptor is gone whatever the kernel answers.
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with _named(self._path, "close"):
+                os.close(fd)
 
 
 class _OsLock:
@@ -127,9 +129,10 @@ class _OsLock:
         self._fd = fd
 
     def release(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with suppress(OSError):
+                os.close(fd)
 
 
 class OsDisk:

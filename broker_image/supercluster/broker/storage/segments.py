@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import suppress
 
 from supercluster.broker.raft.entry import (
     HEADER,
@@ -191,9 +192,9 @@ class Segments:
             segment.index = None
 
     def _close(self, segment: Segment) -> None:
-        if segment.file is not None:
-            segment.file.close()
-            segment.file = None
+        file, segment.file = segment.file, None
+        if file is not None:
+            file.close()
 
     def read(self, first: int, last: int, bytes_max: int, *, at_least_one: bool = True) -> list[Entry]:
         """Entries from `first` on out of one segment, checked; none when not even that one fits and none has to be."""
@@ -342,8 +343,10 @@ class Segments:
         segment.full = segment.sealed = False
 
     def close(self) -> None:
+        """Nothing counts as durable by it, so what the disk says to it is of no use."""
         for segment in self._list:
-            self.forget(segment)
+            with suppress(DiskError):
+                self.forget(segment)
 
 
 def _first_seq(segment: Segment) -> int:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
+from isal.isal_zlib import crc32
+
 from supercluster.broker.ports import OpenedGroup, StreamLog
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.cache import CacheBudget
@@ -17,6 +19,7 @@ from supercluster.broker.storage.log import FileLog
 from supercluster.broker.storage.memory_log import MemoryLog
 from supercluster.broker.storage.options import Fsync, LogOptions, Stop
 from supercluster.broker.storage.recovery import Recovery, Verdict, open_log
+from supercluster.broker.storage.removal import remove_directory
 from supercluster.broker.storage.space import Space
 from supercluster.broker.storage.syncing import SyncTicket
 from supercluster.broker.storage.volume import Volume, directory_name
@@ -135,6 +138,13 @@ class VolumeStore:
             # The old identity does not vote any more, so what was lost under it is dealt with.
             log.settle()
 
+    def destroy(self, group: str) -> None:
+        log = self._logs.get(group)
+        if log is not None:
+            log.destroy()
+        else:
+            remove_directory(self._volume.disk, self._volume.group_directory(group))
+
     def forget(self, group: str) -> None:
         directory = self._volume.group_directory(group)
         self._volume.forget_group(group)
@@ -168,12 +178,21 @@ class VolumeStore:
         disk.fsync_dir("")
         return path
 
-    def note(self) -> bytes:
+    def note(self) -> bytes | None:
         disk = self._volume.disk
-        return disk.read_file(NOTE) if disk.exists(NOTE) else b""
+        try:
+            if not disk.exists(NOTE):
+                return b""
+            data = disk.read_file(NOTE)
+        except DiskError:
+            return None
+        if data[:1] == b"{":
+            return data  # As a version before wrote it.
+        crc, _, note = data.partition(b" ")
+        return note if crc == b"%08x" % crc32(note) else None
 
     def put_note(self, note: bytes) -> None:
-        self._volume.disk.write_file_durably(NOTE, note)
+        self._volume.disk.write_file_durably(NOTE, b"%08x %s" % (crc32(note), note))
 
     def tick(self, now_ms: int) -> None:
         for space in (self._file_space, self._memory_space):

@@ -22,6 +22,7 @@ from supercluster.broker.storage.ballast import Ballast
 from supercluster.broker.storage.disk import Disk, Lock
 from supercluster.broker.storage.options import Stop
 from supercluster.broker.storage.registry import REGISTRY, Registry
+from supercluster.broker.storage.removal import finish_removals
 
 VOLUME = "volume.json"
 LAYOUT = 1
@@ -199,6 +200,7 @@ def open_volume(disk: Disk, boot_id: str, new_token: Callable[[], str], owner: s
             if stop is Stop.POWER:
                 identity = replace(identity, power_failures=identity.power_failures + 1)
         disk.mkdirs(GROUPS)
+        finish_removals(disk, GROUPS)
         _count_start(disk, identity)
         registry = Registry.open(disk)
         return Volume(disk, lock, identity, registry, stop=stop, is_new=found is None)

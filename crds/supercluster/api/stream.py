@@ -252,7 +252,11 @@ class StreamStatus(ApiModel):
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
     ready_replicas: int = Field(default=0, description="Replicas that have all that is committed.")
-    messages: int = Field(default=0, description="Messages held.")
+    messages: int = Field(
+        default=0,
+        description="Messages held when the status was last written. Figures alone are written every five minutes at most; "
+        "the operator's /metrics has them as they are.",
+    )
     bytes: int = Field(default=0, description="Bytes held.")
     first_sequence: int = Field(default=0, description="Sequence of the oldest message held.")
     last_sequence: int = Field(default=0, description="Sequence of the newest message.")

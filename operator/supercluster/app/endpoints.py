@@ -49,6 +49,12 @@ def metrics_text(state: State) -> str:
         "kind",
         counters.failures,
     )
+    counter(
+        "supercluster_operator_status_writes_total",
+        "Statuses written, by kind of resource.",
+        "kind",
+        counters.status_writes,
+    )
     return "\n".join([*lines, *state.more()]) + "\n"
 
 

@@ -37,6 +37,7 @@ from supercluster.app.lease import LeaseHolder, LeaseLostError
 from supercluster.app.repair_metrics import repair_lines
 from supercluster.app.settings import EXIT_FAILED, EXIT_LEASE_LOST, EXIT_OK, EXIT_USAGE, Settings, parse
 from supercluster.app.strategies import installed_strategies
+from supercluster.app.stream_metrics import stream_lines
 from supercluster.reconcilers.execute.executor import Executor
 from supercluster.reconcilers.handlers.registration import Intake, build_registry, build_settings
 from supercluster.reconcilers.handlers.rounds import Rounds
@@ -281,7 +282,10 @@ class Operator:
             workers=lambda: len(self.workers),
             failing=lambda: self.workers.failing,
             objects=lambda: len(self.cache.all_keys()),
-            more=lambda: repair_lines(self.cache, self.rounds.counters.repairs),
+            more=lambda: [
+                *repair_lines(self.cache, self.rounds.counters.repairs),
+                *stream_lines(self.rounds.counters.streams),
+            ],
         )
 
 

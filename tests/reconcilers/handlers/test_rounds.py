@@ -304,7 +304,7 @@ async def test_drift_on_both_sides_is_repaired_with_an_event(world: World) -> No
     for _ in range(2):
         lost = condition(world.status(STREAM), "MessagesLost")
         assert (lost["status"], lost["reason"]) == ("True", "StreamCreatedAgain")
-        assert "its 4 messages up to sequence 4 are lost" in lost["message"]
+        assert "its messages are lost, 4 up to sequence 4 when" in lost["message"]
         await world.clock.advance(60_000)
         await world.converge()
 

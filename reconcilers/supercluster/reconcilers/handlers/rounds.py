@@ -19,6 +19,8 @@ from supercluster.reconcilers.execute.destructive import HeldError
 from supercluster.reconcilers.execute.executor import Executor, StepRefusedError
 from supercluster.reconcilers.handlers.refused_creates import RefusedCreates
 from supercluster.reconcilers.handlers.repair_counts import RepairCounts
+from supercluster.reconcilers.handlers.status_writes import StatusWrites
+from supercluster.reconcilers.handlers.stream_figures import StreamFigures
 from supercluster.reconcilers.observe.cache import MODELS, ObjectCache, Resource
 from supercluster.reconcilers.observe.lists import StreamLists
 from supercluster.reconcilers.observe.look import (
@@ -69,6 +71,9 @@ class Counters:
     steps: dict[str, int] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
     repairs: RepairCounts = field(default_factory=RepairCounts)
+    status_writes: dict[str, int] = field(default_factory=dict)
+    """By kind of resource."""
+    streams: StreamFigures = field(default_factory=StreamFigures)
 
     @staticmethod
     def add(counter: dict[str, int], label: str) -> None:
@@ -91,11 +96,13 @@ class Rounds:
     _hosts: Hosts = field(init=False)
     _lists: StreamLists = field(init=False)
     _refused: RefusedCreates = field(init=False)
+    _writes: StatusWrites = field(init=False)
 
     def __post_init__(self) -> None:
         self._hosts = Hosts(self.kube, self.clock)
         self._lists = StreamLists(self.brokers, self.clock)
         self._refused = RefusedCreates(self.clock)
+        self._writes = StatusWrites(self.clock)
 
     async def reconcile(self, key: Key) -> Outcome:
         """One round of one resource."""
@@ -105,6 +112,8 @@ class Rounds:
         for _ in range(STEPS_PER_ROUND_MAX):
             body = self.cache.get(key.kind, key.namespace, key.name)
             if body is None:
+                self._writes.forget(key)
+                self.counters.streams.forget(key)
                 return Outcome(gone=True)
             try:
                 resource = self._resource(key)
@@ -113,10 +122,11 @@ class Rounds:
             plan = await self._plan(resource, refusal, refusal_code, aside=tuple(aside))
             if not plan.steps or refusal is not None:
                 held = next((each.held for each in aside if each.held), None)
-                await self._tell(key, body, plan, held=held)
+                is_kept = await self._tell(key, body, plan, held=held)
                 has_refusal = refusal is not None
                 return Outcome(
-                    plan.recheck_after_ms if not has_refusal else None, failed=has_refusal or bool(aside)
+                    plan.recheck_after_ms if not has_refusal and is_kept else None,
+                    failed=has_refusal or bool(aside) or not is_kept,
                 )
             step = plan.steps[0]
             row = plan.steps[: min(plan.in_a_row, STEPS_IN_A_ROW_MAX)]
@@ -148,8 +158,8 @@ class Rounds:
                 return await self._fail(key, body, plan, step, error)
             else:
                 if plan.wait_after_step:
-                    await self._tell(key, body, plan)
-                    return Outcome(plan.recheck_after_ms, failed=bool(aside))
+                    is_kept = await self._tell(key, body, plan)
+                    return Outcome(plan.recheck_after_ms, failed=bool(aside) or not is_kept)
         log.warning(
             "a round did not come to an end", extra={"resource": str(key), "steps": STEPS_PER_ROUND_MAX}
         )
@@ -212,6 +222,7 @@ class Rounds:
             moved = await look_at_move(self.cache, self.brokers, resource, now)
             return plan_stream_move(resource, replace(moved, refusal=refusal, refusal_code=refusal_code), now)
         seen = await look_at_stream(self.cache, self.brokers, resource)
+        self.counters.streams.note(resource, seen.brokers.info)
         told = replace(seen, refusal=refusal, refusal_code=refusal_code, failure=failure)
         return plan_stream(resource, told, now)
 
@@ -230,23 +241,37 @@ class Rounds:
         self.counters.add(self.counters.failures, key.kind)
         log.warning("step held", extra={"resource": str(key), "step": str(step), "error": str(error)})
 
-    async def _tell(self, key: Key, body: Mapping[str, Any], plan: Plan, held: str | None = None) -> None:
-        """Events of the plan, then its status; an object that is gone needs neither. `held`: why a step of the plan waits."""
-        status_patch, note = with_held(body, plan.status_patch, held, self.clock.now())
+    async def _tell(self, key: Key, body: Mapping[str, Any], plan: Plan, held: str | None = None) -> bool:
+        """Events of the plan, then its status; an object that is gone needs neither. `held`: why a step of the plan waits.
+
+        False: the API server drops what is written, so that looking again soon is no use."""
+        patch, note = with_held(body, plan.status_patch, held, self.clock.now())
+        status = mapping(body.get("status"))
+        if patch is not None and not self._writes.is_due(key, status, patch):
+            # Events tell of changes of the status: they come with it.
+            return not self._writes.drops(key, patch)
         for each in (*plan.notes, *([note] if note is not None else [])):
             await self.kube.emit(body, each)
-        if status_patch is None:
-            return
+        if patch is None:
+            return True
         try:
             patched = await self.kube.merge_patch(
-                API_VERSION, key.kind, key.namespace, key.name, {"status": status_patch}, status=True
+                API_VERSION, key.kind, key.namespace, key.name, {"status": patch}, status=True
             )
         except KubeError as error:
             if error.status != 404:
                 raise
-            return
+            return True
+        self.counters.add(self.counters.status_writes, key.kind)
         self.counters.repairs.note(body, patched)
+        dropped = self._writes.wrote(key, status, patch, patched)
         self.cache.wrote(patched)
+        if dropped:
+            log.warning(
+                "the API server drops fields of a status: its definition of the kind is older than this operator",
+                extra={"resource": str(key), "fields": sorted(dropped)},
+            )
+        return not self._writes.drops(key, patch)
 
     async def _fail(
         self, key: Key, body: Mapping[str, Any], plan: Plan, step: Step, error: Exception

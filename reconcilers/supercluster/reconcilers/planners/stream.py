@@ -324,8 +324,8 @@ def _lost(desired: Stream) -> str:
     if status.leader is None and not status.replicas and not status.last_sequence:
         return ""
     return (
-        f"stream {desired.stream_name} was gone from the brokers and was created again, empty: its {status.messages} messages up "
-        f"to sequence {status.last_sequence} are lost"
+        f"stream {desired.stream_name} was gone from the brokers and was created again, empty: its messages are lost, "
+        f"{status.messages} up to sequence {status.last_sequence} when its status was last written"
     )
 
 

@@ -1,0 +1,182 @@
+"""When statuses are written: what moves with the traffic seldom, what plans and people wait for at once, what is dropped less and
+less often (O17, O19, O32)."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+from tests.reconcilers.builders import condition
+from tests.reconcilers.fakes import FakeKube
+from tests.reconcilers.handlers.test_rounds import CLUSTER, NS, STREAM, World
+
+from supercluster.api.stream import ReplicaStatus
+from supercluster.app.stream_metrics import stream_lines
+from supercluster.reconcilers.handlers.status_writes import FIGURES_APART, FIGURES_KEPT, WORDS_KEPT
+from supercluster.reconcilers.observe.cache import MODELS
+from supercluster.reconcilers.planners.status_changes import WORDS, Weight, weigh
+from supercluster.reconcilers.ports import BrokerTarget, Json, Key
+
+LOOK_MS = 5_000
+
+
+class Busy(World):
+    """Publishers never rest, and the lead goes round when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_restless = False
+        self._seq = 4
+        self._info = self.brokers.stream_info
+        self.brokers.stream_info = self._busy_info  # type: ignore[method-assign]
+
+    async def _busy_info(self, target: BrokerTarget, name: str) -> Json | None:
+        info = await self._info(target, name)
+        if info is None:
+            return None
+        self._seq += 1
+        info["state"] |= {"messages": self._seq, "bytes": 10 * self._seq, "last_seq": self._seq}
+        info["cluster"]["replicas"][0]["lag"] = self._seq % 7
+        if self.is_restless:
+            others = info["cluster"]["replicas"]
+            leads = [info["cluster"]["leader"], *(each["name"] for each in others)]
+            info["cluster"]["leader"] = leads[self._seq % 3]
+            names = [name for name in leads if name != info["cluster"]["leader"]]
+            info["cluster"]["replicas"] = [{**others[0], "name": name, "lag": 0} for name in names]
+        return info
+
+    def writes(self, key: Key = STREAM) -> int:
+        return self.kube.calls.count(f"patch status of {key.kind} {key.name}")
+
+    async def looks(self, count: int, every_ms: int = LOOK_MS, *keys: Key) -> None:
+        for _ in range(count):
+            await self.clock.advance(every_ms)
+            for key in keys or (STREAM,):
+                await self.round(key)
+
+
+@pytest.fixture
+def world() -> Busy:
+    return Busy()
+
+
+@pytest.mark.covers("OP-2")
+async def test_figures_that_follow_the_traffic_are_written_every_few_minutes(world: Busy) -> None:
+    await world.converge()
+    before, told = world.writes(), len(world.kube.events)
+    looks = int(FIGURES_KEPT.total_seconds() * 1000) // LOOK_MS - 1
+    await world.looks(looks)
+    assert world.writes() == before
+    await world.looks(2)
+    assert world.writes() == before + 1
+    assert world.status(STREAM)["lastSequence"] > looks
+    assert len(world.kube.events) == told
+
+
+async def test_figures_of_many_streams_come_one_after_the_other(world: Busy) -> None:
+    keys = [Key("Stream", NS, f"s{number}") for number in range(20)]
+    for key in keys:
+        world.declare("Stream", key.name, superCluster="demo", subjects=[f"{key.name}.>"])
+    await world.converge()
+    await world.clock.advance(2 * int(FIGURES_KEPT.total_seconds() * 1000))
+    calls = len(world.kube.calls)
+    await world.looks(6, LOOK_MS, *keys)
+    written = sum(call.startswith("patch") for call in world.kube.calls[calls:])
+    assert 0 < written <= 1 + 6 * LOOK_MS / 1000 / FIGURES_APART.total_seconds()
+
+
+async def test_what_is_now_is_in_the_metrics_and_goes_with_its_stream(world: Busy) -> None:
+    await world.converge()
+    await world.looks(1)
+    seen = world.rounds.counters.streams
+    label = f'{{super_cluster="{NS}/demo",stream="flights"}}'
+    assert f"supercluster_stream_messages{label} {world._seq}" in stream_lines(seen)
+    assert f"supercluster_stream_lag_entries{label} {world._seq % 7}" in stream_lines(seen)
+    world.delete(STREAM)
+    await world.looks(2)
+    assert not [line for line in stream_lines(seen) if not line.startswith("#")]
+
+
+async def test_a_change_of_state_is_written_at_once_and_takes_the_figures_along(world: Busy) -> None:
+    await world.converge()
+    world.brokers.behind.add("east-2")
+    before = world.writes()
+    await world.looks(1, 100)
+    assert world.writes() == before + 1
+    assert condition(world.status(STREAM), "Ready")["status"] == "False"
+    assert world.status(STREAM)["lastSequence"] == world._seq
+    world.brokers.behind.clear()
+    await world.looks(1, 100)
+    assert condition(world.status(STREAM), "Ready")["status"] == "True"
+
+
+async def test_changes_within_seconds_are_written_as_one(world: Busy) -> None:
+    """A roll-out has the leads go round: nobody waits for each of them to be written, nor for its event."""
+    await world.converge()
+    await world.looks(1, 60_000)
+    world.is_restless = True
+    before, told = world.writes(), len(world.kube.events)
+    await world.looks(100, 100)
+    written = world.writes() - before
+    assert 1 <= written <= 1 + 10 / WORDS_KEPT.total_seconds()
+    assert len(world.kube.events) - told <= written
+
+
+def old_definition(kube: FakeKube, kind: str, field: str) -> None:
+    """The API server prunes a field of the status."""
+    put = kube.put
+
+    def pruned(body: Any) -> Json:
+        if body["kind"] == kind:
+            body = {**body, "status": {k: v for k, v in body.get("status", {}).items() if k != field}}
+        return put(body)
+
+    kube.put = pruned  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(("key", "field"), [(CLUSTER, "metaVoters"), (STREAM, "streamName")], ids=str)
+async def test_a_field_that_the_definition_lacks_is_written_less_and_less_often(
+    world: Busy, key: Key, field: str
+) -> None:
+    old_definition(world.kube, key.kind, field)
+    outcomes = []
+    for _ in range(200):
+        await world.clock.advance(100)
+        for each in (Key("SuperCluster", NS, "demo"), CLUSTER, STREAM):
+            world.kube.show(world.cache)
+            outcome = await world.rounds.reconcile(each)
+            if each == key:
+                outcomes.append(outcome)
+        world.start_pods()
+    assert world.writes(key) <= 14, "20 s of looks ten times a second"
+    assert outcomes[-1].failed, "so that its worker is patient, and /metrics tells"
+
+
+async def test_nothing_is_kept_of_what_is_gone(world: Busy) -> None:
+    await world.converge()
+    await world.looks(1)
+    there = len(world.rounds._writes)
+    world.delete(STREAM)
+    await world.looks(2)
+    assert len(world.rounds._writes) == there - 1
+
+
+def test_the_table_names_fields_that_there_are() -> None:
+    for (kind, field), parts in WORDS.items():
+        status: Any = MODELS[kind].model_fields["status"].annotation
+        fields = {each.alias: each for each in status.model_fields.values()}
+        assert field in fields, (kind, field)
+        if parts is not None:
+            inner = [each for each in get_args(fields[field].annotation) if hasattr(each, "model_fields")]
+            assert parts <= {each.alias for each in inner[0].model_fields.values()}, (kind, field)
+
+
+def test_a_replica_that_became_unusable_is_no_figure() -> None:
+    there = ReplicaStatus(name="east-0", current=True).to_object()
+    before = {"replicas": [there], "messages": 4}
+    lagging = {"replicas": [{**there, "lag": 9}], "messages": 5}
+    assert weigh("Stream", before, lagging) == Weight.FIGURES
+    assert weigh("Stream", before, {"replicas": [{**there, "current": False}]}) == Weight.WORDS
+    assert weigh("Stream", before, {"replicas": [{**there, "unusable": True}]}) == Weight.STATE
+    assert weigh("Stream", before, {"replicas": []}) == Weight.STATE
+    assert weigh("Cluster", before, {"messages": 5}) == Weight.STATE

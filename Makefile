@@ -18,7 +18,7 @@ IN_PARALLEL := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 SELECT ?= 'not long'
 STAMP := $(VENV)/.supercluster-stamp
 
-.PHONY: help setup check format test test-one test-all smoke compat compat-restless sim sim-mutants fuzz demo e2e e2e-kind e2e-moves bench bench-moves bench-repairs bench-turns image crds clean
+.PHONY: help setup check format test test-one test-all smoke compat compat-restless sim sim-mutants fuzz demo e2e e2e-kind e2e-moves bench bench-moves bench-repairs bench-turns bench-operator image crds clean
 
 help: ## Show this help
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -93,6 +93,9 @@ bench-repairs: $(STAMP) ## Lost brokers, rolling restarts and the planner of rep
 
 bench-turns: $(STAMP) ## The longest turn of a broker's loop on large streams, as a table (SIZE=small: half a minute; ONLY=wide)
 	$(PY) -m benchmarks.turns $(if $(filter small,$(SIZE)),--small) $(if $(ONLY),--only $(ONLY))
+
+bench-operator: $(STAMP) ## What the operator costs with 3,000 busy Streams of three StreamMoves each, as a table (two minutes; RUNS=3)
+	$(PY) -m benchmarks.operator $(if $(RUNS),--runs $(RUNS))
 
 bench: $(STAMP) ## Benchmarks beside nats-server, as a table
 	$(PY) -m benchmarks.run

@@ -9,16 +9,21 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 OTHER_PYTHON = "3.13"
 PART_SECONDS_MAX = 3 * 3600
 """Only ends a part that hangs."""
+
+GRACE_SECONDS = 60.0
+"""For a part that is ended to end what it started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +108,26 @@ def find_other_python() -> str:
     return ""
 
 
-def run(part: Part) -> Ended:
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a part and all that it started: first as Ctrl-C does, so that tests end their own processes."""
+    for number, seconds in ((signal.SIGINT, GRACE_SECONDS), (signal.SIGKILL, None)):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+
+
+def run(part: Part, seconds_max: float = PART_SECONDS_MAX) -> Ended:
     print(f"\n==== {part.name}: {part.shows}\n", flush=True)
     began = time.monotonic()
+    process = subprocess.Popen(part.command, env={**os.environ, "TESTS": "all"}, start_new_session=True)
     try:
-        code = subprocess.run(
-            part.command, env={**os.environ, "TESTS": "all"}, timeout=PART_SECONDS_MAX, check=False
-        ).returncode
+        code = process.wait(seconds_max)
     except subprocess.TimeoutExpired:
         code = -1
+    finally:
+        if process.returncode is None:
+            _end(process)
     return Ended(part, code, time.monotonic() - began)
 
 

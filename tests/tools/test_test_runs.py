@@ -97,3 +97,21 @@ def test_the_slowest_files_are_there_and_come_first() -> None:
         *("tests/spark/test_b.py::test_2", "tests/spark/test_b.py::test_1"),
         *("tests/api/test_a.py::test_2", "tests/api/test_a.py::test_1"),
     ]
+
+
+def test_a_part_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    told, began = tmp_path / "told", tmp_path / "began"
+    child = tmp_path / "child.py"
+    child.write_text(
+        "import pathlib, signal, threading\n"
+        f"began, told = pathlib.Path({str(began)!r}), pathlib.Path({str(told)!r})\n"
+        "try:\n    began.touch()\n    threading.Event().wait()\n"
+        "except KeyboardInterrupt:\n    told.touch()\n"
+    )
+    script = f"{shlex.quote(sys.executable)} {shlex.quote(str(child))}; true"
+    for seconds in (1, 10, 60):  # On a busy machine it has not begun after the first.
+        ended = all_parts.run(Part("hangs", "nothing", ("bash", "-c", script)), seconds)
+        assert ended.word == "FAILED (-1)"
+        if began.exists():
+            break
+    assert told.exists()

@@ -163,6 +163,10 @@ class Ledger:
         history = self.groups.setdefault(group.id, History())
         if entry.index > group.raft.commit_index:
             raise self.broken(f"{node} applied entry {entry.index} of {group.id} beyond its commit index")
+        if group.membership_applied.index > group.raft.commit_index:
+            raise self.broken(
+                f"SF-5: {node} holds membership {group.membership_applied.index} of {group.id} for committed at {entry.index}"
+            )
         if group.serves and entry.term > self._serving[node, group.id]:
             raise self.broken(
                 f"SF-1: {node} serves {group.id} since term {self._serving[node, group.id]} and answers by entry "

@@ -26,6 +26,16 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
+        "uncommitted-membership-in-checkpoints",
+        "SF-5",
+        "A copy that is opened takes the membership at the end of its log for the committed one.",
+        (
+            "jetstream/group.py",
+            "        self.membership_applied = raft.committed_membership\n",
+            "        self.membership_applied = raft.membership\n",
+        ),
+    ),
+    mutant(
         "vote-without-log",
         "SF-4",
         "A voter does not ask whether the candidate's log is as new as its own.",

@@ -62,7 +62,8 @@ class Group(ABC):
         """Was the state on the disk read? Before, nothing is applied."""
         self._ahead: list[Entry] = []
         """Committed entries that were read and wait to be applied, the next one last."""
-        self.membership_applied = raft.membership
+        self.membership_applied = raft.committed_membership
+        """The newest committed one: one that is only in force may yet be truncated, and a checkpoint keeps this one (SF-5)."""
         self.failed: ReplicaError | None = None
         self.removed_by_entry = 0
         """Messages that the entry applied last took away: they take as long as those that it brought."""

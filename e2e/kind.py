@@ -195,6 +195,7 @@ class KindBrokers(KubernetesBrokers):
         chart = str(ROOT / "charts" / "supercluster")
         command = [self._tools.helm, "install", RELEASE, chart, "--wait", "--timeout", f"{STEP_SECONDS}s"]
         command += ["--namespace", SYSTEM_NAMESPACE, "--create-namespace"]
+        command += ["--set", f"namespaces={{{self.namespace}}}"]
         for key, part in (("image", "operator"), ("brokerImage", "broker")):
             repository = names[part].removesuffix(f":{version}")
             command += ["--set", f"{key}.repository={repository}", "--set-string", f"{key}.tag={version}"]

@@ -26,7 +26,6 @@ from tools import lock_images
 LINUX_3_13 = {"python_version": "3.13", "python_full_version": "3.13.0", "sys_platform": "linux"}
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "supercluster"
-WRITES = {"create", "patch", "update", "delete", "deletecollection"}
 
 
 @pytest.fixture
@@ -68,8 +67,48 @@ def test_wrong_values_are_refused_by_the_schema(run_helm: Any, value: str) -> No
 
 
 @pytest.mark.e2e
+def test_the_chart_can_be_a_dependency_that_is_switched_off(run_helm: Any, tmp_path: Path) -> None:
+    """O23."""
+    parent = tmp_path / "shop"
+    shutil.copytree(CHART, parent / "charts" / "supercluster")
+    dependency = {"name": "supercluster", "version": "*", "condition": "supercluster.enabled"}
+    chart = {"apiVersion": "v2", "name": "shop", "version": "1.0.0", "dependencies": [dependency]}
+    (parent / "Chart.yaml").write_text(yaml.safe_dump(chart))
+    (parent / "values.yaml").write_text("global: {region: eu}\nsupercluster: {enabled: true, replicas: 2}\n")
+    on = run_helm("template", "op", str(parent)).stdout
+    assert "kind: Deployment" in on
+    off = run_helm("template", "op", str(parent), "--set", "supercluster.enabled=false").stdout
+    assert "kind:" not in off
+
+
+@pytest.mark.e2e
+def test_servers_that_do_not_know_every_field_of_the_definitions_are_refused(run_helm: Any) -> None:
+    """O33: fieldPath of validation rules came with 1.28."""
+    assert any("fieldPath:" in path.read_text() for path in (ROOT / "crds").iterdir())
+    old = run_helm("template", "op", str(CHART), "--kube-version", "1.27.9", check=False)
+    assert old.returncode != 0
+    assert "1.28" in old.stderr
+    assert run_helm("template", "op", str(CHART), "--kube-version", "1.28.0").returncode == 0
+
+
+def manifest_of_the_notes() -> list[dict[str, Any]]:
+    """What the notes have behind EOF's first mention."""
+    text = (CHART / "templates" / "NOTES.txt").read_text()
+    return list(yaml.safe_load_all(text.split("<<EOF\n")[1].split("\nEOF")[0]))
+
+
+def test_the_notes_have_a_first_manifest_that_the_models_take() -> None:
+    found = manifest_of_the_notes()
+    assert [body["kind"] for body in found] == ["SuperCluster", "Cluster", "Stream"]
+    models = {kind.name: kind.model for kind in KINDS}
+    for body in found:
+        assert body["apiVersion"] == "supercluster.dev/v1alpha1"
+        models[body["kind"]].model_validate(body)
+
+
+@pytest.mark.e2e
 def test_the_operator_may_do_what_it_does_and_nothing_by_wildcard(run_helm: Any) -> None:
-    granted = rules(rendered(run_helm), "ClusterRole", "op-ops")
+    granted = rules(rendered(run_helm), "Role", "supercluster-operator")
     for group, resource in [
         *((group, plural) for group, _, plural in CHILDREN),
         ("policy", "poddisruptionbudgets"),
@@ -87,16 +126,45 @@ def test_the_operator_may_do_what_it_does_and_nothing_by_wildcard(run_helm: Any)
         assert "*" not in [*entry["apiGroups"], *entry["resources"], *entry["verbs"]]
 
 
-@pytest.mark.e2e
-def test_a_few_namespaces_mean_rights_in_those_only(run_helm: Any) -> None:
-    bodies = rendered(run_helm, "--set", "namespaces={a,b}")
-    for entry in rules(bodies, "ClusterRole", "op-ops"):
-        assert not set(entry["verbs"]) & WRITES
-        assert "secrets" not in entry["resources"]
-    assert sorted(b["metadata"]["namespace"] for b in bodies if b["kind"] == "Role") == ["a", "b", "ops"]
+def served(bodies: list[dict[str, Any]]) -> list[str]:
+    """The arguments --namespace of the operator."""
     (deployment,) = [body for body in bodies if body["kind"] == "Deployment"]
     arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert [arguments[i + 1] for i, word in enumerate(arguments) if word == "--namespace"] == ["a", "b"]
+    return [arguments[i + 1] for i, word in enumerate(arguments) if word == "--namespace"]
+
+
+def roles(bodies: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    found = [body["metadata"] for body in bodies if body["kind"] in ("Role", "ClusterRole")]
+    return sorted((each.get("namespace", ""), each["name"]) for each in found)
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("values", "namespaces"), [((), ["ops"]), (("--set", "namespaces={a,b}"), ["a", "b"])]
+)
+def test_a_few_namespaces_mean_rights_in_those_only(
+    run_helm: Any, values: tuple[str, ...], namespaces: list[str]
+) -> None:
+    """O24."""
+    bodies = rendered(run_helm, *values)
+    wanted = [(each, "supercluster-operator") for each in namespaces]
+    assert roles(bodies) == sorted([("", "op-ops"), ("ops", "op-lease"), *wanted])
+    beyond = rules(bodies, "ClusterRole", "op-ops")
+    assert {verb for entry in beyond for verb in entry["verbs"]} == {"get"}
+    assert {kind for entry in beyond for kind in entry["resources"]} == {"nodes", "storageclasses"}
+    assert served(bodies) == namespaces
+    without = rendered(run_helm, *values, "--set", "nodeAccess=false")
+    assert not [body for body in without if body["kind"].startswith("Cluster")]
+
+
+@pytest.mark.e2e
+def test_all_namespaces_are_served_where_that_is_asked_for(run_helm: Any) -> None:
+    bodies = rendered(run_helm, "--set", "allNamespaces=true")
+    assert roles(bodies) == [("", "op-ops"), ("", "supercluster-operator"), ("ops", "op-lease")]
+    assert served(bodies) == []
+    both = ("--set", "allNamespaces=true", "--set", "namespaces={a}")
+    refused = run_helm("template", "op", str(CHART), *both, check=False)
+    assert "namespaces has to be empty" in refused.stderr
 
 
 @pytest.mark.e2e

@@ -81,6 +81,26 @@ def test_the_operator_works_with_the_rights_that_the_chart_grants(
 
 
 @pytest.mark.covers("OP-2")
+@pytest.mark.parametrize("values", ["namespaces={flights}", "allNamespaces=true"])
+def test_no_second_release_serves_the_same_namespace(
+    plane: RunningPlane, helm: Path, tmp_path: Path, run_helm: Helm, values: str
+) -> None:
+    """O28."""
+    assert "op" in run_helm("list", "--namespace", "ops", "--short"), "installed by the test above"
+    chart = str(ROOT / "charts" / "supercluster")
+    arguments = ("install", "other", chart, "--namespace", "default", "--set", values)
+    refused = run_helm_in(tmp_path, helm, "--kubeconfig", str(plane.kubeconfig), *arguments, check=False)
+    assert refused.returncode != 0
+    told = (
+        "invalid ownership metadata"
+        if values.startswith("namespaces")
+        else "release ops/op serves flights already"
+    )
+    assert told in refused.stderr
+    assert "other" not in run_helm("list", "--namespace", "default", "--short")
+
+
+@pytest.mark.covers("OP-2")
 def test_a_namespace_that_is_not_served_is_left_alone(run_kubectl: Kubectl, run_helm: Helm) -> None:
     assert "op" in run_helm("list", "--namespace", "ops", "--short"), "installed by the test above"
     body = yaml.safe_load((ROOT / "e2e" / "manifests" / "demo" / "10-super-cluster.yaml").read_text())

@@ -114,6 +114,7 @@ def test_a_cluster_is_made_with_our_images_and_chart_and_deleted_at_the_end(
         "--set brokerImage.repository=localhost/supercluster/broker --set-string brokerImage.tag=9.8.7"
         in done[5]
     )
+    assert "--set namespaces={default}" in done[5], "the demo's namespace, not the operator's"
     assert not (tmp_path / "images.tar").exists()
 
 

@@ -18,6 +18,41 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
+{{- define "supercluster.roleName" -}}
+supercluster-operator
+{{- end }}
+
+{{/* The namespaces that are served, as JSON; none: all of them. */}}
+{{- define "supercluster.namespaces" -}}
+{{- if .Values.allNamespaces -}}
+[]
+{{- else -}}
+{{ .Values.namespaces | default (list .Release.Namespace) | toJson }}
+{{- end -}}
+{{- end }}
+
+{{/* A release for all namespaces and one for some of them: their roles have different kinds, so helm does not refuse by itself. */}}
+{{- define "supercluster.refuseOverlap" -}}
+{{- if and .Values.allNamespaces .Values.namespaces }}
+{{- fail "allNamespaces is true, so namespaces has to be empty" }}
+{{- end }}
+{{- $role := include "supercluster.roleName" . }}
+{{- $there := list }}
+{{- if .Values.allNamespaces }}
+{{- $there = (lookup "rbac.authorization.k8s.io/v1" "Role" "" "").items | default list }}
+{{- else if .Values.nodeAccess }}
+{{- $there = list (lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" $role) }}
+{{- end }}
+{{- range $there }}
+{{- $metadata := .metadata | default dict }}
+{{- $of := $metadata.annotations | default dict }}
+{{- $release := printf "%s/%s" (index $of "meta.helm.sh/release-namespace" | default "") (index $of "meta.helm.sh/release-name" | default "") }}
+{{- if and (eq ($metadata.name | default "") $role) (ne $release (printf "%s/%s" $.Release.Namespace $.Release.Name)) }}
+{{- fail (printf "release %s serves %s already: two operators would fight over the same resources" $release ($metadata.namespace | default "every namespace")) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* What the operator does in a namespace that it serves: these rights and no more. */}}
 {{- define "supercluster.rules" -}}
 - apiGroups: ["supercluster.dev"]

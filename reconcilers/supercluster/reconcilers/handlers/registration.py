@@ -116,6 +116,8 @@ def build_settings() -> kopf.OperatorSettings:
     settings.posting.enabled = False
     settings.posting.loggers = False
     settings.peering.standalone = True
+    # The operator itself waits until all kinds are served, and ends if one is not watched; kopf would want rights on definitions.
+    settings.scanning.disabled = True
     # Nothing is stored with our handlers; should kopf ever have to, then in status and never in annotations.
     settings.persistence.progress_storage = kopf.StatusProgressStorage(field="status.kopf")
     settings.persistence.diffbase_storage = kopf.StatusDiffBaseStorage(field="status.kopf-last")

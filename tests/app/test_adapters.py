@@ -215,6 +215,26 @@ async def test_what_is_not_there_is_none_and_other_refusals_have_the_servers_wor
     assert caught.value.is_invalid
 
 
+async def test_a_long_list_is_asked_for_in_chunks(server: Server, kube: KubeClient) -> None:
+    first = {"metadata": {"resourceVersion": "7", "continue": "more"}, "items": [{"metadata": {"name": "a"}}]}
+    last = {"metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "b"}}]}
+    server.answers = [(200, first), (200, last), (200, first), (410, {"reason": "Expired"})]
+    found = await kube.list("v1", "Secret", None, "ours", chunk_objects=1)
+    assert [(item["kind"], item["metadata"]["name"]) for item in found["items"]] == [
+        ("Secret", "a"),
+        ("Secret", "b"),
+    ]
+    assert found["metadata"]["resourceVersion"] == "7"
+    asked = [query for _, _, query, _, _ in server.asked]
+    assert asked == [
+        {"labelSelector": "ours", "limit": "1"},
+        {"labelSelector": "ours", "limit": "1", "continue": "more"},
+    ]
+    with pytest.raises(KubeError) as caught:
+        await kube.list("v1", "Secret", None, chunk_objects=1)
+    assert caught.value.status == 410, "a part of a list says nothing of what is not in it"
+
+
 async def test_an_overloaded_server_is_asked_again_but_not_for_ever(server: Server, kube: KubeClient) -> None:
     server.answers = [(503, {}), (200, {"metadata": {}})]
     await kube.get("v1", "Secret", "ns", "a")

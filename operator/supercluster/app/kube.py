@@ -140,14 +140,36 @@ class KubeClient:
                 return None
             raise
 
-    async def list(self, api_version: str, kind: str, namespace: str | None, selector: str = "") -> Json:
-        """A list; namespace None is all of them. Items get the kind and version that lists leave out."""
-        query = {"labelSelector": selector} if selector else None
-        answer = await self.request("GET", object_path(api_version, kind, namespace), query=query)
-        for item in answer.get("items") or ():
+    async def list(
+        self,
+        api_version: str,
+        kind: str,
+        namespace: str | None,
+        selector: str = "",
+        *,
+        chunk_objects: int = 0,
+    ) -> Json:
+        """A list; namespace None is all of them. Items get the kind and version that lists leave out. `chunk_objects`: so many
+        are asked for at once, all of them as they were at one moment; 0: all.
+
+        Raises:
+            KubeError: among others 410, that the moment of the first chunk is too long ago.
+        """
+        query = {"labelSelector": selector} if selector else {}
+        if chunk_objects:
+            query["limit"] = str(chunk_objects)
+        path, items = object_path(api_version, kind, namespace), list[Json]()
+        while True:
+            answer = await self.request("GET", path, query=query)
+            items += answer.get("items") or ()
+            token = str(mapping(answer.get("metadata")).get("continue") or "")
+            if not token or token == query.get("continue"):
+                break
+            query["continue"] = token
+        for item in items:
             item.setdefault("apiVersion", api_version)
             item.setdefault("kind", kind)
-        return answer
+        return {**answer, "items": items}
 
     async def apply(
         self, manifest: Manifest, *, force: bool = True, query: Mapping[str, str] | None = None

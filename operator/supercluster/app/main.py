@@ -39,7 +39,13 @@ from supercluster.app.settings import EXIT_FAILED, EXIT_LEASE_LOST, EXIT_OK, EXI
 from supercluster.app.strategies import installed_strategies
 from supercluster.app.stream_metrics import stream_lines
 from supercluster.reconcilers.execute.executor import Executor
-from supercluster.reconcilers.handlers.registration import Intake, build_registry, build_settings
+from supercluster.reconcilers.handlers.registration import (
+    CHILD_SELECTOR,
+    CHUNK_OBJECTS,
+    Intake,
+    build_registry,
+    build_settings,
+)
 from supercluster.reconcilers.handlers.rounds import Rounds
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.planners.manifests import OperatorDefaults
@@ -61,8 +67,6 @@ SWEPT = (
     ("v1", "Secret"),
     ("v1", "PersistentVolumeClaim"),
 )
-CHILD_SELECTOR = "app.kubernetes.io/component=broker"
-SECRET_SELECTOR = "supercluster.dev/super-cluster"
 
 
 class Login(kopf.ConnectionInfo):
@@ -158,7 +162,7 @@ class Operator:
         ours = asyncio.all_tasks()
         tasks = await kopf.spawn_tasks(
             registry=registry,
-            settings=build_settings(),
+            settings=build_settings(self.budget_version),
             standalone=True,
             clusterwide=not self.settings.namespaces,
             namespaces=self.settings.namespaces,
@@ -262,9 +266,8 @@ class Operator:
         return failed
 
     async def _sweep_one(self, api_version: str, kind: str, namespace: str | None) -> None:
-        ours = api_version.startswith(GROUP)
-        selector = "" if ours else SECRET_SELECTOR if kind == "Secret" else CHILD_SELECTOR
-        answer = await self.kube.list(api_version, kind, namespace, selector)
+        selector = "" if api_version.startswith(GROUP) else CHILD_SELECTOR
+        answer = await self.kube.list(api_version, kind, namespace, selector, chunk_objects=CHUNK_OBJECTS)
         version = str(answer.get("metadata", {}).get("resourceVersion", "0"))
         if not version.isdigit():
             raise KubeError(0, "Unreadable", f"the list of {kind} has resourceVersion {version!r}")

@@ -15,6 +15,7 @@ from supercluster.api import GROUP, VERSION
 from supercluster.api.crd import KINDS
 from supercluster.reconcilers.handlers.wakes import concerned, matters, placed
 from supercluster.reconcilers.observe.cache import MODELS, ObjectCache, is_ours, key_of
+from supercluster.reconcilers.planners.plan import LABEL_SUPER_CLUSTER
 from supercluster.reconcilers.ports import Key
 
 # (group, version, plural) of what is made for clusters; the budget's version depends on the server.
@@ -26,6 +27,11 @@ CHILDREN = (
     ("", "v1", "persistentvolumeclaims"),
     ("apps", "v1", "statefulsets"),
 )
+
+# What is made for clusters carries this label; of a Kubernetes cluster's other pods and Secrets nothing is read or kept.
+CHILD_SELECTOR = LABEL_SUPER_CLUSTER
+# Of a list. The API server makes so many objects into one answer, and this process holds the text of no more.
+CHUNK_OBJECTS = 500
 
 
 @dataclass(slots=True)
@@ -102,17 +108,25 @@ def build_registry(intake: Intake, budget_group_version: str) -> kopf.OperatorRe
     async def on_event(event: Mapping[str, Any], **_: Any) -> None:
         intake.take(event.get("type"), dict(event["object"]))
 
-    budget_group, _, budget_version = budget_group_version.partition("/")
-    children = (*CHILDREN, (budget_group, budget_version, "poddisruptionbudgets"))
-    watched = [(GROUP, VERSION, kind.plural) for kind in KINDS] + list(children)
-    for group, version, plural in watched:
+    for group, version, plural in (
+        *((GROUP, VERSION, kind.plural) for kind in KINDS),
+        *_children(budget_group_version),
+    ):
         kopf.on.event(group, version, plural, id=f"watch-{plural}", registry=registry)(on_event)
     return registry
 
 
-def build_settings() -> kopf.OperatorSettings:
+def _children(budget_group_version: str) -> tuple[tuple[str, str, str], ...]:
+    group, _, version = budget_group_version.partition("/")
+    return (*CHILDREN, (group, version, "poddisruptionbudgets"))
+
+
+def build_settings(budget_group_version: str) -> kopf.OperatorSettings:
     """kopf's settings: it watches, and does nothing else."""
     settings = kopf.OperatorSettings()
+    settings.watching.chunk_size = CHUNK_OBJECTS
+    for child in _children(budget_group_version):
+        settings.watching.label_selectors[child] = CHILD_SELECTOR
     settings.posting.enabled = False
     settings.posting.loggers = False
     settings.peering.standalone = True

@@ -9,7 +9,7 @@ STORAGE_MUTANTS: tuple[Mutant, ...] = (
         "session-counter-repeats",
         "SF-10",
         "A restarted process has the counter of the one before it, and so the same sessions.",
-        ("storage/volume.py", "process_count=found.process_count + 1", "process_count=found.process_count"),
+        ("storage/volume.py", "process_count=count,", "process_count=found.process_count,"),
     ),
     mutant(
         "records-not-checked",
@@ -70,7 +70,7 @@ STORAGE_MUTANTS: tuple[Mutant, ...] = (
         "A directory that was lost gets the identity that it had, and votes with it.",
         (
             "storage/volume.py",
-            "_Identity(new_token(), boot_id, 1, clean=False, owner=owner, marks_from=1)",
+            "_Identity(incarnation, boot_id, count, clean=False, owner=owner, marks_from=count)",
             '_Identity("0" * 12, boot_id, 1, clean=False, owner=owner)',
         ),
     ),

@@ -404,7 +404,7 @@ class GroupStore(Protocol):
 
     @property
     def process_count(self) -> int:
-        """A counter kept in the volume, one more at every start: numbers sessions (SF-10)."""
+        """Kept in the volume, and more at every start: numbers sessions (SF-10). See `process_count.py`."""
         ...
 
     def registered(self) -> dict[str, str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.simulator.disk import CrashNow, SimDisk
 
+from supercluster.broker.process_count import next_count, numbers_from, starts_of
 from supercluster.broker.raft.entry import EntryKind, make_entry
 from supercluster.broker.raft.errors import DiskError, NewerFormatError
 from supercluster.broker.storage import volume
@@ -45,10 +46,10 @@ def open_store(
 def test_a_volume_keeps_its_incarnation_and_counts_its_processes(disk: SimDisk) -> None:
     new_token = tokens()
     first = open_volume(disk, "boot-1", new_token)
-    assert (first.is_new, first.incarnation, first.process_count) == (True, "token1", 1)
+    assert (first.is_new, first.incarnation, starts_of(first.process_count)) == (True, "token1", 1)
     disk.crash()
     second = open_volume(disk, "boot-1", new_token)
-    assert (second.is_new, second.incarnation, second.process_count, second.stop) == (
+    assert (second.is_new, second.incarnation, starts_of(second.process_count), second.stop) == (
         False,
         "token1",
         2,
@@ -56,13 +57,40 @@ def test_a_volume_keeps_its_incarnation_and_counts_its_processes(disk: SimDisk) 
     )
     disk.crash(power=True)
     third = open_volume(disk, "boot-2", new_token)
-    assert (third.incarnation, third.process_count, third.boot_changed) == ("token1", 3, True)
+    assert (third.incarnation, starts_of(third.process_count), third.boot_changed) == ("token1", 3, True)
     third.mark_clean()
     third.close()
     fourth = open_volume(disk, "boot-3", new_token)
-    assert (fourth.process_count, fourth.was_clean, fourth.boot_changed) == (4, True, False)
+    assert (starts_of(fourth.process_count), fourth.was_clean, fourth.boot_changed) == (4, True, False)
     disk.crash()
     assert open_volume(disk, "boot-3", new_token).stop is Stop.KILLED, "a clean stop counts once"
+
+
+@pytest.mark.covers("SF-10", "SF-27")
+def test_a_volume_put_back_does_not_repeat_the_number_of_a_process(disk: SimDisk) -> None:
+    new_token = tokens()
+    open_volume(disk, "b", new_token).close()
+    snapshot = disk.read_file(VOLUME)
+    numbers = []
+    for _ in range(3):
+        disk.write_file_durably(VOLUME, snapshot)
+        again = open_volume(disk, "b", new_token)
+        assert (again.incarnation, starts_of(again.process_count)) == ("token1", 2)
+        numbers.append(again.process_count)
+        again.close()
+    assert len(set(numbers)) == 3
+
+
+@pytest.mark.covers("SF-10")
+def test_versions_that_count_starts_alone_go_on_from_a_higher_number(disk: SimDisk) -> None:
+    """And this version from theirs: an upgrade, a way back and another upgrade repeat nothing, and each session is the newest."""
+    assert starts_of(next_count(7, 0)) == 8
+    here = next_count(7, 0xFFFF)
+    before = here + 1  # The older version counts on by one.
+    after = next_count(before, 0)
+    assert 7 < here < before < after
+    assert starts_of(after) > starts_of(here)
+    assert numbers_from(after) < 1 << 64
 
 
 def test_a_volume_of_another_super_cluster_is_refused_and_left_as_it_is(disk: SimDisk) -> None:
@@ -119,7 +147,7 @@ def test_a_lost_directory_has_another_incarnation(disk: SimDisk) -> None:
     disk.crash()
     disk.lose(VOLUME)
     again = open_volume(disk, "b", new_token)
-    assert (again.is_new, again.incarnation) == (True, "token2")
+    assert (again.is_new, again.incarnation) == (True, "token3")
 
 
 @pytest.mark.covers("SF-4")

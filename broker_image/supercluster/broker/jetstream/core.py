@@ -80,6 +80,7 @@ from supercluster.broker.ports import (
     Publisher,
     Ticket,
 )
+from supercluster.broker.process_count import numbers_from
 from supercluster.broker.protocol.frames import VERSION
 from supercluster.broker.protocol.headers import no_responders
 from supercluster.broker.protocol.imports import NO_ACCOUNTS
@@ -162,7 +163,7 @@ class BrokerCore:
             api_routing.done_before,
             origin=store.incarnation,
             node=settings.node,
-            first_number=(store.process_count << 32) + 1,
+            first_number=numbers_from(store.process_count) + 1,
             answered=self.audit.answered,
             whom_to_ask=self.mirror_reads.whom_to_ask,
         )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream import api_routing, frames
 from supercluster.broker.jetstream.frames import Frame
+from supercluster.broker.process_count import numbers_from
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.core import BrokerCore
@@ -39,7 +40,7 @@ class MapReader:
         self._index_of: dict[str, int] = {}
         self._read_from: tuple[int, str] | None = None
         """Term and broker of the meta leader that the map was read from, or is being read from."""
-        self._reads = core.store.process_count << 32
+        self._reads = numbers_from(core.store.process_count)
         self._retry_ms = 0
         self._calls: deque[tuple[int, Callable[[], None]]] = deque()
         """Until when each waits for a fresh map."""

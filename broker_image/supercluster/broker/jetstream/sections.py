@@ -245,7 +245,7 @@ def decode_block(data: bytes | memoryview) -> Block:
 
 @dataclass(frozen=True, slots=True)
 class SessionKey:
-    """Who numbers: a broker's node, the incarnation of its volume, and a counter kept there (SF-10)."""
+    """Who numbers: a broker's node, the incarnation of its volume, and the process count kept there (SF-10)."""
 
     node: str
     incarnation: str

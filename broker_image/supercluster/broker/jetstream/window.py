@@ -23,6 +23,7 @@ from supercluster.broker.jetstream.fast_batches import SUFFIX as FAST_SUFFIX
 from supercluster.broker.jetstream.fast_batches import FastBatches, Fate
 from supercluster.broker.jetstream.sections import SessionKey, VerdictRun, decode_block, encode_block
 from supercluster.broker.jetstream.settling import Outcome, WindowBlock, settle
+from supercluster.broker.jetstream.wire import WireError
 from supercluster.broker.ports import Publisher
 from supercluster.broker.protocol.headers import get as header_value
 
@@ -340,9 +341,7 @@ class Window:
             return outcome
         run = run.tail(self.confirmed + 1)
         if not self._blocks or run.last_number > self._blocks[-1].last_number:
-            raise AssertionError(
-                f"{self.stream}: a verdict on number {run.last_number}, which was never sent"
-            )
+            raise WireError(f"{self.stream}: a verdict on number {run.last_number}, which was never sent")
         self._size_bytes -= settle(self._blocks, run, self._early_acked, outcome)
         self.refused_total += len(outcome.refused)
         self.confirmed = run.last_number

@@ -4,8 +4,8 @@ Layout: `volume.json` (identity), `groups.journal` (registry), `lock`, `ballast`
 `quarantine/`, `discarded/` (ends of copies of an older lineage, SF-9).
 
 A directory that was lost or replaced has another incarnation, and members are named after it: so no process can vote
-with the identity of data that it does not have (SF-4). The process counter numbers sessions (SF-10): it is one more,
-durably, at every start.
+with the identity of data that it does not have (SF-4). The process count numbers sessions (SF-10): it rises, durably, at
+every start (`process_count.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from hashlib import sha256
 
 from isal.isal_zlib import crc32
 
+from supercluster.broker.process_count import next_count
 from supercluster.broker.raft.errors import DiskError, NewerFormatError
 from supercluster.broker.storage.ballast import Ballast
 from supercluster.broker.storage.disk import Disk, Lock
@@ -180,18 +181,20 @@ def open_volume(disk: Disk, boot_id: str, new_token: Callable[[], str], owner: s
             disk.mkdirs(_QUARANTINE)
             disk.rename(VOLUME, f"{_QUARANTINE}/{VOLUME}.{new_token()}")
         if found is None:
+            incarnation, count = new_token(), next_count(0, crc32(new_token().encode()))
             identity, stop = (
-                _Identity(new_token(), boot_id, 1, clean=False, owner=owner, marks_from=1),
+                _Identity(incarnation, boot_id, count, clean=False, owner=owner, marks_from=count),
                 Stop.POWER,
             )
         else:
+            count = next_count(found.process_count, crc32(new_token().encode()))
             identity = replace(
                 found,
                 boot_id=boot_id,
-                process_count=found.process_count + 1,
+                process_count=count,
                 clean=False,
                 owner=owner or found.owner,
-                marks_from=found.marks_from or found.process_count + 1,
+                marks_from=found.marks_from or count,
             )
             if found.clean:
                 stop = Stop.CLEAN

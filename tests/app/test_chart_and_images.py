@@ -179,9 +179,15 @@ def test_the_rendered_arguments_are_ones_that_the_operator_takes(run_helm: Any) 
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
 
 
-def test_the_chart_has_the_definitions_of_the_models() -> None:
-    for kind in KINDS:
-        assert yaml.safe_load((CHART / "crds" / f"{kind.plural}.yaml").read_text()) == definition(kind)
+@pytest.mark.e2e
+def test_the_chart_brings_the_definitions_of_the_models_and_never_takes_them(run_helm: Any) -> None:
+    found = [body for body in rendered(run_helm) if body["kind"] == "CustomResourceDefinition"]
+    for body in found:
+        assert body["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
+    wanted = {kind.plural: definition(kind) for kind in KINDS}
+    assert {body["spec"]["names"]["plural"]: body for body in found} == wanted
+    without = rendered(run_helm, "--set", "crds.create=false")
+    assert not [body for body in without if body["kind"] == "CustomResourceDefinition"]
 
 
 def test_the_chart_has_the_version_of_the_package() -> None:

@@ -31,8 +31,12 @@ def files() -> dict[str, str]:
         + yaml.dump(definition(kind), Dumper=_Dumper, sort_keys=False, width=110, allow_unicode=True)
         for kind in KINDS
     }
+    # helm upgrades what its templates have, and never what stands in a chart's crds/. An uninstall keeps them, and all resources.
     generated |= {
-        path.replace("crds/", "charts/supercluster/crds/"): text for path, text in generated.items()
+        f"charts/supercluster/files/{path}": text.replace(
+            "\nmetadata:\n", "\nmetadata:\n  annotations:\n    helm.sh/resource-policy: keep\n", 1
+        )
+        for path, text in generated.items()
     }
     generated["docs/api.md"] = docs.render()
     return generated

@@ -16,7 +16,7 @@ import uvloop
 
 from supercluster.broker.dropin import main as dropin
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.runtime import descriptors, entry_command, logs
+from supercluster.broker.runtime import descriptors, entry_command, logs, salvage_command
 from supercluster.broker.runtime import settings as settings_module
 from supercluster.broker.runtime.collector import Collector
 from supercluster.broker.runtime.credentials import CredentialsError
@@ -48,6 +48,7 @@ signals:
 
 inspecting a log:
   supercluster-broker entry DATA_DIR GROUP INDEX   show the entry at which a group halted (see its --help)
+  supercluster-broker salvage DIR --out OUT        write what is readable of a lost copy as a backup
 
 """
 
@@ -57,6 +58,8 @@ def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     if given[:1] == [entry_command.NAME]:
         return entry_command.main(given[1:])
+    if given[:1] == [salvage_command.NAME]:
+        return salvage_command.main(given[1:])
     if not any(word.startswith("--data-dir") for word in given) and not {"-h", "--help"} & set(given):
         return dropin.main(given)
     options = _parser().parse_args(arguments)

@@ -35,6 +35,16 @@ def _refuse_newer(head: bytes, path: str) -> None:
             raise NewerFormatError(path, version, _VERSION)
 
 
+def decode_checkpoint(data: bytes) -> tuple[int, bytes] | None:
+    """(index, state) of a file's contents, whatever its name; None when it is damaged or of another version."""
+    if len(data) < _HEAD.size:
+        return None
+    magic, version, crc, _, index, _ = _HEAD.unpack_from(data)
+    if (magic, version) != (_MAGIC, _VERSION) or crc32(memoryview(data)[16:]) != crc:
+        return None
+    return index, data[_HEAD.size :]
+
+
 class CheckpointTicket:
     """A checkpoint on its way to the disk: first the file as a whole under a temporary name, then the directory with its own name.
     Only `run` may be called on another thread. Names change on the loop."""

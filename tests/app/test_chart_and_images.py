@@ -58,7 +58,15 @@ def test_the_chart_lints_strictly(run_helm: Any) -> None:
 
 @pytest.mark.e2e
 @pytest.mark.parametrize(
-    "value", ["replicas=-1", "logLevel=loud", "namespaces={A_B}", "typo=1", "image.repository="]
+    "value",
+    [
+        "replicas=-1",
+        "logLevel=loud",
+        "namespaces={A_B}",
+        "typo=1",
+        "image.repository=",
+        "brokerImage.digest=md5:1",
+    ],
 )
 def test_wrong_values_are_refused_by_the_schema(run_helm: Any, value: str) -> None:
     done = run_helm("template", "op", str(CHART), "--set", value, check=False)
@@ -188,6 +196,26 @@ def test_the_chart_brings_the_definitions_of_the_models_and_never_takes_them(run
     assert {body["spec"]["names"]["plural"]: body for body in found} == wanted
     without = rendered(run_helm, "--set", "crds.create=false")
     assert not [body for body in without if body["kind"] == "CustomResourceDefinition"]
+
+
+@pytest.mark.e2e
+def test_images_are_named_by_digest_and_fetched_with_secrets(run_helm: Any) -> None:
+    from supercluster.app.settings import parse
+
+    def of(*values: str) -> tuple[str, Any]:
+        bodies = rendered(run_helm, *(word for value in values for word in ("--set", value)))
+        (deployment,) = [body for body in bodies if body["kind"] == "Deployment"]
+        container = deployment["spec"]["template"]["spec"]["containers"][0]
+        arguments = [word.replace("$(POD_IP)", "10.0.0.7") for word in container["args"]]
+        return container["image"], parse(arguments, {})
+
+    digest = f"sha256:{'0' * 64}"
+    image, settings = of(f"image.digest={digest}", f"brokerImage.digest={digest}", "brokerImage.tag=v9")
+    assert image.endswith(f"@{digest}")
+    assert settings.broker_image == f"supercluster/broker:v9@{digest}"
+    image, settings = of("brokerImage.pullSecrets[0].name=one", "brokerImage.pullSecrets[1].name=two")
+    assert "@" not in image + settings.broker_image
+    assert settings.broker_pull_secrets == ("one", "two")
 
 
 def test_the_chart_has_the_version_of_the_package() -> None:

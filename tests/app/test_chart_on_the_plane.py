@@ -88,7 +88,7 @@ def test_no_second_release_serves_the_same_namespace(
     """O28."""
     assert "op" in run_helm("list", "--namespace", "ops", "--short"), "installed by the test above"
     chart = str(ROOT / "charts" / "supercluster")
-    arguments = ("install", "other", chart, "--namespace", "default", "--set", values)
+    arguments = ("install", "other", chart, "--namespace", "default", "--set", f"crds.create=false,{values}")
     refused = run_helm_in(tmp_path, helm, "--kubeconfig", str(plane.kubeconfig), *arguments, check=False)
     assert refused.returncode != 0
     told = (

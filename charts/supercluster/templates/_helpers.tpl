@@ -18,6 +18,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
+{{/* An image: a list of its values and the version to take where they name none. */}}
+{{- define "supercluster.image" -}}
+{{- $image := first . -}}
+{{ $image.repository }}:{{ $image.tag | default (last .) }}{{ with $image.digest }}@{{ . }}{{ end }}
+{{- end }}
+
 {{- define "supercluster.roleName" -}}
 supercluster-operator
 {{- end }}

@@ -309,7 +309,7 @@ async def build(
         budget_version = "policy/v1beta1"
     cache = ObjectCache()
     executor = Executor(kube, brokers, cache, lambda: secrets.token_urlsafe(PASSWORD_BYTES))
-    defaults = OperatorDefaults(settings.broker_image, budget_version)
+    defaults = OperatorDefaults(settings.broker_image, budget_version, settings.broker_pull_secrets)
     rounds = Rounds(kube, brokers, cache, executor, clock, defaults, strategies=installed_strategies())
     pace = Pace(resync_ms=int(settings.resync_s * 1000), concurrency_max=settings.concurrency_max)
     workers = Workers(rounds.reconcile, clock, random.random, pace)

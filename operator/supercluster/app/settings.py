@@ -37,6 +37,8 @@ class Settings:
     """Namespaces to serve; empty is all of them, which needs cluster-wide rights."""
     broker_image: str = f"supercluster/broker:{VERSION}"
     """Image for Clusters that name none."""
+    broker_pull_secrets: tuple[str, ...] = ()
+    """Secrets, in the namespaces of the Clusters, by which nodes fetch the brokers' images."""
     resync_s: float = 5.0
     """How often each resource is looked at without an event; drift on the brokers is repaired within this time."""
     sweep_s: float = 60.0
@@ -84,6 +86,13 @@ def parser() -> argparse.ArgumentParser:
         default=defaults.broker_image,
         metavar="IMAGE",
         help="for Clusters without spec.image (%(default)s)",
+    )
+    add(
+        "--broker-pull-secret",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="Secret in each Cluster's namespace by which images of brokers are fetched (may be repeated)",
     )
     add(
         "--resync",
@@ -165,6 +174,7 @@ def parse(argv: Sequence[str] | None = None, environ: Mapping[str, str] = os.env
         kubeconfig=given.kubeconfig,
         namespaces=namespaces,
         broker_image=given.broker_image,
+        broker_pull_secrets=tuple(given.broker_pull_secret),
         resync_s=given.resync,
         sweep_s=given.sweep,
         concurrency_max=given.concurrency,

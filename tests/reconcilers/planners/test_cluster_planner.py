@@ -207,7 +207,7 @@ def test_a_cluster_without_its_super_cluster_is_not_started() -> None:
         ({"limits": {"maxPayload": 0}}, "spec.limits.maxPayload is 0;"),
         ({"limits": {"streamWindowWait": "1ms"}}, "streamWindowWait is 1ms; it has to be from 100ms to 10m"),
         ({"limits": {"pingInterval": "2h"}}, "pingInterval is 2h; it has to be from 100ms to 1h"),
-        ({"diskLimits": {"segment": "1k"}}, "diskLimits.segment is 1k; it has to be from 64Ki to 4Gi"),
+        ({"diskLimits": {"segment": "1k"}}, "diskLimits.segment is 1k; it has to be from 64Ki to 2Gi"),
         (
             {"raft": {"heartbeat": "10ms", "electionTimeout": "30ms"}},
             "raft.electionTimeout is 30ms; it has to be from 50ms to 1m",
@@ -538,6 +538,20 @@ def test_no_broker_may_be_evicted_while_something_is_not_whole(changes: dict[str
     assert (drainable["status"], drainable["reason"]) == ("False", reason)
     elsewhere = replace(LED, behind=(GroupTrouble("b", ("west-1",), ("west-0", "west-1")),))
     assert plan(resource, replace(observed, reports=elsewhere)).steps == ()
+
+
+def test_brokers_are_fetched_with_the_operators_secrets() -> None:
+    resource = cluster()
+    observed = cluster_observed(resource, objects={}, pods=())
+    for names in ((), ("one", "two")):
+        steps = plan_cluster(resource, observed, replace(DEFAULTS, pull_secrets=names), NOW).steps
+        (pod,) = [
+            step.manifest["spec"]["template"]["spec"]
+            for step in steps
+            if isinstance(step, Apply) and step.manifest["kind"] == "StatefulSet"
+        ]
+        assert pod.get("imagePullSecrets", []) == [{"name": each} for each in names]
+        assert ("imagePullSecrets" in pod) is bool(names), "pods of before stay as they are"
 
 
 @pytest.mark.covers("OP-3")

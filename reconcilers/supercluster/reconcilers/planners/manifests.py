@@ -28,6 +28,8 @@ class OperatorDefaults:
 
     broker_image: str
     pdb_api_version: str = "policy/v1"
+    pull_secrets: tuple[str, ...] = ()
+    """Secrets in the namespace of each Cluster, by which its nodes fetch images."""
 
 
 def owner(resource: SuperCluster | Cluster) -> dict[str, Any]:
@@ -238,6 +240,11 @@ def _pod(cluster: Cluster, defaults: OperatorDefaults) -> dict[str, Any]:
     ]
     pod: dict[str, Any] = {
         "automountServiceAccountToken": False,
+        **(
+            {"imagePullSecrets": [{"name": each} for each in defaults.pull_secrets]}
+            if defaults.pull_secrets
+            else {}
+        ),
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": settings.termination_grace_period_seconds,
         "securityContext": {

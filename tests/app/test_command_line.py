@@ -251,6 +251,29 @@ def test_a_move_is_shown_with_how_far_it_is() -> None:
     assert showing.is_ready(body)
 
 
+@pytest.mark.parametrize("type_", ["HeldUp", "MessagesLost", "Unwise", "Deferred"])
+def test_what_waits_for_a_person_is_shown_while_it_does_and_not_when_it_is_over(type_: str) -> None:
+    """O20."""
+    ready = {"type": "Ready", "status": "True"}
+    entry = {"type": type_, "status": "True", "reason": "Because", "message": "do this"}
+    metadata = {"name": "east", "namespace": "ns"}
+
+    def note(status: str) -> str:
+        conditions = [ready, {**entry, "status": status}]
+        return showing.row("Cluster", {"metadata": metadata, "status": {"conditions": conditions}}).note
+
+    assert note("True") == f"{type_}: Because: do this"
+    assert not note("False")
+
+
+def test_a_policy_is_shown_with_the_streams_that_it_selects() -> None:
+    """O20."""
+    status = {"selected": 3, "inForce": 2, "belowMinimum": 1, "repairing": 1}
+    what = showing.row("ReplicaPolicy", {"metadata": {"name": "all"}, "status": status}).what
+    assert what == "selects 3 streams, in force for 2, 1 below minimum, 1 repairing"
+    assert showing.row("ReplicaPolicy", {"metadata": {"name": "all"}}).what.startswith("selects 0 streams")
+
+
 def test_a_stream_is_explained_with_what_is_wrong_and_each_broker() -> None:
     spec = {"replicas": 3, "placement": {"cluster": "west", "tags": ["ssd"]}}
     replicas: list[dict[str, Any]] = [

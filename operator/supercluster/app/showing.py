@@ -9,10 +9,9 @@ from typing import Any
 from supercluster.api import API_VERSION
 from supercluster.api.crd import KINDS
 from supercluster.app.kube import KubeClient
+from supercluster.reconcilers.planners.status import NEGATIVE
 from supercluster.reconcilers.ports import Json, mapping
 
-# Conditions that people should read when they hold; the others when they do not.
-_NEGATIVE = frozenset({"Unwise", "Deferred"})
 NOTE_CHARACTERS_MAX = 100
 
 
@@ -66,6 +65,9 @@ def row(kind: str, body: Mapping[str, Any]) -> Row:
         what = f"{status.get('streamName') or '-'} to {status.get('destination') or '-'}, {status.get('phase') or 'Pending'}"
         what += f", {status['percent']} copied" if status.get("percent") else ""
         ready = str(condition(body, "Complete").get("status", "Unknown"))
+    elif kind == "ReplicaPolicy":
+        what = f"selects {_counted(int(status.get('selected', 0)), 'stream')}, in force for {status.get('inForce', 0)}, "
+        what += f"{status.get('belowMinimum', 0)} below minimum, {status.get('repairing', 0)} repairing"
     else:
         what = f"{_counted(len(status.get('members') or ()), 'cluster')}, "
         what += _counted(int(status.get("streams", 0)), "stream")
@@ -85,7 +87,7 @@ def _counted(number: int, word: str) -> str:
 
 def is_as_it_should_be(entry: Mapping[str, Any]) -> bool:
     """Is it a condition that nobody needs to read?"""
-    return (entry.get("status") == "True") is (entry.get("type") not in _NEGATIVE)
+    return (entry.get("status") == "True") is (entry.get("type") not in NEGATIVE)
 
 
 def _note(body: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from supercluster.api.conditions import ConditionType, Reason
 from supercluster.reconcilers.planners.plan import Manifest, Note
 
 # Types whose status True is what people should look at; for the others it is False.
-_NEGATIVE = frozenset(
+NEGATIVE = frozenset(
     {ConditionType.UNWISE, ConditionType.DEFERRED, ConditionType.HELD_UP, ConditionType.MESSAGES_LOST}
 )
 # Types whose bad state is an event too: they speak of the spec and change seldom.
@@ -121,7 +121,7 @@ class Conditions:
             )
             if same:
                 continue
-            bad = condition.status == ("True" if type_ in _NEGATIVE else "False")
+            bad = condition.status == ("True" if type_ in NEGATIVE else "False")
             alarming = type_ in _ALARMING and condition.status == "True"
             if alarming or (type_ in _TOLD and bad):
                 notes.append(Note(Reason(condition.reason), condition.message, warning=True))

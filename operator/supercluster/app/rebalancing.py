@@ -86,7 +86,7 @@ async def find(kube: KubeClient, namespace: str, cluster: str) -> dict[str, Brok
             (),
             naming.OPERATOR_USER,
             password,
-            (f"http://{pod.ip}:{declared.spec.ports.monitor}",),
+            (naming.pod_url("http", pod.ip, declared.spec.ports.monitor),),
         )
         for pod in found
     }

@@ -93,7 +93,8 @@ async def find_all(
         if cluster.spec.super_cluster == names[0]:
             pods = await kube.list("v1", "Pod", namespace, f"{LABEL_CLUSTER}={cluster.metadata.name}")
             found = [pod_view(pod) for pod in pods.get("items") or ()]
-            urls = {pod.name: f"http://{pod.ip}:{cluster.spec.ports.monitor}" for pod in found if pod.ip}
+            port = cluster.spec.ports.monitor
+            urls = {pod.name: naming.pod_url("http", pod.ip, port) for pod in found if pod.ip}
             by_name |= urls
             monitors += [urls[pod.name] for pod in found if pod.ready and pod.ip]
     target = BrokerTarget(namespace, names[0], (), naming.OPERATOR_USER, password, tuple(monitors))

@@ -30,10 +30,10 @@ def broker_target(cache: ObjectCache, namespace: str, super_cluster: str) -> Bro
     return BrokerTarget(
         namespace,
         super_cluster,
-        tuple(f"nats://{pod.ip}:{cluster.spec.ports.client}" for cluster, pod in ready),
+        tuple(naming.pod_url("nats", pod.ip, cluster.spec.ports.client) for cluster, pod in ready),
         naming.OPERATOR_USER,
         password,
-        tuple(f"http://{pod.ip}:{cluster.spec.ports.monitor}" for cluster, pod in ready),
+        tuple(naming.pod_url("http", pod.ip, cluster.spec.ports.monitor) for cluster, pod in ready),
         tuple(pod.name for _, pod in ready),
     )
 
@@ -47,7 +47,7 @@ def each_broker(cache: ObjectCache, namespace: str, super_cluster: str) -> dict[
     for cluster in cache.of_super_cluster(Cluster, namespace, super_cluster):
         for pod in pods_of(cache, namespace, cluster.metadata.name):
             if pod.ip:
-                monitor = f"http://{pod.ip}:{cluster.spec.ports.monitor}"
+                monitor = naming.pod_url("http", pod.ip, cluster.spec.ports.monitor)
                 found[pod.name] = BrokerTarget(
                     namespace, super_cluster, (), naming.OPERATOR_USER, password, (monitor,), (pod.name,)
                 )

@@ -66,6 +66,11 @@ def cluster_of(broker: str) -> str:
     return broker.rpartition("-")[0]
 
 
+def pod_url(scheme: str, ip: str, port: int) -> str:
+    """Of a port of a pod; addresses of IPv6 are bracketed (RFC 3986, 3.2.2)."""
+    return f"{scheme}://[{ip}]:{port}" if ":" in ip else f"{scheme}://{ip}:{port}"
+
+
 def client_url(cluster: Cluster) -> str:
     host = f"{client_service(cluster.metadata.name)}.{cluster.metadata.namespace}.svc"
     return f"nats://{host}:{cluster.spec.ports.client}"

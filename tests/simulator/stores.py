@@ -9,7 +9,7 @@ from tests.simulator.disk import SimDisk
 from supercluster.broker.storage.ballast import Ballast
 from supercluster.broker.storage.naming import HARD_STATE, HardState
 from supercluster.broker.storage.options import LogOptions
-from supercluster.broker.storage.slots import SLOT_BYTES, _decode
+from supercluster.broker.storage.slots import newest
 from supercluster.broker.storage.space import Space
 from supercluster.broker.storage.store import VolumeStore
 from supercluster.broker.storage.volume import GROUPS, Volume, directory_name, open_volume
@@ -47,9 +47,8 @@ class SimStore:
         """(term, vote) of a group as a power failure at this moment would leave it at worst."""
         assert self._volume is not None
         data = self.disk.durable(f"{self._volume.group_directory(group)}/{HARD_STATE}")
-        slots = [_decode(data[:SLOT_BYTES]), _decode(data[SLOT_BYTES : 2 * SLOT_BYTES])]
-        newest = max((slot for slot in slots if slot is not None), default=None)
-        state = HardState.decode(newest[1]) if newest is not None else HardState()
+        found = newest(data)
+        state = HardState.decode(found[1]) if found is not None else HardState()
         return state.term, state.vote
 
     def files_of(self, group: str) -> list[str]:

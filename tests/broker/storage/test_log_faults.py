@@ -20,7 +20,7 @@ from supercluster.broker.storage.osdisk import OsDisk
 from supercluster.broker.storage.recovery import Recovery, Verdict, open_log
 from supercluster.broker.storage.segment import SEGMENT_HEAD_BYTES
 from supercluster.broker.storage.segments import Segments
-from supercluster.broker.storage.slots import SLOT_BYTES, SlotFile
+from supercluster.broker.storage.slots import SLOT_BYTES, SlotFile, slot_offset
 from supercluster.broker.storage.space import Space
 
 DIRECTORY = "groups/g"
@@ -335,8 +335,52 @@ def test_one_rotten_slot_does_not_take_the_vote_back(disk: SimDisk, slot: int) -
     log.save_vote(1, "first@x")
     log.save_vote(2, "second@x")
     disk.crash()
-    disk.flip_bit(f"{DIRECTORY}/{HARD_STATE}", (slot * SLOT_BYTES + 20) * 8)
+    disk.flip_bit(f"{DIRECTORY}/{HARD_STATE}", (slot_offset(slot) + 20) * 8)
     assert open_(disk)[0].load_vote() == (2, "second@x")
+
+
+@pytest.mark.covers("SF-4")
+@pytest.mark.parametrize("sector", [0, 1])
+def test_a_disk_that_writes_4_kib_at_once_tears_one_slot_of_a_vote_at_most(
+    disk: SimDisk, sector: int
+) -> None:
+    """D10."""
+    log = filled(disk, 1)
+    log.save_vote(1, "first@x")
+    log.save_vote(2, "second@x")
+    disk.crash()
+    path = f"{DIRECTORY}/{HARD_STATE}"
+    for slot_at in range(sector * 4096, min((sector + 1) * 4096, disk.size(path)), SLOT_BYTES):
+        disk.flip_bit(path, (slot_at + 20) * 8)
+    log, report = open_(disk)
+    assert (log.load_vote(), report.verdict) == ((2, "second@x"), Verdict.CLEAN)
+
+
+@pytest.mark.covers("SF-4")
+@pytest.mark.parametrize("votes", range(1, 5))
+def test_a_file_of_slots_as_layout_1_had_them_is_read_and_goes_on_in_the_new_places(votes: int) -> None:
+    outcomes = set()
+    for seed in range(40):
+        disk = SimDisk(random.Random(seed))
+        slots = SlotFile.create(disk, "slots", b"0")
+        for vote in range(1, votes):
+            slots.save(b"%d" % vote, durable=True)
+        data = disk.read_file("slots")
+        disk.write_file_durably("slots", data[:SLOT_BYTES] + data[slot_offset(1) :])
+        confirmed = votes - 1
+        for vote in range(votes, votes + 3):
+            loaded = SlotFile.load(disk, "slots", durable=True)
+            assert loaded is not None
+            assert int(loaded.value) in (confirmed, vote - 1)
+            outcomes.add(int(loaded.value) - confirmed)
+            loaded.begin(b"%d" % vote)
+            if seed % 3:
+                loaded.save(b"%d" % vote, durable=True)
+                confirmed = vote
+            else:
+                confirmed = int(loaded.value)
+            disk.crash(power=True)
+    assert outcomes >= {0, 1}
 
 
 @pytest.mark.covers("SF-4")
@@ -349,7 +393,7 @@ def test_a_lost_vote_is_a_lost_record(disk: SimDisk, how: str) -> None:
         disk.lose(path)
     else:
         disk.flip_bit(path, 20 * 8)
-        disk.flip_bit(path, (SLOT_BYTES + 20) * 8)
+        disk.flip_bit(path, (slot_offset(1) + 20) * 8)
     _, report = open_(disk)
     assert report.verdict is Verdict.LOST_RECORD
     assert "term and vote cannot be read" in report.reasons[0]

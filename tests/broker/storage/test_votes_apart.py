@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.simulator.disk import SimDisk
+from tests.simulator.disk import CrashNow, SimDisk
 
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.log import FileLog
 from supercluster.broker.storage.options import LogOptions, Standing, Stop
 from supercluster.broker.storage.recovery import Verdict, open_log
+from supercluster.broker.storage.slots import SlotFile
 
 pytestmark = pytest.mark.covers("SF-4")
 OLD, NEW = (1, "first@x"), (2, "second@x")
@@ -95,3 +96,26 @@ def test_a_log_that_was_closed_meanwhile_hears_nothing_more() -> None:
     ticket.run()
     log.finish_vote(ticket)
     assert log.load_vote() == OLD
+
+
+def test_no_sequence_of_kills_and_power_failures_takes_a_vote_back() -> None:
+    """A vote that a killed process did not fsync reads well, though the disk has the one before it at best."""
+    for seed in range(400):
+        rng = random.Random(seed)
+        disk = SimDisk(rng)
+        slots = SlotFile.create(disk, "slots", b"0")
+        asked = answered = 0
+        for life in range(8):
+            disk.crash_after(rng.randrange(1, 12))
+            try:
+                while True:
+                    asked += 1
+                    slots.save(b"%d" % asked, durable=True)
+                    answered = asked
+            except CrashNow:
+                disk.crash(power=rng.random() < 0.4)
+            loaded = SlotFile.load(disk, "slots", durable=True)
+            assert loaded is not None
+            slots = loaded
+            assert answered <= int(slots.value) <= asked, f"seed {seed}, life {life}"
+            answered = int(slots.value)

@@ -187,7 +187,7 @@ class _Opening:
                 self._lose(f"{self.directory}: the volume has joined this group, and has nothing of it")
                 state = replace(state, standing=Standing.LOST)
             return SlotFile.create(self.disk, path, state.encode())
-        found = SlotFile.load(self.disk, path) if self.disk.exists(path) else None
+        found = SlotFile.load(self.disk, path, durable=True) if self.disk.exists(path) else None
         if found is not None:
             return found
         self._lose(f"{path}: term and vote cannot be read, though the log holds data")
@@ -225,7 +225,7 @@ class _Opening:
 
     def _notes(self) -> tuple[SlotFile, Notes]:
         path = self.path(NOTES)
-        found = SlotFile.load(self.disk, path) if self.disk.exists(path) else None
+        found = SlotFile.load(self.disk, path, durable=False) if self.disk.exists(path) else None
         if found is None:
             # Notes are written without fsync: a power failure may take both slots. Less is known then, no more.
             found = SlotFile.create(self.disk, path, Notes().encode())

@@ -2,7 +2,7 @@
 
 A durable save writes and fsyncs the slot that does not hold the newest value, then copies the value to the other slot
 without waiting. So after a save one bad slot costs nothing, and during a save the older value survives a tear: that
-value was the last one that was answered for.
+value was the last one that was answered for. The slots are 4 KiB apart, since a disk may write so much at once.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from supercluster.broker.storage.disk import Disk, File, SyncHandle
 _HEAD = struct.Struct("<4sIQI")
 _MAGIC = b"SCsl"
 SLOT_BYTES = 512
+_SECTOR_BYTES = 4096
+_SECOND_BEFORE = SLOT_BYTES
+"""Where the second slot was in layout 1 (`volume.LAYOUT`)."""
 VALUE_BYTES_MAX = SLOT_BYTES - _HEAD.size
 
 
@@ -25,6 +28,24 @@ def _encode(number: int, value: bytes) -> bytes:
         raise ValueError(f"value of {len(value)} bytes, a slot takes {VALUE_BYTES_MAX}")
     body = _HEAD.pack(_MAGIC, 0, number, len(value))[8:] + value
     return (_MAGIC + struct.pack("<I", crc32(body)) + body).ljust(SLOT_BYTES, b"\0")
+
+
+def slot_offset(number: int) -> int:
+    """Where the value with that number stands."""
+    return number % 2 * _SECTOR_BYTES
+
+
+def _slots(data: bytes) -> list[tuple[int, bytes]]:
+    # A file of layout 1 is longer as soon as anything was written into its second slot's new place. What is left in the
+    # old place is older than that.
+    second = slot_offset(1) if len(data) > 2 * SLOT_BYTES else _SECOND_BEFORE
+    slots = (_decode(data[at : at + SLOT_BYTES]) for at in (0, second))
+    return [slot for slot in slots if slot is not None]
+
+
+def newest(data: bytes) -> tuple[int, bytes] | None:
+    """(number, value) of the newest value in a file's contents; None when no slot is readable."""
+    return max(_slots(data), default=None)
 
 
 def _decode(slot: bytes) -> tuple[int, bytes] | None:
@@ -51,22 +72,30 @@ class SlotFile:
     @classmethod
     def create(cls, disk: Disk, path: str, value: bytes) -> SlotFile:
         """Make (or replace) the file, durably."""
-        disk.write_file_durably(path, _encode(0, value) + _encode(1, value))
+        disk.write_file_durably(path, _encode(1, value).ljust(slot_offset(1), b"\0") + _encode(1, value))
         return cls(path, disk.open(path), 1, value)
 
     @classmethod
-    def load(cls, disk: Disk, path: str) -> SlotFile | None:
-        """The file as it is; None when neither slot is readable."""
+    def load(cls, disk: Disk, path: str, *, durable: bool) -> SlotFile | None:
+        """The file as it is; None when neither slot is readable. `durable`: its value is made durable first where a killed
+        process may not have. Raises DiskError."""
         file = disk.open(path)
-        data = file.pread(0, 2 * SLOT_BYTES)
-        found = [
-            slot for slot in (_decode(data[:SLOT_BYTES]), _decode(data[SLOT_BYTES:])) if slot is not None
-        ]
-        if not found:
+        slots = _slots(file.pread(0, slot_offset(1) + SLOT_BYTES))
+        if not slots:
             file.close()
             return None
-        number, value = max(found)
-        return cls(path, file, number, value)
+        number, value = max(slots)
+        found = cls(path, file, number, value)
+        if durable and slots != [(number, value)] * 2:
+            # The copy is behind its value's fsync. Without one the other slot may have the last value that is durable, and
+            # would be written next.
+            found._number -= 1
+            try:
+                found.save(value, durable=True)
+            except DiskError:
+                file.close()
+                raise
+        return found
 
     def save(self, value: bytes, *, durable: bool) -> None:
         """Raises DiskError; the older value then still counts."""
@@ -90,14 +119,14 @@ class SlotFile:
         self.value = value
         number = self._number
         try:
-            self._file.write((number + 1) % 2 * SLOT_BYTES, (_encode(number, value),))
+            self._file.write(slot_offset(number + 1), (_encode(number, value),))
         except DiskError:
             # The value is durable in its own slot; the copy only guards against later damage to that slot.
             return
 
     def _write(self, value: bytes) -> None:
         number = self._number + 1
-        self._file.write(number % 2 * SLOT_BYTES, (_encode(number, value),))
+        self._file.write(slot_offset(number), (_encode(number, value),))
 
     def close(self) -> None:
         self._file.close()

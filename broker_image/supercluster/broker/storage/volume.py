@@ -26,8 +26,9 @@ from supercluster.broker.storage.registry import REGISTRY, Registry
 from supercluster.broker.storage.removal import finish_removals
 
 VOLUME = "volume.json"
-LAYOUT = 1
-"""Of the files in the directory; one more when an earlier version would take any of them for damaged."""
+LAYOUT = 2
+"""Of the files in the directory; one more when an earlier version would take any of them for damaged, or for an older
+state. 2: the slots of `hard` and `notes` are 4 KiB apart. Files of layout 1 are read."""
 GROUPS = "groups"
 _LOCK = "lock"
 _QUARANTINE = "quarantine"

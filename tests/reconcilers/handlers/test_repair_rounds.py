@@ -10,6 +10,7 @@ from tests.reconcilers.builders import condition
 from tests.reconcilers.handlers.test_rounds import NS, STREAM, KilledError, World
 from tests.support.tiers import every
 
+from supercluster.reconcilers.handlers.wakes import concerned
 from supercluster.reconcilers.observe.repairs import ZONE_LABEL
 from supercluster.reconcilers.planners.status import timestamp
 from supercluster.reconcilers.ports import Key
@@ -492,6 +493,31 @@ async def test_brokers_are_told_of_cordoned_nodes_and_of_the_spec_and_of_their_e
     await world.wait(65)
     (repair,) = world.repairs().values()
     assert "east-0" in repair["spec"]["repair"]["nodes"], "it has a copy, and keeps it"
+
+
+@pytest.mark.covers("MR-5", "OP-2")
+async def test_a_drained_nodes_cordon_reaches_the_brokers_while_the_first_pod_goes(world: Repairing) -> None:
+    """O31: nodes are looked at every 30 s, and a drain is over before."""
+    for told in world.brokers.known.values():
+        told["cordoned"] = None
+    node = {"name": "node-3", "namespace": ""}
+    world.kube.put({"apiVersion": "v1", "kind": "Node", "metadata": node, "spec": {}})
+    await world.wait(35)
+    world.change_node("node-3", unschedulable=True)
+    await world.round(SC)
+    east: Any = world.brokers.known["east-3"]
+    assert not east["cordoned"], "looked at a moment ago"
+    # It takes its time to end.
+    world.change("Pod", "east-3", lambda body: body["metadata"].update(finalizers=["test/grace"]))
+    world.delete(Key("Pod", NS, "east-3"))
+    pod = world.kube.objects["Pod", NS, "east-3"]
+    assert SC in set(concerned(world.cache, pod))
+    await world.round(SC)
+    assert east["cordoned"]["reason"] == "Kubernetes node node-3 is cordoned"
+    asked = world.kube.calls.count("get Node node-3")
+    assert asked
+    await world.round(SC)
+    assert world.kube.calls.count("get Node node-3") == asked, "once for each pod that goes"
 
 
 @pytest.mark.covers("MR-2", "OP-4")

@@ -185,7 +185,8 @@ class Rounds:
                     )
                     continue
                 refusal = _refusal(step, error)
-                failed.append(SetAside(step, refusal, is_for_kind=_is_no_answer(error)))
+                failure = "" if refusal else str(error)
+                failed.append(SetAside(step, refusal, is_for_kind=_is_no_answer(error), failure=failure))
                 if not refusal:
                     await self._note_failure(key, body, step, error)
         return failed

@@ -26,7 +26,7 @@ async def look_at_cordons(
     found: dict[str, tuple[str, bool]] = {}
     for cluster in cache.of_super_cluster(Cluster, namespace, name):
         for pod in pods_of(cache, namespace, cluster.metadata.name):
-            host = await hosts.of(pod.node)
+            host = await hosts.of(pod.node, going=pod.uid if pod.terminating else "")
             if pod.name in known and host.is_known:
                 found[pod.name] = (pod.node, host.is_cordoned)
     return CordonView(known, found)

@@ -53,14 +53,18 @@ class Hosts:
     kube: Kube
     clock: Clock
     _known: dict[str, tuple[datetime, Host]] = field(default_factory=dict)
+    _asked_for: dict[str, str] = field(default_factory=dict)
+    """By node, the pod that went when it was asked last."""
 
-    async def of(self, node: str) -> Host:
-        """An empty one when nothing is known, or the operator may not look at nodes."""
+    async def of(self, node: str, *, going: str = "") -> Host:
+        """An empty one when nothing is known, or the operator may not look at nodes. `going`: a pod there that is being deleted, by
+        its uid. It may be a drain, which begins with a cordon, so the node is asked at once, and once for that pod."""
         if not node:
             return Host()
         now = self.clock.now()
         asked, host = self._known.get(node, (None, Host()))
-        if asked is not None and now - asked < HOST_VALID:
+        is_new = going not in ("", self._asked_for.get(node))
+        if asked is not None and now - asked < HOST_VALID and not is_new:
             return host
         try:
             body = mapping(await self.kube.get("v1", "Node", "", node))
@@ -72,6 +76,8 @@ class Hosts:
             host = Host(str(labels.get(ZONE_LABEL, "")), is_cordoned, is_known=True)
         if node in self._known or len(self._known) < HOSTS_MAX:
             self._known[node] = (now, host)
+            if going:
+                self._asked_for[node] = going
         return host
 
     async def allows_expansion(self, storage_class: str) -> bool | None:

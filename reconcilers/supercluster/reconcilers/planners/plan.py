@@ -322,6 +322,8 @@ class SetAside:
     """Nobody answered, which says the same of all steps of its kind: to try each of them would take up the round."""
     held: str = ""
     """Why it was not carried out though nobody refused it: it can't be shown that it does no harm."""
+    failure: str = ""
+    """Why it failed for now."""
 
     def is_about(self, step: Step) -> bool:
         return type(step) is type(self.step) and (self.is_for_kind or str(step) == str(self.step))

@@ -214,7 +214,10 @@ def _describe(
     elif steps:
         conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, f"next: {steps[0]}")
     elif observed.aside:
-        told = f"tried again: {observed.aside[0].step}"
+        first = observed.aside[0]
+        told = f"tried again: {first.step}" + (
+            f": {first.failure[:REFUSAL_CHARACTERS_MAX]}" if first.failure else ""
+        )
         conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, told)
     else:
         conditions.put(ConditionType.SYNCED, True, Reason.AS_DECLARED)

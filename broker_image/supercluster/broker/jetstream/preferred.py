@@ -1,5 +1,6 @@
 """A stream's preferred leader (`supercluster.dev/preferred-leader`): whoever else leads hands over to that broker's
-replica, once the broker is there, its replica has everything, and it is not about to be restarted.
+replica, once the broker is there, its replica is heard and has everything, and it is not about to be restarted. A hand-over that
+does not last is tried again ever more seldom: each one costs the stream a moment.
 """
 
 from __future__ import annotations
@@ -7,12 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream.own_metadata import PREFERRED_LEADER_KEY
+from supercluster.broker.jetstream.stepping_aside import is_current
 from supercluster.broker.raft.confchange import node_of
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.stream_group import StreamGroup
 
 PREFERRED_CHECK_MS = 2000
+PREFERRED_WAIT_MS_MAX = 64_000
+"""Between two hand-overs at most; after twice that without one, the first wait is short again."""
 
 
 class Preference:
@@ -21,6 +25,8 @@ class Preference:
     def __init__(self, group: StreamGroup) -> None:
         self._group = group
         self._check_ms = 0
+        self._tried_ms: int | None = None
+        self._wait_ms = PREFERRED_CHECK_MS
 
     def look(self, now_ms: int) -> bool:
         """Hand over where that is due; True when a hand-over began."""
@@ -28,13 +34,16 @@ class Preference:
         if voter is None or now_ms < self._check_ms:
             return False
         self._check_ms = now_ms + PREFERRED_CHECK_MS
-        raft = self._group.raft
-        progress = raft.progress.get(voter)
-        if progress is None or progress.match < raft.commit_index:
+        if not is_current(self._group, voter, now_ms) or self._group.host.takes_no_leaderships(
+            node_of(voter)
+        ):
             return False
-        if self._group.host.takes_no_leaderships(node_of(voter)):
+        if not self._group.raft.transfer_leadership(voter, now_ms):
             return False
-        return raft.transfer_leadership(voter, now_ms)
+        is_first = self._tried_ms is None or now_ms - self._tried_ms >= 2 * PREFERRED_WAIT_MS_MAX
+        self._wait_ms = PREFERRED_CHECK_MS if is_first else min(2 * self._wait_ms, PREFERRED_WAIT_MS_MAX)
+        self._tried_ms, self._check_ms = now_ms, now_ms + self._wait_ms
+        return True
 
     def deadline_ms(self) -> int | None:
         """When `look` has something to do."""

@@ -19,6 +19,7 @@ from tests.app.scripted import serving
 from tests.support.certificates import Authority
 
 from supercluster.api.conditions import EventReason
+from supercluster.app import admin
 from supercluster.app.brokers import read_answer
 from supercluster.app.endpoints import State, metrics_text
 from supercluster.app.kube import KubeClient, event_manifest, object_path
@@ -365,3 +366,13 @@ async def test_without_the_lease_nothing_is_written_and_reads_go_on() -> None:
         kube.write_time_left_s = lambda: 10.0
         await kube.create(body)
     assert [each.partition(" ")[0] for each in asked] == ["GET", "PUT", "POST"]
+
+
+def test_an_answer_that_is_no_brokers_says_whose_it_is() -> None:
+    """O34: the monitoring port's address led to another server."""
+    with pytest.raises(
+        BrokersRefusedError, match=r"http://10.0.0.9:8222/admin/rebalance: HTTP 404, and no broker's words"
+    ):
+        admin.read_answer("http://10.0.0.9:8222/admin/rebalance", 404, "<html>not here</html>")
+    with pytest.raises(BrokersRefusedError, match="there is no broker east-9"):
+        admin.read_answer("http://10.0.0.9:8222/admin", 404, '{"error": "there is no broker east-9"}')

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from tests.reconcilers.fakes import VirtualClock, settle
 
-from supercluster.reconcilers.ports import Key
+from supercluster.reconcilers.ports import Key, KubeError
 from supercluster.reconcilers.worker import Outcome, Pace, Workers
 
 ONE, TWO = Key("Stream", "ns", "one"), Key("Stream", "ns", "two")
@@ -176,3 +176,21 @@ async def test_rounds_are_spread_by_the_jitter(draw: float, gap: int) -> None:
     await made.clock.advance(gap)
     assert made.times("one") == [0, gap]
     await made.workers.stop()
+
+
+async def test_what_the_api_server_refuses_is_logged_in_its_words_without_a_traceback(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """O34: a status that is refused, every round."""
+    bench.outcomes = {
+        "one": [KubeError(422, "Invalid", "status.streams must be an integer")],
+        "two": [ValueError("a mistake of ours")],
+    }
+    bench.workers.start()
+    bench.workers.wake(ONE)
+    bench.workers.wake(TWO)
+    await settle()
+    told = {str(getattr(record, "resource", "")): record for record in caplog.records}
+    assert told[str(ONE)].exc_info is None
+    assert "must be an integer" in str(getattr(told[str(ONE)], "error", ""))
+    assert told[str(TWO)].exc_info is not None

@@ -291,5 +291,6 @@ def read_answer(url: str, status: int, text: str) -> Json:
             return answer
         raise BrokersUnreachableError(f"{url}: the answer is no JSON object")
     words = mapping(answer)
-    description = str(words.get("error") or text[:300] or f"HTTP {status}")
+    # Another server, as behind a proxy's address, or a broker without this call.
+    description = str(words.get("error") or f"{url}: HTTP {status}, and no broker's words: {text[:200]!r}")
     raise BrokersRefusedError(status, int(words.get("err_code") or 0), description)

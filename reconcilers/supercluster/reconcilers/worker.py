@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from supercluster.reconcilers.ports import Clock, Key
+from supercluster.reconcilers.ports import Clock, Key, KubeError
 
 log = logging.getLogger(__name__)
 
@@ -121,6 +121,10 @@ class Workers:
     async def _round(self, key: Key) -> Outcome:
         try:
             return await self._reconcile(key)
+        except KubeError as error:
+            # The server's own words, as of a status that it refuses, say more than where they arrived.
+            log.warning("round failed", extra={"resource": str(key), "error": str(error)})
+            return Outcome(failed=True)
         except Exception:
             log.exception("round failed", extra={"resource": str(key)})
             return Outcome(failed=True)

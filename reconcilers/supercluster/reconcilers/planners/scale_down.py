@@ -130,7 +130,7 @@ def plan_scale_down(
     if silent:
         note = Note.done(
             EventReason.DRAIN_BEGUN,
-            f"spec.replicas is {wanted}: {', '.join(silent)} hand over what they hold and go",
+            f"spec.replicas is {wanted}: draining {', '.join(silent)}; next their copies and votes are handed over",
         )
         return ScaleDown(
             there, LeaveBrokers(silent, note), status, f"next: tell that {', '.join(silent)} go", refused

@@ -6,6 +6,7 @@ import errno
 import os
 import random
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
@@ -201,14 +202,29 @@ def test_registered_groups_survive_a_power_failure(disk: SimDisk) -> None:
     )
 
 
-def test_a_damaged_registry_is_an_error_that_names_the_line(disk: SimDisk) -> None:
-    volume = open_volume(disk, "b", lambda: "inc")
-    volume.register_group("g1", "n@inc")
-    volume.register_group("g2", "n@inc")
-    disk.crash()
-    disk.flip_bit(REGISTRY, 8 * 12)
-    with pytest.raises(DiskError, match="line 1 of 2"):
-        open_volume(disk, "b", lambda: "inc")
+@pytest.mark.covers("SF-4", "SF-31")
+def test_a_registry_with_a_damaged_line_is_answered_like_one_that_is_gone(disk: SimDisk) -> None:
+    """D10: nobody knows which groups are missing. Nothing is removed, and a crash on the way changes nothing."""
+    for step in range(20):
+        new_token = tokens()
+        disk = SimDisk(random.Random(step))
+        volume = open_volume(disk, "b", new_token)
+        volume.register_group("g1", "n@inc")
+        volume.register_group("g2", "n@inc")
+        disk.crash()
+        disk.flip_bit(REGISTRY, 8 * 12)
+        damaged = disk.read_file(REGISTRY)
+        disk.crash_after(step)
+        with suppress(CrashNow):
+            open_volume(disk, "b", new_token)
+        disk.crash(power=step % 2 == 0)
+        again = open_volume(disk, "b", new_token)
+        assert again.incarnation != "token1"
+        assert again.groups() == {}
+        kept = [
+            disk.read_file(path) for path in disk.paths() if path.startswith("quarantine/groups.journal.")
+        ]
+        assert damaged in kept
 
 
 def test_group_names_become_distinct_plain_directory_names() -> None:

@@ -38,6 +38,19 @@ def read_homes(data: bytes) -> dict[str, str]:
     return {group: home for group, member, home in filter(None, acts) if member is not None and home}
 
 
+def _lines(data: bytes) -> list[bytes]:
+    """Without an end that was cut short: of that nobody was told."""
+    whole, newline, _ = data.rpartition(b"\n")
+    lines = whole.split(b"\n") if newline else []
+    return lines[:-1] if lines and _parse(lines[-1]) is None else lines
+
+
+def is_whole(disk: Disk) -> bool:
+    """Does the journal say which groups were joined? Not where it is gone, nor where a line before the last is damaged.
+    Raises DiskError."""
+    return disk.exists(REGISTRY) and None not in map(_parse, _lines(disk.read_file(REGISTRY)))
+
+
 class Registry:
     """The journal and what it says."""
 
@@ -54,22 +67,17 @@ class Registry:
 
     @classmethod
     def open(cls, disk: Disk) -> Registry:
-        """Raises DiskError when a line before the last cannot be read: which groups are missing is not known then."""
+        """Raises DiskError; also when a line before the last cannot be read (`is_whole` says so before)."""
         if not disk.exists(REGISTRY):
             disk.write_file_durably(REGISTRY, b"")
         data = disk.read_file(REGISTRY)
-        whole, newline, _ = data.rpartition(b"\n")
-        lines = whole.split(b"\n") if newline else []
+        lines = _lines(data)
         groups: dict[str, str] = {}
         homes: dict[str, str] = {}
-        size = 0
-        for number, line in enumerate(lines):
+        for line in lines:
             act = _parse(line)
             if act is None:
-                if number < len(lines) - 1:
-                    raise DiskError(f"line {number + 1} of {len(lines)} is damaged", REGISTRY)
-                break
-            size += len(line) + 1
+                raise DiskError("a line before the last is damaged", REGISTRY)
             group, member, home = act
             homes.pop(group, None)
             if member is None:
@@ -78,6 +86,7 @@ class Registry:
             groups[group] = member
             if home:
                 homes[group] = home
+        size = sum(map(len, lines)) + len(lines)
         if len(lines) > max(2 * len(groups), _REWRITE_LINES_MIN) or size < len(data):
             text = b"".join(_line(*item, homes.get(item[0], "")) for item in groups.items())
             disk.write_file_durably(REGISTRY, text)

@@ -22,7 +22,7 @@ from supercluster.broker.raft.errors import DiskError, NewerFormatError
 from supercluster.broker.storage.ballast import Ballast
 from supercluster.broker.storage.disk import Disk, Lock
 from supercluster.broker.storage.options import Stop
-from supercluster.broker.storage.registry import REGISTRY, Registry
+from supercluster.broker.storage.registry import REGISTRY, Registry, is_whole
 from supercluster.broker.storage.removal import finish_removals
 
 VOLUME = "volume.json"
@@ -90,7 +90,15 @@ class Volume:
     """An open data directory. Made by `open_volume`."""
 
     def __init__(
-        self, disk: Disk, lock: Lock, identity: _Identity, registry: Registry, *, stop: Stop, is_new: bool
+        self,
+        disk: Disk,
+        lock: Lock,
+        identity: _Identity,
+        registry: Registry,
+        *,
+        stop: Stop,
+        is_new: bool,
+        set_aside: list[str],
     ) -> None:
         self.disk = disk
         self._lock = lock
@@ -98,6 +106,8 @@ class Volume:
         self._registry = registry
         self.stop = stop
         """How the process before this one ended."""
+        self.set_aside = set_aside
+        """Where the files are that did not say any more who the directory is; it got a new identity."""
         self.is_new = is_new
         """The directory had no identity: it is new, or it was lost."""
 
@@ -174,13 +184,15 @@ def open_volume(disk: Disk, boot_id: str, new_token: Callable[[], str], owner: s
                 f"it holds data of the super-cluster with identity {found.owner}, and this broker is of {owner}: give the "
                 f"super-cluster the identity {found.owner}, or this broker an empty directory"
             )
-        if not disk.exists(REGISTRY):
-            # Which groups were joined is not known any more: to go on as the same would be to have joined none.
+        set_aside: list[str] = []
+        if not is_whole(disk):
+            # Which groups were joined is not known any more: to go on as the same would be to have joined none. First the
+            # registry goes aside, so that a crash in between comes to the same.
             found = None
-        if found is None and disk.exists(VOLUME):
+            set_aside += _set_aside(disk, REGISTRY, new_token)
+        if found is None:
             # An identity that cannot be read is no identity: the directory gets a new one, and its members with it.
-            disk.mkdirs(_QUARANTINE)
-            disk.rename(VOLUME, f"{_QUARANTINE}/{VOLUME}.{new_token()}")
+            set_aside += _set_aside(disk, VOLUME, new_token)
         if found is None:
             incarnation, count = new_token(), next_count(0, crc32(new_token().encode()))
             identity, stop = (
@@ -207,10 +219,22 @@ def open_volume(disk: Disk, boot_id: str, new_token: Callable[[], str], owner: s
         finish_removals(disk, GROUPS)
         _count_start(disk, identity)
         registry = Registry.open(disk)
-        return Volume(disk, lock, identity, registry, stop=stop, is_new=found is None)
+        return Volume(disk, lock, identity, registry, stop=stop, is_new=found is None, set_aside=set_aside)
     except BaseException:
         lock.release()
         raise
+
+
+def _set_aside(disk: Disk, name: str, new_token: Callable[[], str]) -> list[str]:
+    """The path that it has from now on; empty when it is not there."""
+    if not disk.exists(name):
+        return []
+    target = f"{_QUARANTINE}/{name}.{new_token()}"
+    disk.mkdirs(_QUARANTINE)
+    disk.rename(name, target)
+    disk.fsync_dir("")
+    disk.fsync_dir(_QUARANTINE)
+    return [target]
 
 
 def _count_start(disk: Disk, identity: _Identity) -> None:

@@ -179,7 +179,7 @@ TYPES: dict[ConditionType, Entry] = {
     ConditionType.COMPLETE: Entry("StreamMove", "True: the move is done, or its plan, if it is a dry run."),
     ConditionType.DRAINABLE: Entry(
         "Cluster",
-        "True: one broker may be evicted now (kubectl drain); False: the PodDisruptionBudget allows none, and the message says "
+        "True: one broker may be evicted (kubectl drain), as soon as that holds for two seconds; False: the PodDisruptionBudget allows none, and the message says "
         "what it waits for.",
     ),
     ConditionType.RECOVERED: Entry(

@@ -30,6 +30,8 @@ class Rolling(World):
 
     async def begin(self) -> None:
         await self.converge()
+        self.clock.ms += 2_000
+        await self.converge()
         self.change("StatefulSet", "east", lambda body: body["status"].update(updateRevision="r2"))
 
     def go_on(self) -> None:
@@ -93,6 +95,8 @@ async def test_every_broker_is_restarted_once_as_a_follower() -> None:
     assert world.most_away == 1
     assert "rollout" not in world.status(CLUSTER)
     assert sum(world.led.values()) == 6
+    world.clock.ms += 2_000
+    await world.round(CLUSTER)
     assert world.budget == 1
     assert world.told().count("HandingOver") == world.told().count("RestartingBroker") == 3
 

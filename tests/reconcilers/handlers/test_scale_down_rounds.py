@@ -139,6 +139,7 @@ async def test_brokers_are_emptied_and_go_and_the_map_forgets_them(world: Shrink
     world.forget("east-3", "east-4")
     await world.converge()
     assert "drain" not in world.status(CLUSTER)
+    await world.wait(2)  # The budget for evictions is opened.
     calls = len(world.kube.calls)
     await world.wait(60)
     assert [call for call in world.kube.calls[calls:] if not call.startswith("get")] == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -28,7 +28,7 @@ from supercluster.api import Cluster, SuperCluster
 from supercluster.api.conditions import EventReason, Reason
 from supercluster.broker.runtime import reload, settings
 from supercluster.reconcilers.planners.broker_config import BOUNDS, HOT, HOT_IN, broker_config
-from supercluster.reconcilers.planners.cluster import ClusterObserved, plan_cluster
+from supercluster.reconcilers.planners.cluster import OPEN_AFTER, ClusterObserved, plan_cluster
 from supercluster.reconcilers.planners.cluster_rollout import HAND_OVER_RECHECK_MS
 from supercluster.reconcilers.planners.move_views import BrokersMove
 from supercluster.reconcilers.planners.plan import (
@@ -50,8 +50,8 @@ from supercluster.reconcilers.planners.volumes import ClaimView
 DELETED = {"deletionTimestamp": "2026-01-02T00:00:00Z"}
 
 
-def plan(resource: Cluster, observed: ClusterObserved) -> Plan:
-    return plan_cluster(resource, observed, DEFAULTS, NOW)
+def plan(resource: Cluster, observed: ClusterObserved, now: datetime = NOW) -> Plan:
+    return plan_cluster(resource, observed, DEFAULTS, now)
 
 
 def manifests_of(resource: Cluster, **changes: Any) -> list[Any]:
@@ -63,7 +63,10 @@ def manifests_of(resource: Cluster, **changes: Any) -> list[Any]:
 def running(resource: Cluster, **changes: Any) -> tuple[Cluster, ClusterObserved]:
     """A cluster that runs as it should, and what is seen of it."""
     objects = applied(manifests_of(resource))
-    opened = plan(resource, cluster_observed(resource, objects=objects, **changes)).steps
+    long_whole = with_status(resource, plan(resource, cluster_observed(resource, objects=objects, **changes)))
+    assert isinstance(long_whole, Cluster)
+    later = NOW + OPEN_AFTER
+    opened = plan(long_whole, cluster_observed(long_whole, objects=objects, **changes), later).steps
     objects |= applied([step.manifest for step in opened if isinstance(step, Apply)])
     there = cluster_observed(resource, objects=objects, **changes)
     settled = with_status(resource, plan(resource, there))
@@ -552,6 +555,28 @@ def test_brokers_are_fetched_with_the_operators_secrets() -> None:
         ]
         assert pod.get("imagePullSecrets", []) == [{"name": each} for each in names]
         assert ("imagePullSecrets" in pod) is bool(names), "pods of before stay as they are"
+
+
+def test_the_budget_is_closed_at_once_and_opened_when_all_was_whole_for_a_while() -> None:
+    """O32: in a roll-out all is whole for moments, and each would be two writes."""
+    resource, observed = running(cluster())
+    away = replace(observed, pods=(*pods()[:2], pods(ready=False)[2]))
+    broken = plan(resource, away)
+    objects = {
+        **observed.objects,
+        **applied([step.manifest for step in broken.steps if isinstance(step, Apply)]),
+    }
+    resource = with_status(resource, broken)
+    observed = replace(observed, objects=objects)
+    for after in (timedelta(0), OPEN_AFTER / 2):
+        whole = plan(resource, observed, NOW + after)
+        assert whole.steps == ()
+        assert whole.recheck_after_ms is not None, "nothing else wakes it"
+        if whole.status_patch is not None:
+            resource = with_status(resource, whole)
+    (step,) = plan(resource, observed, NOW + OPEN_AFTER).steps
+    assert isinstance(step, Apply)
+    assert step.manifest["spec"]["maxUnavailable"] == 1
 
 
 @pytest.mark.covers("OP-3")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from supercluster.api import Cluster, ClusterStatus, Stream, SuperCluster
@@ -50,7 +50,13 @@ from supercluster.reconcilers.planners.scale_down import (
     brokers_there,
     plan_scale_down,
 )
-from supercluster.reconcilers.planners.status import Conditions, put_held_up, status_patch
+from supercluster.reconcilers.planners.status import (
+    Conditions,
+    is_within,
+    parse_timestamp,
+    put_held_up,
+    status_patch,
+)
 from supercluster.reconcilers.planners.volumes import (
     ClaimView,
     Volumes,
@@ -62,6 +68,8 @@ from supercluster.reconcilers.planners.volumes import (
 RECORDED_RECHECK_MS = 1
 # While something keeps brokers from being evicted, or settings are on their way, nothing in Kubernetes changes.
 LOOK_AGAIN_MS = 1_000
+# In a roll-out all is whole for moments, again and again: the budget for evictions is closed at once, and opened after this.
+OPEN_AFTER = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +139,7 @@ def plan_cluster(
         return _not_begun(desired, observed, conditions, None, message)
     rollout = _rollout(desired, observed, scaling.replicas, now)
     drainable = why_not_drainable(observed.pods, scaling.replicas, observed.reports, rollout.choice)
+    is_open = drainable is None and _may_be_open(desired, observed, now)
     wanted = _wanted(
         desired,
         observed,
@@ -139,7 +148,7 @@ def plan_cluster(
         volumes,
         voters,
         defaults,
-        is_open=drainable is None,
+        is_open=is_open,
     )
     if not desired.status.meta_voters:
         # Recorded before anything is made: they must not be chosen again from another state of things.
@@ -168,7 +177,7 @@ def plan_cluster(
     elif rollout.step is not None:
         rollout = replace(rollout, status=desired.status.rollout)  # Nobody's turn has come yet.
     late = settings_trouble(observed.pods, observed.reports, wanted.settings)
-    again = LOOK_AGAIN_MS if drainable is not None or late is not None else None
+    again = LOOK_AGAIN_MS if not is_open or late is not None else None
     return Plan(
         steps,
         _patch(desired, observed, conditions, wanted, rollout=rollout),
@@ -263,6 +272,16 @@ def _scaling(
     running = observed.objects.get(("StatefulSet", naming.stateful_set(desired.metadata.name)))
     there = brokers_there(desired, running_brokers(running))
     return plan_scale_down(desired, there, observed.going, super_cluster.status.leaving, now)
+
+
+def _may_be_open(desired: Cluster, observed: ClusterObserved, now: datetime) -> bool:
+    """Is the budget for evictions open already, or has it been a while that it could be?"""
+    there = observed.objects.get(("PodDisruptionBudget", naming.stateful_set(desired.metadata.name)), {})
+    if there.get("spec", {}).get("maxUnavailable"):
+        return True
+    told = next((each for each in desired.status.conditions if each.type == ConditionType.DRAINABLE), None)
+    since = parse_timestamp(told.last_transition_time) if told and told.status == "True" else None
+    return since is not None and not is_within(since, OPEN_AFTER, now)
 
 
 def _wanted(

@@ -40,6 +40,9 @@ class Reason(StrEnum):
     NOTHING_TO_SAY = "NothingToSay"
 
     BROKERS_STARTING = "BrokersStarting"
+    BROKERS_UNPLACED = "BrokersUnplaced"
+    BROKERS_CRASHING = "BrokersCrashing"
+    OUT_OF_MEMORY = "OutOfMemory"
     MEMBERS_STARTING = "MembersStarting"
     CLUSTER_OUT_OF_CONTACT = "ClusterOutOfContact"
     NO_CLUSTER = "NoCluster"
@@ -211,6 +214,17 @@ REASONS: dict[Reason, Entry] = {
     Reason.BROKERS_READY: Entry("Ready", "All brokers take clients."),
     Reason.MEMBERS_READY: Entry("Ready", "All clusters are ready."),
     Reason.NOTHING_TO_SAY: Entry("Unwise, Deferred, HeldUp", "There is nothing to point out."),
+    Reason.BROKERS_UNPLACED: Entry(
+        "Ready",
+        "A broker has no Kubernetes node, or its volume claim can't be bound; the message has the scheduler's words.",
+    ),
+    Reason.BROKERS_CRASHING: Entry(
+        "Ready", "A broker's container ended by itself and was started again; the message says how it ended."
+    ),
+    Reason.OUT_OF_MEMORY: Entry(
+        "Ready",
+        "A broker's container was killed because it reached its memory limit; raise spec.resources.limits.",
+    ),
     Reason.BROKERS_STARTING: Entry(
         "Ready, Drainable", "Some brokers do not take clients yet; the message counts them."
     ),

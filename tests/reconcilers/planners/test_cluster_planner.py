@@ -27,6 +27,7 @@ from tests.reconcilers.builders import (
 from supercluster.api import Cluster, SuperCluster
 from supercluster.api.conditions import EventReason, Reason
 from supercluster.broker.runtime import reload, settings
+from supercluster.reconcilers.observe.views import pod_view
 from supercluster.reconcilers.planners.broker_config import BOUNDS, HOT, HOT_IN, broker_config
 from supercluster.reconcilers.planners.cluster import OPEN_AFTER, ClusterObserved, plan_cluster
 from supercluster.reconcilers.planners.cluster_rollout import HAND_OVER_RECHECK_MS
@@ -555,6 +556,49 @@ def test_brokers_are_fetched_with_the_operators_secrets() -> None:
         ]
         assert pod.get("imagePullSecrets", []) == [{"name": each} for each in names]
         assert ("imagePullSecrets" in pod) is bool(names), "pods of before stay as they are"
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "words"),
+    [
+        (
+            {
+                "conditions": [
+                    {"type": "PodScheduled", "status": "False", "message": "pod has unbound claims"}
+                ]
+            },
+            "BrokersUnplaced",
+            "east-2: pod has unbound claims",
+        ),
+        (
+            {"containerStatuses": [{"restartCount": 3, "lastState": {"terminated": {"exitCode": 1}}}]},
+            "BrokersCrashing",
+            "east-2: ended with exit code 1",
+        ),
+        (
+            {
+                "containerStatuses": [
+                    {
+                        "restartCount": 1,
+                        "state": {"running": {}},
+                        "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
+                    }
+                ]
+            },
+            "OutOfMemory",
+            "east-2: ended with exit code 137 (OOMKilled)",
+        ),
+    ],
+)
+def test_a_broker_that_does_not_come_up_is_told_with_the_reason(
+    status: dict[str, Any], reason: str, words: str
+) -> None:
+    """O21."""
+    resource, observed = running(cluster())
+    pod = pod_view({"metadata": {"name": "east-2", "uid": "u"}, "status": status})
+    told = condition(plan(resource, replace(observed, pods=(*pods()[:2], pod))).status_patch, "Ready")
+    assert (told["status"], told["reason"]) == ("False", reason)
+    assert words in told["message"]
 
 
 def test_the_budget_is_closed_at_once_and_opened_when_all_was_whole_for_a_while() -> None:

@@ -21,6 +21,7 @@ from supercluster.reconcilers.planners.volumes import ClaimView
 from supercluster.reconcilers.ports import mapping
 
 TROUBLE_CHARACTERS_MAX = 400
+OOM_KILLED = "OOMKilled"
 # How Kubernetes says that a volume could not be made larger.
 RESIZE_FAILURES = frozenset({"ControllerResizeError", "NodeResizeError"})
 # The account that declared streams live in.
@@ -46,6 +47,7 @@ def pod_view(pod: Mapping[str, Any]) -> PodView:
         ip=str(status.get("podIP", "")),
         restarts=sum(int(entry.get("restartCount", 0)) for entry in containers),
         trouble=next(filter(None, map(_trouble, containers)), ""),
+        is_out_of_memory=any(_last_end(entry).get("reason") == OOM_KILLED for entry in containers),
         unplaced=_unplaced(status.get("conditions") or ()),
         created=str(metadata.get("creationTimestamp", "")),
     )
@@ -69,19 +71,25 @@ def _trouble(container: Mapping[str, Any]) -> str:
     """Why a container does not run; empty when it runs, or was only just made."""
     if container.get("ready"):
         return ""
+    ended = _last_end(container)
+    if ended:
+        lines = str(ended.get("message") or "").strip().splitlines()
+        said = f": {lines[-1][:TROUBLE_CHARACTERS_MAX]}" if lines else ""
+        killed = f" ({OOM_KILLED})" if ended.get("reason") == OOM_KILLED else ""
+        return f"ended with exit code {ended['exitCode']}{killed}{said}"
     state = mapping(container.get("state"))
-    for ended in (
-        mapping(state.get("terminated")),
-        mapping(mapping(container.get("lastState")).get("terminated")),
-    ):
-        if ended.get("exitCode"):
-            lines = str(ended.get("message") or "").strip().splitlines()
-            said = f": {lines[-1][:TROUBLE_CHARACTERS_MAX]}" if lines else ""
-            return f"ended with exit code {ended['exitCode']}{said}"
     waiting = mapping(state.get("waiting"))
     if waiting.get("reason") in (None, "ContainerCreating", "PodInitializing"):
         return ""
     return f"{waiting['reason']}: {str(waiting.get('message') or '')[:TROUBLE_CHARACTERS_MAX]}".rstrip(": ")
+
+
+def _last_end(container: Mapping[str, Any]) -> Mapping[str, Any]:
+    """How a container that is not ready ended, with an exit code that is not 0; empty: it did not."""
+    if container.get("ready"):
+        return {}
+    ends = (mapping(mapping(container.get(state)).get("terminated")) for state in ("state", "lastState"))
+    return next((ended for ended in ends if ended.get("exitCode")), {})
 
 
 def claim_view(claim: Mapping[str, Any]) -> ClaimView:

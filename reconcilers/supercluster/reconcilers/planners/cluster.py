@@ -407,9 +407,22 @@ def _describe(
     if ready >= wanted.replicas:
         conditions.put(ConditionType.READY, True, Reason.BROKERS_READY, message)
     else:
-        troubles = sorted(f"{pod.name}: {pod.trouble}" for pod in observed.pods if pod.trouble)
-        conditions.put(ConditionType.READY, False, Reason.BROKERS_STARTING, "; ".join([message, *troubles]))
+        told = {pod.name: pod.trouble or pod.unplaced for pod in observed.pods}
+        troubles = sorted(f"{name}: {why}" for name, why in told.items() if why)
+        reason = _why_not_ready(observed.pods)
+        conditions.put(ConditionType.READY, False, reason, "; ".join([message, *troubles]))
     return notes
+
+
+def _why_not_ready(pods: tuple[PodView, ...]) -> Reason:
+    """The first that a person has to look after; else they are about to be ready."""
+    if any(pod.is_out_of_memory for pod in pods):
+        return Reason.OUT_OF_MEMORY
+    if any(pod.trouble and pod.restarts for pod in pods):
+        return Reason.BROKERS_CRASHING
+    if any(pod.unplaced for pod in pods):
+        return Reason.BROKERS_UNPLACED
+    return Reason.BROKERS_STARTING
 
 
 def _patch(

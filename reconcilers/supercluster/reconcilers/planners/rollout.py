@@ -47,6 +47,8 @@ class PodView:
     restarts: int = 0
     trouble: str = ""
     """Why its container does not run: how it ended, or why it was not started."""
+    is_out_of_memory: bool = False
+    """That it does not run is for want of memory."""
     unplaced: str = ""
     """Why there is no Kubernetes node for it."""
     created: str = ""

@@ -267,3 +267,16 @@ def test_a_snapshot_over_the_limit_is_not_taken() -> None:
 def test_settings_that_cannot_work_are_refused() -> None:
     with pytest.raises(ValueError, match="election_timeout_ms is 150"):
         RaftConfig("a", heartbeat_ms=100, election_timeout_ms=150)
+
+
+@pytest.mark.covers("RP-8")
+def test_a_snapshot_that_is_too_large_is_told_once() -> None:
+    world = World(config={"snapshot_bytes_max": 10})
+    world.group("a b c")
+    follower = world.nodes["b"]
+    told = []
+    for base_index in (5, 5, 9):
+        membership = follower.membership.encode()
+        follower.step(InstallSnapshot("a", "b", 1, 0, base_index, 1, 0, 11, membership, b"x"), world.now_ms)
+        told.append(follower.ready().snapshot_refused_bytes)
+    assert told == [11, 0, 11]

@@ -282,6 +282,13 @@ class Group(ABC):
             if self.log.failed is not None:
                 # Nothing can be written before the log is opened anew: say so once, and stand in nobody's way.
                 raise self.log.failed
+        if ready.snapshot_refused_bytes:
+            self.host.event(
+                self.id,
+                "SnapshotRefused",
+                f"{self.member} cannot catch up: the state that its leader sends has {ready.snapshot_refused_bytes:,} bytes, and "
+                f"at most {self.raft.config.snapshot_bytes_max:,} are taken",
+            )
         if ready.doubtful_election:
             self.host.event(
                 self.id,

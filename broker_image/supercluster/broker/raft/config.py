@@ -126,5 +126,7 @@ class Ready:
     """This member was elected by doubtful members: entries that they had confirmed may be lost (SF-4)."""
     disk_error: DiskError | None = None
     """The log refused a write. A leader has stepped down; a follower answers nothing it could not keep."""
+    snapshot_refused_bytes: int = 0
+    """Not 0: a snapshot of that size is beyond `RaftConfig.snapshot_bytes_max`; this member cannot catch up. Once per snapshot."""
     newer_lineage: int = 0
     """Not 0: a message of that newer lineage arrived; this copy was left behind by a forced recovery (SF-9)."""

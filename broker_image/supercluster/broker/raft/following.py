@@ -254,6 +254,8 @@ class Following(Leading):
         if not same and message.membership and message.total <= self.config.snapshot_bytes_max:
             incoming = self._incoming = _Incoming(message)
         elif not same or incoming is None:
+            if message.total > self.config.snapshot_bytes_max and message.base_index != self._refused_base:
+                self._refused_base, self._snapshot_refused_bytes = message.base_index, message.total
             self._answer_snapshot(message.frm, message.base_index, 0)
             return
         if message.offset == len(incoming.data):

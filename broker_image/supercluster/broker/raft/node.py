@@ -332,11 +332,12 @@ class Raft(Election):
             memberships != self._membership_seen,
             self._doubtful_election,
             self._disk_error,
+            self._snapshot_refused_bytes,
             self._newer_lineage,
         )
         self._hard_state_due = self._role_changed = self._doubtful_election = False
         self._outbox, self._ready_reads, self._failed_reads = [], [], []
         self._membership_seen = memberships
         self._snapshot = self._disk_error = None
-        self._newer_lineage = 0
+        self._newer_lineage = self._snapshot_refused_bytes = 0
         return ready

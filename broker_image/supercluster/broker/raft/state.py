@@ -82,6 +82,7 @@ class RaftState:
         self._doubtful_election = False
         self._disk_error: DiskError | None = None
         self._newer_lineage = 0
+        self._refused_base = self._snapshot_refused_bytes = 0
 
     @property
     def heard_leader_ms(self) -> int:

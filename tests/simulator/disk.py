@@ -29,6 +29,7 @@ class _Inode:
     durable: bytearray = field(default_factory=bytearray)
     pending: list[tuple[int, bytes | None]] = field(default_factory=list)
     """(offset, bytes) of a write, (size, None) of a truncation, since the last fdatasync."""
+    is_unreadable: bool = False
 
     def sync(self) -> None:
         for offset, data in self.pending:
@@ -227,6 +228,10 @@ class SimDisk:
         if bit // 8 < len(inode.durable):
             inode.durable[bit // 8] ^= 1 << bit % 8
 
+    def spoil(self, path: str) -> None:
+        """Damage on the platter that the disk knows of: it does not give the file's contents back any more."""
+        self._names[path].is_unreadable = True
+
     def cut(self, path: str, size: int) -> None:
         """Damage on the platter: the file ends early."""
         inode = self._names[path]
@@ -356,6 +361,8 @@ class SimDisk:
         return self.read(inode, path, 0, len(inode.data))
 
     def read(self, inode: _Inode, path: str, offset: int, size: int) -> bytes:
+        if inode.is_unreadable:
+            raise DiskError("cannot read: input/output error", path)
         if self.failing_reads and self.failing_reads_of in path:
             self.failing_reads -= 1
             raise DiskError("cannot read: input/output error", path)

@@ -12,11 +12,13 @@ from tests.simulator.world import World
 
 from supercluster.broker.jetstream.core import BrokerCore
 from supercluster.broker.jetstream.life import OPEN_RETRY_MS, OPEN_RETRY_MS_MAX
+from supercluster.broker.jetstream.lineage import META_GROUP
 from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.log import FileLog
 from supercluster.broker.storage.segments import DamagedError
+from supercluster.broker.storage.volume import directory_name
 
 CREATE = {"name": "S", "subjects": ["s.>"], "num_replicas": 3, "storage": "file"}
 BROKEN = "n2"
@@ -137,6 +139,51 @@ def test_the_others_of_a_silent_group_learn_that_its_leaders_copy_failed() -> No
     assert story.world.run_until(lambda: story.leader.node != BROKEN, 5000)
     story.publish()
     assert story.world.run_until(story.is_level, 2 * OPEN_RETRY_MS)
+
+
+@pytest.mark.covers("SF-4", "MR-1")
+def test_a_leader_whose_disk_does_not_give_a_record_back_leaves_and_its_copy_is_made_anew() -> None:
+    """D4: it left whenever somebody read there, and came back with the same disk."""
+    story = Story(leader=BROKEN)
+    member, log = story.broken.member, story.broken.log
+    assert isinstance(log, FileLog)
+    log._cache.clear()
+    path = next(path for path in story.disk.paths() if "%2eS%2e" in path and path.endswith(".seg"))
+    story.disk.spoil(path)
+    story.broken.guarded(lambda: log.entries(1, log.last_index, 1 << 20))
+    story.world.want_turn(BROKEN)
+    assert story.world.run_until(lambda: story.leader.node != BROKEN, 5000)
+    story.publish()
+    assert story.world.run_until(story.is_level, 4 * OPEN_RETRY_MS)
+    assert story.broken.member != member
+    assert any(path.rpartition("/")[2] in name and "quarantine" in name for name in story.disk.paths())
+
+
+@pytest.mark.covers("SF-4", "SF-14")
+def test_a_broker_whose_disk_does_not_give_the_map_back_starts_and_learns_it_anew() -> None:
+    """D4: it did not start."""
+    story = Story()
+    core = story.world.nodes[BROKEN].core
+    assert core is not None
+    assert core.meta is not None
+    before = core.meta.member
+    story.world.stop(BROKEN, power=False)
+    bad = [
+        path
+        for path in story.disk.paths()
+        if path.startswith(f"groups/{directory_name(META_GROUP)}/") and path.endswith((".seg", ".idx"))
+    ]
+    assert bad
+    for path in bad:
+        story.disk.spoil(path)
+    story.world.start(BROKEN)
+    again = story.world.nodes[BROKEN].core
+    assert again is not None
+    assert story.world.run_until(lambda: again.accepts_clients and again.map.is_fresh, 20_000)
+    assert again.meta is not None
+    assert again.meta.member != before
+    story.publish()
+    assert story.world.run_until(story.is_level, 20_000)
 
 
 @pytest.mark.covers("SF-7", "SF-14")

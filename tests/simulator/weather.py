@@ -353,8 +353,12 @@ class Weather:
                 if newest
                 else self.rng.randrange(size_bits)
             )
-            store.disk.flip_bit(path, bit)
-            self.world.note(f"{victim}: bit {bit} of {path} turns over")
+            if bit % 4 == 3 and path.endswith((".seg", ".idx", ".ckpt")):
+                store.disk.spoil(path)
+                self.world.note(f"{victim}: {path} cannot be read any more")
+            else:
+                store.disk.flip_bit(path, bit)
+                self.world.note(f"{victim}: bit {bit} of {path} turns over")
 
     def _lag_and_lose(self) -> None:
         """The scenario of SF-4: only the leader and A have the newest entries; A loses them and the leader goes away.

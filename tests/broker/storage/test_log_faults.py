@@ -569,6 +569,64 @@ def test_rot_in_a_sealed_segment_is_found_when_it_is_read_and_is_not_forgotten(d
     assert len(report.quarantined) == 3
 
 
+@pytest.mark.covers("SF-4")
+def test_a_record_that_the_disk_does_not_give_back_is_asked_for_again_and_is_damage_then(
+    disk: SimDisk,
+) -> None:
+    """D4: an error would take the copy out of its group whenever somebody reads there, and repair nothing."""
+    log = filled(disk, 20)
+    disk.failing_reads, disk.failing_reads_of = 1, ".seg"
+    assert log.entry(3) == batch(3)
+    disk.failing_reads = 2
+    with pytest.raises(DiskError, match="record damaged: cannot read"):
+        log.entry(3)
+    assert (log.failed is not None, log.may_open_anew) == (True, True)
+    log.close(clean=False)
+    log, report = open_(disk)
+    assert (report.verdict, log.last_index) == (Verdict.LOST_RECORD, 20), "all of it can be read by now"
+
+
+@pytest.mark.covers("SF-4", "SF-31")
+@pytest.mark.parametrize("stop", [Stop.CLEAN, Stop.KILLED, Stop.POWER])
+def test_a_segment_that_the_disk_does_not_give_back_is_set_aside_whole(disk: SimDisk, stop: Stop) -> None:
+    """D4: the log was never opened again; the map's kept its broker from starting."""
+    log = filled(disk, 20, ALWAYS)
+    log.sync()
+    log.close(clean=stop is Stop.CLEAN)
+    first, bad, *behind = segments(disk)
+    held = disk.read_file(bad)
+    for path in disk.paths():
+        if path.endswith(".idx"):
+            disk.lose(path)  # All is read.
+    disk.crash(power=stop is Stop.POWER)
+    disk.failing_reads, disk.failing_reads_of = 1 << 30, bad.rpartition("/")[2]
+    log, report = open_(disk, ALWAYS, stop)
+    assert (report.verdict, log.last_index) == (Verdict.LOST_RECORD, 7)
+    assert segments(disk) == [first]
+    assert len(report.quarantined) == 1 + len(behind)
+    disk.failing_reads = 0
+    assert disk.read_file(f"{DIRECTORY}/quarantine/{bad.rpartition('/')[2]}") == held
+    fill(log, 3)
+    assert [entry.index for entry in log.entries(1, 10, ALL)] == list(range(1, 11))
+
+
+def test_side_cars_and_checkpoints_that_the_disk_does_not_give_back_cost_no_more_than_damaged_ones(
+    disk: SimDisk,
+) -> None:
+    log = filled(disk, 20)
+    log.save_checkpoint(7, b"at 7")
+    log.save_checkpoint(20, b"at 20")
+    log.close(clean=True)
+    disk.failing_reads, disk.failing_reads_of = 1 << 30, ".idx"
+    log, report = open_(disk, stop=Stop.CLEAN)
+    assert (report.verdict, log.entry(9)) == (Verdict.CLEAN, batch(9))
+    disk.failing_reads, disk.failing_reads_of = 1, ".ckpt"
+    assert log.load_checkpoint() == (20, b"at 20")
+    disk.failing_reads = 2
+    assert log.load_checkpoint() == (7, b"at 7")
+    log.close(clean=True)
+
+
 def test_a_side_car_is_never_needed(disk: SimDisk) -> None:
     filled(disk, 20).close(clean=True)
     for number, path in enumerate(path for path in disk.paths() if path.endswith(".idx")):

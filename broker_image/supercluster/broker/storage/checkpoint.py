@@ -16,7 +16,7 @@ from threading import Lock
 from isal.isal_zlib import crc32
 
 from supercluster.broker.raft.errors import DiskError, NewerFormatError
-from supercluster.broker.storage.disk import Disk, File
+from supercluster.broker.storage.disk import Disk, File, read_twice
 from supercluster.broker.storage.segment import parse_stem, segment_stem
 
 _HEAD = struct.Struct("<8sIIQQQ")
@@ -116,7 +116,10 @@ class Checkpoints:
             file = self._disk.open(path)
             try:
                 self._sizes[stem[1]] = file.size()
-                _refuse_newer(file.pread(0, _HEAD.size), path)
+                head = b""
+                with suppress(DiskError):  # `load` sets it aside.
+                    head = read_twice(file, 0, _HEAD.size)
+                _refuse_newer(head, path)
             finally:
                 file.close()
         self.indexes = sorted(self._sizes)
@@ -193,10 +196,13 @@ class Checkpoints:
         """(term, state); None when the file is damaged, which is then set aside."""
         if index not in self._sizes:
             return None
-        try:
-            data = self._disk.read_file(self._path(index))
-        except DiskError:
-            data = b""
+        data = b""
+        for _ in range(2):  # What the disk does not give at once it is asked for once more.
+            try:
+                data = self._disk.read_file(self._path(index))
+            except DiskError:
+                continue
+            break
         if len(data) >= _HEAD.size:
             magic, version, crc, epoch, named, term = _HEAD.unpack_from(data)
             whole = magic == _MAGIC and version == _VERSION and (epoch, named) == (self._epoch, index)

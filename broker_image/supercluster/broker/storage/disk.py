@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from supercluster.broker.raft.errors import DiskError
+
 Buffer = bytes | bytearray | memoryview
 
 
@@ -48,6 +50,14 @@ class File(Protocol):
     def close(self) -> None:
         """Raises DiskError, and is closed all the same."""
         ...
+
+
+def read_twice(file: File, offset: int, size: int) -> bytes:
+    """`pread`; what the disk does not give at once it is asked for once more. Raises DiskError."""
+    try:
+        return file.pread(offset, size)
+    except DiskError:
+        return file.pread(offset, size)
 
 
 class Lock(Protocol):

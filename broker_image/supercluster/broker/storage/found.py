@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from supercluster.broker.storage.disk import Disk, File
+from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.storage.disk import Disk, File, read_twice
 from supercluster.broker.storage.index import SideCar, read_side_car
 from supercluster.broker.storage.naming import Base
 from supercluster.broker.storage.scan import Damage, scan
@@ -32,6 +33,8 @@ class FoundDamage:
     cut_short: bool
     keeps_segment: bool
     """Records before the damage stay; False when the segment has none."""
+    unreadable: bool = False
+    """The disk does not give it back: what of the segment can be read is not told from what cannot."""
 
 
 @dataclass(slots=True)
@@ -105,7 +108,12 @@ def _take(
     file = disk.open(path)
     try:
         size = file.size()
-        head = decode_head(file.pread(0, SEGMENT_HEAD_BYTES), path)
+        try:
+            data = read_twice(file, 0, SEGMENT_HEAD_BYTES)
+        except DiskError as error:
+            found.damage = FoundDamage(name, first_index, 0, str(error), False, False, unreadable=True)
+            return
+        head = decode_head(data, path)
         if head is None or head.base_index != first_index - 1 or head.epoch != found.base.epoch:
             # A segment is made when there is something to write into it: only a crash leaves it without a head.
             cut_short = size < SEGMENT_HEAD_BYTES and is_last
@@ -122,7 +130,9 @@ def _take(
     if damage is not None:
         keeps = segment is not None
         cut_short = damage.cut_short and is_last
-        found.damage = FoundDamage(name, damage.index, damage.offset, damage.why, cut_short, keeps)
+        found.damage = FoundDamage(
+            name, damage.index, damage.offset, damage.why, cut_short, keeps, damage.unreadable
+        )
     if segment is not None:
         segment.full = not is_last
         found.segments.add(segment)
@@ -175,7 +185,7 @@ def _read(
         next_seq=head.next_seq,
     )
     count = len(scanned.index)
-    if not count:
+    if not count or (scanned.damage is not None and scanned.damage.unreadable):
         return None, scanned.damage
     segment.last_index = head.base_index + count
     segment.last_term = scanned.last_term
@@ -193,6 +203,8 @@ def _side_car(disk: Disk, path: str) -> SideCar | None:
     file = disk.open(path)
     try:
         return read_side_car(file)
+    except DiskError:
+        return None
     finally:
         file.close()
 

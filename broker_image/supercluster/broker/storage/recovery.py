@@ -251,7 +251,10 @@ class _Opening:
         if damage is None:
             return
         why = f"{self.path(damage.name)}: entry {damage.index} at offset {damage.offset}: {damage.why}"
-        if self.stop is Stop.POWER:
+        if damage.unreadable:
+            # None of the segment is taken: it is set aside as it is, for a disk that gives more of it back another time.
+            self._lose(why)
+        elif self.stop is Stop.POWER:
             if damage.index <= notes.durable_index:
                 self._lose(f"{why}; it had been durable (up to entry {notes.durable_index})")
             elif damage.cut_short and self.is_marked:

@@ -19,7 +19,8 @@ from supercluster.broker.raft.entry import (
     CorruptRecordError,
     decode_entry,
 )
-from supercluster.broker.storage.disk import File
+from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.storage.disk import File, read_twice
 from supercluster.broker.storage.index import EntryIndex
 
 _CHUNK_BYTES = 4 * 1024 * 1024
@@ -38,6 +39,8 @@ class Damage:
     why: str
     cut_short: bool
     """The file ends inside the record, and nothing good stands behind its beginning: a write that was interrupted."""
+    unreadable: bool = False
+    """The disk does not give it back, nor perhaps what stands around it."""
 
 
 @dataclass(slots=True)
@@ -55,6 +58,19 @@ class Scanned:
 def scan(file: File, *, offset: int, first_index: int, base_term: int, next_seq: int) -> Scanned:
     """Read records from `offset` to the end of the file."""
     found = Scanned(end=offset, last_term=base_term, next_seq=next_seq)
+    try:
+        _scan(file, found, first_index)
+    except DiskError as error:
+        offsets = found.index.offsets
+        place = offsets[-1] if offsets else offset
+        found.damage = Damage(
+            first_index + len(offsets), place, error.message, cut_short=False, unreadable=True
+        )
+    return found
+
+
+def _scan(file: File, found: Scanned, first_index: int) -> None:
+    offset, base_term, next_seq = found.end, found.last_term, found.next_seq
     size_all = file.size()
     expected, last_term = first_index, base_term
     # Plain local names: a segment may have hundreds of thousands of records, and a broker's start waits for them.
@@ -68,7 +84,7 @@ def scan(file: File, *, offset: int, first_index: int, base_term: int, next_seq:
     why, bad = "", False
     while (here := start + position) < size_all:
         if position + HEADER_BYTES > len(view):
-            start, position, view = here, 0, memoryview(file.pread(here, _CHUNK_BYTES))
+            start, position, view = here, 0, memoryview(read_twice(file, here, _CHUNK_BYTES))
             if len(view) < HEADER_BYTES:
                 why = "the file ends inside a record's header"
                 break
@@ -80,7 +96,7 @@ def scan(file: File, *, offset: int, first_index: int, base_term: int, next_seq:
             why = f"a record of {size} bytes with {size_all - here} left in the file"
             break
         if position + size > len(view):
-            start, position, view = here, 0, memoryview(file.pread(here, max(_CHUNK_BYTES, size)))
+            start, position, view = here, 0, memoryview(read_twice(file, here, max(_CHUNK_BYTES, size)))
         end = position + size
         if crc32(view[position + 8 : end]) != crc:
             why, bad = "checksum differs", True
@@ -106,14 +122,13 @@ def scan(file: File, *, offset: int, first_index: int, base_term: int, next_seq:
     found.end, found.last_term, found.next_seq = here, last_term, next_seq
     if why:
         found.damage = _damage(file, here, size_all, expected, why, bad=bad)
-    return found
 
 
 def _damage(file: File, offset: int, size: int, index: int, why: str, *, bad: bool) -> Damage:
     """`bad`: the record is there as a whole, and wrong."""
     if bad:
         return Damage(index, offset, why, cut_short=False)
-    rest = file.pread(offset, min(size - offset, RECORD_BYTES_MAX))
+    rest = read_twice(file, offset, min(size - offset, RECORD_BYTES_MAX))
     if len(rest) >= HEADER_BYTES and crc32(rest[8:]) == HEADER.unpack_from(rest)[1]:
         return Damage(
             index, offset, f"{why}, though its checksum is right: its size is wrong", cut_short=False

@@ -16,7 +16,7 @@ from supercluster.broker.raft.entry import (
     decode_entry,
 )
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.storage.disk import Disk, File
+from supercluster.broker.storage.disk import Disk, File, read_twice
 from supercluster.broker.storage.index import EntryIndex, encode_side_car, read_index, read_side_car
 from supercluster.broker.storage.scan import scan
 from supercluster.broker.storage.segment import (
@@ -158,6 +158,8 @@ class Segments:
             try:
                 head = read_side_car(file)
                 index = read_index(file, head) if head is not None else None
+            except DiskError:
+                index = None
             finally:
                 file.close()
             if index is not None and len(index) == segment.last_index - segment.first_index + 1:
@@ -214,7 +216,7 @@ class Segments:
                 reach = segment.last_index
             last = max(first, min(last, reach))
             end = segment.extent(index, last)[1]
-        data = self.opened(segment).pread(begin, end - begin)
+        data = self._data(segment, begin, end - begin)
         entries: list[Entry] = []
         offset = 0
         try:
@@ -227,6 +229,14 @@ class Segments:
         except CorruptRecordError as error:
             raise DamagedError(self.path(segment), f"offset {begin + error.offset}: {error.why}") from error
         return entries
+
+    def _data(self, segment: Segment, offset: int, size: int) -> bytes:
+        """Raises DamagedError: the disk does not give it back, asked twice."""
+        file = self.opened(segment)
+        try:
+            return read_twice(file, offset, size)
+        except DiskError as error:
+            raise DamagedError(self.path(segment), error.message) from error
 
     def has_config_behind(self, index: int) -> bool:
         """Is one of the entries behind `index` a membership? Also when that cannot be read."""
@@ -244,7 +254,7 @@ class Segments:
         for segment in self._list:
             if segment.last_index < first or segment.first_index > last:
                 continue
-            held, file = self.loaded(segment), self.opened(segment)
+            held = self.loaded(segment)
             begin = max(first - segment.first_index, 0)
             end = min(last - segment.first_index + 1, len(held))
             data, data_at = b"", 0
@@ -253,7 +263,7 @@ class Segments:
                     continue  # A membership adds no message.
                 at = held.offsets[position]
                 if at + HEADER_BYTES > data_at + len(data):
-                    data, data_at = file.pread(at, _HEADS_BYTES), at
+                    data, data_at = self._data(segment, at, _HEADS_BYTES), at
                 header = data[at - data_at : at - data_at + HEADER_BYTES]
                 if len(header) < HEADER_BYTES or HEADER.unpack(header)[-1] == EntryKind.CONFIG:
                     yield segment.first_index + position

@@ -30,7 +30,6 @@ CHOSEN: dict[str, tuple[int, ...]] = {
 """Scenario → seeds."""
 
 CAUGHT_BY: dict[str, int] = {
-    "leader-time-by-one-clock": 1,
     "vote-without-log": 0,
     "commit-older-term": 3,
     "vote-not-saved": 3,

@@ -18,9 +18,7 @@ from tests.simulator.map_recoveries import MapRecoveries
 from tests.simulator.oracle import Oracle
 from tests.simulator.recoveries import Recoveries
 from tests.simulator.retention import Retention
-from tests.simulator.seams import EPOCH_NS
 
-from supercluster.broker.jetstream.clocks import BOUND_NS
 from supercluster.broker.jetstream.core import BrokerCore
 from supercluster.broker.jetstream.group import Group
 from supercluster.broker.jetstream.messages import decode_stored
@@ -183,11 +181,6 @@ class Ledger:
                 if entry.time_ns < history.last_time_ns:
                     raise self.broken(f"SF-13: leader time goes back at entry {entry.index} of {group.id}")
                 history.last_time_ns = entry.time_ns
-                ahead_ns = entry.time_ns - EPOCH_NS - self._world.now_us * 1000
-                if ahead_ns > BOUND_NS + 2_000_000_000:
-                    raise self.broken(
-                        f"SF-28: leader time is {ahead_ns // 1_000_000_000} s ahead at entry {entry.index} of {group.id}"
-                    )
             if entry.kind == EntryKind.CONFIG:
                 self.oracle.membership(group, Membership.decode(entry.payload))
             if isinstance(group, StreamGroup):

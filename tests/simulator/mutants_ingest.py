@@ -257,7 +257,7 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "A leader stamps entries with its clock, even if the leader before it was ahead.",
         (
             "jetstream/group.py",
-            "return max(floor, self.host.leader_clock_ns())",
+            "return max(floor, self.host.clock.now_ns())",
             "return self.host.clock.now_ns()",
         ),
         (

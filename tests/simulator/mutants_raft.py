@@ -36,16 +36,6 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     mutant(
-        "leader-time-by-one-clock",
-        "SF-28",
-        "A leader believes its own clock, whatever the others' clocks say.",
-        (
-            "jetstream/clocks.py",
-            "            self._steady_ns = min(ahead_ns, self._ahead_max_ns)\n",
-            "            self._steady_ns = ahead_ns\n",
-        ),
-    ),
-    mutant(
         "vote-without-log",
         "SF-4",
         "A voter does not ask whether the candidate's log is as new as its own.",

@@ -79,7 +79,6 @@ class Weather:
             self.world.faults.bulk_bytes_per_ms = thin.choice((100.0, 400.0, 2000.0))
             self.world.faults.queue_bytes_max = 256 << 10
         self._draw_pauses(random.Random(f"pauses {self.world.seed}"), end_ms)
-        self._draw_clock_steps(random.Random(f"clocks {self.world.seed}"), end_ms)
         at_ms = 1500 + rng.random() * 1500
         while at_ms < end_ms - 1000:
             self.world.at(at_ms, self._fault)
@@ -102,28 +101,6 @@ class Weather:
                     self.world.at(
                         at_ms, partial(self._starve, each, at_ms + 4000, random.Random(rng.random()))
                     )
-
-    def _draw_clock_steps(self, rng: random.Random, end_ms: float) -> None:
-        """In some runs a broker's wall clock is wrong for seconds, by up to a year, one broker at a time (SF-28)."""
-        if rng.random() >= 0.3:
-            return
-        at_ms = 3000.0
-        while (at_ms := at_ms + rng.random() * 3000) < end_ms - 1000:
-            lasts_ms = 500 + rng.random() * 6000
-            step_s = rng.choice((30, 3600, 365 * 86_400)) * rng.choice((1, 1, -1))
-            self.world.at(at_ms, partial(self._step_clock, rng.choice(self.world.names), step_s))
-            at_ms += lasts_ms
-            self.world.at(at_ms, self._right_clocks)
-
-    def _step_clock(self, name: str, step_s: int) -> None:
-        node = self.world.nodes[name]
-        if not self.calm and node.up:
-            self.world.note(f"{name}'s clock is wrong by {step_s} s")
-            node.clock.step_ns = step_s * 1_000_000_000
-
-    def _right_clocks(self) -> None:
-        for node in self.world.nodes.values():
-            node.clock.step_ns = 0
 
     def _stand_still(self, name: str, ms: float) -> None:
         if not self.calm:
@@ -148,7 +125,6 @@ class Weather:
         self.calm = True
         world.faults = Faults(delay_max_ms=1.0)
         world.mend()
-        self._right_clocks()
         for name, node in world.nodes.items():
             world.wake(name)
             node.slow_until_us = 0

@@ -266,7 +266,6 @@ class World:
         self.note(f"{name} {'loses power' if power else 'is killed'}")
         self.ledger_of(name).oracle.before_stop(name, node.core)
         node.core = None
-        node.clock.step_ns = 0
         node.stands_still = False
         node.waiting.clear()
         node.store.crash(power=power)
@@ -353,19 +352,11 @@ class World:
         if core is not None and (node.name, other) in self._links:
             core.peer_stalls(node.name, node.clock.stall_ms)
 
-    def _tell_clock(self, to: str, node: Node, clock_ns: int) -> None:
-        core = self.nodes[to].awake
-        if core is not None and (node.name, to) in self._links:
-            core.peer_clock(node.name, clock_ns)
-
     def _pulse(self, node: Node, process: int) -> None:
         if node.core is None or node.process != process:
             return
         if not node.stands_still:
             self._goes_round(node)
-            for other in self.names:
-                if (node.name, other) in self._links:
-                    self.at(2, partial(self._tell_clock, other, node, node.clock.now_ns()))
         self.at(PULSE_MS, lambda: self._pulse(node, process))
 
     def lose_volume(self, name: str) -> None:
@@ -463,7 +454,6 @@ class World:
             founding=peer.core.founding_id,
         )
         node.core.on_link_up(info)
-        node.core.peer_clock(there, peer.clock.now_ns())
         self.want_turn(here)
 
     def _link_down(self, one: str, other: str) -> None:

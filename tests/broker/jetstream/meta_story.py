@@ -139,9 +139,6 @@ class Host:
 
     def meta_leadership_lost(self) -> None: ...
 
-    def leader_clock_ns(self) -> int:
-        return self.clock.now_ns()
-
     def group_failed(self, group: Group) -> None: ...
 
     def new_token(self) -> str:

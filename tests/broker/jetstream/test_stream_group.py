@@ -206,9 +206,6 @@ class Broker:
     def event(self, group: str, reason: str, text: str) -> None:
         self.events.append(reason)
 
-    def leader_clock_ns(self) -> int:
-        return self.now_ns()
-
     def group_failed(self, group: Group) -> None: ...
 
     def new_token(self) -> str:

@@ -71,8 +71,6 @@ class Listener:
     def stood_still(self) -> None:
         self.stills += 1
 
-    def peer_clock(self, node: str, clock_ns: int) -> None: ...
-
     def peer_stalls(self, node: str, stall_ms: int) -> None:
         self.stalls.append((node, stall_ms))
 

@@ -124,7 +124,7 @@ class ConsumerLeaders:
 
     def give_back(self, applied_index: int) -> None:
         """Another replica leads: whoever sent a request that waits asks that one."""
-        now_ns = self._host.leader_clock_ns()
+        now_ns = self._host.clock.now_ns()
         self.in_doubt.keep(self._handing_out.leave(), applied_index)
         for leader in self._leaders.values():
             self._deliver(leader.give_back(now_ns, self.in_doubt))
@@ -198,7 +198,7 @@ class ConsumerLeaders:
         if leader is None or target is None:
             return
         is_bound = self._host.network.has_interest(self._account, target.inbox, target.queue)
-        if leader.bind(self._host.leader_clock_ns(), is_bound=is_bound):
+        if leader.bind(self._host.clock.now_ns(), is_bound=is_bound):
             self._pump[name] = None
             self._note(name, leader)
             self._host.touch(self._group)
@@ -233,7 +233,7 @@ class ConsumerLeaders:
         found = seq or leader.state.ack_floor_sseq + 1
         leader.reset(
             found,
-            self._host.leader_clock_ns(),
+            self._host.clock.now_ns(),
             last_seq,
             lambda result: done(found if result is not None else None),
         )
@@ -265,7 +265,7 @@ class ConsumerLeaders:
 
     def acknowledge(self, node: str, acks: list[Ack]) -> None:
         """Acknowledgements of a broker's clients."""
-        now_ns = self._host.leader_clock_ns()
+        now_ns = self._host.clock.now_ns()
         for subject, reply, payload in acks:
             flow = parse_flow_subject(subject)
             if flow is not None:
@@ -309,7 +309,7 @@ class ConsumerLeaders:
         leader = self._leaders.get(name)
         if leader is None:
             return False
-        now_ns = self._host.leader_clock_ns()
+        now_ns = self._host.clock.now_ns()
         self._deliver(leader.on_pull(payload, request.reply, now_ns, self._has_interest, give_back))
         self._pump[name] = None
         self._note(name, leader)
@@ -347,7 +347,7 @@ class ConsumerLeaders:
         is no room to note what is handed out, so that requests wait, or end in their time."""
         if not self._pump or self._handing_out.is_full:
             return False
-        now_ns = self._host.leader_clock_ns()
+        now_ns = self._host.clock.now_ns()
         share = self._host.turn_share
         if share.is_used_up and self._served_in == share.turn:
             self._host.touch_next(self._group)

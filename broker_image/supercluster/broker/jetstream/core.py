@@ -29,7 +29,6 @@ from supercluster.broker.jetstream.answer_book import AnswerBook
 from supercluster.broker.jetstream.audit import Audit
 from supercluster.broker.jetstream.backups import RESTORE_PREFIX
 from supercluster.broker.jetstream.batches import batch_room
-from supercluster.broker.jetstream.clocks import BOUND_NS, Clocks
 from supercluster.broker.jetstream.copy_facts import Survey
 from supercluster.broker.jetstream.core_settings import CoreSettings
 from supercluster.broker.jetstream.dispatch import dispatch
@@ -92,8 +91,6 @@ from supercluster.broker.raft.messages import Message
 
 # Frame version of brokers that know the frame; others hear of tags in the next handshake.
 TAGS_VERSION = 3
-# A broker whose clock is ahead leads nothing for so long, and says so again after that.
-CLOCK_ASIDE_MS = 30_000
 # What reading a frame that no broker sends may raise.
 BAD_FRAME = (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError, struct.error)
 SPREAD_MS_PER_GROUP = 1
@@ -128,7 +125,6 @@ class BrokerCore:
         self.meta: MetaGroup | None = None
         self.peers: dict[str, PeerInfo] = {}
         self._stalls: dict[str, int] = {}
-        self.clocks = Clocks(clock)
         self._rng = rng
         self._on_event = on_event
         self.turns = Turns(self)
@@ -492,23 +488,6 @@ class BrokerCore:
         if self._is_linked(node):
             self._stalls[node] = stall_ms
 
-    def peer_clock(self, node: str, clock_ns: int) -> None:
-        """A linked broker says what its clock shows. Where most of them contradict this one's, others shall lead (SF-28)."""
-        if node not in self.peers:
-            return
-        self.clocks.heard(node, clock_ns)
-        if self.clocks.is_outvoted and not self.aside.is_active:
-            self.event(
-                "",
-                "ClockAhead",
-                f"the clock of {self.node} is more than {BOUND_NS // 1_000_000_000} s ahead of most other brokers' clocks: its "
-                "leaderships go to others until it is right again",
-            )
-            self.aside.begin(CLOCK_ASIDE_MS)
-
-    def leader_clock_ns(self) -> int:
-        return self.clocks.now_ns()
-
     def patience_ms(self, node: str) -> int:
         """By how much longer the broker may be silent that says that it stands still now and then, or for a judge that does."""
         return patience_ms(max(self._stalls.get(node, 0), self._stalls.get(self.node, 0)))
@@ -545,7 +524,6 @@ class BrokerCore:
             return
         self.peers.pop(node, None)
         self._stalls.pop(node, None)
-        self.clocks.forget(node)
         self.answers.forget_node(node)
         now_ms = self.clock.monotonic_ms()
         led = sum(self._is_led_by(group, node) for group in self.groups.values())

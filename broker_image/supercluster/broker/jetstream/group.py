@@ -471,11 +471,11 @@ class Group(ABC):
     # ---- leader time and entries ----------------------------------------------------------------------------------
 
     def leader_time_ns(self) -> int:
-        """The larger of the last entry's time and the clock (SF-13), as far as the other brokers' clocks agree (SF-28)."""
+        """The larger of the last entry's time and the clock (SF-13)."""
         last = self.log.entry(self.log.last_index) if self.log.last_index > self.log.base_index else None
         # Raft's own entry may be the first behind a snapshot: then only the state knows the time before it.
         floor = max(last.time_ns if last is not None else 0, self.applied_time_ns())
-        return max(floor, self.host.leader_clock_ns())
+        return max(floor, self.host.clock.now_ns())
 
     @abstractmethod
     def applied_time_ns(self) -> int:

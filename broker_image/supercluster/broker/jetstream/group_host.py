@@ -21,10 +21,6 @@ class GroupHost(Protocol):
     @property
     def node(self) -> str: ...
 
-    def leader_clock_ns(self) -> int:
-        """Unix time, as far as the other brokers' clocks agree: what leader time is made of (SF-28)."""
-        ...
-
     def send_raft(self, group: str, message: Message) -> None: ...
 
     def serving(self, group: Group) -> None:

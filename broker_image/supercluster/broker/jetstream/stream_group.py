@@ -153,9 +153,7 @@ class StreamGroup(Group):
             self.move.stir()
         if self.consumers.in_doubt:
             clock = self.host.clock
-            self.consumers.in_doubt.applied(
-                entry.index, entry.term, clock.machine_ms(), self.host.leader_clock_ns()
-            )
+            self.consumers.in_doubt.applied(entry.index, entry.term, clock.machine_ms(), clock.now_ns())
         if self.serves:
             if entry.count:
                 self._has_grown = True
@@ -198,7 +196,7 @@ class StreamGroup(Group):
         self.let_go(self.state)
         self.state = state
         self.source = StreamSource(self.state)
-        self.consumers.in_doubt.give_up(self.host.leader_clock_ns())
+        self.consumers.in_doubt.give_up(self.host.clock.now_ns())
 
     def applied_time_ns(self) -> int:
         return self.state.leader_time_ns
@@ -316,7 +314,7 @@ class StreamGroup(Group):
         self.appending.begin()
         self._config_told = self.state.config_version
         self.expiry, self.scheduling = Expiry(), Scheduling()
-        self.consumers.open(self.state, self.host.leader_clock_ns())
+        self.consumers.open(self.state, self.host.clock.now_ns())
         self.source = StreamSource(self.state)
         self.state.on_removed = self._removed
         self.consumers.want_counts(
@@ -355,7 +353,7 @@ class StreamGroup(Group):
 
     def fail(self, error: ReplicaError) -> None:
         super().fail(error)
-        self.consumers.in_doubt.give_up(self.host.leader_clock_ns())
+        self.consumers.in_doubt.give_up(self.host.clock.now_ns())
 
     def stop(self, *, is_deleted: bool = False) -> None:
         if is_deleted:
@@ -363,7 +361,7 @@ class StreamGroup(Group):
                 self.consumers.advisories.stream_action("delete")
             self.consumers.close("Consumer Deleted")
         super().stop(is_deleted=is_deleted)
-        self.consumers.in_doubt.give_up(self.host.leader_clock_ns())
+        self.consumers.in_doubt.give_up(self.host.clock.now_ns())
 
     def _removed(self, seq: int, subject: bytes, *, is_first: bool) -> None:
         if is_first:
@@ -504,7 +502,7 @@ class StreamGroup(Group):
         if self.sourcing.is_behind(self.state.config):
             self.host.touch(self.id)  # Nothing else may ever happen here, and there may be origins now.
         if done.consumers:
-            self.consumers.follow(self.state, done.consumers, self.host.leader_clock_ns())
+            self.consumers.follow(self.state, done.consumers, self.host.clock.now_ns())
         self._waiting.applied(done.index, done.results)
         self.trimming.applied()
         if not self.consumers.committed(done.index):
@@ -589,7 +587,7 @@ class StreamGroup(Group):
             self._head_seq, self._head_check_ms = self.state.first_seq, now_ms + HEAD_CHECK_MS
             self._head_is_due = due = True
         self.auditor.advance(self.state, self.applied_index, now_ms)
-        self.consumers.in_doubt.tick(self.host.clock.machine_ms(), self.host.leader_clock_ns())
+        self.consumers.in_doubt.tick(self.host.clock.machine_ms(), self.host.clock.now_ns())
         if not self.serves:
             return due
         move_ms = self.move.deadline_ms()
@@ -599,15 +597,15 @@ class StreamGroup(Group):
         due |= any(at <= now_ms for at in self._origin_deadlines_ms())
         if self.is_hidden:
             return due
-        found = self.consumers.tick(now_ms, self.host.leader_clock_ns())
+        found = self.consumers.tick(now_ms, self.host.clock.now_ns())
         for name in found.inactive:
             self.command(Section.CONSUMER_DELETE, [text(name)], lambda result: None)
         if self.appending.judge is not None:
-            self.appending.judge.batches.sweep(self.host.leader_clock_ns())
+            self.appending.judge.batches.sweep(self.host.clock.now_ns())
             self._tell_abandoned(self.appending.judge)
         carry_ms = self.carrying.deadline_ms()
         due |= carry_ms is not None and now_ms >= carry_ms
-        due |= self.scheduling.is_due(self.state, self.host.leader_clock_ns(), now_ms)
+        due |= self.scheduling.is_due(self.state, self.host.clock.now_ns(), now_ms)
         return due or found.any_due or self.expiry.is_due(self.state, now_ms)
 
     def _origin_deadlines_ms(self) -> list[int]:
@@ -656,7 +654,7 @@ class StreamGroup(Group):
         preferred_ms = self._preference.deadline_ms()
         if preferred_ms is not None:
             deadlines.append(preferred_ms)
-        now_ms, now_ns = self.host.clock.monotonic_ms(), self.host.leader_clock_ns()
+        now_ms, now_ns = self.host.clock.monotonic_ms(), self.host.clock.now_ns()
         deadlines += self.consumers.deadlines_ms(now_ms, now_ns)
         batch_ns = self.appending.judge.batches.next_ns() if self.appending.judge is not None else None
         if batch_ns is not None:

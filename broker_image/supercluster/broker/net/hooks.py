@@ -154,10 +154,6 @@ class CoreHooks(Protocol):
         """A linked broker, or this one, stood still for so long at most, lately."""
         ...
 
-    def peer_clock(self, node: str, clock_ns: int) -> None:
-        """A linked broker's clock showed this Unix time, in nanoseconds, when it said so."""
-        ...
-
     @property
     def has_work(self) -> bool:
         """Another turn is wanted even if no socket has anything to read."""

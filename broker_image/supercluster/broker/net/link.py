@@ -299,7 +299,6 @@ class Link:
         """Account → (subject, queue) that the broker said it has subscribers for."""
         self.stall_ms = 0
         """How long the broker says that it stood still at most, lately."""
-        self.clock_told_ms = -(1 << 60)
         self.stall_told_ms = 0
         """What it was told of this one's stalls."""
         self.slow: set[tuple[str, bytes]] = set()

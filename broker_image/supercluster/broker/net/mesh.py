@@ -43,8 +43,6 @@ log = logging.getLogger(__name__)
 P = ParamSpec("P")
 
 HEARTBEAT_MS = 200
-CLOCK_MS = 1000
-"""However much else there is to say, a broker says so often what its clock shows."""
 CHECK_S = 0.1
 SILENCE_MAX_MS = {Channel.CONTROL: 1000, Channel.BULK: 5000}
 """The bulk connection may be slow for a while: its loss is judged more patiently."""
@@ -269,7 +267,7 @@ class Mesh:
             link.clients = frames.decode_load(body)
             self.server.set_load(link.peer.client_url, link.clients)
         elif frame_type == FrameType.PING:
-            self._peer_pings(link, *frames.decode_ping(body))
+            self._peer_stalls(link, frames.decode_ping(body))
         else:
             raise FrameError(f"type {frame_type} is not known")
 
@@ -392,9 +390,7 @@ class Mesh:
         if self.links:
             self._timer = self.loop.call_later(CHECK_S, self._check)
 
-    def _peer_pings(self, link: Link, stall_ms: int, clock_ns: int) -> None:
-        if clock_ns and self._core is not None:
-            self._tell_core(self._core.peer_clock, link.peer.node, clock_ns)
+    def _peer_stalls(self, link: Link, stall_ms: int) -> None:
         if stall_ms != link.stall_ms:
             link.stall_ms = stall_ms
             if self._core is not None:
@@ -413,11 +409,9 @@ class Mesh:
                 return
             stall_ms = self.clock.stall_ms
             is_quiet = now_ms - connection.sent_ms >= HEARTBEAT_MS and not connection.pending_bytes()
-            is_news = stall_ms != link.stall_told_ms or now_ms - link.clock_told_ms >= CLOCK_MS
-            if is_quiet or (channel is Channel.CONTROL and is_news):
-                connection.write_frame(FrameType.PING, [frames.encode_ping(stall_ms, self.clock.now_ns())])
+            if is_quiet or (channel is Channel.CONTROL and stall_ms != link.stall_told_ms):
+                connection.write_frame(FrameType.PING, [frames.encode_ping(stall_ms)])
                 connection.flush()
-                link.clock_told_ms = now_ms
             if channel is Channel.CONTROL:
                 link.stall_told_ms = stall_ms
 

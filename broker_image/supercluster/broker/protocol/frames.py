@@ -17,14 +17,13 @@ from supercluster.broker.bounds import FRAME_BYTES_MAX, NAME_BYTES_MAX, read_jso
 
 Buffer: TypeAlias = bytes | memoryview
 
-VERSION = 14
+VERSION = 13
 """Version of the frames this broker speaks; the smaller of a pair's is spoken. 2 added GATEWAYS and LOAD, 3 the core's ASIDE
 and TAGS, 4 the choice of a digest in MOVE_HASHES, and the core's ORIGIN_ASK and ORIGIN_TOLD, 5 operations of the map
 (`jetstream/map_level.py`), 6 the core's ACKS_BACK, 7 restores in the map, 8 streams whose
 origins another API leads to, 9 direct gets that mirrors answer for their origins, 10 DELIVER_TO,
 11 streams that add up the counters of their sources, 12 consumers that only brokers from then on read
-(`jetstream/consumer_checks.py`), 13 messages that are carried forward (`jetstream/carrying.py`),
-14 clocks in PING."""
+(`jetstream/consumer_checks.py`), 13 messages that are carried forward (`jetstream/carrying.py`)."""
 
 VERSION_LEAST = 1
 """The oldest version that a broker may speak for this one to work with it."""
@@ -37,7 +36,6 @@ QUEUES_PER_MESSAGE_MAX = 255
 _HEAD = Struct(">IB")
 _SHORT = Struct(">H")
 _LONG = Struct(">I")
-_PING = Struct(">IQ")
 _INTEREST = Struct(">IBH")
 _MESSAGE = Struct(">BBHHII")
 _ITEM = Struct(">HHII")
@@ -231,18 +229,14 @@ def decode_gateways(body: Buffer) -> list[GatewayAddress]:
     return [GatewayAddress(*row) for row in rows]
 
 
-def encode_ping(stall_ms: int, clock_ns: int) -> bytes:
-    """PING: how long the sender stood still at most, lately (SF-29), and what its clock shows (SF-28). Brokers before version 14
-    read the first field and pass over the second."""
-    return _PING.pack(min(stall_ms, 0xFFFFFFFF), clock_ns)
+def encode_ping(stall_ms: int) -> bytes:
+    """PING: how long the sender stood still at most, lately (SF-29)."""
+    return _LONG.pack(min(stall_ms, 0xFFFFFFFF))
 
 
-def decode_ping(body: Buffer) -> tuple[int, int]:
-    """Read PING; those of older versions are empty, or without the clock, which is 0 then."""
-    if len(body) >= _PING.size:
-        stall_ms, clock_ns = _PING.unpack_from(body)
-        return stall_ms, clock_ns
-    return (_Reader(body).long() if body else 0), 0
+def decode_ping(body: Buffer) -> int:
+    """Read PING; those of older versions are empty."""
+    return _Reader(body).long() if body else 0
 
 
 def encode_load(clients: int) -> bytes:

@@ -10,6 +10,7 @@ from supercluster.api.units import SIZE_PATTERN, size_bytes
 from supercluster.app import dev
 from supercluster.app.settings import count, seconds
 
+NODES_MAX = 100
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -229,6 +230,30 @@ def _add_dev(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     down = actions.add_parser(
         "down", help="end what `dev up` started; objects and volumes stay in the state folder"
     )
+    node = actions.add_parser(
+        "node",
+        help="register nodes with any Kubernetes API server, and run their pods here as local processes",
+        description="Simulated nodes for a Kubernetes API server that has its own controllers and scheduler; volumes for claims "
+        "of the storage class `localplane` too. It runs until it is stopped; its pods end with it. For laptops and tests "
+        "only: pods are processes of your user, whatever their manifests say.",
+    )
+    node.add_argument(
+        "--kubeconfig", required=True, metavar="FILE", help="of an administrator of the cluster"
+    )
+    node.add_argument("--nodes", type=_nodes, default=1, metavar="N", help="how many (%(default)s)")
+    node.add_argument(
+        "--names",
+        default="node",
+        metavar="PREFIX",
+        help="what they are called, before a number (%(default)s)",
+    )
+    node.add_argument(
+        "--state",
+        type=Path,
+        default=dev.default_state().with_name("node"),
+        metavar="DIR",
+        help="folder of volumes and logs (%(default)s)",
+    )
     for action in (up, down):
         action.add_argument(
             "--state",
@@ -237,6 +262,12 @@ def _add_dev(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
             metavar="DIR",
             help="state folder (%(default)s)",
         )
+
+
+def _nodes(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= NODES_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of nodes from 1 to {NODES_MAX}")
+    return int(text)
 
 
 def _port(text: str) -> int:

@@ -262,6 +262,20 @@ COMMANDS = {
 }
 
 
+def _dev_node(given: argparse.Namespace) -> int:
+    # It brings all of the node agent, which no other command needs.
+    from supercluster.localplane.node import program
+
+    try:
+        asyncio.run(program.run(given.kubeconfig, given.state.absolute(), given.nodes, given.names))
+    except program.NodesRefusedError as error:
+        return _complain(str(error), EXIT_FAILED)
+    return EXIT_OK
+
+
+DEV = {"up": _dev_up, "down": _dev_down, "node": _dev_node}
+
+
 async def _with_kube(given: argparse.Namespace) -> int:
     connection = kubeconfig.load(given.kubeconfig)
     namespace = given.namespace or connection.namespace
@@ -289,7 +303,7 @@ def _run(argv: list[str] | None) -> int:
         return EXIT_OK
     try:
         if given.command == "dev":
-            return _dev_up(given) if given.action == "up" else _dev_down(given)
+            return DEV[given.action](given)
         return asyncio.run(_with_kube(given))
     except (kubeconfig.KubeconfigError, applying.ManifestError) as error:
         return _complain(str(error), EXIT_USAGE)

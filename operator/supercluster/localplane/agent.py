@@ -1,12 +1,20 @@
-"""Controllers and node agent over an API server: the moving half of the embedded control plane."""
+"""What moves over an API server: controllers and node agent of the embedded control plane, or nodes alone.
+
+`start_agent` is the embedded plane's. `start_nodes` brings nodes to an API server that has controllers of its own: the
+same node agent, with what a cluster's controllers expect of nodes beside it (signs of life, a provisioner of volumes).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import secrets
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 
-from supercluster.localplane.client import Client
+from supercluster.localplane import client as api
+from supercluster.localplane.client import Client, Json
 from supercluster.localplane.controllers.base import Cluster, Controller
 from supercluster.localplane.controllers.claims import ClaimController
 from supercluster.localplane.controllers.cronjob import CronJobController
@@ -19,10 +27,23 @@ from supercluster.localplane.controllers.replicaset import ReplicaSetController
 from supercluster.localplane.controllers.scheduling import Scheduler
 from supercluster.localplane.controllers.statefulset import StatefulSetController
 from supercluster.localplane.events import Recorder
-from supercluster.localplane.node.agent import NodeAgent
+from supercluster.localplane.node import heartbeat
+from supercluster.localplane.node.agent import NODE_NAMES, NodeAgent
 from supercluster.localplane.node.faults import Faults, FaultServer
+from supercluster.localplane.node.provisioning import Provisioner
 
 NODES_MAX = 100
+TOKEN_BYTES = 24
+NODE_KINDS = (
+    api.PODS,
+    api.SERVICES,
+    api.CONFIG_MAPS,
+    api.SECRETS,
+    api.NODES,
+    api.CLAIMS,
+    api.VOLUMES,
+    api.STORAGE_CLASSES,
+)
 
 
 def make_controllers(cluster: Cluster, recorder: Recorder, state_dir: Path) -> list[Controller]:
@@ -41,7 +62,7 @@ def make_controllers(cluster: Cluster, recorder: Recorder, state_dir: Path) -> l
 
 
 class Agent:
-    """What `start_agent` started. `faults` are the levers for tests in the same process."""
+    """What was started. `faults` are the levers for tests in the same process."""
 
     def __init__(self, client: Client, cluster: Cluster, node_agent: NodeAgent, token: str) -> None:
         self.cluster = cluster
@@ -54,15 +75,15 @@ class Agent:
     def faults(self) -> Faults:
         return self._server.faults
 
-    async def start(self, controllers: list[Controller], recorders: list[Recorder]) -> None:
+    async def start(self) -> None:
         await self.node_agent.prepare()
         await self.cluster.start()
         await self.node_agent.start()
         await self._server.start()
-        for controller in controllers:
-            self._tasks.append(asyncio.create_task(controller.run(), name=type(controller).__name__))
-        for recorder in recorders:
-            self._tasks.append(asyncio.create_task(recorder.run(), name="events"))
+
+    def run(self, *work: Coroutine[object, object, None]) -> None:
+        """Go on with these until `stop`."""
+        self._tasks += [asyncio.create_task(one) for one in work]
 
     async def stop(self) -> None:
         """End every pod's processes and all tasks. Objects and volumes stay."""
@@ -75,25 +96,62 @@ class Agent:
         await self._client.close()
 
 
+def _check_count(nodes: int) -> None:
+    if not 1 <= nodes <= NODES_MAX:
+        raise ValueError(f"nodes is {nodes}; it must be from 1 to {NODES_MAX}")
+
+
 async def start_agent(base_url: str, token: str, state_dir: Path, nodes: int) -> Agent:
-    """Start controllers and `nodes` simulated nodes against the API server at `base_url`.
+    """Start controllers and `nodes` simulated nodes against the embedded API server at `base_url`.
 
     Raises:
         StateInUse: another plane runs on `state_dir`.
         ValueError: `nodes` is out of range.
     """
-    if not 1 <= nodes <= NODES_MAX:
-        raise ValueError(f"nodes is {nodes}; it must be from 1 to {NODES_MAX}")
+    _check_count(nodes)
     client = Client(base_url, token)
     cluster = Cluster(client)
     on_control = Recorder(client, "localplane-controllers")
     on_nodes = Recorder(client, "localplane-node")
     agent = Agent(client, cluster, NodeAgent(cluster, on_nodes, state_dir, nodes), token)
     controllers = make_controllers(cluster, on_control, state_dir.resolve())
+    async with _stopped_if_it_fails(agent):
+        await agent.start()
+        agent.run(*(controller.run() for controller in controllers), on_control.run(), on_nodes.run())
+    return agent
+
+
+async def start_nodes(
+    client: Client, state_dir: Path, nodes: int, access: Json, *, names: str = NODE_NAMES
+) -> Agent:
+    """Start `nodes` simulated nodes against an API server whose cluster has controllers. `access` is a kubeconfig without a
+    user's secrets: pods have it with tokens of their own.
+
+    Raises:
+        StateInUse: another agent runs on `state_dir`.
+        ForeignNode: the cluster has a node of somebody else that is called as one of these.
+        ValueError: `nodes` is out of range.
+    """
+    _check_count(nodes)
+    state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    cluster = Cluster(client, NODE_KINDS)
+    recorder = Recorder(client, "localplane-node")
+    node_agent = NodeAgent(cluster, recorder, state_dir, nodes, names)
+    agent = Agent(client, cluster, node_agent, secrets.token_urlsafe(TOKEN_BYTES))
+    (state_dir / "kubeconfig").write_text(json.dumps(access))
+    provisioner = Provisioner(cluster, node_agent.state_dir, node_agent.nodes)
+    async with _stopped_if_it_fails(agent):
+        await agent.start()
+        await provisioner.ensure_class()
+        agent.run(heartbeat.run(client, node_agent.nodes), provisioner.run(), recorder.run())
+    return agent
+
+
+@contextlib.asynccontextmanager
+async def _stopped_if_it_fails(agent: Agent) -> AsyncIterator[None]:
     try:
-        await agent.start(controllers, [on_control, on_nodes])
+        yield
     except BaseException:
         with contextlib.suppress(Exception):
             await agent.stop()
         raise
-    return agent

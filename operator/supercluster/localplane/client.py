@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
@@ -72,6 +73,8 @@ JOBS = Kind("batch", "v1", "jobs", "Job")
 CRON_JOBS = Kind("batch", "v1", "cronjobs", "CronJob")
 BUDGETS = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 SLICES = Kind("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
+STORAGE_CLASSES = Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", is_namespaced=False)
+LEASES = Kind("coordination.k8s.io", "v1", "leases", "Lease")
 
 
 class RequestError(Exception):
@@ -98,16 +101,24 @@ def version_of(obj: Json) -> int:
 
 
 class Client:
-    """Requests with a bearer token. One connection pool, no retries: callers are level-triggered and come again."""
+    """Requests with a bearer token, or with the certificate of `tls`. One connection pool, no retries: callers are
+    level-triggered and come again."""
 
-    def __init__(self, base_url: str, token: str, user_agent: str = "localplane-agent") -> None:
+    def __init__(
+        self,
+        base_url: str,
+        token: str,
+        user_agent: str = "localplane-agent",
+        *,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self._base_url = base_url.rstrip("/")
         headers = {"User-Agent": user_agent}
         if token:
             headers["Authorization"] = f"Bearer {token}"
         self._session = aiohttp.ClientSession(
             headers=headers,
-            connector=aiohttp.TCPConnector(limit=0),
+            connector=aiohttp.TCPConnector(limit=0, ssl=tls or True),
             timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S),
             read_bufsize=1024 * 1024,
         )

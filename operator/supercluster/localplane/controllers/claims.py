@@ -14,17 +14,9 @@ from supercluster.localplane import client as api
 from supercluster.localplane.client import Json, Key
 from supercluster.localplane.controllers.base import Cluster, Controller, is_terminating, phase_of
 from supercluster.localplane.controllers.scheduling import claim_names
+from supercluster.localplane.node.provisioning import size, volume_directory, volume_name, volume_object
 
 PROTECTION = "kubernetes.io/pvc-protection"
-PROVISIONER = "localplane"
-
-
-def volume_name(claim: Json) -> str:
-    return f"pvc-{claim['metadata']['uid']}"
-
-
-def volume_directory(state_dir: Path, claim: Json) -> Path:
-    return state_dir / "volumes" / volume_name(claim)
 
 
 class ClaimController(Controller):
@@ -60,14 +52,13 @@ class ClaimController(Controller):
                     "spec": {"volumeName": volume_name(claim)},
                 },
             )
-        directory = volume_directory(self.state_dir, claim)
+        directory = volume_directory(self.state_dir, volume_name(claim))
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         await self._write_volume(claim, directory)
-        wanted = claim["spec"].get("resources", {}).get("requests", {}).get("storage", "1Gi")
         status: Json = {
             "phase": "Bound",
             "accessModes": claim["spec"].get("accessModes") or ["ReadWriteOnce"],
-            "capacity": {"storage": wanted},
+            "capacity": {"storage": size(claim)},
         }
         await self.cluster.patch_status(self.kind, claim, status)
         return None
@@ -82,27 +73,8 @@ class ClaimController(Controller):
         name = volume_name(claim)
         volume = self.cluster[api.VOLUMES].get("", name)
         if volume is None:
-            spec: Json = {
-                "accessModes": claim["spec"].get("accessModes") or ["ReadWriteOnce"],
-                "capacity": {
-                    "storage": claim["spec"].get("resources", {}).get("requests", {}).get("storage", "1Gi")
-                },
-                "claimRef": {
-                    "apiVersion": "v1",
-                    "kind": "PersistentVolumeClaim",
-                    "namespace": claim["metadata"]["namespace"],
-                    "name": claim["metadata"]["name"],
-                    "uid": claim["metadata"]["uid"],
-                },
-                "hostPath": {"path": str(directory), "type": "DirectoryOrCreate"},
-                "persistentVolumeReclaimPolicy": "Delete",
-                "volumeMode": "Filesystem",
-            }
-            if claim["spec"].get("storageClassName"):
-                spec["storageClassName"] = claim["spec"]["storageClassName"]
-            meta = {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": PROVISIONER}}
-            volume = await self.cluster.create(api.VOLUMES, {"metadata": meta, "spec": spec})
-        wanted = claim["spec"].get("resources", {}).get("requests", {}).get("storage", "1Gi")
+            volume = await self.cluster.create(api.VOLUMES, volume_object(claim, directory))
+        wanted = size(claim)
         if volume["spec"].get("capacity", {}).get("storage") != wanted:
             # A directory has room for as much as the laptop has: it is as large as asked for at once.
             capacity = {"spec": {"capacity": {"storage": wanted}}}
@@ -122,6 +94,6 @@ class ClaimController(Controller):
                 continue
             if volume["metadata"]["name"] != f"pvc-{reference['uid']}":
                 continue
-            directory = self.state_dir / "volumes" / volume["metadata"]["name"]
+            directory = volume_directory(self.state_dir, volume["metadata"]["name"])
             await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
             await self.cluster.delete(api.VOLUMES, volume)

@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -34,6 +35,8 @@ HOSTS_DELAY_S = 0.02
 """Changes within this time make one new hosts file."""
 HOUSEKEEPING_S = 60.0
 LOG_BYTES_MAX = 256 * 1024 * 1024
+NODE_NAMES = "node"
+"""What nodes are called, before a number."""
 KEPT_PODS_MAX = 64
 """So many removed pods keep their logs."""
 
@@ -44,7 +47,9 @@ class StateInUse(Exception):  # noqa: N818 - named as what it is
 
 
 class NodeAgent:
-    def __init__(self, cluster: Cluster, recorder: Recorder, state_dir: Path, node_count: int) -> None:
+    def __init__(
+        self, cluster: Cluster, recorder: Recorder, state_dir: Path, node_count: int, names: str = NODE_NAMES
+    ) -> None:
         self.cluster = cluster
         self.recorder = recorder
         self.state_dir = state_dir.resolve()
@@ -52,6 +57,7 @@ class NodeAgent:
         self.nodes: dict[str, SimulatedNode] = {}
         self.workers: dict[str, PodWorker] = {}
         self.listener: socket.socket | None = None
+        self._names = names
         self._node_count = node_count
         self._addresses = Addresses(self.state_dir / "addresses.json")
         # The run of a pod's name: the next pod of that name starts when the one before has wholly ended.
@@ -91,8 +97,15 @@ class NodeAgent:
             leftovers.MARK: str(self.state_dir),
         }
         for index in range(self._node_count):
-            name = f"node-{index + 1}"
+            name = f"{self._names}-{index + 1}"
             self.nodes[name] = SimulatedNode(name, self._addresses.node(index), ZONES[index % len(ZONES)])
+
+    def _identity(self) -> str:
+        """By which nodes of this agent are known from those of others; it goes with the state."""
+        path = self.state_dir / "agent-id"
+        if not path.exists():
+            path.write_text(secrets.token_hex(8))
+        return path.read_text()
 
     async def _take_lock(self) -> IO[str]:
         handle = (self.state_dir / "agent.lock").open("a")
@@ -108,12 +121,17 @@ class NodeAgent:
                 await asyncio.sleep(LOCK_TRY_S)
 
     async def start(self) -> None:
-        """Register the nodes and start the pods that are bound to them. The caches must be filled."""
+        """Register the nodes and start the pods that are bound to them. The caches must be filled.
+
+        Raises:
+            ForeignNode: the cluster has a node of somebody else with one of these names.
+        """
+        owner = self._identity()
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, force_close=True))
         for held in self.cluster[api.NODES].all():
             # A node that an earlier plane had and this one has not is as good as switched off.
             name = held["metadata"]["name"]
-            if name not in self.nodes:
+            if name not in self.nodes and nodes.is_of(held, owner):
                 address = self._addresses.node(len(self.nodes))
                 self.nodes[name] = SimulatedNode(name, address, zone="", is_lost=True)
         for node in self.nodes.values():
@@ -121,7 +139,7 @@ class NodeAgent:
                 await nodes.announce(self.cluster, node, NODE_PORT)
                 await nodes.mark_pods(self.cluster, node.name)
             else:
-                await nodes.register(self.cluster, node, NODE_PORT)
+                await nodes.register(self.cluster, node, NODE_PORT, owner)
         self._write_hosts()
         self.cluster[api.PODS].listen(self._pod_changed)
         self.cluster[api.SERVICES].listen(lambda before, after: self._hosts_later())
@@ -268,7 +286,7 @@ class NodeAgent:
         if not node.is_lost:
             return
         node.is_lost = False
-        await nodes.register(self.cluster, node, NODE_PORT)
+        await nodes.register(self.cluster, node, NODE_PORT, self._identity())
         for pod in self.cluster[api.PODS].all():
             if pod["spec"].get("nodeName") == name:
                 self._pod_changed(None, pod)

@@ -1,27 +1,100 @@
-"""A pod's way to the API: a kubeconfig with the token of its service account, in the place of the mounted token.
+"""A pod's tokens: those that its projected volumes ask for, and a kubeconfig with one.
 
-On a cluster a pod finds a token under /var/run/secrets; a local process can't have a path of its own there, so
-`KUBECONFIG` points at a file that only its owner can read. Pods that don't mount a token get none. The token is made
-anew with each start of the pod or the plane and lasts a week.
+On a cluster a program finds its token under /var/run/secrets; a local process can't have a path of its own there, so
+`KUBECONFIG` points at a file that only its owner can read. Pods that don't mount a token get none. Tokens are bound to
+their pod. That of the kubeconfig is made anew with each start of the pod or the agent and lasts a week; those in volumes
+are renewed when four fifths of their time are over, as a kubelet does it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from supercluster.localplane.client import Client, Json
+from supercluster.localplane.node.environment import MissingReference
 
 TOKEN_SECONDS = 7 * 24 * 3600
+PROJECTED_SECONDS = 3600
+RENEWED_AFTER_SHARE = 0.8
 
 
 def wants_token(pod: Json) -> bool:
     return pod["spec"].get("automountServiceAccountToken") is not False
 
 
+async def request(client: Client, pod: Json, seconds: int, audience: str = "") -> str:
+    """A token of the pod's service account, of no use when the pod is gone.
+
+    Raises:
+        RequestError: there is none.
+    """
+    meta = pod["metadata"]
+    account = pod["spec"].get("serviceAccountName") or "default"
+    where = f"/api/v1/namespaces/{meta['namespace']}/serviceaccounts/{account}/token"
+    bound = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"]}
+    spec: Json = {"expirationSeconds": seconds, "boundObjectRef": bound}
+    if audience:
+        spec["audiences"] = [audience]
+    body: Json = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+    token: str = (await client.request("POST", where, body=body))["status"]["token"]
+    return token
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    content: bytes
+    due_s: float
+
+
+def _asked(pod: Json) -> Iterator[Json]:
+    for volume in pod["spec"].get("volumes") or ():
+        for part in (volume.get("projected") or {}).get("sources") or ():
+            if part.get("serviceAccountToken"):
+                yield part["serviceAccountToken"]
+
+
+class Tokens:
+    """The tokens that a pod's volumes show."""
+
+    def __init__(self) -> None:
+        self._by_audience: dict[tuple[str, int], _Token] = {}
+
+    @staticmethod
+    def _key(asked: Json) -> tuple[str, int]:
+        return asked.get("audience") or "", int(asked.get("expirationSeconds") or PROJECTED_SECONDS)
+
+    def content(self, asked: Json) -> bytes:
+        """Raises MissingReference when it was not renewed yet."""
+        held = self._by_audience.get(self._key(asked))
+        if held is None:
+            raise MissingReference(f"no service account token for {asked.get('path')}")
+        return held.content
+
+    def next_s(self) -> float | None:
+        """When the next one is due."""
+        return min((held.due_s for held in self._by_audience.values()), default=None)
+
+    async def renew(self, client: Client, pod: Json, now_s: float) -> None:
+        """Ask for those that are wanting or due.
+
+        Raises:
+            RequestError: one was refused.
+        """
+        for key in {self._key(asked) for asked in _asked(pod)}:
+            held = self._by_audience.get(key)
+            if held is not None and held.due_s > now_s:
+                continue
+            audience, seconds = key
+            token = await request(client, pod, seconds, audience)
+            self._by_audience[key] = _Token(token.encode(), now_s + seconds * RENEWED_AFTER_SHARE)
+
+
 def for_pod(plane: Json, token: str, namespace: str) -> Json:
-    """The plane's kubeconfig with the pod's token and namespace."""
+    """The agent's kubeconfig with the pod's token and namespace."""
     config: Json = json.loads(json.dumps(plane))
     for user in config["users"]:
         user["user"] = {"token": token}
@@ -38,15 +111,8 @@ async def write(client: Client, pod: Json, plane_config: Path, path: Path) -> bo
     """
     if not plane_config.exists():
         return False
-    namespace, account = pod["metadata"]["namespace"], pod["spec"].get("serviceAccountName") or "default"
-    where = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
-    body: Json = {
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": {"expirationSeconds": TOKEN_SECONDS},
-    }
-    token = (await client.request("POST", where, body=body))["status"]["token"]
-    text = json.dumps(for_pod(json.loads(plane_config.read_text()), token, namespace))
+    token = await request(client, pod, TOKEN_SECONDS)
+    text = json.dumps(for_pod(json.loads(plane_config.read_text()), token, pod["metadata"]["namespace"]))
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as handle:

@@ -36,12 +36,18 @@ class MissingReference(Exception):  # noqa: N818 - named as the state it leads t
     """Something the pod refers to is not there (yet); the message says what."""
 
 
+def _no_token(asked: Json) -> bytes:
+    raise MissingReference(f"no service account token for {asked.get('path')}")
+
+
 @dataclass(frozen=True, slots=True)
 class Sources:
     """Where references are looked up."""
 
     config_map: Lookup
     secret: Lookup
+    token: Callable[[Json], bytes] = _no_token
+    """A token of the pod's service account, as a projected volume's `serviceAccountToken` asks for it."""
 
 
 def inherited(environ: Mapping[str, str]) -> dict[str, str]:

@@ -14,6 +14,12 @@ PODS_MAX = 110
 UNREACHABLE = "node.kubernetes.io/unreachable"
 ZONES = ("zone-a", "zone-b", "zone-c")
 REGION = "laptop"
+RUNTIME = "localplane://1"
+
+
+class ForeignNode(Exception):  # noqa: N818 - named as what it is
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the cluster has a node {name} of somebody else; give other names by --names")
 
 
 @dataclass(slots=True)
@@ -61,7 +67,16 @@ def conditions(held: Json | None, *, is_lost: bool) -> list[Json]:
     return result
 
 
-def node_object(node: SimulatedNode) -> Json:
+def is_of(held: Json, owner: str) -> bool:
+    """Whether a Node object was made by the agent `owner`. Those of agents that did not tell count as its own."""
+    provider = held["spec"].get("providerID")
+    if provider:
+        return str(provider).startswith(f"localplane://{owner}/")
+    told = ((held.get("status") or {}).get("nodeInfo") or {}).get("containerRuntimeVersion")
+    return bool(told == RUNTIME)
+
+
+def node_object(node: SimulatedNode, owner: str) -> Json:
     return {
         "metadata": {
             "name": node.name,
@@ -75,7 +90,7 @@ def node_object(node: SimulatedNode) -> Json:
                 "topology.kubernetes.io/region": REGION,
             },
         },
-        "spec": {},
+        "spec": {"providerID": f"localplane://{owner}/{node.name}"},
     }
 
 
@@ -101,7 +116,7 @@ def node_status(node: SimulatedNode, held: Json | None, port: int) -> Json:
             "bootID": node.name,
             "kernelVersion": platform.release(),
             "osImage": "local processes",
-            "containerRuntimeVersion": "localplane://1",
+            "containerRuntimeVersion": RUNTIME,
             "kubeletVersion": "v1.34.0-localplane",
             "kubeProxyVersion": "",
             "operatingSystem": "linux",
@@ -110,11 +125,17 @@ def node_status(node: SimulatedNode, held: Json | None, port: int) -> Json:
     }
 
 
-async def register(cluster: Cluster, node: SimulatedNode, port: int) -> None:
-    """Make the Node object if there is none, and say that it is ready."""
+async def register(cluster: Cluster, node: SimulatedNode, port: int, owner: str) -> None:
+    """Make the Node object if there is none, and say that it is ready.
+
+    Raises:
+        ForeignNode: there is one of that name that `owner` did not make.
+    """
     held = cluster[api.NODES].get("", node.name)
     if held is None:
-        held = await cluster.create(api.NODES, node_object(node))
+        await cluster.create(api.NODES, node_object(node, owner))
+    elif not is_of(held, owner):
+        raise ForeignNode(node.name)
     await announce(cluster, node, port)
 
 

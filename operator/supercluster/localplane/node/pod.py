@@ -22,6 +22,7 @@ from supercluster.localplane.events import Recorder
 from supercluster.localplane.node import credentials, volumes
 from supercluster.localplane.node import status as pod_status
 from supercluster.localplane.node.container import Container
+from supercluster.localplane.node.credentials import Tokens
 from supercluster.localplane.node.environment import MissingReference, Sources
 
 log = logging.getLogger(__name__)
@@ -65,9 +66,11 @@ class PodWorker:
         }
         self.volume_paths: dict[str, Path] = {}
         self.news = asyncio.Event()
+        self.tokens = Tokens()
         self.sources = Sources(
             lambda name: cluster[api.CONFIG_MAPS].get(meta["namespace"], name),
             lambda name: cluster[api.SECRETS].get(meta["namespace"], name),
+            self.tokens.content,
         )
         self.uid: str = meta["uid"]
         self._set_pod(pod)
@@ -174,6 +177,7 @@ class PodWorker:
                 self.changed()
                 for container in self.mains:
                     group.create_task(container.run())
+                group.create_task(self._renew_tokens())
         except Exception:
             # A fault of ours in one pod must be seen, and must not end the agent.
             log.exception("pod %s failed", self.pod["metadata"]["name"])
@@ -185,11 +189,12 @@ class PodWorker:
         while True:
             self.news.clear()
             try:
+                await self.tokens.renew(self.cluster.client, self.pod, asyncio.get_running_loop().time())
                 self.volume_paths = volumes.prepare(
                     self.pod, self.pod_dir / "volumes", self.sources, self._claim_directory
                 )
                 return
-            except (MissingReference, OSError) as error:
+            except (MissingReference, RequestError, aiohttp.ClientError, TimeoutError, OSError) as error:
                 if is_told:
                     self.warning("FailedMount", f"MountVolume.SetUp failed: {error}")
                 try:
@@ -211,6 +216,18 @@ class PodWorker:
             return
         if is_written:
             self.base_env = {**self.base_env, "KUBECONFIG": str(path)}
+
+    async def _renew_tokens(self) -> None:
+        """Until cancelled, where the pod's volumes show tokens."""
+        loop = asyncio.get_running_loop()
+        while (due_s := self.tokens.next_s()) is not None:
+            await asyncio.sleep(max(VOLUME_RETRY_S, due_s - loop.time()))
+            try:
+                await self.tokens.renew(self.cluster.client, self.pod, loop.time())
+            except (RequestError, aiohttp.ClientError, TimeoutError, OSError) as error:
+                self.warning("FailedMount", f"a service account token was not renewed: {error}")
+                continue
+            self.refresh_volumes()
 
     def _claim_directory(self, name: str) -> Path:
         claim = self.cluster[api.CLAIMS].get(self.pod["metadata"]["namespace"], name)

@@ -19,6 +19,7 @@ from supercluster.localplane.client import Json
 from supercluster.localplane.node.environment import MissingReference, Sources, data_of, field_value
 
 DEFAULT_MODE = 0o644
+TOKEN_MODE = 0o600
 FILES_MAX = 1000
 
 
@@ -75,8 +76,8 @@ def _part_files(part: Json, pod: Json, sources: Sources, mode: int) -> Files:
             if item.get("fieldRef")
         }
     if part.get("serviceAccountToken"):
-        # Pods reach the API with the kubeconfig the plane writes; there is no token to project.
-        return {}
+        asked = part["serviceAccountToken"]
+        return {_safe(asked["path"]): File(sources.token(asked), TOKEN_MODE)}
     kind = "Secret" if part.get("secret") else "ConfigMap"
     detail = part.get("secret") or part.get("configMap") or {}
     name = detail.get("secretName") or detail.get("name", "")

@@ -1,0 +1,54 @@
+"""Signs of life for a cluster's node controller: a Lease per node, renewed as a kubelet does it."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+
+import aiohttp
+
+from supercluster.localplane import client as api
+from supercluster.localplane.client import Client, Json, RequestError
+from supercluster.localplane.controllers.base import now_utc
+from supercluster.localplane.node.nodes import SimulatedNode
+
+log = logging.getLogger(__name__)
+
+NAMESPACE = "kube-node-lease"
+DURATION_S = 40
+EVERY_S = 10.0
+
+
+def lease_spec(name: str, moment: dt.datetime) -> Json:
+    return {
+        "holderIdentity": name,
+        "leaseDurationSeconds": DURATION_S,
+        "renewTime": moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+    }
+
+
+async def renew(client: Client, name: str) -> None:
+    """Renew the Lease of a node, or make it.
+
+    Raises:
+        RequestError: it can't be written.
+    """
+    spec = lease_spec(name, now_utc())
+    try:
+        await client.patch(api.LEASES, (NAMESPACE, name), {"spec": spec})
+    except RequestError as error:
+        if error.status != 404:
+            raise
+        await client.create(api.LEASES, {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec})
+
+
+async def run(client: Client, nodes: dict[str, SimulatedNode]) -> None:
+    """Until cancelled. Nodes that are lost fall silent."""
+    while True:
+        for node in [node for node in nodes.values() if not node.is_lost]:
+            try:
+                await renew(client, node.name)
+            except (RequestError, aiohttp.ClientError, TimeoutError, OSError) as error:
+                log.warning("the Lease of node %s was not renewed: %s", node.name, error)
+        await asyncio.sleep(EVERY_S)

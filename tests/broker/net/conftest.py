@@ -79,7 +79,9 @@ class Brokers:
             "linkFaults": True,
         }
         document |= {
-            key: options[key] for key in ("gateways", "gatewayTls", "clientTls", "tags") if key in options
+            key: options[key]
+            for key in ("gateways", "clusterTls", "gatewayTls", "clientTls", "tags")
+            if key in options
         }
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
@@ -93,6 +95,7 @@ class Brokers:
             config=folder / "broker.json",
             data_dir=folder,
             credentials_dir=folder,
+            tls_dir=options.get("tls_dir", Path()),
         )
         process = BrokerProcess(settings_module.load(place.config), place, options.get("make_core"))
         await process.start()

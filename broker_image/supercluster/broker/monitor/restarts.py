@@ -30,5 +30,5 @@ async def _call(process: BrokerProcess, method: str, query: dict[str, str], body
     if method != "GET":
         log.info("admin: %s of the restart: %d", method, status)
     if status < 400:
-        document = {**document, "config": views.config(process)}
+        document = {**document, "config": views.config(process), "tls": views.certificates(process)}
     return status, document

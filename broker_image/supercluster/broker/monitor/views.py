@@ -106,6 +106,14 @@ def config(process: BrokerProcess) -> dict[str, Any]:
     return {"digest": reload.digest, "refused": reload.refused, "atNextStart": list(reload.waiting)}
 
 
+def certificates(process: BrokerProcess) -> dict[str, Any]:
+    """What new links with brokers are made with: fingerprints (SHA-256) of the certificate shown and of the authorities trusted."""
+    return {
+        name: {"certificate": loaded.certificate, "authorities": list(loaded.authorities)}
+        for name, loaded in process.loaded_certificates.items()
+    }
+
+
 def connz(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
     """The clients."""
     server = process.server

@@ -22,9 +22,8 @@ from supercluster.broker.runtime.resolver import Resolver
 from supercluster.broker.runtime.settings import split_address
 
 if TYPE_CHECKING:
-    import ssl
-
     from supercluster.broker.net.mesh import Mesh
+    from supercluster.broker.net.tls import GatewayCertificates
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +85,12 @@ class Dialler:
 
 
 async def dial(
-    mesh: Mesh, resolver: Resolver, door: Door, node: str, address: str, tls: ssl.SSLContext | None = None
+    mesh: Mesh,
+    resolver: Resolver,
+    door: Door,
+    node: str,
+    address: str,
+    tls: GatewayCertificates | None = None,
 ) -> Link:
     """Open both connections to a broker and shake hands on them.
 
@@ -116,7 +120,7 @@ async def introduce(
     mesh: Mesh,
     resolver: Resolver,
     address: str,
-    tls: ssl.SSLContext | None = None,
+    tls: GatewayCertificates | None = None,
     node: str = "",
     *,
     door: Door = Door.GATEWAY,
@@ -140,7 +144,7 @@ async def introduce(
 
 
 async def _connect(
-    connection: LinkConnection, resolver: Resolver, address: str, tls: ssl.SSLContext | None
+    connection: LinkConnection, resolver: Resolver, address: str, tls: GatewayCertificates | None
 ) -> None:
     mesh = connection.mesh
     host, port = split_address("address", address)
@@ -149,7 +153,7 @@ async def _connect(
         lambda: connection,
         resolved,
         port,
-        ssl=tls,
-        server_hostname=mesh.gateways.tls_name or host if tls is not None else None,
+        ssl=tls.client if tls is not None else None,
+        server_hostname=tls.server_name or host if tls is not None else None,
         ssl_handshake_timeout=mesh.handshake_s if tls is not None else None,
     )

@@ -29,9 +29,8 @@ from supercluster.broker.protocol.frames import FrameError, FrameType, GatewayAd
 from supercluster.broker.runtime.resolver import Resolver
 
 if TYPE_CHECKING:
-    import ssl
-
     from supercluster.broker.net.mesh import Mesh
+    from supercluster.broker.net.tls import GatewayCertificates
 
 log = logging.getLogger(__name__)
 
@@ -61,10 +60,8 @@ class Gateways:
     def __init__(self, mesh: Mesh, resolver: Resolver, facts: BrokerFacts) -> None:
         self.book = AddressBook(facts.node, facts.cluster)
         self.seeds: dict[tuple[str, str], Seed] = {}
-        self.tls: ssl.SSLContext | None = None
-        """For dialling; None: links to other clusters are not encrypted."""
-        self.tls_name = ""
-        """What the certificate of a dialled broker has to be for; empty: only its authority counts."""
+        self.tls: GatewayCertificates | None = None
+        """None: links to other clusters are not encrypted."""
         self._mesh = mesh
         self._resolver = resolver
         self._facts = facts
@@ -88,10 +85,6 @@ class Gateways:
             *(f"there is no link with any broker of cluster {cluster}" for cluster in apart),
             *self.book.conflicts.values(),
         ]
-
-    def use_tls(self, tls: ssl.SSLContext, server_name: str) -> None:
-        """Encrypt, and insist on certificates."""
-        self.tls, self.tls_name = tls, server_name
 
     def set_seeds(self, seeds: Mapping[str, tuple[str, ...]]) -> None:
         """Ask at these addresses from now on; the own cluster's are passed over (one map serves all clusters)."""

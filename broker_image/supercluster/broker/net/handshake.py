@@ -134,6 +134,10 @@ class Handshakes:
         """Why a broker can't be linked to, or an empty text. Says nothing about secrets."""
         if not self._credentials_of(connection.door).accepts(hello.user, hello.password):
             return "its credentials are not among the accepted ones"
+        tls = self._mesh.route_tls if connection.door is Door.CLUSTER else self._mesh.gateways.tls
+        # Of one that was dialled TLS has compared the name already.
+        if tls is not None and not connection.dialled and not tls.accepts(connection.certificate):
+            return f"its certificate is not for {tls.server_name}"
         by_route = hello.introduces and connection.door is Door.CLUSTER and self._mesh.routes is not None
         if by_route and hello.process == self._facts.process:
             return ""  # One of the routes leads to this very broker.

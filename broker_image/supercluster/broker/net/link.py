@@ -7,8 +7,8 @@ on the control connection keeps its order: interest, messages and the core's fra
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from supercluster.broker.bounds import FRAME_BYTES_MAX
 from supercluster.broker.net.facts import Door
@@ -234,6 +234,11 @@ class LinkConnection(asyncio.Protocol):
     def is_encrypted(self) -> bool:
         """Does it run over TLS?"""
         return self._transport is not None and self._transport.get_extra_info("ssl_object") is not None
+
+    @property
+    def certificate(self) -> Mapping[str, Any]:
+        """What the other side showed and TLS has verified, as `ssl` has it; empty: nothing."""
+        return (self._transport.get_extra_info("peercert") if self._transport is not None else None) or {}
 
     def pending_bytes(self) -> int:
         """Bytes that are not yet with the kernel."""

@@ -36,7 +36,7 @@ from supercluster.broker.runtime.credentials import Credentials
 from supercluster.broker.runtime.resolver import Resolver
 
 if TYPE_CHECKING:
-    import ssl
+    from supercluster.broker.net.tls import GatewayCertificates
 
 log = logging.getLogger(__name__)
 
@@ -98,8 +98,8 @@ class Mesh:
         self.gateways = Gateways(self, resolver, facts)
         self.routes: Routes | None = None
         """Where the brokers of the own cluster are not declared by name."""
-        self.route_tls: ssl.SSLContext | None = None
-        """For dialling brokers of the own cluster; None: in plain."""
+        self.route_tls: GatewayCertificates | None = None
+        """Of links with brokers of the own cluster; None: in plain."""
         self.faults = LinkFaults(self)
         self._core: CoreHooks | None = None
         self._dialler = Dialler(self, resolver)

@@ -1,73 +1,101 @@
 """Certificates: of the links between clusters, and of the ports for clients. Renewed files are used for new connections.
 
 Links: both sides show a certificate and ask for one signed by the given CA. Host names are compared only where the settings
-name one (`serverName`): addresses come by gossip and are a pod's IP as a rule, which no certificate has. So the CA has to be
-one that signs brokers of this super-cluster alone.
+name one (`serverName`): addresses come by gossip and are a pod's IP as a rule, which no certificate has. Without it the CA has to
+be one that signs brokers of this super-cluster alone.
 """
 
 from __future__ import annotations
 
+import hashlib
 import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from supercluster.broker.runtime.settings import ClientTls, GatewayTls, SettingsError
 from supercluster.broker.runtime.stamps import Stamp, stamp_of
 
+_BEGIN_OF_CERTIFICATE, _END_OF_CERTIFICATE = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What new connections are made with: SHA-256 of the DER form, in hexadecimal."""
+
+    certificate: str
+    authorities: tuple[str, ...] = ()
+    """Of those that are trusted, sorted."""
+
 
 class GatewayCertificates:
-    """The contexts for both directions; a renewed certificate is used for new connections."""
+    """The contexts for both directions of the links of one port; a renewed certificate is used for new connections."""
 
-    def __init__(self, settings: GatewayTls, name: str = "gatewayTls") -> None:
-        """Read the files; `name` is that of the settings.
+    def __init__(self, settings: GatewayTls, name: str = "gatewayTls", folder: Path = Path()) -> None:
+        """Read the files; `name` is that of the settings, and relative paths are in `folder`.
 
         Raises:
             SettingsError: one of them can't be used.
         """
-        self._settings = settings
         self._name = name
         self.server_name = settings.server_name
-        self.server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        self.client.check_hostname = bool(settings.server_name)
-        for context in (self.server, self.client):
-            context.verify_mode = ssl.CERT_REQUIRED
-            context.minimum_version = ssl.TLSVersion.TLSv1_2
-        self._stamps = _stamps(settings)
-        self._load()
+        self._files = [folder / file for file in (settings.cert_file, settings.key_file, settings.ca_file)]
+        self._stamps = _stamps(self._files)
+        self.context, self.client, self.loaded = self._read()
+
+    def accepts(self, certificate: Mapping[str, Any]) -> bool:
+        """Whether a broker that dialled may have this one, as `ssl` has it: for the name that one which is dialled must have."""
+        names = certificate.get("subjectAltName", ())
+        return not self.server_name or ("DNS", self.server_name) in names
 
     def refresh(self) -> bool:
-        """Read the files again when they changed; True when they were taken over. Authorities are added, and one that
-        is no longer in the file is trusted until the broker restarts.
+        """Read the files again when they changed; True when they were taken over. An authority that is no longer in the file
+        is not trusted any more.
 
         Raises:
             SettingsError: they can't be used; what was read before stays in force.
         """
-        stamps = _stamps(self._settings)
+        stamps = _stamps(self._files)
         if stamps == self._stamps:
             return False
         self._stamps = stamps
-        self._load()
+        self.context, self.client, self.loaded = self._read()
         return True
 
-    def _load(self) -> None:
-        found = self._settings
-        for context in (self.server, self.client):
-            _load_chain(self._name, context, found.cert_file, found.key_file)
-            _load_authorities(self._name, context, found.ca_file)
+    def _read(self) -> tuple[ssl.SSLContext, ssl.SSLContext, Loaded]:
+        cert_file, key_file, ca_file = self._files
+        server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        # A resumed session would not be verified again, by an authority that is trusted no more either.
+        server.num_tickets = 0
+        server.options |= ssl.OP_NO_TICKET
+        client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        client.check_hostname = bool(self.server_name)
+        for context in (server, client):
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            _load_chain(self._name, context, cert_file, key_file)
+            _load_authorities(self._name, context, ca_file)
+        loaded = _loaded(self._name, client, cert_file)
+        if _stamps(self._files) != self._stamps:
+            raise SettingsError(f"{self._name}: the files changed while they were read")
+        return server, client, loaded
 
 
 class ClientCertificates:
     """The context of a port for clients."""
 
-    def __init__(self, settings: ClientTls, name: str) -> None:
-        """Read the files; `name` is that of the settings.
+    def __init__(self, settings: ClientTls, name: str, folder: Path = Path()) -> None:
+        """Read the files; `name` is that of the settings, and relative paths are in `folder`.
 
         Raises:
             SettingsError: one of them can't be used.
         """
         self.settings = settings
         self._name = name
-        self._stamps = _stamps(settings)
+        self._folder = folder
+        self._files = _files(settings, folder)
+        self._stamps = _stamps(self._files)
         self.context = self._read()
 
     def refresh(self) -> bool:
@@ -76,7 +104,7 @@ class ClientCertificates:
         Raises:
             SettingsError: they can't be used; what was read before stays in force.
         """
-        stamps = _stamps(self.settings)
+        stamps = _stamps(self._files)
         if stamps == self._stamps:
             return False
         self._stamps = stamps
@@ -89,8 +117,9 @@ class ClientCertificates:
         Raises:
             SettingsError: one of their files can't be used; everything stays as it was.
         """
-        changed = ClientCertificates(settings, self._name)
-        self.settings, self._stamps, self.context = settings, changed._stamps, changed.context
+        changed = ClientCertificates(settings, self._name, self._folder)
+        self.settings, self._files = settings, changed._files
+        self._stamps, self.context = changed._stamps, changed.context
 
     def _read(self) -> ssl.SSLContext:
         found = self.settings
@@ -106,17 +135,18 @@ class ClientCertificates:
                 raise SettingsError(
                     f"{self._name}: ciphers {found.ciphers} can't be used: none of them is known"
                 ) from None
-        _load_chain(self._name, context, found.cert_file, found.key_file)
+        cert_file, key_file, *authorities = self._files
+        _load_chain(self._name, context, cert_file, key_file)
         if found.asks_certificate:
             context.verify_mode = ssl.CERT_REQUIRED
-            if found.ca_file is not None:
-                _load_authorities(self._name, context, found.ca_file)
+            if authorities:
+                _load_authorities(self._name, context, authorities[0])
             else:
                 context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
         return context
 
 
-def renewed(certificates: ClientCertificates) -> ssl.SSLContext:
+def renewed(certificates: ClientCertificates | GatewayCertificates) -> ssl.SSLContext:
     """A context for a listener that keeps the one it was begun with: every connection has that of the files as they are then."""
     context = certificates.context
 
@@ -143,9 +173,29 @@ def _load_authorities(name: str, context: ssl.SSLContext, ca_file: Path) -> None
         raise SettingsError(f"{name}: caFile {ca_file} can't be used: {error}") from None
 
 
-def _stamps(settings: GatewayTls | ClientTls) -> list[Stamp | None]:
+def _loaded(name: str, context: ssl.SSLContext, cert_file: Path) -> Loaded:
+    try:
+        text = cert_file.read_text(encoding="ascii")
+        end = text.index(_END_OF_CERTIFICATE) + len(_END_OF_CERTIFICATE)
+        shown = ssl.PEM_cert_to_DER_cert(text[text.index(_BEGIN_OF_CERTIFICATE) : end])
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"{name}: certFile {cert_file} can't be used: {error}") from None
+    trusted = sorted(_fingerprint(der) for der in context.get_ca_certs(binary_form=True))
+    return Loaded(_fingerprint(shown), tuple(trusted))
+
+
+def _fingerprint(der: bytes) -> str:
+    return hashlib.sha256(der).hexdigest()
+
+
+def _files(settings: ClientTls, folder: Path) -> list[Path]:
+    """Certificate, key and, where there are any, authorities."""
     files = (settings.cert_file, settings.key_file, settings.ca_file)
-    return [stamp_of(file) if file is not None else None for file in files]
+    return [folder / file for file in files if file is not None]
+
+
+def _stamps(files: Sequence[Path]) -> list[Stamp | None]:
+    return [stamp_of(file) for file in files]
 
 
 def _no_password() -> str:

@@ -136,6 +136,7 @@ def _place(options: argparse.Namespace) -> Place:
         data_dir=options.data_dir,
         credentials_dir=options.credentials,
         hosts_file=options.hosts_file,
+        tls_dir=options.tls_dir,
     )
 
 
@@ -168,6 +169,13 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="DIR",
         help="directory with users.json, cluster.json, gateway.json",
+    )
+    parser.add_argument(
+        "--tls-dir",
+        type=Path,
+        default=Path(),
+        metavar="DIR",
+        help="directory of the certificates that the settings name by relative paths (the working directory)",
     )
     hosts_file = environment.get("SUPERCLUSTER_HOSTS_FILE")
     parser.add_argument(

@@ -20,6 +20,8 @@ class Place:
     data_dir: Path
     credentials_dir: Path | None = None
     hosts_file: Path | None = None
+    tls_dir: Path = Path()
+    """Where files of certificates are that the settings name by relative paths."""
     monitor_host: str = ""
     """Another address for the monitoring port; empty: `host`."""
     monitor_tls: ClientTls | None = None

@@ -26,7 +26,7 @@ from supercluster.broker.net.rebalance import Rebalance
 from supercluster.broker.net.router import Router
 from supercluster.broker.net.routes import Routes
 from supercluster.broker.net.server import ClientServer
-from supercluster.broker.net.tls import ClientCertificates, GatewayCertificates
+from supercluster.broker.net.tls import ClientCertificates, GatewayCertificates, Loaded, renewed
 from supercluster.broker.net.turn import Turn
 from supercluster.broker.runtime import founders
 from supercluster.broker.runtime.clock import SystemClock
@@ -35,7 +35,7 @@ from supercluster.broker.runtime.credentials import Credentials
 from supercluster.broker.runtime.place import Place
 from supercluster.broker.runtime.reload import Reload
 from supercluster.broker.runtime.resolver import Resolver
-from supercluster.broker.runtime.settings import ClientTls, Settings, SettingsError
+from supercluster.broker.runtime.settings import ClientTls, GatewayTls, Settings, SettingsError
 
 log = logging.getLogger(__name__)
 
@@ -115,8 +115,7 @@ class BrokerProcess:
             SettingsError: the files of `gatewayTls`, `clientTls`, `websocketTls` or the monitoring port can't be used.
         """
         if self.settings.gateway_tls is not None:
-            self._gateway_certificates = GatewayCertificates(self.settings.gateway_tls)
-            self._certificates["gatewayTls"] = self._gateway_certificates
+            self._gateway_certificates = self._link_certificates("gatewayTls", self.settings.gateway_tls)
         ports = self.settings.ports
         host = self.place.host
         self.credentials.load()
@@ -193,8 +192,21 @@ class BrokerProcess:
     def _client_certificates(self, name: str, tls: ClientTls | None) -> ClientCertificates | None:
         if tls is None:
             return None
-        found = self._certificates[name] = ClientCertificates(tls, name)
+        found = self._certificates[name] = ClientCertificates(tls, name, self.place.tls_dir)
         return found
+
+    def _link_certificates(self, name: str, tls: GatewayTls) -> GatewayCertificates:
+        found = self._certificates[name] = GatewayCertificates(tls, name, self.place.tls_dir)
+        return found
+
+    @property
+    def loaded_certificates(self) -> dict[str, Loaded]:
+        """What new links are made with, by the names of the settings."""
+        return {
+            name: found.loaded
+            for name, found in self._certificates.items()
+            if isinstance(found, GatewayCertificates)
+        }
 
     async def _open_mesh(self, host: str) -> None:
         """Bind the ports for brokers."""
@@ -237,8 +249,8 @@ class BrokerProcess:
             mesh.routes = Routes(mesh, self.resolver, self.place.routes, self._peers_found, self._all_found)
         route_tls = None
         if settings.cluster_tls is not None:
-            found = self._certificates["clusterTls"] = GatewayCertificates(settings.cluster_tls, "clusterTls")
-            route_tls, mesh.route_tls = found.server, found.client
+            mesh.route_tls = self._link_certificates("clusterTls", settings.cluster_tls)
+            route_tls = renewed(mesh.route_tls)
         if self.place.has_cluster_port:
             if not self.credentials.links.accept and not self.credentials.links.is_open:
                 log.warning("there is no cluster.json, so no other broker is let in")
@@ -253,8 +265,8 @@ class BrokerProcess:
             log.warning("there is no gateway.json, so no broker of another cluster is let in")
         tls = None
         if (certificates := self._gateway_certificates) is not None:
-            tls = certificates.server
-            mesh.gateways.use_tls(certificates.client, certificates.server_name)
+            tls = renewed(certificates)
+            mesh.gateways.tls = certificates
         at = self.place.gateway_host or host, settings.ports.gateway
         listening = mesh.handshakes.listen(Door.GATEWAY, *at, tls)
         self.gateway_port = await opened("brokers of other clusters", *at, listening)

@@ -94,7 +94,7 @@ bench-repairs: $(STAMP) ## Lost brokers, rolling restarts and the planner of rep
 bench-turns: $(STAMP) ## The longest turn of a broker's loop on large streams, as a table (SIZE=small: half a minute; ONLY=wide)
 	$(PY) -m benchmarks.turns $(if $(filter small,$(SIZE)),--small) $(if $(ONLY),--only $(ONLY))
 
-bench-operator: $(STAMP) ## What the operator costs with 3,000 busy Streams of three StreamMoves each, as a table (two minutes; RUNS=3)
+bench-operator: $(STAMP) ## What the operator costs with 3,000 busy Streams of three StreamMoves each, a third of which wait, as a table (two minutes; RUNS=3)
 	$(PY) -m benchmarks.operator $(if $(RUNS),--runs $(RUNS))
 
 bench: $(STAMP) ## Benchmarks beside nats-server, as a table

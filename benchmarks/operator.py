@@ -1,5 +1,5 @@
-"""What the operator costs with 3,000 busy Streams of three StreamMoves each: processor time of a resync, and writes to the API server
-while nothing but the traffic changes.
+"""What the operator costs with 3,000 busy Streams of three StreamMoves each, one of which waits for an approval: processor time of a
+resync, and writes to the API server while nothing but the traffic changes.
 
 The rounds are the operator's own; Kubernetes and the brokers are the tests' fakes, whose time is counted too. Time is virtual, but for
 the processor's.
@@ -12,6 +12,7 @@ import asyncio
 import resource
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,11 +49,17 @@ class Site(World):
         self._seq = 0
         self._info = self.brokers.stream_info
         self.brokers.stream_info = self._busy_info  # type: ignore[method-assign]
+        self._plan = self.brokers.moves.plan
+        self.brokers.moves.plan = self._busy_plan  # type: ignore[method-assign]
+        to_west: dict[str, Any] = {"destination": {"cluster": "west"}, "approval": "Manual"}
+        self.declare("Cluster", "west", superCluster="demo")
         for number in range(streams):
             name = f"s{number}"
             self.declare("Stream", name, superCluster="demo", subjects=[f"{name}.>"])
-            for turn in range(moves_each):
+            for turn in range(moves_each - 1):
                 self._declare_ended_move(name, f"{name}-move-{turn}")
+            if moves_each:
+                self.declare("StreamMove", f"{name}-waits", superCluster="demo", streamRef=name, **to_west)
 
     def _declare_ended_move(self, stream: str, name: str) -> None:
         spec = {"superCluster": "demo", "streamRef": stream, "destination": {"cluster": "east"}}
@@ -69,6 +76,11 @@ class Site(World):
             state: dict[str, Any] = {"messages": self._seq, "bytes": 100 * self._seq, "last_seq": self._seq}
             info["state"] |= state
         return info
+
+    def _busy_plan(self, config: Json, goal: Mapping[str, Any], held: Sequence[str] = ()) -> Json:
+        self._seq += 1
+        plan = self._plan(config, goal, held)
+        return {**plan, "bytesToSend": 100 * self._seq, "messages": self._seq, "estimatedS": float(self._seq)}
 
     @property
     def keys(self) -> list[Key]:

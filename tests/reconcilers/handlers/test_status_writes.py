@@ -3,6 +3,7 @@ less often (O17, O19, O32)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 import pytest
@@ -18,6 +19,7 @@ from supercluster.reconcilers.planners.status_changes import WORDS, Weight, weig
 from supercluster.reconcilers.ports import BrokerTarget, Json, Key
 
 LOOK_MS = 5_000
+_STREAM = (STREAM.kind, STREAM.name)
 
 
 class Busy(World):
@@ -29,6 +31,16 @@ class Busy(World):
         self._seq = 4
         self._info = self.brokers.stream_info
         self.brokers.stream_info = self._busy_info  # type: ignore[method-assign]
+        self._plan = self.brokers.moves.plan
+        self.brokers.moves.plan = self._busy_plan  # type: ignore[method-assign]
+
+    def _busy_plan(self, config: Json, goal: Mapping[str, Any], held: Sequence[str] = ()) -> Json:
+        self._seq += 1
+        figures = {"bytesToSend": 1 << 30 | self._seq, "messages": self._seq, "estimatedS": float(self._seq)}
+        room = [{"node": "west-0", "roomBytes": 1 << 40, "afterBytes": (1 << 40) - self._seq}]
+        plan = self._plan(config, goal, held)
+        refusal = plan["refusal"] and f"{plan['refusal']}: {self._seq} bytes are needed"
+        return {**plan, **figures, "headRoom": room, "refusal": refusal}
 
     async def _busy_info(self, target: BrokerTarget, name: str) -> Json | None:
         info = await self._info(target, name)
@@ -122,6 +134,61 @@ async def test_changes_within_seconds_are_written_as_one(world: Busy) -> None:
     assert len(world.kube.events) - told <= written
 
 
+# What a StreamMove waits for, and its phase.
+WAITS: dict[str, dict[str, Any]] = {
+    "AwaitingApproval": {"approval": "Manual"},
+    "Planned": {"suspend": True},
+    "AwaitingWindow": {"maintenanceWindow": {"cron": "0 3 1 7 *", "duration": "1h"}},
+}
+
+
+@pytest.mark.parametrize("phase", [*WAITS, "Refused"])
+async def test_a_move_that_waits_is_written_as_seldom_as_figures_are(world: Busy, phase: str) -> None:
+    """Its plan is made anew every half minute, from figures that follow the traffic."""
+    world.declare("Cluster", "west", superCluster="demo")
+    await world.converge()
+    to_west: dict[str, Any] = {"destination": {"cluster": "west"}}
+    keys = [Key("StreamMove", NS, f"wait-{number}") for number in range(3)]
+    if phase == "Refused":
+        world.brokers.moves.refusal = "too few brokers have room"
+        world.change(*_STREAM, lambda body: body["spec"].update(placement={"cluster": "west"}))
+        keys = [Key("StreamMove", NS, "flights-g2")]
+    else:
+        for key in keys:
+            world.declare(
+                key.kind, key.name, superCluster="demo", streamRef="flights", **to_west, **WAITS[phase]
+            )
+    await world.converge()
+    assert {world.status(key)["phase"] for key in keys} == {phase}
+    await world.looks(3, LOOK_MS, *keys)
+    writes, calls = sum(map(world.writes, keys)), len(world.brokers.calls)
+    minutes = 4
+    await world.looks(minutes * 60_000 // LOOK_MS, LOOK_MS, *keys)
+    assert sum(map(world.writes, keys)) == writes
+    asked = len(world.brokers.calls) - calls
+    assert 0 < asked <= len(keys) * 3 * (minutes * 2 + 1), "three calls each, twice a minute"
+    await world.looks(2 * 60_000 // LOOK_MS, LOOK_MS, *keys)
+    assert sum(map(world.writes, keys)) == writes + len(keys), "figures come when they are minutes old"
+
+
+async def test_a_move_that_waits_tells_of_other_brokers_at_once(world: Busy) -> None:
+    world.declare("Cluster", "west", superCluster="demo")
+    key = Key("StreamMove", NS, "wait")
+    to_west = {"streamRef": "flights", "destination": {"cluster": "west"}}
+    world.declare(key.kind, key.name, superCluster="demo", approval="Manual", **to_west)
+    await world.converge()
+    await world.looks(1, LOOK_MS, key)
+    world.brokers.moves.down.add("west-0")
+    await world.looks(7, LOOK_MS, key)
+    assert [found["name"] for found in world.status(key)["plan"]["targets"]] == ["west-1", "west-2", "west-3"]
+    world.change(key.kind, key.name, lambda body: body["spec"].update(approved=True))
+    await world.looks(1, 100, key)
+    assert world.status(key)["phase"] == "Queued"
+    world.delete(key)
+    await world.looks(2, 100, key)
+    assert not len(world.rounds._waiting)
+
+
 def old_definition(kube: FakeKube, kind: str, field: str) -> None:
     """The API server prunes a field of the status."""
     put = kube.put
@@ -166,9 +233,13 @@ def test_the_table_names_fields_that_there_are() -> None:
         status: Any = MODELS[kind].model_fields["status"].annotation
         fields = {each.alias: each for each in status.model_fields.values()}
         assert field in fields, (kind, field)
-        if parts is not None:
-            inner = [each for each in get_args(fields[field].annotation) if hasattr(each, "model_fields")]
-            assert parts <= {each.alias for each in inner[0].model_fields.values()}, (kind, field)
+        for part in parts or ():
+            inner: Any = fields[field].annotation
+            for name in part.split("."):
+                (inner,) = [each for each in (inner, *get_args(inner)) if hasattr(each, "model_fields")]
+                there = {each.alias: each for each in inner.model_fields.values()}
+                assert name in there, (kind, field, part)
+                inner = there[name].annotation
 
 
 def test_a_replica_that_became_unusable_is_no_figure() -> None:

@@ -32,6 +32,7 @@ from supercluster.reconcilers.observe.look import (
 from supercluster.reconcilers.observe.moves import look_at_move
 from supercluster.reconcilers.observe.repairs import Hosts
 from supercluster.reconcilers.observe.targets import broker_target
+from supercluster.reconcilers.observe.waiting_moves import WaitingMoves
 from supercluster.reconcilers.planners.cluster import plan_cluster
 from supercluster.reconcilers.planners.manifests import OperatorDefaults
 from supercluster.reconcilers.planners.plan import Note, Plan, SetAside, Step
@@ -97,6 +98,7 @@ class Rounds:
     _lists: StreamLists = field(init=False)
     _refused: RefusedCreates = field(init=False)
     _writes: StatusWrites = field(init=False)
+    _waiting: WaitingMoves = field(default_factory=WaitingMoves)
 
     def __post_init__(self) -> None:
         self._hosts = Hosts(self.kube, self.clock)
@@ -113,6 +115,7 @@ class Rounds:
             body = self.cache.get(key.kind, key.namespace, key.name)
             if body is None:
                 self._writes.forget(key)
+                self._waiting.forget(key)
                 self.counters.streams.forget(key)
                 return Outcome(gone=True)
             try:
@@ -220,7 +223,7 @@ class Rounds:
             observed = await look_at_cluster(self.cache, self.brokers, self._hosts, resource)
             return plan_cluster(resource, replace(observed, refusal=refusal), self.defaults, now)
         if isinstance(resource, StreamMove):
-            moved = await look_at_move(self.cache, self.brokers, resource, now)
+            moved = await look_at_move(self.cache, self.brokers, self._waiting, resource, now)
             return plan_stream_move(resource, replace(moved, refusal=refusal, refusal_code=refusal_code), now)
         seen = await look_at_stream(self.cache, self.brokers, resource)
         self.counters.streams.note(resource, seen.brokers.info)

@@ -22,6 +22,7 @@ from supercluster.api.stream_move import (
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.look import ask_for_stream
 from supercluster.reconcilers.observe.targets import broker_target
+from supercluster.reconcilers.observe.waiting_moves import Answer, WaitingMoves, depends_on
 from supercluster.reconcilers.planners.move_views import (
     NO_WORD,
     EndedMove,
@@ -67,7 +68,7 @@ _STAGES = (
 
 
 async def look_at_move(
-    cache: ObjectCache, brokers: Brokers, desired: StreamMove, now: datetime
+    cache: ObjectCache, brokers: Brokers, waiting: WaitingMoves, desired: StreamMove, now: datetime
 ) -> MoveObserved:
     namespace, spec = desired.metadata.namespace, desired.spec
     super_cluster = cache.model(SuperCluster, namespace, spec.super_cluster)
@@ -81,10 +82,16 @@ async def look_at_move(
     view, plan, plan_error = MoveView(), None, ""
     minimum, minimum_by = 0, ""
     if name is not None and not _is_at_rest(desired):
+        rate = rate_bytes_per_s(desired, super_cluster.spec.moves) if super_cluster is not None else 0
+        others = cache.moves_of(stream) if stream is not None else ()
+        of = depends_on(desired, stream, others, rate)
+        kept = waiting.answer(desired, of, window, now)
         target = broker_target(cache, namespace, spec.super_cluster)
-        view = await _ask(brokers, target, name)
+        view = kept.view if kept is not None else await _ask(brokers, target, name)
         minimum, minimum_by = _minimum(cache, desired, stream, super_cluster, name, view)
-        if (
+        if kept is not None:
+            plan, plan_error = kept.plan, kept.plan_error
+        elif (
             view.exists
             and has_stream
             and super_cluster is not None
@@ -92,8 +99,9 @@ async def look_at_move(
             and not isinstance(target, str)
         ):
             goal = goal_of(desired, stream, minimum)
-            rate = rate_bytes_per_s(desired, super_cluster.spec.moves)
             plan, plan_error = await _plan(brokers, target, desired, goal, rate, name, view, now)
+        if kept is None:
+            waiting.note(desired, Answer(now, of, view, plan, plan_error))
     return MoveObserved(
         super_cluster=super_cluster,
         clusters=cache.of_super_cluster(Cluster, namespace, spec.super_cluster),

@@ -22,8 +22,14 @@ FIGURES: Mapping[tuple[str, str], _Parts] = {
     ("Stream", "consumers"): None,
     ("Stream", "replicas"): frozenset({"lag"}),
     ("SuperCluster", "accounts"): frozenset({"streams", "storageBytes", "memoryBytes"}),
+    ("StreamMove", "plan"): frozenset(
+        {
+            *("plannedAt", "bytes", "messages", "estimatedSeconds", "headRoom", "disturbs", "refusal"),
+            *("targets.reason", "rejected.reason"),
+        }
+    ),
 }
-"""They follow the traffic: /metrics has them as they are now."""
+"""They follow the traffic: /metrics has them as they are now. Parts of parts are named with a dot."""
 
 WORDS: Mapping[tuple[str, str], _Parts] = {
     **FIGURES,
@@ -37,10 +43,15 @@ WORDS: Mapping[tuple[str, str], _Parts] = {
 }
 """People read them; several changes within seconds are written as one."""
 
+# Phases of a StreamMove that waits for a person, a time or room. The plan is made anew meanwhile, and the messages repeat its figures.
+WAITING = frozenset({"AwaitingApproval", "AwaitingWindow", "Planned", "Refused"})
+_FIGURES_OF_WAITING: Mapping[tuple[str, str], _Parts] = {**FIGURES, ("StreamMove", "message"): None}
+
 # Their messages say how far something is, and no plan reads them.
 _CHATTY = frozenset(
     {ConditionType.READY, ConditionType.SYNCED, ConditionType.PROGRESSING, ConditionType.COMPLETE}
 )
+_CHATTY_OF_WAITING = frozenset({ConditionType.ACCEPTED, ConditionType.PROGRESSING, ConditionType.COMPLETE})
 
 
 class Weight(IntEnum):
@@ -53,36 +64,51 @@ class Weight(IntEnum):
 
 def weigh(kind: str, before: Mapping[str, Any], patch: Mapping[str, Any]) -> Weight:
     """`patch`: the JSON merge patch of the status."""
+    waits = kind == "StreamMove" and before.get("phase") in WAITING
+    figures = _FIGURES_OF_WAITING if waits else FIGURES
+    silent, chatty = (_CHATTY_OF_WAITING, _CHATTY | _CHATTY_OF_WAITING) if waits else (frozenset(), _CHATTY)
     found = Weight.FIGURES
     for field, value in patch.items():
         old, new = before.get(field), merged(before.get(field), value)
-        if _without(FIGURES, kind, field, old) == _without(FIGURES, kind, field, new):
+        if _without(figures, silent, kind, field, old) == _without(figures, silent, kind, field, new):
             continue
-        if _without(WORDS, kind, field, old) != _without(WORDS, kind, field, new):
+        if _without(WORDS, chatty, kind, field, old) != _without(WORDS, chatty, kind, field, new):
             return Weight.STATE
         found = Weight.WORDS
     return found
 
 
-def _without(table: Mapping[tuple[str, str], _Parts], kind: str, field: str, value: Any) -> Any:
-    """What is left of a field's value without what the table names."""
-    if field == "conditions" and table is WORDS:
+def _without(
+    table: Mapping[tuple[str, str], _Parts],
+    chatty: frozenset[ConditionType],
+    kind: str,
+    field: str,
+    value: Any,
+) -> Any:
+    """What is left of a field's value without what the table names, and without the messages of these conditions."""
+    if field == "conditions":
         return [
-            _less(entry, frozenset({"message"})) if entry.get("type") in _CHATTY else entry
+            _less(entry, frozenset({"message"})) if entry.get("type") in chatty else entry
             for entry in value or ()
         ]
     if (kind, field) not in table:
         return value
     parts = table[kind, field]
-    if parts is None:
-        return None
-    if isinstance(value, Mapping):
-        return _less(value, parts)
-    return [_less(entry, parts) for entry in value] if isinstance(value, list) else value
+    return None if parts is None else _less(value, parts)
 
 
-def _less(entry: Mapping[str, Any], parts: frozenset[str]) -> dict[str, Any]:
-    return {key: value for key, value in entry.items() if key not in parts}
+def _less(value: Any, parts: frozenset[str]) -> Any:
+    """An object, or each of a list of objects, without these parts."""
+    if isinstance(value, list):
+        return [_less(entry, parts) for entry in value]
+    if not isinstance(value, Mapping):
+        return value
+    left = {}
+    for key, part in value.items():
+        if key not in parts:
+            inner = frozenset(each[len(key) + 1 :] for each in parts if each.startswith(f"{key}."))
+            left[key] = _less(part, inner) if inner else part
+    return left
 
 
 def merged(before: Any, patch: Any) -> Any:

@@ -36,6 +36,7 @@ from supercluster.reconcilers.planners.plan import (
     Step,
 )
 from supercluster.reconcilers.planners.status import is_within, parse_timestamp
+from supercluster.reconcilers.planners.window import Window
 
 RUNNING_RECHECK_MS = 500
 # A small stream's move is over within a second, and its place is waited for: it is looked at more often while it is young.
@@ -306,12 +307,15 @@ def _by_the_plan(desired: StreamMove, observed: MoveObserved, draft: Draft, now:
     spec, made = desired.spec, draft.made_plan
     assert made is not None
     assert observed.super_cluster is not None
+    # A changed spec wakes it.
+    recheck_after_ms: int | None = None
     if made.refusal:
         draft.refuse(Reason.NO_SUITABLE_BROKERS, made.refusal, is_retried=_is_retried(desired))
     elif spec.dry_run:
         draft.end("Planned", Reason.DRY_RUN, draft.what_it_takes())
     elif observed.refusal_code == PLAN_OUTDATED:
         draft.plan_anew(observed.refusal or "")
+        recheck_after_ms = WAITING_RECHECK_MS
     elif spec.approval == "Manual" and spec.approved and draft.approval_is_void:
         message = (
             "the plan that was approved cannot be carried out any more, and this is another one: set spec.approved to "
@@ -325,14 +329,23 @@ def _by_the_plan(desired: StreamMove, observed: MoveObserved, draft: Draft, now:
         draft.say("Planned", Reason.SUSPENDED, "set spec.suspend to false to go on")
     elif observed.window is not None and not observed.window.is_open:
         draft.say("AwaitingWindow", Reason.AWAITING_WINDOW, draft.when_it_opens())
+        recheck_after_ms = _until_it_opens_ms(observed.window, now)
     elif observed.refusal is not None:
         # Somebody else's move of the stream was a moment earlier: it is waited for.
         draft.say("Pending", Reason.OTHER_MOVE, observed.refusal)
+        recheck_after_ms = WAITING_RECHECK_MS
     elif has_grant(desired, observed.super_cluster):
         return _start(desired, observed, observed.super_cluster, draft)
     else:
         draft.queue(_who_is_before(desired, observed.super_cluster))
-    return draft.plan(recheck_after_ms=WAITING_RECHECK_MS)
+        recheck_after_ms = WAITING_RECHECK_MS
+    return draft.plan(recheck_after_ms=recheck_after_ms)
+
+
+def _until_it_opens_ms(window: Window, now: datetime) -> int | None:
+    if window.opens_at is None:
+        return None
+    return max(WAITING_RECHECK_MS, int((window.opens_at - now).total_seconds() * 1000))
 
 
 def _is_retried(desired: StreamMove) -> bool:

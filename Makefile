@@ -18,7 +18,7 @@ IN_PARALLEL := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 SELECT ?= 'not long'
 STAMP := $(VENV)/.supercluster-stamp
 
-.PHONY: help setup check format test test-one test-all smoke compat compat-restless sim sim-mutants fuzz demo e2e e2e-kind e2e-moves bench bench-moves bench-repairs bench-turns bench-operator image crds clean
+.PHONY: help setup check format test test-one test-all smoke compat compat-restless sim sim-mutants fuzz demo e2e e2e-kube e2e-kind e2e-moves bench bench-moves bench-repairs bench-turns bench-operator image crds clean
 
 help: ## Show this help
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -78,6 +78,11 @@ demo: $(STAMP) ## The main job on the embedded control plane (KEEP=1 leaves it r
 
 e2e: $(STAMP) ## The end-to-end tests of make test alone
 	$(PY) -m pytest tests -m '(e2e or spark) and not long' $(IN_PARALLEL)
+
+e2e-kube: export SUPERCLUSTER_KUBE_ASSETS := $(abspath $(KUBE_ASSETS))
+e2e-kube: $(STAMP) ## The end-to-end tests and the demo on Kubernetes' own control plane (KUBE_ASSETS=DIR, as setup-envtest makes it; ONLY='chart')
+	$(if $(KUBE_ASSETS),,$(error KUBE_ASSETS is empty; name a folder with etcd, kube-apiserver, kube-controller-manager and kube-scheduler))
+	$(PY) -m pytest tests/app tests/e2e_demo -m '(e2e or spark) and not long' $(IN_PARALLEL) $(if $(ONLY),-k '$(ONLY)')
 
 e2e-kind: $(STAMP) ## The demo on a kind cluster (needs an engine, kind, kubectl and helm; KEEP=1 leaves it)
 	$(PY) -m e2e.kind $(if $(KEEP),--keep)

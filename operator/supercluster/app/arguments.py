@@ -248,6 +248,13 @@ def _add_dev(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         help="what they are called, before a number (%(default)s)",
     )
     node.add_argument(
+        "--client-ca",
+        type=Path,
+        metavar="FILE",
+        help="authority of the API server's certificate as a client of kubelets (its --kubelet-client-certificate); "
+        "without it there are no logs by kubectl",
+    )
+    node.add_argument(
         "--state",
         type=Path,
         default=dev.default_state().with_name("node"),

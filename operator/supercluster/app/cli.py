@@ -267,7 +267,9 @@ def _dev_node(given: argparse.Namespace) -> int:
     from supercluster.localplane.node import program
 
     try:
-        asyncio.run(program.run(given.kubeconfig, given.state.absolute(), given.nodes, given.names))
+        asyncio.run(
+            program.run(given.kubeconfig, given.state.absolute(), given.nodes, given.names, given.client_ca)
+        )
     except program.NodesRefusedError as error:
         return _complain(str(error), EXIT_FAILED)
     return EXIT_OK

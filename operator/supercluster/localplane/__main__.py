@@ -1,14 +1,19 @@
-"""`python -m supercluster.localplane --state DIR`: run the embedded control plane until SIGTERM or SIGINT."""
+"""`python -m supercluster.localplane --state DIR`: run the embedded control plane until SIGTERM or SIGINT.
+
+With SUPERCLUSTER_KUBE_ASSETS, a folder with Kubernetes' own programs, they are the control plane, and its nodes are the same.
+"""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import errno
+import os
 import signal
 import sys
 from pathlib import Path
 
+from supercluster.localplane.kubeplane import KubePlane, KubePlaneError
 from supercluster.localplane.node.agent import StateInUse
 from supercluster.localplane.plane import DirectoryInUseError, Plane
 
@@ -34,6 +39,14 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         default=DEFAULT_NODES,
         help=f"simulated nodes (default {DEFAULT_NODES}; 0: only the API, no controllers)",
     )
+    parser.add_argument(
+        "--kube-assets",
+        type=Path,
+        default=os.environ.get("SUPERCLUSTER_KUBE_ASSETS") or None,
+        metavar="DIR",
+        help="a folder with etcd, kube-apiserver, kube-controller-manager and kube-scheduler, as setup-envtest makes it:"
+        " they are the control plane then (default: $SUPERCLUSTER_KUBE_ASSETS)",
+    )
     arguments = parser.parse_args(argv)
     if not 0 <= arguments.port <= 65535:
         parser.error(f"--port {arguments.port} is not between 0 and 65535")
@@ -42,16 +55,17 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     return arguments
 
 
-async def run(state_dir: Path, port: int, nodes: int) -> None:
+async def run(state_dir: Path, port: int, nodes: int, assets: Path | None) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    plane = Plane(state_dir, nodes)
+    plane = KubePlane(state_dir, nodes, assets.absolute()) if assets else Plane(state_dir, nodes)
+    what = "Kubernetes' control plane with simulated nodes" if assets else "embedded control plane"
     try:
         await plane.start(port)
         print(
-            f"embedded control plane (for laptops and tests, not for production) ready at {plane.server.url}; "
+            f"{what} (for laptops and tests, not for production) ready at {plane.url}; "
             f"KUBECONFIG={plane.kubeconfig_path}",
             flush=True,
         )
@@ -63,7 +77,10 @@ async def run(state_dir: Path, port: int, nodes: int) -> None:
 def main(argv: list[str] | None = None) -> int:
     arguments = _arguments(argv)
     try:
-        asyncio.run(run(arguments.state.absolute(), arguments.port, arguments.nodes))
+        asyncio.run(run(arguments.state.absolute(), arguments.port, arguments.nodes, arguments.kube_assets))
+    except KubePlaneError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     except StateInUse as error:
         print(f"error: {error}", file=sys.stderr)
         return 3

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import secrets
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
@@ -30,6 +29,7 @@ from supercluster.localplane.events import Recorder
 from supercluster.localplane.node import heartbeat
 from supercluster.localplane.node.agent import NODE_NAMES, NodeAgent
 from supercluster.localplane.node.faults import Faults, FaultServer
+from supercluster.localplane.node.kubelet import KubeletServer
 from supercluster.localplane.node.provisioning import Provisioner
 
 NODES_MAX = 100
@@ -64,11 +64,19 @@ def make_controllers(cluster: Cluster, recorder: Recorder, state_dir: Path) -> l
 class Agent:
     """What was started. `faults` are the levers for tests in the same process."""
 
-    def __init__(self, client: Client, cluster: Cluster, node_agent: NodeAgent, token: str) -> None:
+    def __init__(
+        self,
+        client: Client,
+        cluster: Cluster,
+        node_agent: NodeAgent,
+        token: str,
+        kubelet: KubeletServer | None = None,
+    ) -> None:
         self.cluster = cluster
         self.node_agent = node_agent
         self._client = client
         self._server = FaultServer(node_agent, token)
+        self._kubelet = kubelet
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -80,6 +88,8 @@ class Agent:
         await self.cluster.start()
         await self.node_agent.start()
         await self._server.start()
+        if self._kubelet is not None:
+            await self._kubelet.start()
 
     def run(self, *work: Coroutine[object, object, None]) -> None:
         """Go on with these until `stop`."""
@@ -91,6 +101,8 @@ class Agent:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._server.stop()
+        if self._kubelet is not None:
+            await self._kubelet.stop()
         await self.node_agent.stop()
         await self.cluster.stop()
         await self._client.close()
@@ -101,8 +113,11 @@ def _check_count(nodes: int) -> None:
         raise ValueError(f"nodes is {nodes}; it must be from 1 to {NODES_MAX}")
 
 
-async def start_agent(base_url: str, token: str, state_dir: Path, nodes: int) -> Agent:
-    """Start controllers and `nodes` simulated nodes against the embedded API server at `base_url`.
+async def start_agent(
+    base_url: str, token: str, state_dir: Path, nodes: int, access: Json | None = None
+) -> Agent:
+    """Start controllers and `nodes` simulated nodes against the embedded API server at `base_url`. `access` is a kubeconfig:
+    pods have it with tokens of their own.
 
     Raises:
         StateInUse: another plane runs on `state_dir`.
@@ -113,7 +128,7 @@ async def start_agent(base_url: str, token: str, state_dir: Path, nodes: int) ->
     cluster = Cluster(client)
     on_control = Recorder(client, "localplane-controllers")
     on_nodes = Recorder(client, "localplane-node")
-    agent = Agent(client, cluster, NodeAgent(cluster, on_nodes, state_dir, nodes), token)
+    agent = Agent(client, cluster, NodeAgent(cluster, on_nodes, state_dir, nodes, access=access), token)
     controllers = make_controllers(cluster, on_control, state_dir.resolve())
     async with _stopped_if_it_fails(agent):
         await agent.start()
@@ -122,10 +137,16 @@ async def start_agent(base_url: str, token: str, state_dir: Path, nodes: int) ->
 
 
 async def start_nodes(
-    client: Client, state_dir: Path, nodes: int, access: Json, *, names: str = NODE_NAMES
+    client: Client,
+    state_dir: Path,
+    nodes: int,
+    access: Json,
+    *,
+    names: str = NODE_NAMES,
+    client_ca: Path | None = None,
 ) -> Agent:
-    """Start `nodes` simulated nodes against an API server whose cluster has controllers. `access` is a kubeconfig without a
-    user's secrets: pods have it with tokens of their own.
+    """Start `nodes` simulated nodes against an API server whose cluster has controllers. `access` is a kubeconfig: pods have it
+    with tokens of their own. With `client_ca` whoever has a certificate of it, as the API server does, may read pods' logs.
 
     Raises:
         StateInUse: another agent runs on `state_dir`.
@@ -136,9 +157,9 @@ async def start_nodes(
     state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     cluster = Cluster(client, NODE_KINDS)
     recorder = Recorder(client, "localplane-node")
-    node_agent = NodeAgent(cluster, recorder, state_dir, nodes, names)
-    agent = Agent(client, cluster, node_agent, secrets.token_urlsafe(TOKEN_BYTES))
-    (state_dir / "kubeconfig").write_text(json.dumps(access))
+    node_agent = NodeAgent(cluster, recorder, state_dir, nodes, access=access, names=names)
+    kubelet = KubeletServer(node_agent, client_ca) if client_ca is not None else None
+    agent = Agent(client, cluster, node_agent, secrets.token_urlsafe(TOKEN_BYTES), kubelet)
     provisioner = Provisioner(cluster, node_agent.state_dir, node_agent.nodes)
     async with _stopped_if_it_fails(agent):
         await agent.start()

@@ -53,66 +53,94 @@ def kubeconfig(url: str, token: str, authority: str) -> str:
     )
 
 
-class Plane:
-    """API server, controllers and node agent over one state directory. With no nodes it is the API alone."""
+class StateDirectory:
+    """Where a control plane keeps everything; one at a time."""
 
-    def __init__(self, state_dir: Path, nodes: int) -> None:
-        self.state_dir = state_dir
-        self.nodes = nodes
-        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
         # The state has every Secret and the key of all tokens. The folder may be from before, and open to others.
-        state_dir.chmod(0o700)
+        path.chmod(0o700)
         # Before anything is read: two processes over one state file would overwrite each other's objects.
         self._lock = self._take_lock()
         self.token = self._token()
-        self.server = ApiServer(state_dir, self.token)
-        self.agent: Agent | None = None
 
     @property
-    def kubeconfig_path(self) -> Path:
-        return self.state_dir / "kubeconfig"
+    def kubeconfig(self) -> Path:
+        return self.path / "kubeconfig"
 
     @property
-    def ready_path(self) -> Path:
-        return self.state_dir / "ready.json"
+    def ready(self) -> Path:
+        return self.path / "ready.json"
 
     def _take_lock(self) -> int:
-        descriptor = os.open(self.state_dir / "plane.lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self.path / "plane.lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(descriptor)
             if error.errno == errno.EWOULDBLOCK:
-                raise DirectoryInUseError(self.state_dir) from None
+                raise DirectoryInUseError(self.path) from None
             raise
         return descriptor
 
     def _token(self) -> str:
-        path = self.state_dir / "token"
+        path = self.path / "token"
         if path.exists():
             return path.read_text().strip()
         token = secrets.token_urlsafe(TOKEN_BYTES)
         write_private(path, token)
         return token
 
+    def is_ready(self, **urls: str) -> None:
+        write_private(self.ready, json.dumps({"pid": os.getpid(), **urls}))
+
+    def is_not_ready(self) -> None:
+        self.ready.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        os.close(self._lock)
+
+
+class Plane:
+    """API server, controllers and node agent over one state directory. With no nodes it is the API alone."""
+
+    def __init__(self, state_dir: Path, nodes: int) -> None:
+        self._state = StateDirectory(state_dir)
+        self.nodes = nodes
+        self.server = ApiServer(state_dir, self.token)
+        self.agent: Agent | None = None
+
+    @property
+    def url(self) -> str:
+        return self.server.url
+
+    @property
+    def token(self) -> str:
+        return self._state.token
+
+    @property
+    def kubeconfig_path(self) -> Path:
+        return self._state.kubeconfig
+
     async def start(self, port: int) -> None:
-        self.ready_path.unlink(missing_ok=True)
+        self._state.is_not_ready()
         await self.server.start(port=port)
-        write_private(self.kubeconfig_path, kubeconfig(self.server.url, self.token, self.server.authority))
+        config = kubeconfig(self.server.url, self.token, self.server.authority)
+        write_private(self.kubeconfig_path, config)
         if self.nodes:
             try:
-                self.agent = await start_agent(self.server.plain_url, self.token, self.state_dir, self.nodes)
+                self.agent = await start_agent(
+                    self.server.plain_url, self.token, self._state.path, self.nodes, json.loads(config)
+                )
             except BaseException:
                 await self.server.stop()
                 raise
-        write_private(
-            self.ready_path,
-            json.dumps({"pid": os.getpid(), "url": self.server.url, "plainUrl": self.server.plain_url}),
-        )
+        self._state.is_ready(url=self.server.url, plainUrl=self.server.plain_url)
 
     async def stop(self) -> None:
-        self.ready_path.unlink(missing_ok=True)
+        self._state.is_not_ready()
         if self.agent is not None:
             await self.agent.stop()
         await self.server.stop()
-        os.close(self._lock)
+        self._state.close()

@@ -18,6 +18,7 @@ from tests.localplane.apiserver.apilab import a_definition
 from tests.support.tiers import case
 
 from supercluster.localplane.__main__ import main
+from supercluster.localplane.kubeplane import KubePlane, KubePlaneError
 
 pytestmark = pytest.mark.e2e
 
@@ -136,3 +137,12 @@ def test_the_whole_plane_stays_below_its_memory(
     memory_mib = psutil.Process(running.process.pid).memory_info().rss / 2**20
     assert memory_mib < MAX_MEMORY_MIB
     assert running.stop() == 0
+
+
+def test_a_folder_without_kubernetes_programs_is_refused_with_their_names(tmp_path: Path) -> None:
+    (tmp_path / "etcd").touch(mode=0o755)
+    with pytest.raises(
+        KubePlaneError, match="no program kube-apiserver, kube-controller-manager, kube-scheduler"
+    ):
+        KubePlane(tmp_path / "state", 1, tmp_path)
+    assert not (tmp_path / "state").exists()

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import aiohttp
 import pytest
 from tests.localplane.lab import Lab, bare_pod
 
 from supercluster.app import kubeconfig
+from supercluster.localplane import certificates
 from supercluster.localplane import client as api
 from supercluster.localplane.agent import Agent, start_nodes
+from supercluster.localplane.certificates import Certificate
 from supercluster.localplane.client import Client, Json
 from supercluster.localplane.controllers.scheduling import SELECTED_NODE
 from supercluster.localplane.node import program
@@ -31,10 +36,13 @@ class Site:
     client: Client
     agents: list[Agent]
 
-    async def nodes(self, state: str = "nodes", count: int = 2, names: str = "far") -> Agent:
+    async def nodes(
+        self, state: str = "nodes", count: int = 2, names: str = "far", client_ca: Path | None = None
+    ) -> Agent:
         access = json.loads(self.plane.kubeconfig_path.read_text())
         client = Client(self.plane.server.plain_url, self.plane.token)
-        agent = await start_nodes(client, self.folder / state, count, access, names=names)
+        folder = self.folder / state
+        agent = await start_nodes(client, folder, count, access, names=names, client_ca=client_ca)
         self.agents.append(agent)
         return agent
 
@@ -143,3 +151,41 @@ def test_pods_are_told_the_way_to_the_api_and_nobodys_secrets(tmp_path: Path) ->
         "server": "https://api.test:6443",
         "certificate-authority-data": "QVVUSE9SSVRZ",
     }
+
+
+def client_context(certificate: Certificate | None) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if certificate is not None:
+        context.load_cert_chain(certificate.certificate, certificate.key)
+    return context
+
+
+async def test_logs_are_for_those_with_a_certificate_of_the_api_server(site: Site) -> None:
+    now = dt.datetime.now(dt.UTC)
+    known, stranger = (certificates.ensure(site.folder, now, name) for name in ("known", "stranger"))
+    agent = await site.nodes(client_ca=known.certificate)
+    lab = site.lab(agent)
+    words = "test -e again && echo two && sleep 100; echo one; touch again; exit 1"
+    await lab.create(api.PODS, on_node(bare_pod("one", "-c", words), "far-2"))
+    await lab.until(lambda: "two" in lab.log("one"))
+    (node,) = (node for node in agent.cluster[api.NODES].all() if node["metadata"]["name"] == "far-2")
+    address = node["status"]["addresses"][0]["address"]
+    port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+
+    async def get(path: str, certificate: Certificate | None = known) -> tuple[int, str]:
+        connector = aiohttp.TCPConnector(ssl=client_context(certificate))
+        async with aiohttp.ClientSession(connector=connector) as session:
+            async with session.get(f"https://{address}:{port}{path}") as answer:
+                return answer.status, await answer.text()
+
+    logs = "/containerLogs/default/one/main"
+    assert await get(logs) == (200, "two\n")
+    assert await get(f"{logs}?previous=true") == (200, "one\n")
+    assert await get(f"{logs}?limitBytes=2") == (200, "tw")
+    assert (await get(f"{logs}?timestamps=true"))[0] == 400
+    assert (await get("/containerLogs/default/two/main"))[0] == 404
+    assert (await get("/containerLogs/default/one/other"))[0] == 404
+    for certificate in (None, stranger):
+        with pytest.raises((aiohttp.ClientError, OSError)):
+            await get(logs, certificate)

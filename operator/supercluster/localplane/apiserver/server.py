@@ -14,7 +14,8 @@ from typing import Any
 
 from aiohttp import web
 
-from supercluster.localplane.apiserver import bootstrap, certificates
+from supercluster.localplane import certificates
+from supercluster.localplane.apiserver import bootstrap
 from supercluster.localplane.apiserver.authorization import Authorizer
 from supercluster.localplane.apiserver.garbage import Collector
 from supercluster.localplane.apiserver.handlers import Handlers

@@ -23,6 +23,7 @@ from supercluster.localplane.apiserver.objects import Objects
 from supercluster.localplane.apiserver.paths import Target
 from supercluster.localplane.apiserver.store import clone
 from supercluster.localplane.apiserver.writes import Mutate, Write, timestamp
+from supercluster.localplane.node.logs import path_of, pod_directory, read
 
 Json = dict[str, Any]
 
@@ -88,12 +89,13 @@ class Subresources:
 
     async def log(self, request: web.Request, target: Target) -> web.StreamResponse:
         """The log of a container, followed if asked."""
-        for name in ("previous", "timestamps", "sinceSeconds", "sinceTime"):
+        for name in ("timestamps", "sinceSeconds", "sinceTime"):
             if request.query.get(name, "false") != "false":
                 raise errors.bad_request(f"{name} is not supported by the embedded control plane's logs")
         pod = self._objects.get(target.resource, target.namespace, target.name)
         container = logs.choose_container(pod, request.query.get("container", ""))
-        path = logs.path_of(self._state_dir, pod, container)
+        folder = pod_directory(self._state_dir, target.namespace, pod["metadata"]["uid"])
+        path = path_of(folder, container, previous=asking.flag(request, "previous"))
         logs.check_started(pod, container, path)
         uid = pod["metadata"]["uid"]
 
@@ -105,7 +107,7 @@ class Subresources:
 
         response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
         await response.prepare(request)
-        lines = logs.read(
+        lines = read(
             path,
             follow=asking.flag(request, "follow"),
             tail=asking.number(request, "tailLines"),

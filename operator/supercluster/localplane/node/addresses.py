@@ -20,6 +20,8 @@ BLOCK_ADDRESSES = 1024
 RESERVED = 128
 """The block's first addresses are the nodes' own."""
 NODE_PORT = 10250
+KUBELET_PORT = 10251
+"""Of each node's own address: what an API server asks it for, where it is served (`kubelet`)."""
 
 
 class OutOfAddresses(Exception):  # noqa: N818 - named as what it is

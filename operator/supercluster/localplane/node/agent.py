@@ -23,7 +23,7 @@ from supercluster.localplane.controllers.base import Cluster, controller_of, is_
 from supercluster.localplane.controllers.scheduling import SELECTED_NODE
 from supercluster.localplane.events import Recorder
 from supercluster.localplane.node import environment, hosts, leftovers, nodes, volumes
-from supercluster.localplane.node.addresses import NODE_PORT, Addresses, OutOfAddresses
+from supercluster.localplane.node.addresses import KUBELET_PORT, Addresses, OutOfAddresses
 from supercluster.localplane.node.nodes import ZONES, SimulatedNode
 from supercluster.localplane.node.pod import End, PodWorker
 
@@ -48,8 +48,16 @@ class StateInUse(Exception):  # noqa: N818 - named as what it is
 
 class NodeAgent:
     def __init__(
-        self, cluster: Cluster, recorder: Recorder, state_dir: Path, node_count: int, names: str = NODE_NAMES
+        self,
+        cluster: Cluster,
+        recorder: Recorder,
+        state_dir: Path,
+        node_count: int,
+        *,
+        access: Json | None,
+        names: str = NODE_NAMES,
     ) -> None:
+        """`access` is a kubeconfig: pods have it with tokens of their own."""
         self.cluster = cluster
         self.recorder = recorder
         self.state_dir = state_dir.resolve()
@@ -58,6 +66,7 @@ class NodeAgent:
         self.workers: dict[str, PodWorker] = {}
         self.listener: socket.socket | None = None
         self._names = names
+        self._access = access
         self._node_count = node_count
         self._addresses = Addresses(self.state_dir / "addresses.json")
         # The run of a pod's name: the next pod of that name starts when the one before has wholly ended.
@@ -136,10 +145,10 @@ class NodeAgent:
                 self.nodes[name] = SimulatedNode(name, address, zone="", is_lost=True)
         for node in self.nodes.values():
             if node.is_lost:
-                await nodes.announce(self.cluster, node, NODE_PORT)
+                await nodes.announce(self.cluster, node, KUBELET_PORT)
                 await nodes.mark_pods(self.cluster, node.name)
             else:
-                await nodes.register(self.cluster, node, NODE_PORT, owner)
+                await nodes.register(self.cluster, node, KUBELET_PORT, owner)
         self._write_hosts()
         self.cluster[api.PODS].listen(self._pod_changed)
         self.cluster[api.SERVICES].listen(lambda before, after: self._hosts_later())
@@ -207,6 +216,7 @@ class NodeAgent:
             address=address,
             host_address=node.address,
             base_env=self._base_env,
+            access=self._access,
         )
         self.workers[worker.uid] = worker
         if is_terminating(pod):
@@ -268,7 +278,7 @@ class NodeAgent:
         )
         if destroy_volumes:
             await asyncio.to_thread(self._empty_volumes, name)
-        await nodes.announce(self.cluster, node, NODE_PORT)
+        await nodes.announce(self.cluster, node, KUBELET_PORT)
         await nodes.mark_pods(self.cluster, name)
         return len(lost)
 
@@ -286,7 +296,7 @@ class NodeAgent:
         if not node.is_lost:
             return
         node.is_lost = False
-        await nodes.register(self.cluster, node, NODE_PORT, self._identity())
+        await nodes.register(self.cluster, node, KUBELET_PORT, self._identity())
         for pod in self.cluster[api.PODS].all():
             if pod["spec"].get("nodeName") == name:
                 self._pod_changed(None, pod)

@@ -18,6 +18,7 @@ from supercluster.localplane.node import environment, images, probes
 from supercluster.localplane.node.backoff import Backoff
 from supercluster.localplane.node.environment import MissingReference
 from supercluster.localplane.node.launching import Host, Launch, prepare
+from supercluster.localplane.node.logs import path_of
 from supercluster.localplane.node.probes import Outcome, Target
 from supercluster.localplane.node.process import Exit, Process
 from supercluster.localplane.node.status import ContainerView, Running, State, Terminated, Waiting, state_of
@@ -82,7 +83,7 @@ class Container:
 
     @property
     def log_path(self) -> Path:
-        return self.host.pod_dir / f"{self.name}.log"
+        return path_of(self.host.pod_dir, self.name)
 
     def view(self) -> ContainerView:
         return ContainerView(
@@ -177,7 +178,7 @@ class Container:
         loop = asyncio.get_running_loop()
         began_s, started_at = loop.time(), stamp(now_utc())
         if self.log_path.exists():
-            self.log_path.replace(self.log_path.with_suffix(".previous.log"))
+            self.log_path.replace(path_of(self.host.pod_dir, self.name, previous=True))
         with self.log_path.open("ab") as output:
             try:
                 mark = f"{self.host.pod['metadata']['uid']}/{self.name}"

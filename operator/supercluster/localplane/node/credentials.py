@@ -93,9 +93,9 @@ class Tokens:
             self._by_audience[key] = _Token(token.encode(), now_s + seconds * RENEWED_AFTER_SHARE)
 
 
-def for_pod(plane: Json, token: str, namespace: str) -> Json:
-    """The agent's kubeconfig with the pod's token and namespace."""
-    config: Json = json.loads(json.dumps(plane))
+def for_pod(access: Json, token: str, namespace: str) -> Json:
+    """The kubeconfig `access` with the pod's token and namespace."""
+    config: Json = json.loads(json.dumps(access))
     for user in config["users"]:
         user["user"] = {"token": token}
     for context in config["contexts"]:
@@ -103,18 +103,15 @@ def for_pod(plane: Json, token: str, namespace: str) -> Json:
     return config
 
 
-async def write(client: Client, pod: Json, plane_config: Path, path: Path) -> bool:
-    """Write the pod's kubeconfig. False when there is nothing to make one of.
+async def write(client: Client, pod: Json, access: Json, path: Path) -> None:
+    """Write the pod's kubeconfig.
 
     Raises:
         RequestError: there is no token for the pod's service account.
     """
-    if not plane_config.exists():
-        return False
     token = await request(client, pod, TOKEN_SECONDS)
-    text = json.dumps(for_pod(json.loads(plane_config.read_text()), token, pod["metadata"]["namespace"]))
+    text = json.dumps(for_pod(access, token, pod["metadata"]["namespace"]))
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as handle:
         handle.write(text)
-    return True

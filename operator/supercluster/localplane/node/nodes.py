@@ -105,10 +105,8 @@ def node_status(node: SimulatedNode, held: Json | None, port: int) -> Json:
         "capacity": room,
         "allocatable": room,
         "conditions": conditions(held, is_lost=node.is_lost),
-        "addresses": [
-            {"type": "InternalIP", "address": node.address},
-            {"type": "Hostname", "address": node.name},
-        ],
+        # No Hostname: API servers take it first to reach a node, and no DNS knows it.
+        "addresses": [{"type": "InternalIP", "address": node.address}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
         "nodeInfo": {
             "machineID": node.name,

@@ -24,6 +24,7 @@ from supercluster.localplane.node import status as pod_status
 from supercluster.localplane.node.container import Container
 from supercluster.localplane.node.credentials import Tokens
 from supercluster.localplane.node.environment import MissingReference, Sources
+from supercluster.localplane.node.logs import pod_directory
 
 log = logging.getLogger(__name__)
 
@@ -53,13 +54,15 @@ class PodWorker:
         address: str,
         host_address: str,
         base_env: Mapping[str, str],
+        access: Json | None,
     ) -> None:
         meta = pod["metadata"]
         self.cluster, self.recorder, self.session = cluster, recorder, session
         self.state_dir = state_dir
         self.run_dir = state_dir / "run"
-        self.pod_dir = state_dir / "pods" / meta["namespace"] / meta["uid"]
+        self.pod_dir = pod_directory(state_dir, meta["namespace"], meta["uid"])
         self.address, self.host_address = address, host_address
+        self._access = access
         self.base_env: Mapping[str, str] = {
             **base_env,
             "HOSTNAME": pod["spec"].get("hostname") or meta["name"],
@@ -205,17 +208,14 @@ class PodWorker:
 
     async def _prepare_credentials(self) -> None:
         path = self.pod_dir / "kubeconfig"
-        if not credentials.wants_token(self.pod):
+        if self._access is None or not credentials.wants_token(self.pod):
             return
         try:
-            is_written = await credentials.write(
-                self.cluster.client, self.pod, self.state_dir / "kubeconfig", path
-            )
+            await credentials.write(self.cluster.client, self.pod, self._access, path)
         except (RequestError, aiohttp.ClientError, TimeoutError, OSError) as error:
             self.warning("FailedMount", f"no kubeconfig for the pod: {error}")
             return
-        if is_written:
-            self.base_env = {**self.base_env, "KUBECONFIG": str(path)}
+        self.base_env = {**self.base_env, "KUBECONFIG": str(path)}
 
     async def _renew_tokens(self) -> None:
         """Until cancelled, where the pod's volumes show tokens."""

@@ -16,7 +16,7 @@ from supercluster.localplane.client import Client, Json, RequestError
 from supercluster.localplane.node.agent import StateInUse
 from supercluster.localplane.node.nodes import ForeignNode
 
-READY_FILE = "ready.json"
+READY_FILE = "nodes.json"
 
 
 class NodesRefusedError(Exception):
@@ -27,7 +27,7 @@ class NodesRefusedError(Exception):
 
 
 def access(connection: Connection) -> Json:
-    """The way to the API server without who we are to it."""
+    """A kubeconfig with the way to the API server, without who we are to it."""
     cluster: Json = {"server": connection.server}
     if connection.ca_data:
         cluster["certificate-authority-data"] = base64.b64encode(connection.ca_data.encode()).decode()
@@ -44,7 +44,7 @@ def access(connection: Connection) -> Json:
     }
 
 
-async def run(config: str, state: Path, nodes: int, names: str) -> None:
+async def run(config: str, state: Path, nodes: int, names: str, client_ca: Path | None) -> None:
     """Register the nodes and run their pods until SIGTERM or SIGINT.
 
     Raises:
@@ -59,7 +59,7 @@ async def run(config: str, state: Path, nodes: int, names: str) -> None:
     token, tls = connection.bearer_token() or "", connection.ssl_context()
     client = Client(connection.server, token, "localplane-node", tls=tls)
     try:
-        agent = await start_nodes(client, state, nodes, access(connection), names=names)
+        agent = await start_nodes(client, state, nodes, access(connection), names=names, client_ca=client_ca)
     except (StateInUse, ForeignNode, RequestError, TimeoutError, OSError) as error:
         raise NodesRefusedError(connection.server, error) from error
     ready = state / READY_FILE

@@ -1,7 +1,7 @@
-"""A certificate for 127.0.0.1, made once per state directory.
+"""Certificates of a state directory, made once each: of servers on loopback, and of a client.
 
 kubectl leaves the token of a kubeconfig out when the server is plain HTTP, so the API has to speak TLS although it
-only listens on loopback. The certificate is its own authority and goes into the kubeconfig.
+only listens on loopback. Each certificate is its own authority; the API server's goes into the kubeconfig.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ class Certificate:
     key: Path
 
 
-def ensure(state_dir: Path, now: dt.datetime) -> Certificate:
-    """The certificate of a state directory, made if it isn't there."""
-    found = Certificate(state_dir / "apiserver.crt", state_dir / "apiserver.key")
+def ensure(state_dir: Path, now: dt.datetime, name: str = "apiserver") -> Certificate:
+    """The certificate of that name, for a server on 127.0.0.1 or a client, made if it isn't there."""
+    found = Certificate(state_dir / f"{name}.crt", state_dir / f"{name}.key")
     if not (found.certificate.exists() and found.key.exists()):
-        key, certificate = _make(now)
+        key, certificate = _make(now, name)
         _write(found.key, key)
         _write(found.certificate, certificate)
     return found
 
 
-def _make(now: dt.datetime) -> tuple[bytes, bytes]:
+def _make(now: dt.datetime, subject: str) -> tuple[bytes, bytes]:
     # Ten megabytes of library that only the first start over a directory needs.
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
@@ -48,7 +48,9 @@ def _make(now: dt.datetime) -> tuple[bytes, bytes]:
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "supercluster local control plane")])
+    name = x509.Name(
+        [x509.NameAttribute(NameOID.COMMON_NAME, f"supercluster local control plane: {subject}")]
+    )
     addresses = [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
     subjects = [*addresses, *(x509.DNSName(item) for item in NAMES)]
     usage = x509.KeyUsage(
@@ -62,6 +64,7 @@ def _make(now: dt.datetime) -> tuple[bytes, bytes]:
         encipher_only=False,
         decipher_only=False,
     )
+    purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -74,7 +77,7 @@ def _make(now: dt.datetime) -> tuple[bytes, bytes]:
         .add_extension(x509.SubjectAlternativeName(subjects), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())

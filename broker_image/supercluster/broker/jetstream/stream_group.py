@@ -326,6 +326,8 @@ class StreamGroup(Group):
             self.consumers.advisories.leader_elected(self.host.node, self._replicas(), consumers)
         self.move.follow(now_ms)
         self.restores.start(now_ms)
+        if self.sourcing.is_behind(self.state.config):
+            self.host.touch_next(self.id)  # A leader of one replica may begin behind its part of this turn.
 
     def stop_serving(self) -> None:
         self.snapshots.stop("the stream has another leader")

@@ -284,3 +284,18 @@ def test_a_publisher_waits_no_longer_than_what_it_waits_for() -> None:
     found.tick(10_001)
     assert payloads(found.windows["B"]) == [b"later"]
     assert len(connection.errors) == 1
+
+
+@pytest.mark.covers("SF-29")
+def test_a_broker_that_stood_still_waits_anew_for_the_map() -> None:
+    found = ingest()
+    connection = Connection(found)
+    found.set_map(BEFORE, lambda: None)
+    connection.publish(b"x", b"0")
+    found.flush(0)
+    sent_on(found, "A", 1, 1)
+    found.stood_still(9_000)
+    found.tick(18_999)
+    assert not connection.errors
+    found.tick(19_000)
+    assert len(connection.errors) == 1

@@ -428,6 +428,8 @@ class Ingest:
         """This process did nothing for a while: it hears from the others before it judges who waited too long (SF-29)."""
         for window in self._awaiting.values():
             window.be_patient(now_ms)
+        for window, messages in self._moving.items():
+            self._moving[window] = deque((now_ms, message) for _, message in messages)
 
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do."""

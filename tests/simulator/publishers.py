@@ -21,6 +21,8 @@ ACCOUNT = "$G"
 # Seconds that messages live, where a plan has such: shorter and longer than the stream's max_age.
 TTLS = (b"1", b"never", b"2s", b"7", b"1")
 NO_ROOM, NOT_FIRST, STREAM_FULL = 10023, 10071, 10077
+# What a plain publisher reads of a message that waited too long.
+NO_LEADER = "has had no leader for too long"
 
 
 @dataclass(slots=True)
@@ -38,10 +40,11 @@ class SimPublisher:
     answered: set[int] = field(default_factory=set)
     may_be_lost: set[int] = field(default_factory=set)
     refused: set[int] = field(default_factory=set)
-    on_refused: Callable[[str], None] = lambda node: None
+    on_given_up: Callable[[str], None] = lambda node: None
     taken: dict[int, str] = field(default_factory=dict)
     waiting: set[int] = field(default_factory=set)
     connections: int = 0
+    brokers: set[str] = field(default_factory=set)
     payloads: dict[int, bytes] = field(default_factory=dict)
 
     def pause(self, stream: str) -> None:
@@ -53,7 +56,8 @@ class SimPublisher:
     def error(self, text: str) -> None:
         # The -ERR does not say which message: any that is not stored in the end may be one of them.
         self.refused.add(-1)
-        self.on_refused(self.node)
+        if NO_LEADER in text and self.brokers == {self.node}:  # Else it does not say which broker gives up.
+            self.on_given_up(self.node)
 
     def payload(self, number: int) -> bytes:
         """Unique; order is promised for what stands before the colon: one connection (SF-3)."""
@@ -99,7 +103,7 @@ class Publishers:
                 int(min((end_ms - 2500) / gap_ms, 300)),
                 gap_ms,
             )
-            publisher.on_refused = partial(self._given_up, stream)
+            publisher.on_given_up = partial(self._given_up, stream)
             self.all.append(publisher)
             begin_ms = 1700.0 if kind == "creator" else 1200 + self.rng.random() * 500
             self.world.at(begin_ms, partial(self._publish, publisher))
@@ -162,8 +166,9 @@ class Publishers:
         if not window.take(publisher, subject, reply, header, payload):
             return False
         if reply:
-            self.world.on_reply(reply, lambda head, body: self._answered(publisher, number, body))
+            self.world.on_reply(reply, lambda head, body: self._answered(publisher, number, node, body))
         publisher.taken[number] = node
+        publisher.brokers.add(node)
         if kind == "retry":
             publisher.waiting.add(number)
             self.world.at(RETRY_MS, lambda: self._retry(publisher, number))
@@ -181,10 +186,11 @@ class Publishers:
 
     # ---- answers --------------------------------------------------------------------------------------------------
 
-    def _answered(self, publisher: SimPublisher, number: int, payload: bytes) -> None:
+    def _answered(self, publisher: SimPublisher, number: int, node: str, payload: bytes) -> None:
+        """What the broker `node` says of a message that it took."""
         if not payload:
             publisher.refused.add(number)
-            self._given_up(publisher.stream, publisher.taken.get(number, publisher.node))
+            self._given_up(publisher.stream, node)
             return
         answer = json.loads(payload)
         if "error" in answer:

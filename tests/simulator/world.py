@@ -210,7 +210,7 @@ class World:
             node.store.crash(power=False)
             self.at(500, lambda: self.start(name))
             return
-        node.core = core
+        node.core, node.woke_us = core, -1_000_000_000
         self.ledger_of(name).watch(name, core)
         for other in self.names:
             if other != name and self.nodes[other].awake and frozenset((name, other)) not in self._cut:

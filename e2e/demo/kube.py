@@ -53,10 +53,10 @@ def documents(folder: Path) -> list[dict[str, Any]]:
 
 
 def ready_condition(item: Mapping[str, Any]) -> tuple[bool, str]:
-    """(Ready is True for the newest generation, what the condition says)."""
+    """(Whole is True for the newest generation, what the condition says)."""
     status = item.get("status") or {}
     for condition in status.get("conditions") or ():
-        if condition.get("type") == "Ready":
+        if condition.get("type") == "Whole":
             is_current = status.get("observedGeneration", 0) >= item["metadata"].get("generation", 0)
             text = f"{condition.get('reason', '')}: {condition.get('message', '')}".strip(": ")
             return condition.get("status") == "True" and is_current, text

@@ -204,15 +204,11 @@ def body(ready: str, generation: int = 1, observed: int = 1) -> dict[str, object
         "metadata": {"name": "flights", "namespace": "ns", "generation": generation},
         "spec": {"replicas": 3},
         "status": {
+            "observedGeneration": observed,
             "readyReplicas": 2,
             "conditions": [
-                {
-                    "type": "Ready",
-                    "status": ready,
-                    "reason": "R",
-                    "message": "m",
-                    "observedGeneration": observed,
-                },
+                {"type": "Ready", "status": ready, "reason": "R", "message": "m"},
+                {"type": "Whole", "status": ready, "reason": "R", "message": "m"},
                 {"type": "Unwise", "status": "True", "reason": "EvenReplicas", "message": "odd is better"},
             ],
         },
@@ -222,6 +218,8 @@ def body(ready: str, generation: int = 1, observed: int = 1) -> dict[str, object
 def test_ready_counts_only_for_the_spec_as_it_is_now() -> None:
     assert showing.is_ready(body("True"))
     assert not showing.is_ready(body("True", generation=2))
+    behind = showing.row("Stream", body("True", generation=2))
+    assert (behind.ready, behind.note) == ("Unknown", "the operator has not seen the newest spec yet")
     assert not showing.is_ready(body("False"))
     assert not showing.is_ready({"metadata": {"name": "new", "generation": 1}})
 

@@ -111,7 +111,7 @@ def test_a_person_has_a_stream_without_majority_go_on_from_one_copy(site: MoveSi
 
     def is_whole() -> bool:
         status = site.get("str", "rec").get("status", {})
-        ready = site.condition("str", "rec", "Ready").get("status") == "True"
+        ready = site.condition("str", "rec", "Whole").get("status") == "True"
         return ready and status.get("readyReplicas") == 3 and status.get("lastSequence") == 23
 
     eventually(is_whole, "the stream to have all its replicas again", WAIT_S)

@@ -212,18 +212,18 @@ def test_without_a_spare_broker_the_stream_says_so_and_nothing_is_tried(site: Re
     site.ready("wide")
 
     def told() -> str:
-        return str(site.condition("str", "wide", "Ready").get("message"))
+        return str(site.condition("str", "wide", "Whole").get("message"))
 
     with site.lost("east-4"):
         site.wait(
             lambda: "no broker can take a replica in the place of east-4" in told(),
             f"it to be said: {told()}",
         )
-        said = site.condition("str", "wide", "Ready")
+        said = site.condition("str", "wide", "Whole")
         assert said["reason"] == "LostReplicas"
         site.watch_some_rounds()
         assert (site.moves("wide"), len(site.members("wide"))) == ({}, 5), "nothing thrashes"
-        assert site.condition("str", "wide", "Ready") == said
+        assert site.condition("str", "wide", "Whole") == said
     site.ready("wide")
 
 

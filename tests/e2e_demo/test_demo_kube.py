@@ -10,7 +10,7 @@ from e2e.demo.kube import MANIFESTS, documents, only, ready_condition
 
 
 def item(status: str, observed: int, generation: int = 2) -> dict[str, Any]:
-    condition = {"type": "Ready", "status": status, "reason": "MembersReady", "message": "3 of 3"}
+    condition = {"type": "Whole", "status": status, "reason": "MembersReady", "message": "3 of 3"}
     return {
         "metadata": {"generation": generation},
         "status": {

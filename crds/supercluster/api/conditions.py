@@ -18,6 +18,7 @@ class ConditionType(StrEnum):
     """What a condition is about."""
 
     READY = "Ready"
+    WHOLE = "Whole"
     ACCEPTED = "Accepted"
     SYNCED = "Synced"
     UNWISE = "Unwise"
@@ -28,12 +29,15 @@ class ConditionType(StrEnum):
     DRAINABLE = "Drainable"
     HELD_UP = "HeldUp"
     MESSAGES_LOST = "MessagesLost"
+    RECONCILING = "Reconciling"
+    STALLED = "Stalled"
 
 
 class Reason(StrEnum):
     """Why a condition has its status."""
 
     AS_DECLARED = "AsDeclared"
+    SERVING = "Serving"
     ALL_CURRENT = "AllCurrent"
     BROKERS_READY = "BrokersReady"
     MEMBERS_READY = "MembersReady"
@@ -164,7 +168,22 @@ class EventReason(StrEnum):
 
 TYPES: dict[ConditionType, Entry] = {
     ConditionType.READY: Entry(
-        "all", "The resource serves: brokers take clients, every replica has what is committed."
+        "all but StreamMove",
+        "The resource serves: a stream has a leader, a majority of a cluster's brokers take clients, every Cluster of a SuperCluster "
+        "does, a ReplicaPolicy is in force. A restart or a lagging replica leaves it True.",
+    ),
+    ConditionType.WHOLE: Entry(
+        "all but StreamMove",
+        "Nothing is missing: every broker takes clients, every replica has what is committed, every stream of a ReplicaPolicy has "
+        "its minimum. It is never True without Ready.",
+    ),
+    ConditionType.RECONCILING: Entry(
+        "all",
+        "True while the operator or the brokers are at work, or wait for something that comes by itself. Of these two Argo CD, Flux "
+        "and others that go by kstatus know whether to wait.",
+    ),
+    ConditionType.STALLED: Entry(
+        "all", "True: it does not go on without a person; the message says why, and what to do."
     ),
     ConditionType.ACCEPTED: Entry(
         "all", "The spec can be carried out as it stands beside the other resources."
@@ -208,40 +227,51 @@ TYPES: dict[ConditionType, Entry] = {
 
 REASONS: dict[Reason, Entry] = {
     Reason.AS_DECLARED: Entry("Accepted, Synced", "Nothing is wanting."),
-    Reason.ALL_CURRENT: Entry(
-        "Ready", "The stream has a leader and all its replicas have what is committed."
+    Reason.SERVING: Entry(
+        "Ready", "A leader, or a majority of brokers, is there; or a ReplicaPolicy is in force."
     ),
-    Reason.BROKERS_READY: Entry("Ready", "All brokers take clients."),
-    Reason.MEMBERS_READY: Entry("Ready", "All clusters are ready."),
-    Reason.NOTHING_TO_SAY: Entry("Unwise, Deferred, HeldUp", "There is nothing to point out."),
+    Reason.ALL_CURRENT: Entry(
+        "Whole",
+        "The stream has a leader and all its replicas have what is committed, or every stream that is meant has its minimum.",
+    ),
+    Reason.BROKERS_READY: Entry("Whole", "All brokers take clients."),
+    Reason.MEMBERS_READY: Entry("Ready, Whole", "All clusters are ready, or whole."),
+    Reason.NOTHING_TO_SAY: Entry(
+        "Unwise, Deferred, HeldUp, Reconciling, Stalled", "There is nothing to point out."
+    ),
     Reason.BROKERS_UNPLACED: Entry(
-        "Ready",
+        "Ready, Whole",
         "A broker has no Kubernetes node, or its volume claim can't be bound; the message has the scheduler's words.",
     ),
     Reason.BROKERS_CRASHING: Entry(
-        "Ready", "A broker's container ended by itself and was started again; the message says how it ended."
+        "Ready, Whole",
+        "A broker's container ended by itself and was started again; the message says how it ended.",
     ),
     Reason.OUT_OF_MEMORY: Entry(
-        "Ready",
+        "Ready, Whole",
         "A broker's container was killed because it reached its memory limit; raise spec.resources.limits.",
     ),
     Reason.BROKERS_STARTING: Entry(
-        "Ready, Drainable", "Some brokers do not take clients yet; the message counts them."
+        "Ready, Whole, Drainable", "Some brokers do not take clients yet; the message counts them."
     ),
-    Reason.MEMBERS_STARTING: Entry("Ready", "Some clusters are not ready yet; the message names them."),
+    Reason.MEMBERS_STARTING: Entry(
+        "Ready, Whole", "Some clusters are not ready yet; the message names them."
+    ),
     Reason.CLUSTER_OUT_OF_CONTACT: Entry(
-        "Ready",
+        "Ready, Whole",
         "The brokers of a whole cluster are out of contact; the message says, in the brokers' words, what is lost meanwhile.",
     ),
-    Reason.NO_CLUSTER: Entry("Ready", "No Cluster names this SuperCluster."),
-    Reason.NO_LEADER: Entry("Ready", "The stream's replicas have no leader; it takes no messages meanwhile."),
+    Reason.NO_CLUSTER: Entry("Ready, Whole", "No Cluster names this SuperCluster."),
+    Reason.NO_LEADER: Entry(
+        "Ready, Whole", "The stream's replicas have no leader; it takes no messages meanwhile."
+    ),
     Reason.REPLICAS_CATCHING_UP: Entry(
-        "Ready, Drainable", "Some replicas lag or are offline; the message names them."
+        "Ready, Whole, Drainable", "Some replicas lag or are offline; the message names them."
     ),
     Reason.BROKERS_UNREACHABLE: Entry(
-        "Ready, Synced, Drainable", "No broker answers, so nothing can be said or done now."
+        "Ready, Whole, Synced, Drainable", "No broker answers, so nothing can be said or done now."
     ),
-    Reason.APPLYING: Entry("Ready, Synced", "A step is being carried out; the message says which."),
+    Reason.APPLYING: Entry("Ready, Whole, Synced", "A step is being carried out; the message says which."),
     Reason.ROLLING_OUT: Entry("Synced, Drainable", "Brokers are restarted one by one to take over a change."),
     Reason.AWAITING_RESTART: Entry(
         "Synced", "The next restart waits for a person's approval; the message has the command for it."
@@ -257,10 +287,10 @@ REASONS: dict[Reason, Entry] = {
     Reason.SETTINGS_REFUSED: Entry(
         "Synced", "A broker does not take over the changed settings; the message names the field."
     ),
-    Reason.DELETING: Entry("Ready", "The resource is being deleted as its deletion policy says."),
-    Reason.CLUSTERS_REMAIN: Entry("Ready", "Deletion waits until no Cluster names this SuperCluster."),
+    Reason.DELETING: Entry("Ready, Whole", "The resource is being deleted as its deletion policy says."),
+    Reason.CLUSTERS_REMAIN: Entry("Ready, Whole", "Deletion waits until no Cluster names this SuperCluster."),
     Reason.STREAMS_REMAIN: Entry(
-        "Ready",
+        "Ready, Whole",
         "Deletion waits for Streams of this Cluster that are being deleted too, or that are to be retained.",
     ),
     Reason.NOT_PROVEN: Entry(
@@ -364,10 +394,10 @@ REASONS: dict[Reason, Entry] = {
         "Accepted", "The stored object does not fit the schema that the operator knows."
     ),
     Reason.REPAIRING: Entry(
-        "Ready, Synced", "Lost replicas are being replaced; the message says how far it is."
+        "Ready, Whole, Synced", "Lost replicas are being replaced; the message says how far it is."
     ),
     Reason.LOST_REPLICAS: Entry(
-        "Ready",
+        "Ready, Whole",
         "Streams have fewer usable replicas than they must have; the message says which, and what is waited for.",
     ),
     Reason.BELOW_MINIMUM: Entry(

@@ -45,12 +45,18 @@ def condition(body: Mapping[str, Any], type_: str) -> Mapping[str, Any]:
 
 
 def is_ready(body: Mapping[str, Any]) -> bool:
-    """Ready, and about the spec as it is now. A move is something that happens: it is never waited for here."""
+    """Ready and whole, and about the spec as it is now. A move is something that happens: it is never waited for here."""
     if body.get("kind") == "StreamMove":
         return True
-    ready = condition(body, "Ready")
-    generation = mapping(body.get("metadata")).get("generation", 0)
-    return ready.get("status") == "True" and ready.get("observedGeneration", 0) >= generation
+    return is_up_to_date(body) and all(
+        condition(body, type_).get("status") == "True" for type_ in ("Ready", "Whole")
+    )
+
+
+def is_up_to_date(body: Mapping[str, Any]) -> bool:
+    """Has the operator seen the spec as it is now? What the status says is of an older one otherwise."""
+    observed = mapping(body.get("status")).get("observedGeneration", 0)
+    return bool(observed >= mapping(body.get("metadata")).get("generation", 0))
 
 
 def row(kind: str, body: Mapping[str, Any]) -> Row:
@@ -71,6 +77,8 @@ def row(kind: str, body: Mapping[str, Any]) -> Row:
     else:
         what = f"{_counted(len(status.get('members') or ()), 'cluster')}, "
         what += _counted(int(status.get("streams", 0)), "stream")
+    if not is_up_to_date(body):
+        ready = "Unknown"
     return Row(
         kind,
         str(metadata.get("namespace", "")),
@@ -92,6 +100,8 @@ def is_as_it_should_be(entry: Mapping[str, Any]) -> bool:
 
 def _note(body: Mapping[str, Any]) -> str:
     """The first condition that is not as it should be."""
+    if not is_up_to_date(body):
+        return "the operator has not seen the newest spec yet"
     for entry in map(mapping, mapping(body.get("status")).get("conditions") or ()):
         if not is_as_it_should_be(entry):
             text = f"{entry.get('type')}: {entry.get('reason')}: {entry.get('message', '')}"

@@ -107,7 +107,7 @@ async def test_a_cluster_waits_for_streams_that_are_to_be_retained(world: Shrink
     delete_with_its_data(world)
     await end(world)
     assert len(world.claims()) == 5
-    ready = condition(world.status(CLUSTER), "Ready")
+    ready = condition(world.status(CLUSTER), "Whole")
     assert ready["reason"] == "StreamsRemain"
     assert "flights" in ready["message"]
     world.change("Stream", "flights", lambda body: body["spec"].update(deletionPolicy="Delete"))

@@ -67,7 +67,7 @@ async def test_a_replica_that_a_person_adds_by_name_stays_and_the_count_is_what_
     assert world.held == FOUR
     assert world.brokers.streams["flights"]["num_replicas"] == 3
     assert (world.replication["usable"], world.replication["extra"]) == (4, 1)
-    assert condition(world.status(STREAM), "Ready")["message"].endswith("4 of 4 replicas current")
+    assert condition(world.status(STREAM), "Whole")["message"].endswith("4 of 4 replicas current")
     assert len(world.brokers.moves.started) == 1, "it is left alone"
     assert condition(world.status(STREAM), "Synced")["status"] == "True"
 

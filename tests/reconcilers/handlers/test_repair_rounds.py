@@ -104,7 +104,7 @@ async def test_one_a_lost_node_is_replaced_after_the_interval(world: Repairing) 
     assert world.repairs() == {}
     assert world.replication["lost"] == ["east-2"]
     assert world.replication["since"]
-    assert condition(world.status(POLICY), "Ready")["reason"] == "LostReplicas"
+    assert condition(world.status(POLICY), "Whole")["reason"] == "LostReplicas"
     await world.wait(10)
     (repair,) = world.repairs().values()
     assert repair["spec"]["repair"]["replace"] == ["east-2"]
@@ -124,7 +124,7 @@ async def test_one_a_lost_node_is_replaced_after_the_interval(world: Repairing) 
     assert len(world.brokers.moves.started) == calls == 1, (
         "future checks discover that no action is necessary"
     )
-    assert condition(world.status(POLICY), "Ready")["status"] == "True"
+    assert condition(world.status(POLICY), "Whole")["status"] == "True"
     world.give_back("east-2")
     await world.wait(10)
     assert "repair" not in world.status(SC)
@@ -289,7 +289,7 @@ async def test_a_copy_of_no_use_on_a_broker_that_is_there_is_exchanged_after_the
     await world.wait(50)
     assert world.repairs() == {}
     assert world.replication["lost"] == ["east-2"]
-    told = condition(world.status(STREAM), "Ready")
+    told = condition(world.status(STREAM), "Whole")
     assert (told["reason"], "east-2 may come back" in told["message"]) == ("LostReplicas", True)
     await world.wait(15)
     (repair,) = world.repairs().values()
@@ -329,7 +329,7 @@ async def test_the_stream_says_at_which_entry_its_copies_halted(world: Repairing
     for name in FIVE[:3]:
         world.spoil(name, why=why)
     await world.wait(65)
-    ready = condition(world.status(STREAM), "Ready")
+    ready = condition(world.status(STREAM), "Whole")
     assert ready["reason"] == "NoLeader"
     assert "no majority (lost: east-0, east-1, east-2)" in ready["message"]
     assert f"east-0, east-1, east-2: {why}" in ready["message"]
@@ -342,7 +342,7 @@ async def test_without_a_spare_broker_a_condition_says_so_and_nothing_is_made(wo
     world.lose("east-2")
     await world.wait(65)
     assert world.repairs() == {}
-    ready = condition(world.status(STREAM), "Ready")
+    ready = condition(world.status(STREAM), "Whole")
     assert ready["reason"] == "LostReplicas"
     assert "no broker can take a replica in the place of east-2: east-3 goes for good" in ready["message"]
     version = world.kube.objects[("SuperCluster", NS, "demo")]["metadata"]["resourceVersion"]
@@ -366,7 +366,7 @@ async def test_zones_and_cordons_of_kubernetes_nodes_count(world: Repairing) -> 
     world.lose("east-1")
     await world.wait(100)
     assert len(world.repairs()) == 1
-    told = condition(world.status(STREAM), "Ready")["message"]
+    told = condition(world.status(STREAM), "Whole")["message"]
     assert "east-3 runs on a Kubernetes node that is cordoned" in told
     world.change_node("node-3", unschedulable=False)
     await world.wait(35)
@@ -550,7 +550,7 @@ async def test_a_strategy_of_the_super_cluster_that_nobody_knows_is_told_and_all
     assert (accepted["status"], accepted["reason"]) == ("False", "UnknownStrategy")
     told = "spec.repair.placementStrategy is nope, and there is no such one; known are least-loaded, most-free-disk, spread-zones"
     assert told in accepted["message"]
-    assert condition(world.status(SC), "Ready")["status"] == "True"
+    assert condition(world.status(SC), "Whole")["status"] == "True"
     assert condition(world.status(SC), "Synced")["status"] == "True"
     assert world.brokers.known["east-4"]["cordoned"]["reason"] == "spec.cordoned of Cluster east"
     world.lose("east-2")
@@ -594,18 +594,18 @@ async def test_a_policy_tells_of_streams_that_no_resource_declares_and_its_patte
     assert world.status(SC)["repair"]["undeclared"] == [
         {"policy": "keep", "belowMinimum": 1, "names": ["orders"]}
     ]
-    ready = condition(world.status(POLICY), "Ready")
+    ready = condition(world.status(POLICY), "Whole")
     assert (ready["status"], ready["reason"]) == ("False", "LostReplicas")
     assert ready["message"] == "1 streams have fewer usable replicas than they must have: orders"
     assert world.status(POLICY)["belowMinimum"] == 1
-    assert condition(world.status(other), "Ready")["status"] == "True"
+    assert condition(world.status(other), "Whole")["status"] == "True"
     await world.wait(35)
     assert (world.status(POLICY)["repairing"], world.status(other).get("repairing", 0)) == (1, 0)
     world.finish("flights")
     await world.wait(5)
     world.finish("orders")
     await world.wait(5)
-    ready = condition(world.status(POLICY), "Ready")
+    ready = condition(world.status(POLICY), "Whole")
     assert ready["status"] == "True"
     assert ready["message"].endswith("by the SuperCluster's last look at the brokers")
     assert world.status(POLICY)["belowMinimum"] == world.status(POLICY)["repairing"] == 0

@@ -28,7 +28,7 @@ async def test_a_repair_waits_for_a_move_of_its_stream_that_runs_and_comes_after
     await world.wait(90)
     assert world.repairs() == {}
     assert len(world.brokers.moves.started) == 1
-    told = condition(world.status(STREAM), "Ready")["message"]
+    told = condition(world.status(STREAM), "Whole")["message"]
     assert "a move of the stream, or another repair, is under way; one at a time" in told
     world.brokers.moves.running["flights"]["targets"] = [f"east-{n}@a" for n in range(4)]
     world.finish()
@@ -159,7 +159,7 @@ async def test_a_second_node_that_is_lost_while_the_first_one_is_replaced_is_rep
     assert sorted(world.brokers.members["flights"]) == ["east-0", "east-1", "east-4"]
     world.lose("east-4")
     await world.wait(70)
-    told = condition(world.status(STREAM), "Ready")
+    told = condition(world.status(STREAM), "Whole")
     assert told["reason"] == "LostReplicas"
     assert "no broker can take a replica in the place of east-4" in told["message"]
     assert len(world.repairs()) == 2, "and nothing thrashes"
@@ -171,7 +171,7 @@ async def test_two_of_three_at_once_are_no_majority_and_nothing_is_forced(world:
     world.lose("east-2")
     await world.wait(200)
     assert world.repairs() == {}
-    assert condition(world.status(STREAM), "Ready")["reason"] == "NoLeader"
+    assert condition(world.status(STREAM), "Whole")["reason"] == "NoLeader"
     (waiting,) = world.status(Key("SuperCluster", NS, "demo"))["repair"]["waiting"]
     assert "1 of 3 replicas are usable, which is no majority (lost: east-1, east-2)" in waiting["reason"]
     world.give_back("east-1")
@@ -190,11 +190,11 @@ async def test_a_broker_that_comes_back_in_time_with_an_empty_volume_is_refilled
     world.brokers.behind = {"east-2"}
     await world.wait(200)
     assert world.repairs() == {}
-    told = condition(world.status(STREAM), "Ready")
+    told = condition(world.status(STREAM), "Whole")
     assert (told["reason"], "behind: east-2" in told["message"]) == ("ReplicasCatchingUp", True)
     world.brokers.behind = set()
     await world.wait(10)
-    assert condition(world.status(STREAM), "Ready")["status"] == "True"
+    assert condition(world.status(STREAM), "Whole")["status"] == "True"
 
 
 @pytest.mark.covers("MR-7")
@@ -208,7 +208,7 @@ async def test_a_broker_whose_volume_is_lost_and_that_stays_away_is_replaced(wor
     world.brokers.behind = {"east-2"}
     await world.wait(120)
     assert world.replication["usable"] == 3
-    assert condition(world.status(STREAM), "Ready")["status"] == "True", (
+    assert condition(world.status(STREAM), "Whole")["status"] == "True", (
         "what it lacks is not its own any more"
     )
     assert len(world.brokers.moves.started) == 1

@@ -197,7 +197,7 @@ async def test_brokers_are_told_to_join_only_without_a_restart_and_for_good(worl
 async def test_from_manifests_to_ready(world: World) -> None:
     await world.converge()
     for key in (SC, CLUSTER, STREAM):
-        assert condition(world.status(key), "Ready")["status"] == "True", key
+        assert condition(world.status(key), "Whole")["status"] == "True", key
         assert condition(world.status(key), "Synced")["status"] == "True", key
     assert world.brokers.streams["flights"]["metadata"][META_RESOURCE] == f"{NS}/flights"
     assert {kind for kind, _, _ in world.kube.objects} >= {"StatefulSet", "Service", "ConfigMap", "Secret"}
@@ -242,7 +242,7 @@ async def test_a_second_cluster_joins_and_streams_are_placed_in_either(world: Wo
     assert list(told["west"]["gateways"]) == ["east"]
     assert world.brokers.streams["trains"]["placement"] == {"cluster": "west"}
     assert {member["name"] for member in world.status(SC)["members"]} == {"east", "west"}
-    assert condition(world.status(SC), "Ready")["status"] == "True"
+    assert condition(world.status(SC), "Whole")["status"] == "True"
     assert not [call for call in world.kube.calls if call.startswith("delete Pod")]
 
 
@@ -252,15 +252,15 @@ async def test_the_status_says_what_is_lost_with_a_cluster_that_is_out_of_contac
     world.declare("Cluster", "west", superCluster="demo")
     await world.converge()
     status = world.kube.objects[("SuperCluster", NS, "demo")]["status"]
-    assert condition(status, "Ready")["status"] == "True"
+    assert condition(status, "Whole")["status"] == "True"
     world.brokers.lost = ["cluster west is out of contact (3 brokers): no stream can be created"]
     await world.round(SC)
-    ready = condition(world.kube.objects[("SuperCluster", NS, "demo")]["status"], "Ready")
+    ready = condition(world.kube.objects[("SuperCluster", NS, "demo")]["status"], "Whole")
     assert (ready["status"], ready["reason"]) == ("False", "ClusterOutOfContact")
     assert ready["message"] == world.brokers.lost[0], "all pods may be ready: the network is not"
     world.brokers.fail = lambda call: BrokersUnreachableError("nobody") if call == "brokers" else None
     await world.round(SC)
-    ready = condition(world.kube.objects[("SuperCluster", NS, "demo")]["status"], "Ready")
+    ready = condition(world.kube.objects[("SuperCluster", NS, "demo")]["status"], "Whole")
     assert ready["status"] == "True", "brokers that do not say are for their Clusters' conditions to tell"
 
 
@@ -300,7 +300,7 @@ async def test_drift_on_both_sides_is_repaired_with_an_event(world: World) -> No
     assert "flights" in world.brokers.streams
     assert "StreamLost" in world.told()
     # O25: it serves, and what it lacks is said for as long as the resource is there.
-    assert condition(world.status(STREAM), "Ready")["status"] == "True"
+    assert condition(world.status(STREAM), "Whole")["status"] == "True"
     for _ in range(2):
         lost = condition(world.status(STREAM), "MessagesLost")
         assert (lost["status"], lost["reason"]) == ("True", "StreamCreatedAgain")
@@ -344,7 +344,7 @@ async def test_an_operator_killed_at_any_call_is_taken_over_without_loss() -> No
         except KilledError:
             world.restart()
         await world.converge()
-        assert condition(world.status(STREAM), "Ready")["status"] == "True", f"killed at call {fatal}"
+        assert condition(world.status(STREAM), "Whole")["status"] == "True", f"killed at call {fatal}"
         users = json.loads(world.secret("demo-credentials")["users.json"])["users"]
         assert len(users) == 2, f"killed at call {fatal}"
         assert world.brokers.created == ["flights"], f"killed at call {fatal}"
@@ -473,7 +473,7 @@ async def test_silent_brokers_are_waited_for(world: World) -> None:
     await world.converge()
     world.brokers.fail = lambda _: BrokersUnreachableError("time-out")
     await world.round(STREAM)
-    assert condition(world.status(STREAM), "Ready")["reason"] == "BrokersUnreachable"
+    assert condition(world.status(STREAM), "Whole")["reason"] == "BrokersUnreachable"
     assert world.status(STREAM)["leader"] == "east-0"
 
 
@@ -556,7 +556,7 @@ async def test_a_forced_recovery_is_asked_for_once_whenever_the_operator_is_kill
     asked = world.brokers.calls.count("recover")
     await world.converge()
     assert world.brokers.calls.count("recover") == asked
-    assert condition(world.status(STREAM), "Ready")["status"] == "True"
+    assert condition(world.status(STREAM), "Whole")["status"] == "True"
 
 
 def recover_the_map(world: World, value: str) -> None:

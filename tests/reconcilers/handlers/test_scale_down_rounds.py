@@ -198,7 +198,7 @@ async def test_what_is_impossible_is_not_begun_and_every_stream_is_named(world: 
         "brokers would be left for them: set its replicas to 2 or fewer, or keep more brokers"
     )
     assert world.synced()[:2] == ("False", "ScaleDownRefused")
-    assert condition(world.status(CLUSTER), "Ready")["status"] == "True"
+    assert condition(world.status(CLUSTER), "Whole")["status"] == "True"
     world.scale(5)
     await world.converge()
     assert condition(world.status(CLUSTER), "Deferred")["status"] == "False"

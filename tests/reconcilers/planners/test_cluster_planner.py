@@ -596,9 +596,18 @@ def test_a_broker_that_does_not_come_up_is_told_with_the_reason(
     """O21."""
     resource, observed = running(cluster())
     pod = pod_view({"metadata": {"name": "east-2", "uid": "u"}, "status": status})
-    told = condition(plan(resource, replace(observed, pods=(*pods()[:2], pod))).status_patch, "Ready")
+    told = condition(plan(resource, replace(observed, pods=(*pods()[:2], pod))).status_patch, "Whole")
     assert (told["status"], told["reason"]) == ("False", reason)
     assert words in told["message"]
+
+
+def test_a_cluster_serves_while_a_majority_of_its_brokers_does() -> None:
+    resource, observed = running(cluster())
+    for there, is_ready in ((pods(), "True"), (pods()[:2], "True"), (pods()[:1], "False")):
+        patch = plan(resource, replace(observed, pods=there)).status_patch
+        status = {**resource.status.to_object(), **(patch or {})}
+        assert condition(status, "Ready")["status"] == is_ready
+        assert condition(status, "Whole")["status"] == str(len(there) == 3)
 
 
 def test_the_budget_is_closed_at_once_and_opened_when_all_was_whole_for_a_while() -> None:
@@ -802,13 +811,20 @@ def look(resource: SuperCluster, **changes: Any) -> Plan:
 
 
 def test_a_super_cluster_is_ready_when_all_its_clusters_are() -> None:
-    ready: Any = {"readyReplicas": 3, "conditions": [{"type": "Ready", "status": "True", "reason": "x"}]}
+    conditions = [{"type": type_, "status": "True", "reason": "x"} for type_ in ("Ready", "Whole")]
+    ready: Any = {"readyReplicas": 3, "conditions": conditions}
+    served: Any = {"readyReplicas": 2, "conditions": conditions[:1]}
     east, west = cluster(status=ready), cluster("west", status={"readyReplicas": 1})
     half = look(super_cluster(), clusters=(east, west))
     told = condition(half.status_patch, "Ready")
     assert (told["status"], told["reason"]) == ("False", "MembersStarting")
     assert told["message"] == "Cluster west has 1 of 3 brokers ready"
+    half = look(super_cluster(), clusters=(east, cluster("west", status=served)))
+    assert condition(half.status_patch, "Ready")["status"] == "True"
+    told = condition(half.status_patch, "Whole")
+    assert (told["status"], told["message"]) == ("False", "Cluster west has 2 of 3 brokers ready")
     whole = look(super_cluster(), clusters=(east, cluster("west", status=ready)))
+    assert condition(whole.status_patch, "Whole")["status"] == "True"
     assert condition(whole.status_patch, "Ready")["message"] == "Clusters east, west are ready"
     (step,) = whole.steps
     assert isinstance(step, Apply)

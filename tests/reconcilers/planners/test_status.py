@@ -11,11 +11,11 @@ from supercluster.reconcilers.planners.status import MESSAGE_CHARACTERS_MAX, Con
 
 def test_a_message_is_cut_to_what_a_condition_holds() -> None:
     conditions = Conditions((), 1, NOW)
-    conditions.put(ConditionType.READY, False, Reason.APPLYING, "x" * 5000)
+    conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, "x" * 5000)
     (found,) = conditions.result()
     assert len(found.message) == MESSAGE_CHARACTERS_MAX
     assert found.message.endswith("x (and more)")
-    conditions.put(ConditionType.READY, False, Reason.APPLYING, "y" * MESSAGE_CHARACTERS_MAX)
+    conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, "y" * MESSAGE_CHARACTERS_MAX)
     assert conditions.result()[0].message == "y" * MESSAGE_CHARACTERS_MAX
 
 

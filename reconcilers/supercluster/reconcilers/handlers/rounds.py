@@ -13,7 +13,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from supercluster.api import API_VERSION, Cluster, ReplicaPolicy, Stream, StreamMove, SuperCluster
-from supercluster.api.common import Condition
 from supercluster.api.conditions import ConditionType, EventReason, Reason
 from supercluster.reconcilers.execute.destructive import HeldError
 from supercluster.reconcilers.execute.executor import Executor, StepRefusedError
@@ -34,10 +33,11 @@ from supercluster.reconcilers.observe.repairs import Hosts
 from supercluster.reconcilers.observe.targets import broker_target
 from supercluster.reconcilers.observe.waiting_moves import WaitingMoves
 from supercluster.reconcilers.planners.cluster import plan_cluster
+from supercluster.reconcilers.planners.kstatus import with_kstatus
 from supercluster.reconcilers.planners.manifests import OperatorDefaults
 from supercluster.reconcilers.planners.plan import Note, Plan, SetAside, Step
 from supercluster.reconcilers.planners.replica_policy import plan_replica_policy
-from supercluster.reconcilers.planners.status import Conditions, status_patch, with_held
+from supercluster.reconcilers.planners.status import Conditions, conditions_of, status_patch, with_held
 from supercluster.reconcilers.planners.strategies import BUILT_IN, Strategy
 from supercluster.reconcilers.planners.stream import plan_stream
 from supercluster.reconcilers.planners.stream_move import plan_stream_move
@@ -249,7 +249,9 @@ class Rounds:
         """Events of the plan, then its status; an object that is gone needs neither. `held`: why a step of the plan waits.
 
         False: the API server drops what is written, so that looking again soon is no use."""
-        patch, note = with_held(body, plan.status_patch, held, self.clock.now())
+        now = self.clock.now()
+        patch, note = with_held(body, plan.status_patch, held, now)
+        patch = with_kstatus(body, patch, now)
         status = mapping(body.get("status"))
         if patch is not None and not self._writes.is_due(key, status, patch):
             # Events tell of changes of the status: they come with it.
@@ -301,13 +303,9 @@ class Rounds:
             f"{'.'.join(str(part) for part in problem['loc'])} is {str(problem['input'])[:VALUE_CHARS_MAX]}: {problem['msg']}"
             for problem in error.errors()[:5]
         )
-        old = [
-            Condition.model_validate(entry)
-            for entry in mapping(body.get("status")).get("conditions") or ()
-            if mapping(entry).get("type") in set(ConditionType)
-        ]
+        old = conditions_of(map(mapping, mapping(body.get("status")).get("conditions") or ()))
         generation = int(mapping(body.get("metadata")).get("generation", 1))
-        conditions = Conditions(tuple(old), generation, self.clock.now())
+        conditions = Conditions(old, generation, self.clock.now())
         for type_ in (ConditionType.ACCEPTED, ConditionType.READY):
             conditions.put(type_, False, Reason.INVALID_OBJECT, problems)
         status = {"conditions": [condition.to_object() for condition in conditions.result()]}

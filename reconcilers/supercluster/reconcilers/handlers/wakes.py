@@ -82,7 +82,9 @@ def matters(body: Mapping[str, Any]) -> tuple[Any, ...]:
     waking for them would make a stream under load look at itself without end."""
     metadata, status = mapping(body.get("metadata")), mapping(body.get("status"))
     ready = [
-        mapping(c).get("status") for c in status.get("conditions") or () if mapping(c).get("type") == "Ready"
+        mapping(c).get("status")
+        for c in status.get("conditions") or ()
+        if mapping(c).get("type") in ("Ready", "Whole")
     ]
     return (
         metadata.get("uid"),

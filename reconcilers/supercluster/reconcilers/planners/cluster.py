@@ -404,13 +404,19 @@ def _describe(
         conditions.put(ConditionType.SYNCED, True, Reason.AS_DECLARED)
     ready = sum(pod.ready and not pod.terminating for pod in observed.pods)
     message = f"{ready} of {wanted.replicas} brokers ready"
+    told = {pod.name: pod.trouble or pod.unplaced for pod in observed.pods}
+    troubles = sorted(f"{name}: {why}" for name, why in told.items() if why)
+    reason, why = _why_not_ready(observed.pods), "; ".join([message, *troubles])
+    majority = wanted.replicas // 2 + 1
+    if ready < majority:
+        conditions.put(ConditionType.READY, False, reason, why)
+        return notes
+    serving = f"a majority of {wanted.replicas} brokers take clients"
+    conditions.put(ConditionType.READY, True, Reason.SERVING, serving)
     if ready >= wanted.replicas:
-        conditions.put(ConditionType.READY, True, Reason.BROKERS_READY, message)
+        conditions.put(ConditionType.WHOLE, True, Reason.BROKERS_READY, message)
     else:
-        told = {pod.name: pod.trouble or pod.unplaced for pod in observed.pods}
-        troubles = sorted(f"{name}: {why}" for name, why in told.items() if why)
-        reason = _why_not_ready(observed.pods)
-        conditions.put(ConditionType.READY, False, reason, "; ".join([message, *troubles]))
+        conditions.put(ConditionType.WHOLE, False, reason, why)
     return notes
 
 

@@ -107,18 +107,20 @@ def _describe(
     below: list[Stream],
     undeclared: UndeclaredStreams | None,
 ) -> None:
-    spec = desired.spec
+    spec, refusal = desired.spec, None
     if observed.super_cluster is None:
         message = (
             f"spec.superCluster is {spec.super_cluster}, and there is no such SuperCluster in namespace "
             f"{desired.metadata.namespace}; create it, or make the policy anew with the right name"
         )
         conditions.put(ConditionType.ACCEPTED, False, Reason.SUPER_CLUSTER_NOT_FOUND, message)
+        refusal = message
     else:
         try:
             strategy_of(strategies, spec.placement_strategy)
         except StrategyError as error:
-            conditions.put(ConditionType.ACCEPTED, False, Reason.UNKNOWN_STRATEGY, f"spec.{error}")
+            refusal = f"spec.{error}"
+            conditions.put(ConditionType.ACCEPTED, False, Reason.UNKNOWN_STRATEGY, refusal)
         else:
             conditions.put(ConditionType.ACCEPTED, True, Reason.AS_DECLARED)
     found = []
@@ -133,6 +135,10 @@ def _describe(
         )
         found.append((Reason.POLICY_CONFLICT, message))
     put_findings(conditions, ConditionType.UNWISE, found)
+    if refusal is not None:
+        conditions.put(ConditionType.READY, False, Reason.NOT_ACCEPTED, refusal)
+        return
+    conditions.put(ConditionType.READY, True, Reason.SERVING, "its rules are in force for what it selects")
     means_others = spec.selector.name_pattern is not None and not spec.selector.match_labels
     count = len(below) + (undeclared.below_minimum if undeclared is not None else 0)
     if count:
@@ -141,14 +147,14 @@ def _describe(
         message = (
             f"{count} streams have fewer usable replicas than they must have: {', '.join(names[:NAMED_MAX])}"
         )
-        conditions.put(ConditionType.READY, False, Reason.LOST_REPLICAS, message)
+        conditions.put(ConditionType.WHOLE, False, Reason.LOST_REPLICAS, message)
     elif undeclared is None and means_others:
         message = (
             "every declared stream has its minimum; of those that no resource declares too many policies' streams lack some "
             "for all to be told of"
         )
-        conditions.put(ConditionType.READY, None, Reason.LOST_REPLICAS, message)
+        conditions.put(ConditionType.WHOLE, None, Reason.LOST_REPLICAS, message)
     else:
         others = ", and so has every other one that it means, by the SuperCluster's last look at the brokers"
         message = f"every declared stream has its minimum{others if means_others else ''}"
-        conditions.put(ConditionType.READY, True, Reason.ALL_CURRENT, message)
+        conditions.put(ConditionType.WHOLE, True, Reason.ALL_CURRENT, message)

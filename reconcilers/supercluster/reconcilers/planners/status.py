@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -12,7 +12,10 @@ from supercluster.reconcilers.planners.plan import Manifest, Note
 
 # Types whose status True is what people should look at; for the others it is False.
 NEGATIVE = frozenset(
-    {ConditionType.UNWISE, ConditionType.DEFERRED, ConditionType.HELD_UP, ConditionType.MESSAGES_LOST}
+    {
+        *(ConditionType.UNWISE, ConditionType.DEFERRED, ConditionType.HELD_UP, ConditionType.MESSAGES_LOST),
+        *(ConditionType.RECONCILING, ConditionType.STALLED),
+    }
 )
 # Types whose bad state is an event too: they speak of the spec and change seldom.
 _TOLD = frozenset(
@@ -68,10 +71,13 @@ class Conditions:
         self._now = timestamp(now)
 
     def put(self, type_: ConditionType, holds: bool | None, reason: Reason, message: str = "") -> None:
-        """Say whether a condition holds (None: unknown). The time of transition moves with the status only."""
+        """Say whether a condition holds (None: unknown). The time of transition moves with the status only. What does not serve is
+        not whole either."""
         status: Literal["True", "False", "Unknown"] = (
             "Unknown" if holds is None else "True" if holds else "False"
         )
+        if type_ == ConditionType.READY and not holds:
+            self.put(ConditionType.WHOLE, holds, reason, message)
         before = self._old.get(type_)
         since = before.last_transition_time if before and before.status == status else self._now
         self._new[type_] = Condition(
@@ -128,6 +134,13 @@ class Conditions:
             elif type_ == ConditionType.READY and condition.status == "True":
                 notes.append(Note(Reason(condition.reason), condition.message, warning=False))
         return tuple(notes)
+
+
+def conditions_of(entries: Iterable[Mapping[str, Any]]) -> tuple[Condition, ...]:
+    """Stored conditions, without those of a newer operator."""
+    return tuple(
+        Condition.model_validate(entry) for entry in entries if entry.get("type") in set(ConditionType)
+    )
 
 
 def status_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -49,9 +49,17 @@ _FIGURES_OF_WAITING: Mapping[tuple[str, str], _Parts] = {**FIGURES, ("StreamMove
 
 # Their messages say how far something is, and no plan reads them.
 _CHATTY = frozenset(
-    {ConditionType.READY, ConditionType.SYNCED, ConditionType.PROGRESSING, ConditionType.COMPLETE}
+    {
+        *(ConditionType.READY, ConditionType.WHOLE, ConditionType.RECONCILING, ConditionType.STALLED),
+        *(ConditionType.SYNCED, ConditionType.PROGRESSING, ConditionType.COMPLETE),
+    }
 )
-_CHATTY_OF_WAITING = frozenset({ConditionType.ACCEPTED, ConditionType.PROGRESSING, ConditionType.COMPLETE})
+_CHATTY_OF_WAITING = frozenset(
+    {
+        *(ConditionType.ACCEPTED, ConditionType.PROGRESSING, ConditionType.COMPLETE),
+        *(ConditionType.RECONCILING, ConditionType.STALLED),
+    }
+)
 
 
 class Weight(IntEnum):

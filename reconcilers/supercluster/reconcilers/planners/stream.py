@@ -364,6 +364,7 @@ def _describe_ready(desired: Stream, observed: StreamObserved, conditions: Condi
         message = f"{message}; {waits}" if waits else message
         conditions.put(ConditionType.READY, False, Reason.NO_LEADER, message)
         return
+    conditions.put(ConditionType.READY, True, Reason.SERVING, f"leader {info.leader}")
     current = sum(replica.current for replica in info.replicas)
     behind = [replica.name for replica in info.replicas if not replica.current]
     wanted = len(info.replicas) if info.is_moving else max(info.replicas_configured, len(info.replicas))
@@ -372,21 +373,21 @@ def _describe_ready(desired: Stream, observed: StreamObserved, conditions: Condi
         message = f"{current} of {wanted} replicas current; behind: {names}"
         waits = replication.repair_text(desired, observed.super_cluster)
         if waits:
-            conditions.put(ConditionType.READY, False, Reason.LOST_REPLICAS, f"{message}; {waits}")
+            conditions.put(ConditionType.WHOLE, False, Reason.LOST_REPLICAS, f"{message}; {waits}")
             return
-        conditions.put(ConditionType.READY, False, Reason.REPLICAS_CATCHING_UP, message)
+        conditions.put(ConditionType.WHOLE, False, Reason.REPLICAS_CATCHING_UP, message)
         return
     message = f"leader {info.leader}, {current} of {wanted} replicas current"
-    conditions.put(ConditionType.READY, True, Reason.ALL_CURRENT, message)
+    conditions.put(ConditionType.WHOLE, True, Reason.ALL_CURRENT, message)
 
 
 def _recheck_ms(conditions: Conditions, now: datetime) -> int | None:
     found = conditions.result()
-    if any(c.type == ConditionType.READY and c.status == "True" for c in found):
+    if any(c.type == ConditionType.WHOLE and c.status == "True" for c in found):
         return None
     if any(c.type == ConditionType.MESSAGES_LOST and c.last_transition_time == timestamp(now) for c in found):
         return HASTY_RECHECK_MS
-    since = conditions.held_since(ConditionType.READY)
+    since = conditions.held_since(ConditionType.WHOLE)
     return HASTY_RECHECK_MS if since is not None and now - since < HASTE else UNREADY_RECHECK_MS
 
 

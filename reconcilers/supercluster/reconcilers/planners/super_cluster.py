@@ -228,18 +228,22 @@ def _describe(
     starting = [
         f"Cluster {cluster.metadata.name} has {cluster.status.ready_replicas} of {cluster.spec.replicas} brokers ready"
         for cluster in sorted(observed.clusters, key=lambda cluster: cluster.metadata.name)
-        if not _is_ready(cluster)
+        if not _is(cluster, ConditionType.WHOLE)
     ]
     if observed.lost:
         message = "; ".join((*observed.lost, *starting))
         conditions.put(ConditionType.READY, False, Reason.CLUSTER_OUT_OF_CONTACT, message)
         return
-    if starting:
+    if not all(_is(cluster, ConditionType.READY) for cluster in observed.clusters):
         conditions.put(ConditionType.READY, False, Reason.MEMBERS_STARTING, "; ".join(starting))
         return
     names = ", ".join(sorted(cluster.metadata.name for cluster in observed.clusters))
-    message = f"Cluster {names} is ready" if len(observed.clusters) == 1 else f"Clusters {names} are ready"
-    conditions.put(ConditionType.READY, True, Reason.MEMBERS_READY, message)
+    subject = f"Cluster {names} is" if len(observed.clusters) == 1 else f"Clusters {names} are"
+    conditions.put(ConditionType.READY, True, Reason.MEMBERS_READY, f"{subject} ready")
+    if starting:
+        conditions.put(ConditionType.WHOLE, False, Reason.MEMBERS_STARTING, "; ".join(starting))
+    else:
+        conditions.put(ConditionType.WHOLE, True, Reason.MEMBERS_READY, f"{subject} whole")
 
 
 def _describe_accounts(
@@ -307,8 +311,8 @@ def _is_rolling(cluster: Cluster) -> bool:
     )
 
 
-def _is_ready(cluster: Cluster) -> bool:
-    return any(c.type == ConditionType.READY and c.status == "True" for c in cluster.status.conditions)
+def _is(cluster: Cluster, type_: ConditionType) -> bool:
+    return any(c.type == type_ and c.status == "True" for c in cluster.status.conditions)
 
 
 def _patch(

@@ -1,0 +1,103 @@
+"""The conditions Reconciling and Stalled, which Argo CD, Flux and others that go by kstatus read: they follow from the other ones.
+
+Stalled: a person has to do something. Reconciling: it goes on by itself. A StreamMove that waits for a person or for its time is
+neither: that is as it was declared. Both are about the generation that the round has seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from supercluster.api.conditions import ConditionType, Reason
+from supercluster.reconcilers.planners.plan import Manifest
+from supercluster.reconcilers.planners.status import Conditions, conditions_of
+
+# Others may come a moment later: manifests are applied in any order, and brokers begin by and by.
+_PASSING = frozenset(
+    {
+        *(Reason.SUPER_CLUSTER_NOT_FOUND, Reason.CLUSTER_NOT_FOUND, Reason.STREAM_NOT_FOUND),
+        *(Reason.NO_SUITABLE_BROKERS, Reason.PLACEMENT_UNMATCHED, Reason.TOO_MANY_REPLICAS),
+        *(Reason.FOUNDER_MISSING, Reason.NOT_PROVEN),
+    }
+)
+# Why Synced is False until a person does something.
+_FOR_A_PERSON = frozenset(
+    {
+        *(Reason.ROLL_OUT_STOPPED, Reason.SETTINGS_REFUSED, Reason.CREDENTIALS_UNREADABLE),
+        *(Reason.MOVE_ENDED, Reason.SCALE_DOWN_REFUSED, Reason.NOT_ACCEPTED),
+    }
+)
+# Of a StreamMove.
+_MOVE_FAILED = frozenset({Reason.FAILED, Reason.REFUSED, Reason.NO_HEADWAY})
+_MOVE_AT_REST = frozenset(
+    {
+        *(Reason.AWAITING_APPROVAL, Reason.AWAITING_WINDOW, Reason.SUSPENDED, Reason.DRY_RUN),
+        *(Reason.MOVED, Reason.NOTHING_TO_MOVE, Reason.CANCELLED),
+    }
+)
+_Finding = tuple[Reason, str]
+
+
+def with_kstatus(body: Mapping[str, Any], patch: Manifest | None, now: datetime) -> Manifest | None:
+    """The patch of a status with both conditions as they follow from the others."""
+    metadata, stored = body["metadata"], (body.get("status") or {}).get("conditions") or ()
+    entries = (patch or {}).get("conditions", stored)
+    if not entries:
+        return patch
+    there = {str(entry.get("type")): entry for entry in entries}
+    stalled = _stalled(there)
+    reconciling = _reconciling(there, is_deleted=bool(metadata.get("deletionTimestamp")))
+    if stalled is not None and not metadata.get("deletionTimestamp"):
+        reconciling = None
+    conditions = Conditions(conditions_of(entries), int(metadata.get("generation", 1)), now)
+    for type_, found in ((ConditionType.RECONCILING, reconciling), (ConditionType.STALLED, stalled)):
+        if found is None:
+            conditions.put(type_, False, Reason.NOTHING_TO_SAY)
+        else:
+            conditions.put(type_, True, *found)
+    after = [condition.to_object() for condition in conditions.result()]
+    if after == list(stored):
+        return {key: value for key, value in (patch or {}).items() if key != "conditions"} or None
+    return {**(patch or {}), "conditions": after}
+
+
+def _stalled(there: Mapping[str, Mapping[str, Any]]) -> _Finding | None:
+    for type_ in (ConditionType.HELD_UP, ConditionType.ACCEPTED):
+        entry = there.get(type_, {})
+        bad = "True" if type_ == ConditionType.HELD_UP else "False"
+        if entry.get("status") == bad and entry.get("reason") not in _PASSING:
+            return _finding(entry)
+    if _is_passing(there):
+        return None
+    for type_, reasons in (
+        (ConditionType.SYNCED, _FOR_A_PERSON),
+        (ConditionType.COMPLETE, _MOVE_FAILED),
+    ):
+        entry = there.get(type_, {})
+        if entry.get("status") == "False" and entry.get("reason") in reasons:
+            return _finding(entry)
+    return None
+
+
+def _is_passing(there: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Is it refused for a reason that may go by itself?"""
+    entry = there.get(ConditionType.ACCEPTED, {})
+    return entry.get("status") == "False" and entry.get("reason") in _PASSING
+
+
+def _reconciling(there: Mapping[str, Mapping[str, Any]], *, is_deleted: bool) -> _Finding | None:
+    complete = there.get(ConditionType.COMPLETE)
+    if complete is not None:
+        is_under_way = complete.get("status") != "True" and complete.get("reason") not in _MOVE_AT_REST
+        return _finding(complete) if is_under_way or is_deleted else None
+    for type_ in (ConditionType.ACCEPTED, ConditionType.SYNCED, ConditionType.READY):
+        entry = there.get(type_)
+        if entry is not None and entry.get("status") != "True":
+            return _finding(entry)
+    return (Reason.DELETING, "it is being deleted") if is_deleted else None
+
+
+def _finding(entry: Mapping[str, Any]) -> _Finding:
+    return Reason(str(entry["reason"])), str(entry.get("message") or "")

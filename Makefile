@@ -18,7 +18,7 @@ IN_PARALLEL := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 SELECT ?= 'not long'
 STAMP := $(VENV)/.supercluster-stamp
 
-.PHONY: help setup check format test test-one test-all smoke compat compat-restless sim sim-mutants fuzz demo e2e e2e-kube e2e-kind e2e-moves bench bench-moves bench-repairs bench-turns bench-operator image crds clean
+.PHONY: help setup check format test test-one test-all smoke compat kube-table compat-restless sim sim-mutants fuzz demo e2e e2e-kube e2e-kind e2e-moves bench bench-moves bench-repairs bench-turns bench-operator image crds clean
 
 help: ## Show this help
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -69,6 +69,9 @@ fuzz: $(STAMP) ## Say anything to real brokers, kill them, and look whether they
 
 compat: $(STAMP) ## What NATS clients see, row by row, on our brokers and on nats-server (one: ONLY='core.ping')
 	$(PY) -m pytest tests/compat -q $(if $(ONLY),-k '$(ONLY)')
+
+kube-table: $(STAMP) ## Ask a real kube-apiserver what the embedded one is measured by (KUBE_ASSETS=DIR; RECORD=1 writes the answers)
+	KUBE_ASSETS=$(KUBE_ASSETS) $(PY) -m $(if $(RECORD),tests.localplane.kube_table.record,pytest -q -n0 tests/localplane/kube_table)
 
 compat-restless: $(STAMP) ## All rows while leaders step down and streams move between clusters (about 15 minutes; COMPAT_SEED=7)
 	COMPAT_RESTLESS=all $(PY) -m pytest tests/compat/test_restless.py -q $(if $(ONLY),-k '$(ONLY)')

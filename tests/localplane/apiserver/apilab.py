@@ -46,7 +46,9 @@ class Lab:
         return next(item for item in self.registry.all() if item.plural == plural)
 
     def create(self, plural: str, body: Json, *, namespace: str = "default", **how: Any) -> Json:
-        return self.objects.create(self.kind(plural), namespace, body, Write(**how))
+        kind = self.kind(plural)
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
+        return self.objects.create(kind, namespace, body, Write(**how))
 
     def get(self, plural: str, name: str, namespace: str = "default") -> Json:
         return self.objects.get(self.kind(plural), namespace, name)
@@ -57,8 +59,9 @@ class Lab:
     def update(
         self, plural: str, body: Json, *, subresource: str = "", namespace: str = "default", **how: Any
     ) -> Json:
-        name = body["metadata"]["name"]
-        return self.objects.update(self.kind(plural), namespace, name, body, Write(**how), subresource)
+        kind, name = self.kind(plural), body["metadata"]["name"]
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
+        return self.objects.update(kind, namespace, name, body, Write(**how), subresource)
 
     def patch(
         self,

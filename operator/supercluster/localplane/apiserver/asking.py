@@ -9,10 +9,12 @@ from aiohttp import web
 
 from supercluster.localplane.apiserver import bodies, errors, listing
 from supercluster.localplane.apiserver.paths import Target
+from supercluster.localplane.apiserver.protobuf import ACCEPTED
 from supercluster.localplane.apiserver.writes import DeleteOptions, Write
 
 Json = dict[str, Any]
 
+DUPLICATES: web.RequestKey[list[str]] = web.RequestKey("duplicates", list)
 PROPAGATIONS = ("Background", "Foreground", "Orphan")
 
 
@@ -34,7 +36,13 @@ def number(request: web.Request, name: str) -> int | None:
 
 
 async def body(request: web.Request) -> Any:
-    return bodies.decode(await request.read(), request.headers.get("Content-Type", ""))
+    kind = media_type(request)
+    if request.method in ("POST", "PUT") and "patch" in kind:
+        raise errors.unsupported_media_type(kind, ACCEPTED)
+    duplicates: list[str] = []
+    found = bodies.decode(await request.read(), kind, duplicates)
+    request[DUPLICATES] = duplicates
+    return found
 
 
 def media_type(request: web.Request) -> str:
@@ -50,11 +58,18 @@ def writing(request: web.Request) -> Write:
     """How a write is meant."""
     dry_run = request.query.getall("dryRun", [])
     if any(value not in ("", "All") for value in dry_run):
-        raise errors.bad_request(f"dryRun={dry_run!r} is not supported; All would be right")
+        raise _unsupported(request, "dryRun", dry_run, "All")
     validation = request.query.get("fieldValidation", "") or "Warn"
     if validation not in ("Ignore", "Warn", "Strict"):
-        raise errors.bad_request(f"fieldValidation={validation!r} is not one of Ignore, Warn and Strict")
-    return Write(manager=_manager(request), dry_run="All" in dry_run, field_validation=validation)
+        raise _unsupported(request, "fieldValidation", validation, "Ignore", "Warn", "Strict")
+    duplicates = request.get(DUPLICATES, [])
+    return Write(_manager(request), "All" in dry_run, validation, duplicates=duplicates)
+
+
+def _unsupported(request: web.Request, name: str, value: Any, *supported: str) -> errors.ApiError:
+    kind = {"POST": "Create", "PUT": "Update", "PATCH": "Patch"}.get(request.method, "Delete") + "Options"
+    told = f"Unsupported value: {value!r}: supported values: {', '.join(supported)}"
+    return errors.invalid("meta.k8s.io", kind, "", [errors.Cause(name, told, "FieldValueNotSupported")])
 
 
 def query(request: web.Request, target: Target) -> listing.Query:

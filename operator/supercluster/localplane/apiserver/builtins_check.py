@@ -55,13 +55,13 @@ def _workload(new: Json, old: Json | None) -> Iterator[Cause]:
     yield from _not_negative(spec, "spec", "replicas", "minReadySeconds")
     selector = spec.get("selector")
     if not selector or not (selector.get("matchLabels") or selector.get("matchExpressions")):
-        yield Cause("spec.selector", "Required value", "FieldValueRequired")
+        yield Cause("spec.selector", f"Invalid value: {shown(selector)}: empty selector is invalid")
         return
     labels = (spec["template"].get("metadata") or {}).get("labels") or {}
     if not label_selector_matches(selector, labels):
         told = f"Invalid value: {shown(labels)}: `selector` does not match template `labels`"
         yield Cause("spec.template.metadata.labels", told)
-    if old is not None:
+    if old is not None and new["kind"] != "StatefulSet":
         yield from _fixed("spec.selector", selector, old["spec"].get("selector"))
     yield from _pod_spec(spec["template"].get("spec") or {}, "spec.template.spec")
 
@@ -73,7 +73,8 @@ def _stateful_set(new: Json, old: Json | None) -> Iterator[Cause]:
     changed = [
         key
         for key in sorted(set(new["spec"]) | set(old["spec"]))
-        if key not in STATEFUL_SET_MUTABLE and new["spec"].get(key) != old["spec"].get(key)
+        if key not in STATEFUL_SET_MUTABLE
+        and (new["spec"].get(key) or None) != (old["spec"].get(key) or None)
     ]
     if changed:
         fields = ", ".join(f"'{key}'" for key in sorted(STATEFUL_SET_MUTABLE))
@@ -178,11 +179,14 @@ def _service(new: Json, old: Json | None) -> Iterator[Cause]:
 def _claim(new: Json, old: Json | None) -> Iterator[Cause]:
     spec = new["spec"]
     yield from _required(spec, "spec", "accessModes")
-    if not ((spec.get("resources") or {}).get("requests") or {}).get("storage"):
+    wanted = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
+    if not wanted:
         yield Cause("spec.resources[storage]", "Required value", "FieldValueRequired")
+    elif str(wanted).startswith("-") or not quantity(wanted):
+        yield Cause("spec.resources[storage]", f"Invalid value: {shown(wanted)}: must be greater than zero")
     if old is not None:
         for key in sorted(set(spec) | set(old["spec"])):
-            settled = key == "volumeName" and not old["spec"].get(key)
+            settled = key in ("volumeName", "storageClassName") and not old["spec"].get(key)
             if key in ("resources", "volumeAttributesClassName") or settled:
                 continue
             if spec.get(key) != old["spec"].get(key):
@@ -211,7 +215,11 @@ def _keeps_data(new: Json, old: Json | None) -> Iterator[Cause]:
     """ConfigMaps and Secrets that are marked immutable, and keys that can be file names."""
     for field in ("data", "binaryData"):
         for key in new.get(field) or {}:
-            if not key or len(key) > 253 or not all(char.isalnum() or char in "-_." for char in key):
+            if (
+                key in ("", ".", "..")
+                or len(key) > 253
+                or not all(char.isalnum() or char in "-_." for char in key)
+            ):
                 told = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
                 yield Cause(f"{field}[{key}]", f"Invalid value: {shown(key)}: {told}")
     if old is not None and old.get("immutable"):

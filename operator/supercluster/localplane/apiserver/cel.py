@@ -13,7 +13,7 @@ from typing import Any
 
 from supercluster.localplane.apiserver.errors import Cause
 from supercluster.localplane.apiserver.schemas import Schema, resolve
-from supercluster.localplane.apiserver.validation import shown, type_name
+from supercluster.localplane.apiserver.validation import correlated, shown, type_name
 
 Json = dict[str, Any]
 
@@ -172,20 +172,9 @@ def problems(value: Any, old: Any, schema: Schema, path: str = "") -> Iterator[C
                 before = old.get(key) if isinstance(old, dict) else None
                 yield from problems(item, before, sub, f"{path}.{key}" if path else key)
     elif isinstance(value, list) and isinstance(schema.get("items"), dict):
-        former = _correlated(old, schema)
+        former = correlated(old, schema)
         for index, item in enumerate(value):
             yield from problems(item, former(item), schema["items"], f"{path}[{index}]")
-
-
-def _correlated(old: Any, schema: Schema) -> Callable[[Any], Any]:
-    """How to find an item's former version: by its keys in lists that are maps, not at all in others."""
-    keys = schema.get("x-kubernetes-list-map-keys") or []
-    if schema.get("x-kubernetes-list-type") != "map" or not isinstance(old, list):
-        return lambda item: None
-    table = {tuple(str(item.get(key)) for key in keys): item for item in old if isinstance(item, dict)}
-    return lambda item: (
-        table.get(tuple(str(item.get(key)) for key in keys)) if isinstance(item, dict) else None
-    )
 
 
 def _due(rules: Iterable[Json], value: Any, old: Any) -> list[Json]:

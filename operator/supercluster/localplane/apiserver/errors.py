@@ -52,7 +52,7 @@ class ApiError(Exception):
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
+            **({"reason": self.reason} if self.reason else {}),
             "details": details,
             "code": self.code,
         }
@@ -110,6 +110,15 @@ def invalid(group: str, kind: str, name: str, causes: list[Cause]) -> ApiError:
 
 def bad_request(message: str) -> ApiError:
     return ApiError(400, "BadRequest", message)
+
+
+def undecodable(kind: str, version: str, why: str) -> ApiError:
+    return bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {why}')
+
+
+def unprocessable(message: str, *causes: Cause) -> ApiError:
+    """A refusal that Kubernetes words without saying which kind it is about."""
+    return ApiError(422, "Invalid", message, causes=causes)
 
 
 def unauthorized() -> ApiError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from supercluster.localplane.apiserver.errors import Cause
@@ -11,11 +11,12 @@ from supercluster.localplane.apiserver.errors import Cause
 Json = dict[str, Any]
 
 DNS_LABEL = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
-DNS_SUBDOMAIN = re.compile(r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
+DNS_SUBDOMAIN = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
 # Roles may have colons in their names, as in system:node.
 PATH_SEGMENT = re.compile(r"^[^/%]+$")
 # Their names are part of host names, one label each.
-LABEL_NAMED = frozenset({("", "namespaces"), ("", "services")})
+LABEL_NAMED = frozenset({("", "namespaces"), ("", "services"), ("apps", "statefulsets")})
+STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 NAME_MAX_CHARACTERS = 253
 LABEL_MAX_CHARACTERS = 63
 ANNOTATIONS_MAX_BYTES = 256 * 1024
@@ -52,8 +53,8 @@ def _key_problem(key: str) -> str:
     return ""
 
 
-def problems(metadata: Json) -> Iterator[Cause]:
-    """What is wrong with labels and annotations."""
+def problems(metadata: Json, qualified: bool) -> Iterator[Cause]:
+    """What is wrong with labels, annotations, finalizers (those of built-in kinds have a domain) and owners."""
     for key, value in (metadata.get("labels") or {}).items():
         told = _key_problem(key)
         if told:
@@ -71,3 +72,23 @@ def problems(metadata: Json) -> Iterator[Cause]:
     if size_bytes > ANNOTATIONS_MAX_BYTES:
         told = f"Too long: may not be more than {ANNOTATIONS_MAX_BYTES} bytes"
         yield Cause("metadata.annotations", told, "FieldValueTooLong")
+    for index, name in enumerate(metadata.get("finalizers") or ()):
+        told = _key_problem(name)
+        if told:
+            yield Cause("metadata.finalizers", told)
+        elif qualified and "/" not in name and name not in STANDARD_FINALIZERS:
+            told = f'Invalid value: "{name}": name is neither a standard finalizer name nor is it fully qualified'
+            yield Cause(f"metadata.finalizers[{index}]", told)
+    yield from _owner_problems(metadata.get("ownerReferences") or ())
+
+
+def _owner_problems(owners: Iterable[Json]) -> Iterator[Cause]:
+    path = "metadata.ownerReferences"
+    for owner in owners:
+        for key in ("apiVersion", "kind", "name", "uid"):
+            if not owner.get(key):
+                yield Cause(f"{path}.{key}", f'Invalid value: "": {key} must not be empty')
+    controllers = [owner["uid"] for owner in owners if owner.get("controller")]
+    if len(controllers) > 1:
+        told = f"Only one reference can have Controller set to true. Found {len(controllers)}"
+        yield Cause(path, f"Invalid value: {controllers}: {told}")

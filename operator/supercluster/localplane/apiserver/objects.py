@@ -55,7 +55,8 @@ class Objects:
         if self.store.get(resource.storage, namespace, metadata["name"]) is not None:
             raise errors.already_exists(resource.group, resource.plural, metadata["name"])
         if metadata.get("resourceVersion"):
-            raise errors.bad_request("resourceVersion should not be set on objects to be created")
+            # Kubernetes gives no reason.
+            raise errors.ApiError(500, "", "resourceVersion should not be set on objects to be created")
         for server_side in (
             "uid",
             "selfLink",
@@ -85,6 +86,8 @@ class Objects:
         if not isinstance(body, dict):
             raise errors.bad_request(f"the body must be a {resource.kind} object, not {type(body).__name__}")
         obj: Json = clone(body)
+        if resource.crd_version is not None and not (obj.get("apiVersion") and obj.get("kind")):
+            raise errors.bad_request("Object 'Kind' or 'apiVersion' is missing in the body")
         for key, wanted in (("apiVersion", resource.api_version), ("kind", resource.kind)):
             given = obj.setdefault(key, wanted)
             if given != wanted:
@@ -106,21 +109,26 @@ class Objects:
             )
         else:
             metadata["namespace"] = namespace
+        for key in ("labels", "annotations", "finalizers", "ownerReferences"):
+            if not metadata.get(key, True):
+                # Go leaves what is empty out.
+                del metadata[key]
         self._unknown(resource, obj, write)
         return obj
 
     def _unknown(self, resource: Resource, obj: Json, write: Write) -> None:
-        unknown = self._rules.unknown_fields(resource, obj)
-        if not unknown or write.field_validation == "Ignore":
+        unknown = sorted(self._rules.unknown_fields(resource, obj))
+        told = [f'duplicate field "{path}"' for path in write.duplicates]
+        told += [f'unknown field "{path}"' for path in unknown]
+        if not told or write.field_validation == "Ignore":
             return
-        told = [f'unknown field "{path}"' for path in unknown]
-        if write.field_validation == "Strict":
-            shown = (
-                f"{resource.kind} in version {resource.version!r} cannot be handled as a {resource.kind}: "
-            )
-            prefix = "" if resource.crd_version is not None else shown
-            raise errors.bad_request(f"{prefix}strict decoding error: {', '.join(told)}")
-        write.warnings.extend(told)
+        if write.field_validation != "Strict":
+            write.warnings.extend(told)
+            return
+        strict = f"strict decoding error: {', '.join(told)}"
+        if write.operation == "Patch":
+            raise errors.unprocessable(f"patch: {strict}", Cause("patch", f"Invalid value: {strict}"))
+        raise errors.undecodable(resource.kind, resource.version, strict)
 
     def _name(self, resource: Resource, metadata: Json) -> None:
         name = metadata.get("name")
@@ -181,10 +189,11 @@ class Objects:
             )
         new = self._incoming(resource, namespace, body, write)
         new["metadata"]["name"] = name
+        self.get(resource, namespace, name)
         if resource.crd_version is not None and not new["metadata"].get("resourceVersion"):
             told = "Invalid value: 0: must be specified for an update"
             raise errors.invalid(
-                resource.group, resource.kind, name, [Cause("metadata.resourceVersion", told)]
+                resource.group, resource.plural, name, [Cause("metadata.resourceVersion", told)]
             )
         return self._replace(resource, namespace, name, new, write, subresource)
 
@@ -199,7 +208,16 @@ class Objects:
     ) -> Json:
         """Change an object by a function of its present version."""
         old = self.get(resource, namespace, name)
-        new = self._incoming(resource, namespace, mutate(old), write)
+        patched = mutate(old)
+        for key in ("apiVersion", "kind"):
+            if isinstance(patched, dict) and patched.get(key) != old[key]:
+                told = f"Invalid value: {patched.get(key)!r}: a patch can't change the {key} {old[key]!r}"
+                raise errors.unprocessable(f"patch: {told}", Cause("patch", told))
+        write.operation = "Patch"
+        new = self._incoming(resource, namespace, patched, write)
+        if new["metadata"].get("uid") not in (None, "", old["metadata"]["uid"]):
+            told = f"Invalid value: {new['metadata']['uid']!r}: field is immutable"
+            raise errors.invalid(resource.group, resource.kind, name, [Cause("metadata.uid", told)])
         if new["metadata"].get("name") != name:
             raise errors.bad_request(f"metadata.name cannot be changed by a patch; it is {name!r}")
         return self._replace(resource, namespace, name, new, write, subresource)
@@ -270,7 +288,8 @@ class Objects:
             if "status" in old:
                 new["status"] = clone(old["status"])
         self._finish(resource, new, old, write, subresource)
-        if resource.has_generation and _asked_for(new) != _asked_for(old):
+        counted = "status" not in resource.subresources and resource.crd_version is not None
+        if resource.has_generation and _asked_for(new, counted) != _asked_for(old, counted):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         if deleting.is_over(resource, new):
             return new if write.dry_run else self._remove(resource, new)
@@ -331,7 +350,7 @@ class Objects:
         deleting.check(resource, old, options)
         new = deleting.marked(resource, old, options, self.chance.now())
         if write.dry_run:
-            return new, False
+            return new, deleting.is_over(resource, new)
         if deleting.is_over(resource, new):
             return self._remove(resource, new), True
         if new == old:
@@ -349,11 +368,10 @@ class Objects:
         return gone
 
 
-def _asked_for(obj: Json) -> Json:
-    """What a generation counts: everything but metadata and status."""
-    return {
-        key: value for key, value in obj.items() if key not in ("metadata", "status", "apiVersion", "kind")
-    }
+def _asked_for(obj: Json, with_status: bool) -> Json:
+    """What a generation counts: everything but metadata, and the status where it is a part by itself."""
+    left_out = ("metadata", "apiVersion", "kind", *(() if with_status else ("status",)))
+    return {key: value for key, value in obj.items() if key not in left_out}
 
 
 def _without_times(obj: Json) -> Json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from supercluster.localplane.apiserver.errors import ApiError, bad_request
+from supercluster.localplane.apiserver.errors import bad_request, unprocessable
 from supercluster.localplane.apiserver.store import clone
 
 # A patch is made by a person or a controller; more operations than this are a mistake.
@@ -36,14 +36,24 @@ def json_patch(target: Any, operations: Any) -> Any:
             f"a JSON patch has at most {MAX_OPERATIONS} operations, this one has {len(operations)}"
         )
     try:
-        return jsonpatch.JsonPatch(operations).apply(clone(target))
+        result = clone(target)
+        for step in operations:
+            result = jsonpatch.JsonPatch([_as_go(step, result)]).apply(result)
+        return result
     except jsonpatch.JsonPatchTestFailed as error:
-        raise _unprocessable(f"the test of a JSON patch failed: {error}") from error
+        raise unprocessable(f"the test of a JSON patch failed: {error}") from error
     except (jsonpatch.JsonPatchConflict, jsonpatch.JsonPointerException) as error:
-        raise _unprocessable(f"a JSON patch names a path that is not there: {error}") from error
+        raise unprocessable(f"a JSON patch names a path that is not there: {error}") from error
     except jsonpatch.InvalidJsonPatch as error:
-        raise bad_request(f"not a JSON patch: {error}") from error
+        raise unprocessable(f"not a JSON patch: {error}") from error
 
 
-def _unprocessable(message: str) -> ApiError:
-    return ApiError(422, "Invalid", message)
+def _as_go(step: dict[str, Any], target: Any) -> dict[str, Any]:
+    """Kubernetes' library lets `replace` add a member that is not there."""
+    import jsonpointer
+
+    if step.get("op") == "replace" and isinstance(step.get("path"), str) and step["path"]:
+        parent, last = jsonpointer.JsonPointer(step["path"]).to_last(target)
+        if isinstance(parent, dict) and last not in parent:
+            return {**step, "op": "add"}
+    return step

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from supercluster.localplane.apiserver.errors import no_such_path, not_offered
+from supercluster.localplane.apiserver.errors import no_such_path, not_found, not_offered
 from supercluster.localplane.apiserver.resources import Registry, Resource
 
 INTO_PODS = frozenset({"exec", "attach", "portforward", "proxy"})
@@ -47,5 +47,5 @@ def parse(registry: Registry, path: str) -> Target:
     if (resource.group, resource.plural) == ("", "pods") and subresource in INTO_PODS:
         raise not_offered(f"pods/{subresource}")
     if subresource and subresource not in resource.subresources:
-        raise no_such_path()
+        raise not_found(resource.group, resource.plural, name) if resource.crd_version else no_such_path()
     return Target(resource, namespace, name, subresource, "/".join(parts[3:]))

@@ -11,9 +11,11 @@ from supercluster.localplane.apiserver import (
     cel,
     defaults,
     definitions,
+    errors,
     managers,
     naming,
     preparing,
+    scaling,
     schemas,
     validation,
 )
@@ -62,14 +64,25 @@ class KindRules:
 
     def validate(self, resource: Resource, new: Json, old: Json | None, subresource: str) -> Iterable[Cause]:
         schema = schemas.root(resource)
-        wrong = list(validation.problems(new, schema))
+        wrong = list(validation.problems(new, schema, old=old if resource.crd_version is not None else None))
+        for cause in wrong:
+            if cause.reason == "FieldValueTypeInvalid" and (
+                resource.crd_version is None or cause.field.startswith("metadata")
+            ):
+                # Kubernetes decodes these into Go's types before it validates anything.
+                raise errors.undecodable(resource.kind, resource.version, f"{cause.field}: {cause.message}")
         if resource.crd_version is None:
             # In a status the schemas call required what Go always writes, and what a server does not insist on.
             wrong = [cause for cause in wrong if not _is_unwritten_status(cause)]
+        wrong += scaling.problems(resource, new, subresource)
         # What goes on assumes the right types.
         if wrong:
             return wrong
-        wrong = list(naming.problems(new["metadata"]))
+        wrong = list(
+            naming.problems(
+                new["metadata"], qualified=resource.group != CRDS[0] and resource.crd_version is None
+            )
+        )
         if wrong:
             return wrong
         if resource.storage == CRDS:

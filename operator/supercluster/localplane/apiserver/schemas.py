@@ -86,7 +86,7 @@ def prune(value: Any, schema: Schema, path: str = "") -> list[str]:
         if key in properties:
             gone += prune(value[key], properties[key], here)
         elif schema.get(EMBEDDED) and key in ("apiVersion", "kind", "metadata"):
-            continue
+            gone += prune(value[key], {"$ref": "ObjectMeta"}, here) if key == "metadata" else []
         elif isinstance(extra, dict):
             gone += prune(value[key], extra, here)
         elif not extra:
@@ -133,12 +133,17 @@ def default(value: Any, schema: Schema) -> None:
     if not isinstance(value, dict):
         return
     properties = schema.get("properties") or {}
+    additional = schema.get("additionalProperties")
+    for key in [key for key, item in value.items() if item is None]:
+        # Nothing, where a null may not be.
+        sub = properties.get(key, additional)
+        if isinstance(sub, dict) and not sub.get("nullable"):
+            del value[key]
     for key, sub in properties.items():
-        if "default" in sub and (key not in value or (value[key] is None and not sub.get("nullable"))):
+        if "default" in sub and key not in value:
             value[key] = clone(sub["default"])
         if key in value:
             default(value[key], sub)
-    additional = schema.get("additionalProperties")
     if isinstance(additional, dict):
         for key, item in value.items():
             if key not in properties:

@@ -61,9 +61,17 @@ def _merge_map(target: Any, patch: Json, schema: Schema) -> Any:
             result[key] = _merge_list(result.get(key), value, sub, patch.get(ORDER + key))
         else:
             result[key] = value
-    for key, value in patch.items():
-        if key.startswith(ORDER):
-            _order(result, key[len(ORDER) :], value, child(schema, key[len(ORDER) :]))
+    for key, order in patch.items():
+        name = key.removeprefix(ORDER)
+        current = result.get(name)
+        if (
+            key.startswith(ORDER)
+            and name not in patch
+            and isinstance(current, list)
+            and isinstance(order, list)
+        ):
+            merge_key = child(schema, name).get("x-kubernetes-patch-merge-key")
+            result[name] = _ordered(current, order, current, merge_key)
     return result
 
 
@@ -78,7 +86,8 @@ def _merge_list(target: Any, patch: list[Any], schema: Schema, order: Any) -> li
         return [_plain(item) for item in patch]
     key = schema.get("x-kubernetes-patch-merge-key")
     if not key:
-        return [*current, *(clone(item) for item in patch if item not in current)]
+        merged = [*current, *(clone(item) for item in patch if item not in current)]
+        return _ordered(merged, order if isinstance(order, list) else patch, current, None)
     if any(isinstance(item, dict) and item.get(DIRECTIVE) == "replace" for item in patch):
         return [_plain(item) for item in patch if item.get(DIRECTIVE) != "replace" or len(item) > 1]
     result = list(current)
@@ -96,7 +105,7 @@ def _merge_list(target: Any, patch: list[Any], schema: Schema, order: Any) -> li
             result[index] = _plain(item)
         else:
             result[index] = _merge_map(result[index], item, inner)
-    return result
+    return _ordered(result, order if isinstance(order, list) else patch, current, key)
 
 
 def _plain(value: Any) -> Any:
@@ -108,17 +117,23 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _order(result: Json, key: str, order: Any, schema: Schema) -> None:
-    """Bring a list into the order that the patch gives; what it does not name keeps its place behind."""
-    current = result.get(key)
-    if not isinstance(current, list) or not isinstance(order, list):
-        return
-    merge_key = schema.get("x-kubernetes-patch-merge-key")
+def _ordered(items: list[Any], order: list[Any], before: list[Any], merge_key: str | None) -> list[Any]:
+    """A merged list with what the patch names in the patch's order.
+
+    What only the server has keeps its place before the items that it stood before, and comes after all new ones.
+    """
 
     def mark(item: Any) -> Any:
         return item.get(merge_key) if merge_key and isinstance(item, dict) else item
 
-    places = [mark(item) for item in order]
-    named = [item for item in current if mark(item) in places]
-    named.sort(key=lambda item: places.index(mark(item)))
-    result[key] = named + [item for item in current if mark(item) not in places]
+    places, server = [mark(item) for item in order], [mark(item) for item in before]
+    named = sorted(
+        (item for item in items if mark(item) in places), key=lambda item: places.index(mark(item))
+    )
+    others = [item for item in items if mark(item) not in places]
+    result = []
+    while named and others:
+        known = mark(named[0]) in server and mark(others[0]) in server
+        first = known and server.index(mark(others[0])) < server.index(mark(named[0]))
+        result.append((others if first else named).pop(0))
+    return result + named + others

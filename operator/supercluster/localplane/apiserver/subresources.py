@@ -42,9 +42,9 @@ class Subresources:
     # --- scale ---
 
     def scale(self, target: Target) -> Json:
-        return scaling.read(
-            target.resource, self._objects.get(target.resource, target.namespace, target.name)
-        )
+        found = self._objects.get(target.resource, target.namespace, target.name)
+        scaling.check(target.resource, found)
+        return scaling.read(target.resource, found)
 
     def set_scale(self, target: Target, mutate: Mutate, write: Write) -> Json:
         """Change the number of replicas by changing the Scale."""

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import datetime as dt
+import ipaddress
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
+from supercluster.localplane.apiserver import naming
 from supercluster.localplane.apiserver.errors import Cause
-from supercluster.localplane.apiserver.schemas import INT_OR_STRING, Schema, resolve
+from supercluster.localplane.apiserver.schemas import EMBEDDED, INT_OR_STRING, Schema, resolve
 
 QUANTITY = re.compile(
     r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E|[eE][+-]?[0-9]+)?$"
 )
 SHOWN_MAX_CHARACTERS = 200
+# What Kubernetes calls the field of a cause that its validation library gives no field.
+NOWHERE = "<nil>"
 TYPES = {
     "string": "string",
     "integer": "integer",
@@ -66,8 +69,13 @@ def _invalid(path: str, value: Any, told: str) -> Cause:
     return Cause(path, f"Invalid value: {shown(value)}: {path} in body {told}")
 
 
-def problems(value: Any, schema: Schema, path: str = "") -> Iterator[Cause]:
-    """Everything that does not fit; what is under a wrong type is not looked at."""
+def problems(value: Any, schema: Schema, path: str = "", old: Any = None) -> Iterator[Cause]:
+    """Everything that does not fit; what is under a wrong type is not looked at.
+
+    What is as it was in `old` (None: nothing was) may stay as it is, whatever became of its schema since.
+    """
+    if old is not None and value == old:
+        return
     schema = resolve(schema)
     if value is None:
         if not schema.get("nullable") and schema.get("type"):
@@ -83,6 +91,9 @@ def problems(value: Any, schema: Schema, path: str = "") -> Iterator[Cause]:
             return
     elif "type" in schema and not _fits_type(value, schema):
         yield _wrong_type(path, value, schema["type"])
+        if isinstance(value, float) and schema["type"] == "integer":
+            told = f'Invalid value: "": Checked value must be of type integer (default format) in {path}'
+            yield Cause(NOWHERE, told)
         return
     enum = schema.get("enum")
     if enum is not None and value not in enum:
@@ -96,9 +107,9 @@ def problems(value: Any, schema: Schema, path: str = "") -> Iterator[Cause]:
     elif isinstance(value, int | float):
         yield from _number(value, schema, path)
     elif isinstance(value, list):
-        yield from _array(value, schema, path)
+        yield from _array(value, schema, path, old)
     elif isinstance(value, dict):
-        yield from _object(value, schema, path)
+        yield from _object(value, schema, path, old if isinstance(old, dict) else {})
     yield from _combined(value, schema, path)
 
 
@@ -131,25 +142,38 @@ def _string(value: str, schema: Schema, path: str) -> Iterator[Cause]:
         yield _invalid(path, value, f"should match '{pattern}'")
     wrong = _wrong_format(value, schema.get("format", ""))
     if wrong:
-        yield _invalid(path, value, f"must be of type {wrong}: {shown(value)}")
+        told = f"Invalid value: {shown(value)}: {path} in body must be of type {wrong}: {shown(value)}"
+        yield Cause(path, told, "FieldValueTypeInvalid")
 
 
 def _wrong_format(value: str, name: str) -> str:
     """The name of the format that a string should have and doesn't; unknown formats are not checked."""
-    if name == "date-time":
-        try:
-            dt.datetime.fromisoformat(value)
-        except ValueError:
-            return "date-time"
-        return "" if "T" in value else "date-time"
-    if name == "byte":
-        try:
-            base64.b64decode(value, validate=True)
-        except (binascii.Error, ValueError):
-            return "byte (base64)"
-    if name == "quantity" and not QUANTITY.match(value):
-        return "quantity"
-    return ""
+    judge = _FORMATS.get(name)
+    if judge is None:
+        return ""
+    try:
+        return name if judge(value) is None else ""
+    except ValueError:
+        return name
+
+
+# Each returns None or raises ValueError for a string that has not its format. Go's durations, with strfmt's longer units.
+_DURATION = re.compile(
+    r"^([+-]?(\d+(\.\d*)?|\.\d+) ?(ns|us|µs|ms|s|m|h|seconds?|minutes?|hours?|days?|weeks?|d|w))+$|^0$"
+)
+_DATE_TIME = re.compile(r"^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$")
+_UUID = re.compile(r"^[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}$", re.IGNORECASE)
+_FORMATS: dict[str, Callable[[str], Any]] = {
+    "byte": lambda value: base64.b64decode(value, validate=True),
+    "cidr": lambda value: ("/" in value and ipaddress.ip_network(value, strict=False)) or None,
+    "date": lambda value: dt.datetime.strptime(value, "%Y-%m-%d"),
+    "date-time": lambda value: _DATE_TIME.match(value) and dt.datetime.fromisoformat(value.upper()),
+    "duration": _DURATION.match,
+    "ipv4": ipaddress.IPv4Address,
+    "ipv6": ipaddress.IPv6Address,
+    "quantity": QUANTITY.match,
+    "uuid": _UUID.match,
+}
 
 
 def _number(value: float, schema: Schema, path: str) -> Iterator[Cause]:
@@ -169,10 +193,11 @@ def _number(value: float, schema: Schema, path: str) -> Iterator[Cause]:
         yield _invalid(path, value, f"should be a multiple of {step}")
     bits = {"int32": 31, "int64": 63}.get(schema.get("format", ""))
     if bits is not None and not -(2**bits) <= value < 2**bits:
-        yield _invalid(path, value, f"must be of type {schema['format']}")
+        told = f'Invalid value: "": Checked value must be of type integer with format {schema["format"]} in {path}'
+        yield Cause(NOWHERE, told)
 
 
-def _array(value: list[Any], schema: Schema, path: str) -> Iterator[Cause]:
+def _array(value: list[Any], schema: Schema, path: str, old: Any) -> Iterator[Cause]:
     most, least = schema.get("maxItems"), schema.get("minItems")
     if most is not None and len(value) > most:
         yield Cause(path, f"Too many: {len(value)}: must have at most {most} items", "FieldValueTooMany")
@@ -180,8 +205,9 @@ def _array(value: list[Any], schema: Schema, path: str) -> Iterator[Cause]:
         yield _invalid(path, value, f"should have at least {least} items")
     items = schema.get("items")
     if isinstance(items, dict):
+        former = correlated(old, schema)
         for index, item in enumerate(value):
-            yield from problems(item, items, f"{path}[{index}]")
+            yield from problems(item, items, f"{path}[{index}]", former(item))
     yield from _duplicates(value, schema, path)
 
 
@@ -194,14 +220,26 @@ def _duplicates(value: list[Any], schema: Schema, path: str) -> Iterator[Cause]:
         keys = [json.dumps([item.get(name) for name in names]) for item in value if isinstance(item, dict)]
     else:
         return
-    seen: set[str] = set()
+    # Told once for each key that is there more than once.
+    seen: dict[str, int] = {}
     for index, key in enumerate(keys):
-        if key in seen:
+        seen[key] = seen.get(key, 0) + 1
+        if seen[key] == 2:
             yield Cause(f"{path}[{index}]", f"Duplicate value: {shown(value[index])}", "FieldValueDuplicate")
-        seen.add(key)
 
 
-def _object(value: dict[str, Any], schema: Schema, path: str) -> Iterator[Cause]:
+def correlated(old: Any, schema: Schema) -> Callable[[Any], Any]:
+    """How to find an item's former version: by its keys in lists that are maps, not at all in others."""
+    keys = schema.get("x-kubernetes-list-map-keys") or []
+    if schema.get("x-kubernetes-list-type") != "map" or not isinstance(old, list):
+        return lambda item: None
+    table = {tuple(str(item.get(key)) for key in keys): item for item in old if isinstance(item, dict)}
+    return lambda item: (
+        table.get(tuple(str(item.get(key)) for key in keys)) if isinstance(item, dict) else None
+    )
+
+
+def _object(value: dict[str, Any], schema: Schema, path: str, old: dict[str, Any]) -> Iterator[Cause]:
     most, least = schema.get("maxProperties"), schema.get("minProperties")
     if most is not None and len(value) > most:
         yield Cause(path, f"Too many: {len(value)}: must have at most {most} items", "FieldValueTooMany")
@@ -210,13 +248,19 @@ def _object(value: dict[str, Any], schema: Schema, path: str) -> Iterator[Cause]
     for name in schema.get("required") or ():
         if name not in value:
             yield Cause(f"{path}.{name}" if path else name, "Required value", "FieldValueRequired")
+    if schema.get(EMBEDDED):
+        for name in ("apiVersion", "kind"):
+            if not value.get(name):
+                yield Cause(f"{path}.{name}", "Required value: must not be empty", "FieldValueRequired")
+        for cause in naming.problems(value.get("metadata") or {}, qualified=False):
+            yield Cause(f"{path}.{cause.field}", cause.message, cause.reason)
     properties = schema.get("properties") or {}
     additional = schema.get("additionalProperties")
     for key, item in value.items():
         if key in properties:
-            yield from problems(item, properties[key], f"{path}.{key}" if path else key)
+            yield from problems(item, properties[key], f"{path}.{key}" if path else key, old.get(key))
         elif isinstance(additional, dict):
-            yield from problems(item, additional, f"{path}.{key}" if path else key)
+            yield from problems(item, additional, f"{path}.{key}" if path else key, old.get(key))
 
 
 def _combined(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
@@ -227,9 +271,12 @@ def _combined(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
         parts = schema.get(name)
         if not parts or (schema.get(INT_OR_STRING) and name == "anyOf"):
             continue
-        fitting = sum(1 for part in parts if next(problems(value, part, path), None) is None)
+        wrong = [list(problems(value, part, path)) for part in parts]
+        fitting = wrong.count([])
         if fitting == 0 or (name == "oneOf" and fitting > 1):
-            yield _invalid(path, value, f"must validate {right} schema ({name})")
+            yield Cause(NOWHERE, f'Invalid value: "": "{path}" must validate {right} schema ({name})')
+        if fitting == 0:
+            yield from wrong[0]
     refused = schema.get("not")
     if refused and next(problems(value, refused, path), None) is None:
-        yield _invalid(path, value, "must not validate the schema (not)")
+        yield Cause(NOWHERE, f'Invalid value: "": "{path}" must not validate the schema (not)')

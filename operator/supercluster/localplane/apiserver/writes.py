@@ -28,6 +28,8 @@ class Write:
     # After an apply: who owns what, computed while the configuration was laid over the object.
     managers: list[Manager] | None = None
     warnings: list[str] = field(default_factory=list)
+    # Fields that are in the body more than once.
+    duplicates: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""The cases, an area per module."""

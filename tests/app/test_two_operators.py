@@ -205,3 +205,21 @@ async def test_an_operator_that_starts_before_the_definitions_leads_with_all_its
         assert {kind.plural for kind in KINDS} <= watched
         await ground.declare()
         await until(lambda: proxy.writes, "it to work")
+
+
+@pytest.mark.covers("SF-30", "OP-2")
+async def test_an_operator_waits_for_definitions_that_have_its_fields(ground: Ground, tmp_path: Path) -> None:
+    """O19: an API server with an older definition drops what is recorded in a status."""
+    await ground.define()
+    await ground.declare()
+    old = yaml.safe_load((CRDS / "clusters.yaml").read_text())
+    status = old["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    del status["metaVoters"], status["drain"]
+    await ground.kube.apply(old)
+    async with proxy_to(ground.port) as proxy, operator(tmp_path / "one", proxy, ground.plane.token):
+        log = tmp_path / "one" / "log"
+        said = "its definition lacks status.metaVoters"
+        await until(lambda: said in log.read_text(), "it to say what is wanting")
+        assert not any(LEASES in line for line in proxy.asked)
+        await ground.define()
+        await until(lambda: proxy.writes, "it to work")

@@ -3,7 +3,8 @@
 kopf watches from the beginning, so that a copy that waits for the Lease has a warm cache; workers start when the Lease
 is ours and stop when it is lost.
 
-A copy is ready when the API server serves every kind, kopf watches every kind, and every kind was listed once. It leads only
+A copy is ready when the API server serves every kind with the fields that this version has (`definitions.py`), kopf watches every kind,
+and every kind was listed once. It leads only
 after each was listed again since the Lease is its own: what a cache lacks counts as absent. Where that does not come about
 in time the process ends, and whoever started it tries again.
 """
@@ -28,7 +29,7 @@ from kopf._cogs.structs import references
 from supercluster.api.common import GROUP
 from supercluster.api.common import VERSION as API
 from supercluster.api.crd import KINDS
-from supercluster.app import VERSION, endpoints, logs
+from supercluster.app import VERSION, definitions, endpoints, logs
 from supercluster.app.brokers import NatsBrokers
 from supercluster.app.clock import SystemClock
 from supercluster.app.kube import PLURALS, KubeClient
@@ -157,6 +158,7 @@ class Operator:
     async def _watch(self, stop: asyncio.Event, watching: asyncio.Event) -> None:
         # kopf looks once for what there is to be watched, where it may not watch definitions.
         await self._within_patience("served", self._unserved)
+        await self._within_patience("defined as this version needs it", self._outdated)
         registry = build_registry(self.intake, self.budget_version)
         kopf.on.login(registry=registry)(self._login)
         ours = asyncio.all_tasks()
@@ -218,7 +220,7 @@ class Operator:
         began_s = self.clock.monotonic_s()
         while left := await wanting():
             if self.clock.monotonic_s() - began_s > READY_PATIENCE_S:
-                raise NotReadyError(f"not {what} in {READY_PATIENCE_S} s: {', '.join(left)}")
+                raise NotReadyError(f"not {what} in {READY_PATIENCE_S} s: {'; '.join(left)}")
             log.warning("waiting", extra={"until": what, "kinds": list(left)})
             await self.clock.sleep_ms(READY_RETRY_MS)
 
@@ -232,6 +234,17 @@ class Operator:
             except KubeError as error:
                 found.append(f"{kind} ({error})")
         return found
+
+    async def _outdated(self) -> list[str]:
+        """Kinds whose definitions are older than this operator."""
+        try:
+            return definitions.lacking(await self.kube.request("GET", definitions.OPENAPI_PATH))
+        except KubeError as error:
+            if error.status not in (403, 404):
+                return [str(error)]
+            # Fields that are dropped are seen by what becomes of the first status then.
+            log.warning("definitions are not compared", extra={"error": str(error)})
+            return []
 
     async def _unwatched(self) -> list[str]:
         """Kinds that kopf does not watch."""

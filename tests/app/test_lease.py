@@ -149,7 +149,7 @@ async def test_of_two_copies_that_start_together_one_gets_it() -> None:
 async def test_a_step_on_the_brokers_ends_with_the_time_that_is_left() -> None:
     brokers, kube = FakeBrokers(), FakeKube()
     left_s = [0.0]
-    executor = Executor(kube, brokers, ObjectCache(), str, lambda: left_s[0])
+    executor = Executor(kube, brokers, ObjectCache(), str, lambda: left_s[0], now=VirtualClock().now)
     resource = stream()
     with pytest.raises(BrokersUnreachableError, match="not begun"):
         await executor.run(resource, CreateStream({"name": "flights"}), target())

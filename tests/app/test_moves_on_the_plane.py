@@ -27,6 +27,13 @@ from tests.conftest import eventually, kubectl_runner
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
+# All moves here go over TLS.
+WHOLE = {
+    "apiVersion": "supercluster.dev/v1alpha1",
+    "kind": "SuperCluster",
+    "metadata": {"name": "demo", "namespace": "default"},
+    "spec": {"tls": {}},
+}
 WEST = {
     "apiVersion": "supercluster.dev/v1alpha1",
     "kind": "Cluster",
@@ -113,6 +120,23 @@ class MoveSite(Site):
             error.close()
             return {}
 
+    def monitored(self, broker: str, path: str) -> dict[str, Any]:
+        """A page of a broker's monitoring port."""
+        url = f"http://{self.get('pod', broker)['status']['podIP']}:8222/{path}"
+        login = b64encode(f"operator:{self.password('operator')}".encode()).decode()
+        request = urllib.request.Request(url, headers={"Authorization": f"Basic {login}"})
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            found: dict[str, Any] = json.load(answer)
+            return found
+
+    def links(self, broker: str) -> dict[str, bool]:
+        """Brokers that one is linked with, and whether over TLS."""
+        told, others = self.monitored(broker, "routez"), self.monitored(broker, "gatewayz")
+        rows = list(told["routes"])
+        for direction in ("outbound_gateways", "inbound_gateways"):
+            rows += (row for of_cluster in others[direction].values() for row in of_cluster)
+        return {str(row["remote_name"]): bool(row["tls"]) for row in rows}
+
     def rejected(self, stream: str) -> dict[str, str]:
         """Brokers that are no use to a stream, and why."""
         found = self.get("str", stream).get("status", {}).get("rejected") or ()
@@ -182,7 +206,9 @@ def site(tmp_path_factory: pytest.TempPathFactory, kubectl: Path) -> Iterator[Mo
     try:
         assert started.returncode == 0, started.stderr
         made = MoveSite(state, kubectl_runner(kubectl, state / "kubeconfig", state))
-        made.kubectl("apply", "-f", str(MANIFESTS))
+        made.kubectl("apply", "-f", "-", stdin=WHOLE)
+        for file in ("20-cluster.yaml", "30-stream.yaml"):
+            made.kubectl("apply", "-f", str(MANIFESTS / file))
         made.kubectl("apply", "-f", "-", stdin=WEST)
         for resource in ("ncl/east", "ncl/west", "scl/demo", "str/flights"):
             made.kubectl("wait", "--for=condition=Ready", resource, "--timeout=120s")
@@ -229,6 +255,34 @@ async def read_all(client: Client, stream: str, count: int) -> list[tuple[str, i
             await message.ack()
     await subscription.unsubscribe()
     return found
+
+
+@pytest.mark.covers("CL-3", "CL-6")
+def test_all_links_are_encrypted_and_a_renewed_certificate_is_taken_over_without_a_restart(
+    site: MoveSite,
+) -> None:
+    brokers = sorted(MEMBERS["east"] | MEMBERS["west"])
+    for broker in brokers:
+        assert site.links(broker) == {name: True for name in brokers if name != broker}
+    pods = {cluster: site.pods(cluster) for cluster in MEMBERS}
+
+    def shown() -> dict[str, str]:
+        """Fingerprints of certificates, by door and broker."""
+        told = {broker: site.monitored(broker, "admin/restart")["tls"] for broker in brokers}
+        return {f"{door} {broker}": tls[door]["certificate"] for broker, tls in told.items() for door in tls}
+
+    before = shown()
+    assert len(before) == 2 * len(brokers)
+    assert len(set(before.values())) == len(MEMBERS), "one certificate per cluster"
+    # Of this lifetime less than a third is left of those that were issued before.
+    longer = json.dumps({"spec": {"tls": {"certificateLifetime": "8784h"}}})
+    site.kubectl("patch", "scl", "demo", "--type=merge", "-p", longer)
+    eventually(lambda: not set(shown().values()) & set(before.values()), "another certificate", 120)
+    site.kubectl("delete", "pod", "east-2")
+    eventually(lambda: site.links("east-1").get("east-2", False), "a link with renewed certificates", 120)
+    site.kubectl("wait", "--for=condition=Ready", "ncl/east", "--timeout=120s")
+    assert site.pods("west") == pods["west"]
+    assert len(site.pods("east") & pods["east"]) == 2
 
 
 @pytest.mark.covers("MV-1", "MV-4", "MV-6", "MV-7", "MV-13", "OP-4", "CL-6")

@@ -258,7 +258,7 @@ class Many:
         """A new process: it knows nothing but what it can see."""
         await self.stop_operator()
         self.cache = ObjectCache()
-        executor = Executor(self.kube, self.brokers, self.cache, lambda: "secret")
+        executor = Executor(self.kube, self.brokers, self.cache, lambda: "secret", now=self.clock.now)
         rounds = Rounds(self.kube, self.brokers, self.cache, executor, self.clock, DEFAULTS)
         self.workers = Workers(rounds.reconcile, self.clock, self.random.random, Pace())
         self.intake = Intake(self.cache, self.workers.wake)

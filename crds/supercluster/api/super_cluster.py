@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -20,8 +20,32 @@ from supercluster.api.common import (
 from supercluster.api.moves import MoveBudget
 from supercluster.api.recovery import RecoveryStatus
 from supercluster.api.replica_policy import RepairRules
+from supercluster.api.units import Duration
 
 UUID_PATTERN = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+
+
+class Tls(ApiModel):
+    """TLS between brokers: each side of a link shows a certificate, and asks for one of a broker of the same super-cluster."""
+
+    issuer: Literal["Operator"] = Field(
+        default="Operator",
+        description="Who signs certificates. Operator: an authority of the super-cluster's own, whose key is in the Secret "
+        "<name>-authority.",
+    )
+    certificate_lifetime: Duration = Field(
+        default="2160h",
+        description="How long a broker's certificate is valid, 1h at least. Another one is issued when a third of that is left, and "
+        "brokers take it over while they run.",
+    )
+
+    cel_rules: ClassVar[tuple[CelRule, ...]] = (
+        CelRule(
+            rule="duration(self.certificateLifetime) >= duration('1h') && duration(self.certificateLifetime) <= duration('8784h')",
+            message="spec.tls.certificateLifetime must be from 1h to 8784h",
+            field_path=".certificateLifetime",
+        ),
+    )
 
 
 class SuperClusterSpec(ApiModel):
@@ -48,11 +72,21 @@ class SuperClusterSpec(ApiModel):
         default=RepairRules(),
         description="How lost replicas are replaced of declared streams for which no ReplicaPolicy counts.",
     )
+    tls: Tls | None = Field(
+        default=None,
+        description="Certificates for the brokers of all clusters, by which links between them are encrypted. It can be asked for when "
+        "the SuperCluster is created.",
+    )
     description: ShortText | None = Field(default=None, description="For people.")
 
     cel_rules: ClassVar[tuple[CelRule, ...]] = (
         kept("identity"),
         immutable("applicationUser"),
+        CelRule(
+            rule="has(self.tls) == has(oldSelf.tls)",
+            message="spec.tls can't be added or removed; delete the resource and create it anew",
+            field_path=".tls",
+        ),
         CelRule(
             rule="self.applicationUser != 'operator'",
             message="spec.applicationUser can't be operator: that is the operator's own user on the brokers",

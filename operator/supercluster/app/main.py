@@ -321,7 +321,7 @@ async def build(
     if not await kube.has_resource("policy/v1", "poddisruptionbudgets"):
         budget_version = "policy/v1beta1"
     cache = ObjectCache()
-    executor = Executor(kube, brokers, cache, lambda: secrets.token_urlsafe(PASSWORD_BYTES))
+    executor = Executor(kube, brokers, cache, lambda: secrets.token_urlsafe(PASSWORD_BYTES), now=clock.now)
     defaults = OperatorDefaults(settings.broker_image, budget_version, settings.broker_pull_secrets)
     rounds = Rounds(kube, brokers, cache, executor, clock, defaults, strategies=installed_strategies())
     pace = Pace(resync_ms=int(settings.resync_s * 1000), concurrency_max=settings.concurrency_max)

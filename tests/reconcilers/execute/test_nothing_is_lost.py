@@ -84,7 +84,7 @@ class Model:
         self.cache = ObjectCache()
         self.cache.expect_lists(KINDS)
         brokers: Any = BrokersOfAll(self)
-        executor = Executor(self.kube, brokers, self.cache, self._password)
+        executor = Executor(self.kube, brokers, self.cache, self._password, now=self.clock.now)
         self.rounds = Rounds(self.kube, brokers, self.cache, executor, self.clock, DEFAULTS)
 
     def _password(self) -> str:

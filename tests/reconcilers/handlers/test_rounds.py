@@ -55,7 +55,7 @@ class World:
     def restart(self) -> None:
         """A new process: it knows nothing but what it can see."""
         self.cache = ObjectCache()
-        executor = Executor(self.kube, self.brokers, self.cache, self._password)
+        executor = Executor(self.kube, self.brokers, self.cache, self._password, now=self.clock.now)
         self.rounds = Rounds(self.kube, self.brokers, self.cache, executor, self.clock, DEFAULTS)
 
     @property

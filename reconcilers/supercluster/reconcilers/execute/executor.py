@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from supercluster.api import API_VERSION
+from supercluster.reconcilers.execute import certificates
 from supercluster.reconcilers.execute.credentials import completed
 from supercluster.reconcilers.execute.destructive import MAY_SHRINK, Destroyer, is_drop, made_by_us
 from supercluster.reconcilers.observe.cache import ObjectCache, Resource
+from supercluster.reconcilers.observe.certificates import authority_view
 from supercluster.reconcilers.observe.targets import each_broker
 from supercluster.reconcilers.observe.views import credentials_view
 from supercluster.reconcilers.planners.plan import (
@@ -28,7 +31,9 @@ from supercluster.reconcilers.planners.plan import (
     ForceMapRecovery,
     ForceRecovery,
     HandOverLeaderships,
+    IssueCertificate,
     LeaveBrokers,
+    MakeAuthority,
     MakeCredentials,
     Manifest,
     MarkClaim,
@@ -66,6 +71,8 @@ class Executor:
     brokers: Brokers
     cache: ObjectCache
     password: Callable[[], str]
+    now: Callable[[], datetime] = field(kw_only=True)
+    """By which certificates are made."""
     time_left_s: Callable[[], float] = lambda: math.inf
     """How long this process may still change anything, brokers included (the Lease)."""
 
@@ -108,6 +115,10 @@ class Executor:
                 await self._mark_claim(step)
             case MakeCredentials():
                 await self._make_credentials(resource, step)
+            case MakeAuthority():
+                await self._make_authority(resource, step)
+            case IssueCertificate():
+                await self._issue_certificate(resource, step)
             case SetFinalizers():
                 if is_drop(resource, step):
                     await self.destroyer.drop_finalizer(resource, step, target)
@@ -261,6 +272,57 @@ class Executor:
             patch["data"] = completed(there, missing, step.application_user, self.password)
         self.cache.put(await self.kube.merge_patch("v1", "Secret", metadata["namespace"], name, patch))
 
+    async def _make_authority(self, resource: Resource, step: MakeAuthority) -> None:
+        there = await self._own_secret(resource, step.manifest)
+        found = authority_view(there)
+        data = {}
+        if found is not None and found.broken:
+            raise StepRefusedError(f"Secret {_name(step.manifest)}: {found.broken}; nothing of it is changed")
+        if found is None or not found.issuer:
+            data = certificates.authority(_name(step.manifest), self.now())
+        await self._put_secret(step.manifest, there, data)
+
+    async def _issue_certificate(self, resource: Resource, step: IssueCertificate) -> None:
+        namespace = step.manifest["metadata"]["namespace"]
+        authority = await self.kube.get("v1", "Secret", namespace, step.authority)
+        found = authority_view(authority)
+        if authority is None or found is None or found.broken or not found.issuer:
+            raise KubeError(_CONFLICT, "Stale", f"Secret {step.authority} has no authority any more")
+        there = await self._own_secret(resource, step.manifest)
+        data = certificates.certificate(authority, step, self.now())
+        await self._put_secret(step.manifest, there, data)
+
+    async def _own_secret(self, resource: Resource, manifest: Manifest) -> Json | None:
+        """The Secret as it is now; None: there is none. Refused when it is somebody else's."""
+        metadata = manifest["metadata"]
+        there = await self.kube.get("v1", "Secret", metadata["namespace"], metadata["name"])
+        if there is None or made_by_us(there):
+            return there
+        annotations = mapping(mapping(there.get("metadata")).get("annotations"))
+        if annotations.get(IDENTITY_ANNOTATION) != metadata["annotations"][IDENTITY_ANNOTATION]:
+            raise StepRefusedError(_foreign(manifest))
+        return there
+
+    async def _put_secret(self, manifest: Manifest, there: Json | None, data: Mapping[str, str]) -> None:
+        """Make it, or change what was read and nothing newer."""
+        if there is None:
+            self.cache.put(await self.kube.create({**manifest, "data": dict(data)}))
+            return
+        metadata = manifest["metadata"]
+        patch: Json = {
+            "metadata": {
+                "resourceVersion": there["metadata"]["resourceVersion"],
+                "labels": metadata["labels"],
+                "annotations": metadata["annotations"],
+                "ownerReferences": metadata.get("ownerReferences"),
+            }
+        }
+        if data:
+            patch["data"] = dict(data)
+        self.cache.put(
+            await self.kube.merge_patch("v1", "Secret", metadata["namespace"], metadata["name"], patch)
+        )
+
     async def _set_finalizers(self, resource: Resource, step: SetFinalizers) -> None:
         metadata = resource.metadata
         patch = {"metadata": {"finalizers": list(step.finalizers), "resourceVersion": step.resource_version}}
@@ -330,6 +392,10 @@ class Executor:
                         "a subject belongs to one stream: narrow one of the two"
                     ) from error
             raise
+
+
+def _name(manifest: Manifest) -> str:
+    return str(manifest["metadata"]["name"])
 
 
 def _foreign(manifest: Manifest) -> str:

@@ -49,6 +49,8 @@ def concerned(cache: ObjectCache, body: Mapping[str, Any]) -> Iterator[Key]:
         )
     elif LABEL_CLUSTER in labels:
         yield Key("Cluster", key.namespace, str(labels[LABEL_CLUSTER]))
+        if key.kind == "Secret":
+            yield Key("SuperCluster", key.namespace, str(labels.get(LABEL_SUPER_CLUSTER, "")))
         if key.kind == "Pod" and mapping(body.get("metadata")).get("deletionTimestamp"):
             # Of a drain the brokers have to hear before it is over: while one is away they may not take a first cordon.
             yield Key("SuperCluster", key.namespace, str(labels.get(LABEL_SUPER_CLUSTER, "")))

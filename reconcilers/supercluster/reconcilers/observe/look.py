@@ -9,6 +9,7 @@ from typing import Any
 
 from supercluster.api import Cluster, ReplicaPolicy, Stream, StreamMove, SuperCluster
 from supercluster.reconcilers.observe.cache import ObjectCache
+from supercluster.reconcilers.observe.certificates import authority_view, certificate_view
 from supercluster.reconcilers.observe.cordons import look_at_cordons
 from supercluster.reconcilers.observe.lists import StreamLists
 from supercluster.reconcilers.observe.map_recoveries import look_at_map_recovery
@@ -26,6 +27,7 @@ from supercluster.reconcilers.observe.views import (
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.accounts import AccountView
 from supercluster.reconcilers.planners.broker_config import is_join_only, voters_in
+from supercluster.reconcilers.planners.certificates import CertificatesView
 from supercluster.reconcilers.planners.cluster import (
     ClusterObserved,
     running_brokers,
@@ -78,7 +80,8 @@ async def look_at_super_cluster(
         streams=cache.of_super_cluster(Stream, namespace, name),
         moves=moves,
         running=running,
-        credentials=credentials_view(await _credentials(cache, hosts, namespace, name)),
+        credentials=credentials_view(await _secret(cache, hosts, namespace, naming.credentials_secret(name))),
+        certificates=await _certificates(cache, hosts, desired, clusters),
         unreadable=tuple(map(str, cache.unreadable(namespace, name))),
         client_secret=cache.get("Secret", namespace, naming.client_secret(name)),
         traces=_traces(cache, desired),
@@ -88,11 +91,27 @@ async def look_at_super_cluster(
     )
 
 
-async def _credentials(
-    cache: ObjectCache, hosts: Hosts, namespace: str, super_cluster: str
-) -> Mapping[str, Any] | None:
+async def _certificates(
+    cache: ObjectCache, hosts: Hosts, desired: SuperCluster, clusters: tuple[Cluster, ...]
+) -> CertificatesView:
+    if desired.spec.tls is None:
+        return CertificatesView()
+    namespace = desired.metadata.namespace
+    authority = naming.authority_secret(desired.metadata.name)
+    found = {
+        cluster.metadata.name: certificate_view(
+            await _secret(cache, hosts, namespace, naming.certificate_secret(cluster.metadata.name))
+        )
+        for cluster in clusters
+    }
+    return CertificatesView(
+        authority_view(await _secret(cache, hosts, namespace, authority)),
+        {name: view for name, view in found.items() if view is not None},
+    )
+
+
+async def _secret(cache: ObjectCache, hosts: Hosts, namespace: str, name: str) -> Mapping[str, Any] | None:
     """The Secret itself where the cache has none: without its labels it is not seen, and still there."""
-    name = naming.credentials_secret(super_cluster)
     known = cache.get("Secret", namespace, name)
     if known is not None:
         return known

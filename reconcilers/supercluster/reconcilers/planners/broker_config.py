@@ -15,6 +15,9 @@ from supercluster.reconcilers.planners import naming
 GATEWAY_SEEDS_MAX = 3
 
 
+# In the folder that brokers are given by --tls-dir, by the names that Secrets of the type kubernetes.io/tls have.
+TLS_FILES = {"certFile": "tls.crt", "keyFile": "tls.key", "caFile": "ca.crt"}
+
 MOVE_BYTES_PER_S_MAX = 1 << 50
 
 # What a broker takes, where the schema of a Cluster can't say it: sizes and durations are texts there. A broker that
@@ -51,9 +54,11 @@ def broker_config(
     move_bytes_per_s: int = 0,
     *,
     join_only: bool = False,
+    tls_name: str = "",
 ) -> dict[str, Any]:
     """The file's content. It is the same for all brokers, so that one ConfigMap serves them. `move_bytes_per_s`: the limit of
-    a move that a client starts. `join_only`: the map of streams was begun before."""
+    a move that a client starts. `join_only`: the map of streams was begun before. `tls_name`: what certificates of brokers are for; empty:
+    links are not encrypted."""
     spec, name = cluster.spec, cluster.metadata.name
     domain = _domain(cluster)
     return {
@@ -97,6 +102,11 @@ def broker_config(
         },
         # Written only when true: a file without it is the one of before.
         **({"joinOnly": True} if join_only else {}),
+        **(
+            {key: {**TLS_FILES, "serverName": tls_name} for key in ("clusterTls", "gatewayTls")}
+            if tls_name
+            else {}
+        ),
         **({"moves": {"bytesPerS": min(move_bytes_per_s, MOVE_BYTES_PER_S_MAX)}} if move_bytes_per_s else {}),
     }
 

@@ -18,6 +18,7 @@ from supercluster.reconcilers.planners.broker_config import (
     out_of_range,
     voters_in,
 )
+from supercluster.reconcilers.planners.certificates import server_name
 from supercluster.reconcilers.planners.cluster_advice import advise
 from supercluster.reconcilers.planners.cluster_deletion import plan_deletion
 from supercluster.reconcilers.planners.cluster_rollout import (
@@ -311,6 +312,7 @@ def _wanted(
         observed.siblings,
         share,
         join_only=founding.is_join_only(super_cluster, told),
+        tls_name=server_name(super_cluster) if super_cluster.spec.tls is not None else "",
     )
     objects = (
         manifests.config_map(desired, config),
@@ -341,10 +343,20 @@ def _apply_steps(desired: Cluster, observed: ClusterObserved, wanted: _Wanted) -
         if is_current(manifest, there):
             continue
         steps.append(Apply(manifest, _apply_note(desired, manifest, there)))
-    # Pods wait for the Secret anyway; without it they would only collect errors.
-    if not observed.credentials_ready:
+    # Pods wait for the Secrets anyway; without them they would only collect errors.
+    if _awaited_secret(desired, observed) is not None:
         return tuple(step for step in steps if _kind(step) != "StatefulSet")
     return tuple(steps)
+
+
+def _awaited_secret(desired: Cluster, observed: ClusterObserved) -> str | None:
+    """A Secret that brokers mount and that is not there yet."""
+    if not observed.credentials_ready:
+        return naming.credentials_secret(desired.spec.super_cluster)
+    assert observed.super_cluster is not None
+    secret = naming.certificate_secret(desired.metadata.name)
+    is_wanted = observed.super_cluster.spec.tls is not None
+    return secret if is_wanted and ("Secret", secret) not in observed.objects else None
 
 
 def _kind(step: Step) -> str:
@@ -390,14 +402,13 @@ def _describe(
     scaling = wanted.scaling
     if steps:
         conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, f"next: {steps[0]}")
+    elif (secret := _awaited_secret(desired, observed)) is not None:
+        conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, f"waiting for Secret {secret}")
     elif rollout.choice is not None:
         notes = tell_rollout(rollout, conditions)
     elif scaling.refused or scaling.doing:
         reason = Reason.DRAINING if scaling.doing else Reason.SCALE_DOWN_REFUSED
         conditions.put(ConditionType.SYNCED, False, reason, scaling.doing or scaling.refused)
-    elif not observed.credentials_ready:
-        secret = naming.credentials_secret(desired.spec.super_cluster)
-        conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, f"waiting for Secret {secret}")
     elif late is not None:
         conditions.put(ConditionType.SYNCED, False, *late)
     else:

@@ -19,6 +19,7 @@ BROKER_UID = 10001
 STARTUP_SECONDS_MAX = 600
 CONFIG_FOLDER = "/etc/supercluster"
 CREDENTIALS_FOLDER = "/etc/supercluster/credentials"
+TLS_FOLDER = "/etc/supercluster/tls"
 DATA_FOLDER = "/data"
 
 
@@ -64,6 +65,20 @@ def credentials_secret(super_cluster: SuperCluster) -> dict[str, Any]:
     del metadata["ownerReferences"]
     metadata["annotations"] = {IDENTITY_ANNOTATION: super_cluster.identity}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"}
+
+
+def authority_secret(super_cluster: SuperCluster) -> dict[str, Any]:
+    """The Secret of the authority, without its content. It is kept as long as brokers may need another certificate."""
+    secret = credentials_secret(super_cluster)
+    name = naming.authority_secret(super_cluster.metadata.name)
+    return {**secret, "metadata": {**secret["metadata"], "name": name}}
+
+
+def certificate_secret(super_cluster: SuperCluster, cluster: Cluster) -> dict[str, Any]:
+    """The Secret with the certificate of a cluster's brokers, without its content."""
+    metadata = _metadata(cluster, naming.certificate_secret(cluster.metadata.name))
+    metadata["annotations"] = {IDENTITY_ANNOTATION: super_cluster.identity}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "kubernetes.io/tls"}
 
 
 def client_secret(
@@ -182,7 +197,7 @@ def stateful_set(
                 # Another configuration is another revision, so that brokers are restarted to read it.
                 "annotations": {"supercluster.dev/config-digest": digest(restart_worthy(config))},
             },
-            "spec": _pod(cluster, defaults),
+            "spec": _pod(cluster, defaults, has_tls="clusterTls" in config),
         },
     }
     if cluster.spec.storage.type == "PersistentVolumeClaim":
@@ -218,7 +233,7 @@ def _claim(cluster: Cluster, size: str, identity: str) -> dict[str, Any]:
     }
 
 
-def _pod(cluster: Cluster, defaults: OperatorDefaults) -> dict[str, Any]:
+def _pod(cluster: Cluster, defaults: OperatorDefaults, *, has_tls: bool) -> dict[str, Any]:
     settings, name = cluster.spec.pod, cluster.metadata.name
     volumes: list[dict[str, Any]] = [
         {"name": "config", "configMap": {"name": naming.config_map(name)}},
@@ -227,6 +242,8 @@ def _pod(cluster: Cluster, defaults: OperatorDefaults) -> dict[str, Any]:
             "secret": {"secretName": naming.credentials_secret(cluster.spec.super_cluster)},
         },
     ]
+    if has_tls:
+        volumes.append({"name": "tls", "secret": {"secretName": naming.certificate_secret(name)}})
     if cluster.spec.storage.type == "EmptyDir":
         volumes.append({"name": "data", "emptyDir": {}})
     spread = [
@@ -256,7 +273,7 @@ def _pod(cluster: Cluster, defaults: OperatorDefaults) -> dict[str, Any]:
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "topologySpreadConstraints": spread,
-        "containers": [_container(cluster, defaults)],
+        "containers": [_container(cluster, defaults, has_tls=has_tls)],
         "volumes": volumes,
     }
     if settings.node_selector:
@@ -279,7 +296,7 @@ def _resources(declared: Resources) -> dict[str, Any]:
     return found
 
 
-def _container(cluster: Cluster, defaults: OperatorDefaults) -> dict[str, Any]:
+def _container(cluster: Cluster, defaults: OperatorDefaults, *, has_tls: bool) -> dict[str, Any]:
     spec = cluster.spec
     return {
         "name": "broker",
@@ -294,6 +311,7 @@ def _container(cluster: Cluster, defaults: OperatorDefaults) -> dict[str, Any]:
             DATA_FOLDER,
             "--credentials",
             CREDENTIALS_FOLDER,
+            *(["--tls-dir", TLS_FOLDER] if has_tls else []),
         ],
         "ports": [
             {"name": port["name"], "containerPort": port["port"], "protocol": "TCP"}
@@ -315,6 +333,7 @@ def _container(cluster: Cluster, defaults: OperatorDefaults) -> dict[str, Any]:
         "volumeMounts": [
             {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True},
             {"name": "credentials", "mountPath": CREDENTIALS_FOLDER, "readOnly": True},
+            *([{"name": "tls", "mountPath": TLS_FOLDER, "readOnly": True}] if has_tls else []),
             {"name": "data", "mountPath": DATA_FOLDER},
         ],
     }

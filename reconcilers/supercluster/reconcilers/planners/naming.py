@@ -20,6 +20,16 @@ def client_secret(super_cluster: str) -> str:
     return f"{super_cluster}-client"
 
 
+def authority_secret(super_cluster: str) -> str:
+    """Secret with the authority that signs brokers' certificates; no pod mounts it."""
+    return f"{super_cluster}-authority"
+
+
+def certificate_secret(cluster: str) -> str:
+    """Secret that the cluster's brokers mount: tls.crt, tls.key, ca.crt."""
+    return f"{cluster}-tls"
+
+
 def stateful_set(cluster: str) -> str:
     return cluster
 

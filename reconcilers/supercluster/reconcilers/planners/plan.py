@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -114,6 +115,33 @@ class MakeCredentials:
         if not self.missing:
             return f"mark Secret {name}"
         return f"make credentials for {', '.join(self.missing)} in Secret {name}"
+
+
+@dataclass(frozen=True, slots=True)
+class MakeAuthority:
+    """Make the authority that signs brokers' certificates, if there is none in its Secret, and mark the Secret as ours."""
+
+    manifest: Manifest
+    note: Note | None = None
+
+    def __str__(self) -> str:
+        return f"make an authority in Secret {self.manifest['metadata']['name']}"
+
+
+@dataclass(frozen=True, slots=True)
+class IssueCertificate:
+    """Have the authority sign another certificate for the brokers of a cluster."""
+
+    manifest: Manifest
+    authority: str
+    """Name of its Secret."""
+    names: tuple[str, ...]
+    """DNS names that it is for."""
+    lifetime: timedelta
+    note: Note | None = None
+
+    def __str__(self) -> str:
+        return f"issue a certificate in Secret {self.manifest['metadata']['name']}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +323,8 @@ Step = (
     | ExpandClaim
     | MarkClaim
     | MakeCredentials
+    | MakeAuthority
+    | IssueCertificate
     | SetFinalizers
     | CreateStream
     | UpdateStream

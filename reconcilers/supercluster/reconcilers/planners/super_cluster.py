@@ -21,6 +21,7 @@ from supercluster.api.super_cluster import (
 )
 from supercluster.reconcilers.planners import drain_moves, naming, recovery_of_map, repair_moves
 from supercluster.reconcilers.planners.accounts import AccountsPlan, AccountView, plan_accounts
+from supercluster.reconcilers.planners.certificates import CertificatesView, MarksView, plan_certificates
 from supercluster.reconcilers.planners.cordons import CordonView, plan_cordons
 from supercluster.reconcilers.planners.credentials import CredentialsView, plan_credentials, plan_secret
 from supercluster.reconcilers.planners.founding import Traces, asks_anew, beginning, founder
@@ -77,6 +78,7 @@ class SuperClusterObserved:
     """What repair is planned from; None: the brokers do not say."""
     credentials: CredentialsView | None = None
     client_secret: Mapping[str, Any] | None = field(default=None, repr=False)
+    certificates: CertificatesView = field(default_factory=CertificatesView)
     unreadable: tuple[str, ...] = ()
     """Members that this version of the operator can't read, by kind and name."""
     traces: Traces = field(default_factory=Traces)
@@ -96,7 +98,7 @@ def plan_super_cluster(
 ) -> Plan:
     conditions = Conditions(desired.status.conditions, desired.metadata.generation, now)
     if desired.metadata.deletion_timestamp is not None:
-        return _deletion(desired, observed, conditions)
+        return _deletion(desired, observed, conditions, now)
     unled = leaderless(observed.moves, observed.running or (), observed.repair)
     places = _places(desired, observed, unled)
     placed = frozenset(grant.uid for grant in places)
@@ -130,7 +132,7 @@ def plan_super_cluster(
         desired, observed.map_recovery, _refusal_of_recovery(aside), conditions
     )
     accounts = plan_accounts(desired, observed.accounts, hold=any(map(_is_rolling, observed.clusters)))
-    wanted = _steps(desired, observed)
+    wanted = _steps(desired, observed, now)
     # Each of its own steps needs those before it.
     own = tuple(takewhile(lambda step: not _is_aside(step, aside), wanted))
     # A person's word is dealt with once, so it is not passed on while the operator lacks the credentials for it.
@@ -194,13 +196,14 @@ def waits_for_a_place(moves: tuple[StreamMove, ...]) -> bool:
     return any(move.status.phase == "Queued" for move in moves)
 
 
-def _steps(desired: SuperCluster, observed: SuperClusterObserved) -> tuple[Step, ...]:
+def _steps(desired: SuperCluster, observed: SuperClusterObserved, now: datetime) -> tuple[Step, ...]:
     steps: list[Step] = []
     if FINALIZER not in desired.metadata.finalizers:
         steps.append(
             SetFinalizers((*desired.metadata.finalizers, FINALIZER), desired.metadata.resource_version)
         )
     steps += plan_credentials(desired, observed.credentials, observed.client_secret, observed.clusters)
+    steps += plan_certificates(desired, observed.certificates, observed.clusters, now)
     return tuple(steps)
 
 
@@ -210,6 +213,13 @@ def _describe(
     if observed.credentials is not None and observed.credentials.broken:
         secret = naming.credentials_secret(desired.metadata.name)
         message = f"Secret {secret}: {observed.credentials.broken}; put it right: nothing of it is changed, and nobody new is let in"
+        conditions.put(ConditionType.SYNCED, False, Reason.CREDENTIALS_UNREADABLE, message)
+    elif observed.certificates.authority is not None and observed.certificates.authority.broken:
+        secret = naming.authority_secret(desired.metadata.name)
+        message = (
+            f"Secret {secret}: {observed.certificates.authority.broken}; put it right: no certificate is issued meanwhile, and "
+            "those that brokers have end in time"
+        )
         conditions.put(ConditionType.SYNCED, False, Reason.CREDENTIALS_UNREADABLE, message)
     elif steps:
         conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, f"next: {steps[0]}")
@@ -388,7 +398,9 @@ def _places(
     )
 
 
-def _deletion(desired: SuperCluster, observed: SuperClusterObserved, conditions: Conditions) -> Plan:
+def _deletion(
+    desired: SuperCluster, observed: SuperClusterObserved, conditions: Conditions, now: datetime
+) -> Plan:
     """The credentials go with the resource, so it stays until no broker needs them."""
     if FINALIZER not in desired.metadata.finalizers:
         return Plan()
@@ -403,12 +415,18 @@ def _deletion(desired: SuperCluster, observed: SuperClusterObserved, conditions:
         )
         # Brokers are not let in without it, and streams that go with their Stream are deleted by brokers.
         again = plan_secret(desired, observed.credentials)
-        steps = (again,) if again is not None and again.missing else ()
+        steps: tuple[Step, ...] = (again,) if again is not None and again.missing else ()
+        steps += plan_certificates(desired, observed.certificates, observed.clusters, now)
         return Plan(steps, patch, conditions.notes())
-    secret = observed.credentials
+    secret, authority = observed.credentials, observed.certificates.authority
+    unused = {}
     if secret is not None and not secret.owners and secret.identity == desired.identity:
-        name = naming.credentials_secret(desired.metadata.name)
-        namespace = desired.metadata.namespace
-        return Plan((DeleteObject("v1", "Secret", namespace, name, secret.uid, Ground.CREDENTIALS_UNUSED),))
+        unused[naming.credentials_secret(desired.metadata.name)] = secret.uid
+    marks = authority.marks if authority is not None else MarksView(has_owner=True)
+    if not marks.has_owner and marks.identity == desired.identity:
+        unused[naming.authority_secret(desired.metadata.name)] = marks.uid
+    if unused:
+        namespace, ground = desired.metadata.namespace, Ground.CREDENTIALS_UNUSED
+        return Plan(tuple(DeleteObject("v1", "Secret", namespace, *each, ground) for each in unused.items()))
     rest = tuple(name for name in desired.metadata.finalizers if name != FINALIZER)
     return Plan((SetFinalizers(rest, desired.metadata.resource_version),))

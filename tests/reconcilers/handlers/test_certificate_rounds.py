@@ -1,0 +1,181 @@
+"""Certificates from a manifest to the brokers' settings: what is made, what brokers read, and what survives whom."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.reconcilers.builders import NAMESPACE as NS
+from tests.reconcilers.builders import condition
+from tests.reconcilers.handlers.test_rounds import CLUSTER, SC, KilledError, World
+
+from supercluster.broker.net.tls import GatewayCertificates
+from supercluster.broker.runtime import settings
+from supercluster.reconcilers.planners.manifests import TLS_FOLDER
+from supercluster.reconcilers.ports import Key
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    # OpenSSL judges by the machine's clock.
+    made.clock.ms = (datetime.now(UTC) - made.clock.now()) // timedelta(milliseconds=1)
+    made.change("SuperCluster", "demo", lambda body: body["spec"].update(tls={}))
+    return made
+
+
+def mounted(world: World, cluster: str, folder: Path) -> tuple[settings.Settings, GatewayCertificates]:
+    """What a broker reads of its ConfigMap and its Secret."""
+    folder.mkdir(exist_ok=True)
+    for file, text in world.secret(f"{cluster}-tls").items():
+        (folder / file).write_text(text)
+    config = world.kube.objects[("ConfigMap", NS, f"{cluster}-config")]["data"]["broker.json"]
+    found = settings.parse(json.loads(config))
+    assert found.cluster_tls is not None
+    assert found.cluster_tls == found.gateway_tls
+    return found, GatewayCertificates(found.cluster_tls, folder=folder)
+
+
+def shake_hands(one: GatewayCertificates, other: GatewayCertificates) -> dict[str, Any]:
+    """Have one dial the other; what the other was shown.
+
+    Raises:
+        ssl.SSLError: they refuse each other.
+    """
+    ways = [ssl.MemoryBIO() for _ in range(2)]
+    dialling = one.client.wrap_bio(ways[0], ways[1], server_hostname=one.server_name)
+    dialled = other.context.wrap_bio(ways[1], ways[0], server_side=True)
+    for _ in range(3):
+        for side in (dialling, dialled):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    return dict(dialled.getpeercert() or {})
+
+
+@pytest.mark.covers("CL-3", "CL-6")
+async def test_brokers_of_all_clusters_are_given_certificates_that_they_take_from_each_other(
+    world: World, tmp_path: Path
+) -> None:
+    world.declare("Cluster", "west", superCluster="demo")
+    await world.converge()
+    for key in (SC, CLUSTER, Key("Cluster", NS, "west")):
+        assert condition(world.status(key), "Synced")["status"] == "True", key
+    (config, east), (_, west) = (mounted(world, name, tmp_path / name) for name in ("east", "west"))
+    for one, other in ((east, west), (west, east), (east, east)):
+        assert other.accepts(shake_hands(one, other))
+    assert config.cluster_tls is not None
+    assert config.cluster_tls.server_name == "brokers.demo.demo-ns.supercluster.internal"
+    pod = world.kube.objects[("StatefulSet", NS, "east")]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["args"][-2:] == ["--tls-dir", TLS_FOLDER]
+    assert {"name": "tls", "mountPath": TLS_FOLDER, "readOnly": True} in container["volumeMounts"]
+    assert {"name": "tls", "secret": {"secretName": "east-tls"}} in pod["volumes"]
+    assert "demo-authority" not in json.dumps(pod), "the key of the authority is on no broker"
+
+
+async def test_brokers_of_another_super_cluster_are_refused(world: World, tmp_path: Path) -> None:
+    world.declare("SuperCluster", "second", tls={})
+    world.declare("Cluster", "north", superCluster="second")
+    await world.converge()
+    _, east = mounted(world, "east", tmp_path / "east")
+    _, north = mounted(world, "north", tmp_path / "north")
+    for one, other in ((east, north), (north, east)):
+        with pytest.raises(ssl.SSLError, match="verify failed"):
+            shake_hands(one, other)
+
+
+async def test_no_broker_is_made_before_its_certificate_is_there(world: World) -> None:
+    await world.round(SC)
+    del world.kube.objects[("Secret", NS, "east-tls")]
+    for key in (CLUSTER, CLUSTER):
+        await world.round(key)
+    assert ("StatefulSet", NS, "east") not in world.kube.objects
+    assert "waiting for Secret east-tls" in condition(world.status(CLUSTER), "Synced")["message"]
+    await world.converge()
+    assert ("StatefulSet", NS, "east") in world.kube.objects
+
+
+async def test_a_renewal_restarts_nobody_and_a_lost_certificate_is_issued_again(
+    world: World, tmp_path: Path
+) -> None:
+    await world.converge()
+    _, before = mounted(world, "east", tmp_path / "before")
+    template = world.kube.objects[("StatefulSet", NS, "east")]["spec"]["template"]
+    authority = world.secret("demo-authority")
+    await world.clock.advance(timedelta(days=61) // timedelta(milliseconds=1))
+    await world.converge()
+    _, renewed = mounted(world, "east", tmp_path / "renewed")
+    assert renewed.loaded.certificate != before.loaded.certificate
+    for one, other in ((before, renewed), (renewed, before)):
+        assert other.accepts(shake_hands(one, other))
+    del world.kube.objects[("Secret", NS, "east-tls")]
+    await world.converge()
+    _, again = mounted(world, "east", tmp_path / "again")
+    assert again.loaded.certificate != renewed.loaded.certificate
+    assert again.accepts(shake_hands(renewed, again))
+    assert world.kube.objects[("StatefulSet", NS, "east")]["spec"]["template"] == template
+    assert world.secret("demo-authority") == authority
+
+
+async def test_an_authority_that_a_person_broke_is_told_and_not_overwritten(world: World) -> None:
+    await world.converge()
+    world.change("Secret", "demo-authority", lambda body: body["data"].update({"issuer.key": "bm9uc2Vuc2U="}))
+    await world.converge()
+    synced = condition(world.status(SC), "Synced")
+    assert (synced["status"], synced["reason"]) == ("False", "CredentialsUnreadable")
+    assert "Secret demo-authority: issuer.crt and issuer.key are no authority" in synced["message"]
+    assert world.secret("demo-authority")["issuer.key"] == "nonsense"
+
+
+@pytest.mark.covers("SF-30")
+async def test_somebody_elses_secret_of_that_name_is_left_alone(world: World) -> None:
+    world.kube.put({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "east-tls", "namespace": NS}})
+    await world.round(SC)
+    assert "data" not in world.kube.objects[("Secret", NS, "east-tls")]
+    accepted = condition(world.status(SC), "Accepted")
+    assert accepted["status"] == "False"
+    assert "Secret east-tls exists" in accepted["message"]
+
+
+async def test_an_operator_that_is_killed_at_any_call_makes_one_authority_and_goes_on() -> None:
+    for number in range(60):
+        world = World()
+        world.change("SuperCluster", "demo", lambda body: body["spec"].update(tls={}))
+        world.die_at_call(number)
+        made = None
+        try:
+            await world.converge()
+        except KilledError:
+            secret = world.kube.objects.get(("Secret", NS, "demo-authority"))
+            made = secret["data"] if secret is not None else None
+        is_over = world.num_calls <= number
+        world.kube.fail = world.brokers.fail = lambda _: None
+        world.restart()
+        await world.converge()
+        assert made in (None, world.kube.objects[("Secret", NS, "demo-authority")]["data"]), number
+        assert condition(world.status(CLUSTER), "Synced")["status"] == "True", number
+        if is_over:
+            return
+
+
+async def test_the_authority_goes_with_the_super_cluster_and_not_before_its_last_cluster(
+    world: World,
+) -> None:
+    await world.converge()
+    world.delete(SC)
+    for _ in range(3):
+        await world.round(SC)
+    assert not world.kube.objects[("Secret", NS, "demo-authority")]["metadata"].get("ownerReferences")
+    world.change("Cluster", "east", lambda body: body["metadata"].pop("finalizers"))
+    del world.kube.objects[("Cluster", NS, "east")]
+    for _ in range(3):
+        await world.round(SC)
+    (owner,) = world.kube.objects[("Secret", NS, "demo-authority")]["metadata"]["ownerReferences"]
+    assert owner["kind"] == "SuperCluster"
+    assert ("SuperCluster", NS, "demo") not in world.kube.objects

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from e2e.demo import chart
 from e2e.demo.course import EXIT_CODES, EXIT_FAILED, Speaker, add_logs_argument, conduct
 from e2e.demo.kube import ROOT, KubernetesBrokers, Say
 from e2e.demo.processes import Child, tail
@@ -37,7 +38,6 @@ HINTS = {
 NODES = 3
 REGISTRY = "localhost"
 """Part of the images' names, so that every engine calls them the same and nobody pulls them from elsewhere."""
-RELEASE, SYSTEM_NAMESPACE = "supercluster", "supercluster-system"
 CREATE_SECONDS, BUILD_SECONDS, STEP_SECONDS = 600, 1_800, 300
 FORWARD_SECONDS = 30.0
 CLIENT_PORT = 4222
@@ -189,17 +189,8 @@ class KindBrokers(KubernetesBrokers):
         self._command([self._tools.kind, *load], STEP_SECONDS)
         archive.unlink()
         self._say("installing the chart")
-        self._command(self._helm_install(names, version), STEP_SECONDS)
-
-    def _helm_install(self, names: Mapping[str, str], version: str) -> list[str]:
-        chart = str(ROOT / "charts" / "supercluster")
-        command = [self._tools.helm, "install", RELEASE, chart, "--wait", "--timeout", f"{STEP_SECONDS}s"]
-        command += ["--namespace", SYSTEM_NAMESPACE, "--create-namespace"]
-        command += ["--set", f"namespaces={{{self.namespace}}}"]
-        for key, part in (("image", "operator"), ("brokerImage", "broker")):
-            repository = names[part].removesuffix(f":{version}")
-            command += ["--set", f"{key}.repository={repository}", "--set-string", f"{key}.tag={version}"]
-        return command
+        own = {"image": names["operator"], "brokerImage": names["broker"]}
+        self._command(chart.install_command(self._tools.helm, self.namespace, own), STEP_SECONDS)
 
     def _delete(self) -> None:
         self._say(f"deleting the kind cluster {self._name}")

@@ -1,6 +1,7 @@
 """The demo's brokers on the embedded control plane, which is started here together with the operator.
 
-The manifests are those that a real cluster would get.
+The manifests are those that a real cluster would get. Where SUPERCLUSTER_KUBE_ASSETS names Kubernetes' own programs, they are the
+control plane, and helm installs the operator by its chart.
 """
 
 from __future__ import annotations
@@ -8,13 +9,17 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
+from e2e.demo import chart
 from e2e.demo.kube import ROOT, KubernetesBrokers, Say, documents
 from e2e.demo.processes import Child
+
+from tools import fetch_kube_tools
 
 CRDS = ROOT / "crds"
 PLANE_SECONDS = 30.0
@@ -36,6 +41,7 @@ class PlaneBrokers(KubernetesBrokers):
         self._plane = self._child(stack, "control plane", "supercluster.localplane", *arguments)
         self._operator: Child | None = None
         self._stack = stack
+        self._is_by_chart = bool(os.environ.get("SUPERCLUSTER_KUBE_ASSETS"))
 
     def _child(self, stack: ExitStack, name: str, module: str, *arguments: str) -> Child:
         log = self._directory / f"{name.replace(' ', '-')}.log"
@@ -55,12 +61,23 @@ class PlaneBrokers(KubernetesBrokers):
         ready = self.state / "ready.json"
         await self._until(ready.exists, PLANE_SECONDS, lambda: f"the control plane does not write {ready}")
         self._connect(self.kubeconfig)
-        await asyncio.to_thread(self._apply, documents(CRDS))
-        self._operator = self._child(
-            self._stack, "operator", "supercluster.app.main", *self._operator_arguments()
-        )
+        if self._is_by_chart:
+            await asyncio.to_thread(self._install_chart)
+        else:
+            await asyncio.to_thread(self._apply, documents(CRDS))
+            self._operator = self._child(
+                self._stack, "operator", "supercluster.app.main", *self._operator_arguments()
+            )
         self._say("control plane and operator are up")
         await self.declare()
+
+    def _install_chart(self) -> None:
+        """Raises RuntimeError when helm fails; the message has what it said."""
+        command = chart.install_command(fetch_kube_tools.fetch()["helm"], self.namespace)
+        environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig), "HOME": str(self._directory)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"helm install failed: {done.stderr.strip()}")
 
     def _check(self) -> None:
         self._plane.check()

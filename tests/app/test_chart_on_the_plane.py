@@ -11,6 +11,8 @@ import pytest
 import yaml
 from tests.conftest import Kubectl, RunningPlane, eventually
 from tests.helm_command import run_helm_in
+from tests.support import audit
+from tests.support.audit import Right
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -78,6 +80,39 @@ def test_the_operator_works_with_the_rights_that_the_chart_grants(
     assert any(line["message"] == "leading" for line in lines)
     assert "forbidden" not in logs.lower()
     assert "cannot" not in logs.lower()
+
+
+# Granted, and not used by the story above.
+RESERVED = {
+    Right("", "persistentvolumeclaims", "patch"): "a larger spec.storage.size",
+    Right("storage.k8s.io", "storageclasses", "get"): "a larger spec.storage.size",
+    Right("supercluster.dev", "replicapolicies", "get"): "there is no ReplicaPolicy",
+    Right(
+        "supercluster.dev", "streammoves", "patch"
+    ): "no move begins: the one that is made waits for approval",
+    Right("supercluster.dev", "replicapolicies/status", "patch"): "there is no ReplicaPolicy",
+    **{
+        Right(
+            "supercluster.dev", f"{kind}/finalizers", "update"
+        ): "asked for by clusters that enforce it for owner references"
+        for kind in ("superclusters", "clusters", "streams")
+    },
+}
+
+
+@pytest.mark.kube
+@pytest.mark.covers("OP-2")
+def test_the_audit_log_has_the_granted_verbs_and_no_refusal(
+    plane: RunningPlane, run_kubectl: Kubectl
+) -> None:
+    selector = "app.kubernetes.io/name=supercluster-operator"
+    arguments = ("get", "roles,clusterroles", "-A", "-l", selector, "-o", "json")
+    rights = audit.granted(json.loads(run_kubectl(*arguments).stdout)["items"])
+    assert rights, "installed by the test above"
+    asked = list(audit.requests(plane.audit_log, "system:serviceaccount:ops:op"))
+    refused = {right for right, code in asked if code in (401, 403)}
+    assert not refused
+    assert rights - {right for right, _ in asked} == set(RESERVED)
 
 
 @pytest.mark.covers("OP-2")

@@ -62,9 +62,12 @@ supercluster-operator
 {{/* What the operator does in a namespace that it serves: these rights and no more. */}}
 {{- define "supercluster.rules" -}}
 - apiGroups: ["supercluster.dev"]
-  resources: ["superclusters", "clusters", "streams", "streammoves", "replicapolicies"]
+  resources: ["superclusters", "clusters", "streams", "streammoves"]
   # patch is for finalizers; nothing but the status is written otherwise.
   verbs: ["get", "list", "watch", "patch"]
+- apiGroups: ["supercluster.dev"]
+  resources: ["replicapolicies"]
+  verbs: ["get", "list", "watch"]
 - apiGroups: ["supercluster.dev"]
   # A Stream whose placement changes makes a move for itself, and withdraws it when it changes again.
   resources: ["streammoves"]
@@ -73,7 +76,8 @@ supercluster-operator
   resources: ["superclusters/status", "clusters/status", "streams/status", "streammoves/status", "replicapolicies/status"]
   verbs: ["patch"]
 - apiGroups: ["supercluster.dev"]
-  resources: ["superclusters/finalizers", "clusters/finalizers", "streams/finalizers", "streammoves/finalizers", "replicapolicies/finalizers"]
+  # For owner references that block deletion; nothing is owned by moves and policies.
+  resources: ["superclusters/finalizers", "clusters/finalizers", "streams/finalizers"]
   verbs: ["update"]
 - apiGroups: [""]
   resources: ["services", "configmaps", "secrets"]

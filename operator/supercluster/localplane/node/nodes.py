@@ -11,6 +11,8 @@ from supercluster.localplane.client import Json
 from supercluster.localplane.controllers.base import Cluster, condition, is_true, now_utc, phase_of, stamp
 
 PODS_MAX = 110
+CPUS = 64
+"""More than a machine has: requests are not enforced, and must not leave pods without a node."""
 UNREACHABLE = "node.kubernetes.io/unreachable"
 ZONES = ("zone-a", "zone-b", "zone-c")
 REGION = "laptop"
@@ -96,7 +98,7 @@ def node_object(node: SimulatedNode, owner: str) -> Json:
 
 def node_status(node: SimulatedNode, held: Json | None, port: int) -> Json:
     room = {
-        "cpu": str(os.cpu_count() or 1),
+        "cpu": str(CPUS),
         "memory": f"{_memory_bytes() // 1024}Ki",
         "pods": str(PODS_MAX),
         "ephemeral-storage": "100Gi",

@@ -144,6 +144,28 @@ def test_a_delete_for_another_uid_conflicts(lab: Lab) -> None:
     assert lab.exists("configmaps", "a")
 
 
+def test_a_patch_for_another_uid_is_invalid_and_a_replacement_conflicts(lab: Lab) -> None:
+    """As kube-apiserver 1.36 answers. Of a custom resource's status it reads no metadata."""
+    there = lab.create("configmaps", a_map())
+    other = {"metadata": {"name": "a", "uid": "other"}, "data": {"k": "v"}}
+    with pytest.raises(ApiError) as patched:
+        lab.patch("configmaps", "a", other)
+    with pytest.raises(ApiError) as applied:
+        lab.apply("configmaps", other, "tool")
+    for refused in (patched.value, applied.value):
+        assert (refused.code, refused.causes[0].field) == (422, "metadata.uid")
+        assert refused.message.endswith('metadata.uid: Invalid value: "other": field is immutable')
+    with pytest.raises(ApiError) as refusal:
+        lab.update("configmaps", {**there, "metadata": {**there["metadata"], "uid": "other"}})
+    assert refusal.value.code == 409
+    lab.create("customresourcedefinitions", a_definition(), namespace="")
+    made = lab.create("widgets", {"metadata": {"name": "a"}, "spec": {}})
+    status = {"metadata": {"uid": "other"}, "status": {"seen": 1}}
+    assert (
+        lab.patch("widgets", "a", status, subresource="status")["metadata"]["uid"] == made["metadata"]["uid"]
+    )
+
+
 def test_unknown_fields_are_refused_warned_of_or_dropped(lab: Lab) -> None:
     body = a_set()
     body["spec"]["replicaz"] = 3

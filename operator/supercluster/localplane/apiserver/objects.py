@@ -215,9 +215,9 @@ class Objects:
                 raise errors.unprocessable(f"patch: {told}", Cause("patch", told))
         write.operation = "Patch"
         new = self._incoming(resource, namespace, patched, write)
-        if new["metadata"].get("uid") not in (None, "", old["metadata"]["uid"]):
-            told = f"Invalid value: {new['metadata']['uid']!r}: field is immutable"
-            raise errors.invalid(resource.group, resource.kind, name, [Cause("metadata.uid", told)])
+        if subresource == "status" and resource.crd_version is not None:
+            new["metadata"]["uid"] = old["metadata"]["uid"]
+        self._refuse_other_uid(resource, new, old)
         if new["metadata"].get("name") != name:
             raise errors.bad_request(f"metadata.name cannot be changed by a patch; it is {name!r}")
         return self._replace(resource, namespace, name, new, write, subresource)
@@ -253,6 +253,8 @@ class Objects:
             raise errors.conflict(
                 resource.group, resource.plural, name, "uid mismatch: the object does not exist"
             )
+        if live is not None:
+            self._refuse_other_uid(resource, config, live)
         base: Json = live if live is not None else {"metadata": {}}
         applied = managers.apply(
             base,
@@ -300,6 +302,12 @@ class Objects:
         stored = self.store.put(resource.storage, new)
         self._rules.changed(resource, stored, old)
         return stored
+
+    def _refuse_other_uid(self, resource: Resource, patched: Json, old: Json) -> None:
+        uid, name = patched["metadata"].get("uid"), old["metadata"]["name"]
+        if uid not in (None, "", old["metadata"]["uid"]):
+            told = f'Invalid value: "{uid}": field is immutable'
+            raise errors.invalid(resource.group, resource.kind, name, [Cause("metadata.uid", told)])
 
     def _keep_server_fields(self, resource: Resource, new: Json, old: Json) -> None:
         """Refuse a stale write, and put back what only the server sets."""

@@ -87,12 +87,22 @@ async def proxy_to(port: int) -> AsyncIterator[Proxy]:
 
 
 @asynccontextmanager
-async def operator(folder: Path, proxy: Proxy, token: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def operator(
+    folder: Path, proxy: Proxy, token: str, *more: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
     folder.mkdir()
     config = json.loads(kubeconfig(proxy.url, token, ""))
     del config["clusters"][0]["cluster"]["certificate-authority-data"]
     (folder / "kubeconfig").write_text(json.dumps(config))
-    arguments = ["--kubeconfig", str(folder / "kubeconfig"), "--listen", "127.0.0.1:0", "--resync", "1"]
+    arguments = [
+        "--kubeconfig",
+        str(folder / "kubeconfig"),
+        "--listen",
+        "127.0.0.1:0",
+        "--resync",
+        "1",
+        *more,
+    ]
     with (folder / "log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "supercluster.app.main", *arguments, "--lease-duration", str(LEASE_S)),
@@ -223,3 +233,32 @@ async def test_an_operator_waits_for_definitions_that_have_its_fields(ground: Gr
         assert not any(LEASES in line for line in proxy.asked)
         await ground.define()
         await until(lambda: proxy.writes, "it to work")
+
+
+@pytest.mark.covers("SF-30", "OP-4")
+async def test_of_two_operators_that_serve_one_namespace_one_works(ground: Ground, tmp_path: Path) -> None:
+    """O28: two releases, each with a Lease of its own."""
+    await ground.define()
+    await ground.declare()
+    async with AsyncExitStack() as stack:
+        changing = asyncio.create_task(ground.keep_changing())
+        stack.callback(changing.cancel)
+        one, two = [await stack.enter_async_context(proxy_to(ground.port)) for _ in range(2)]
+        first = await stack.enter_async_context(
+            operator(
+                tmp_path / "one", one, ground.plane.token, "--lease-name", "one", "--namespace", "default"
+            )
+        )
+        await until(lambda: len(one.writes) > 10, "the first to work")
+        names = ("--lease-name", "two", "--namespace", "default,other")
+        await stack.enter_async_context(operator(tmp_path / "two", two, ground.plane.token, *names))
+        lease = b"/namespaces/default/leases/supercluster-operator"
+        await until(lambda: any(lease in line for line in two.asked), "the second to wait")
+        before = len(one.writes)
+        await until(lambda: len(one.writes) > before + 20, "the first to go on")
+        assert not two.writes
+        first.terminate()
+        assert await _ended(first) == 0
+        await until(lambda: len(two.writes) > 10, "the second to work")
+        assert two.writes[0] > one.writes[-1]
+        assert not changing.done()

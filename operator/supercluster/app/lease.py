@@ -54,6 +54,10 @@ class LeaseHolder:
     name: str
     identity: str
     duration_s: float
+    is_optional: bool = False
+    """A namespace that is not there, or in which we may not, has no Lease: nobody is waited for until there is one."""
+    _is_written: bool = False
+    """Was it ours? Then it is never optional any more."""
     _seen: Mapping[str, Any] = field(default_factory=dict)
     _seen_at_s: float = 0.0
     _renewed_at_s: float = 0.0
@@ -78,7 +82,8 @@ class LeaseHolder:
                 log.warning("can't ask for the lease", extra={"error": str(error)})
             holder = self._seen.get("holderIdentity")
             if holder != told:
-                log.info("waiting for the lease", extra={"holder": str(holder)})
+                lease = f"{self.namespace}/{self.name}"
+                log.info("waiting for the lease", extra={"lease": lease, "holder": str(holder)})
                 told = holder
             await self.clock.sleep_ms(self._ms(RENEW_SHARE))
 
@@ -134,8 +139,8 @@ class LeaseHolder:
     async def _try(self) -> bool:
         """Take or renew the Lease; False when somebody else has it."""
         started_s = self.clock.monotonic_s()
-        there = await self.kube.get(API_VERSION, "Lease", self.namespace, self.name)
         try:
+            there = await self.kube.get(API_VERSION, "Lease", self.namespace, self.name)
             if there is None:
                 await self.kube.create(self._manifest({}, {}))
             else:
@@ -143,10 +148,15 @@ class LeaseHolder:
                 if not self._is_free(spec, started_s):
                     return False
                 await self.kube.replace(self._manifest(mapping(there.get("metadata")), spec))
+            self._is_written = True
         except KubeError as error:
             if error.status == 409:
                 return False
-            raise
+            if not self.is_optional or self._is_written or error.status not in (403, 404):
+                raise
+            if not self._held:
+                lease = f"{self.namespace}/{self.name}"
+                log.warning("served without a lease", extra={"lease": lease, "error": str(error)})
         self._renewed_at_s, self._held = started_s, True
         return True
 
@@ -176,6 +186,61 @@ class LeaseHolder:
                 "leaseTransitions": transitions if ours or not spec else transitions + 1,
             },
         }
+
+
+@dataclass(slots=True)
+class Leases:
+    """All that one copy has to hold before it works: the one that copies of a release agree by, and one of a fixed name in each
+    namespace that it serves, so that another release there waits. They are taken in this order by everybody."""
+
+    holders: tuple[LeaseHolder, ...]
+    _keeping: list[asyncio.Task[None]] = field(default_factory=list)
+
+    @property
+    def time_left_s(self) -> float:
+        return min(holder.time_left_s for holder in self.holders)
+
+    async def acquire(self) -> None:
+        """Wait until all are ours; those that are stay so meanwhile.
+
+        Raises:
+            LeaseLostError: one was lost while another was waited for.
+        """
+        for holder in self.holders:
+            acquiring = asyncio.create_task(holder.acquire())
+            try:
+                await asyncio.wait((acquiring, *self._keeping), return_when=asyncio.FIRST_COMPLETED)
+                if not acquiring.done():
+                    await self.keep()
+                acquiring.result()
+            finally:
+                acquiring.cancel()
+            self._keeping.append(asyncio.create_task(holder.keep()))
+
+    async def keep(self) -> None:
+        """Renew until that fails for too long.
+
+        Raises:
+            LeaseLostError: somebody else has one, or we could not renew in time.
+        """
+        try:
+            done, _ = await asyncio.wait(self._keeping, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            await self._stop()
+
+    async def release(self) -> None:
+        """Let another copy take over at once, if the API server answers while they are ours."""
+        await self._stop()
+        for holder in reversed(self.holders):
+            await holder.release()
+
+    async def _stop(self) -> None:
+        tasks, self._keeping = self._keeping, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def within(clock: LeaseClock, seconds: float, call: Coroutine[Any, Any, _T]) -> _T:

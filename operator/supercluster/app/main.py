@@ -34,7 +34,7 @@ from supercluster.app.brokers import NatsBrokers
 from supercluster.app.clock import SystemClock
 from supercluster.app.kube import PLURALS, KubeClient
 from supercluster.app.kubeconfig import Connection, KubeconfigError, lenient, load
-from supercluster.app.lease import LeaseHolder, LeaseLostError
+from supercluster.app.lease import LeaseHolder, LeaseLostError, Leases
 from supercluster.app.repair_metrics import repair_lines
 from supercluster.app.settings import EXIT_FAILED, EXIT_LEASE_LOST, EXIT_OK, EXIT_USAGE, Settings, parse
 from supercluster.app.strategies import installed_strategies
@@ -59,6 +59,8 @@ PASSWORD_BYTES = 24
 # Definitions may be installed just now, and an API server may be restarted; whoever started this process starts it again.
 READY_PATIENCE_S = 60
 READY_RETRY_MS = 500
+# The same for every release: of two operators that serve one namespace one works (O28).
+NAMESPACE_LEASE = "supercluster-operator"
 SWEPT = (
     *((f"{GROUP}/{API}", kind.name) for kind in KINDS),
     ("apps/v1", "StatefulSet"),
@@ -99,17 +101,20 @@ class Operator:
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     insights: references.Insights = field(default_factory=references.Insights)
     """What kopf has found out about the API server; it has no public name for the class."""
-    lease: LeaseHolder = field(init=False)
+    lease: Leases = field(init=False)
 
     def __post_init__(self) -> None:
         settings = self.settings
-        self.lease = LeaseHolder(
-            self.kube,
-            self.clock,
-            settings.lease_namespace,
-            settings.lease_name,
-            settings.identity,
-            settings.lease_duration_s,
+        of_copies = (settings.lease_namespace, settings.lease_name)
+        of_namespaces = ((name, NAMESPACE_LEASE) for name in sorted(settings.namespaces))
+        self.lease = Leases(
+            tuple(
+                LeaseHolder(
+                    *(self.kube, self.clock, namespace, name, settings.identity, settings.lease_duration_s),
+                    is_optional=(namespace, name) != of_copies,
+                )
+                for namespace, name in dict.fromkeys((of_copies, *of_namespaces))
+            )
         )
         self.kube.write_time_left_s = lambda: self.lease.time_left_s
         self.rounds.executor.time_left_s = lambda: self.lease.time_left_s

@@ -13,15 +13,17 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.reconcilers.builders import DEFAULTS, clone
 from tests.reconcilers.fakes import FakeBrokers, FakeKube, VirtualClock
 from tests.support.tiers import examples
 
+from supercluster.reconcilers.execute import destructive
 from supercluster.reconcilers.execute.executor import Executor
 from supercluster.reconcilers.handlers.rounds import Rounds
 from supercluster.reconcilers.observe.cache import MODELS, ObjectCache, is_ours
+from supercluster.reconcilers.planners import cluster_deletion
 from supercluster.reconcilers.planners.plan import IDENTITY_ANNOTATION
 from supercluster.reconcilers.ports import BrokerTarget, Json, KubeError
 
@@ -220,6 +222,14 @@ class Model:
         self.kube.objects.pop(("Pod", NS, f"east-{number}"), None)
         self.control()
 
+    def replace(self, number: int) -> None:
+        """The pod comes back before the protection of a claim that goes lets it go."""
+        running = self.kube.objects.get(("StatefulSet", NS, "east"))
+        if running is not None and (CLAIM, NS, f"data-east-{number}") in self.kube.objects:
+            self.kube.objects.pop(("Pod", NS, f"east-{number}"), None)
+            self._start(f"east-{number}", running)
+            self._tell_brokers()
+
     # What brokers do.
 
     def owner(self) -> str:
@@ -376,6 +386,7 @@ ACTIONS = st.one_of(
     st.tuples(st.just("strip"), st.sampled_from(["Secret", CLAIM, "StatefulSet"]), NUMBER),
     st.tuples(st.just("crash"), NUMBER),
     st.tuples(st.just("kill"), NUMBER),
+    st.tuples(st.just("replace"), NUMBER),
     st.tuples(st.just("narrow"), NUMBER),
 )
 
@@ -459,15 +470,58 @@ async def act(world: Model, what: str, *how: Any) -> None:
             world.crash(how[0])
         case "kill":
             world.kill(how[0])
+        case "replace":
+            world.replace(how[0])
         case "narrow":
             world.narrow(how[0])
 
 
+LOOKS: list[tuple[Any, ...]] = [("look",), ("look",), ("wait",), ("look",), ("look",)]
+DELETED: list[tuple[Any, ...]] = [
+    *(("policy", "Stream", "Delete"), ("policy", "Cluster", "Delete"), ("settle",), ("settle",)),
+    ("delete", "Cluster"),
+]
+# Ways to a loss that a part of `RULES` each keeps closed, by the name of the check.
+STORIES: Mapping[str, list[tuple[Any, ...]]] = {
+    "is_of_the_cluster": [
+        *(("narrow", 0), ("settle",), ("hand over", "test", "Delete"), ("end", "Delete"), *[("settle",)] * 6),
+    ],
+    "no_stream_is_retained": [*DELETED, ("hear", "Cluster"), ("policy", "Stream", "Retain"), *LOOKS],
+    "members_are_known": [
+        *(*DELETED, ("restart",)),
+        *(("hear", kind) for kind in ("Cluster", "SuperCluster", "StatefulSet", "Pod", CLAIM)),
+        *(("policy", "Stream", "Retain"), *LOOKS),
+    ],
+    "volume_is_of_no_use": [
+        *(("narrow", 0), ("settle",), ("delete claim", 0), ("replace", 0), ("hear all",), *LOOKS),
+    ],
+}
+
+
 @pytest.mark.covers("SF-30")
+@example(STORIES["is_of_the_cluster"])
+@example(STORIES["no_stream_is_retained"])
+@example(STORIES["members_are_known"])
+@example(STORIES["volume_is_of_no_use"])
 @settings(max_examples=examples(40, 3000), deadline=None)
 @given(st.lists(ACTIONS, min_size=3, max_size=20))
 def test_the_only_copy_of_a_message_is_never_deleted(actions: list[tuple[Any, ...]]) -> None:
     asyncio.run(play(actions))
+
+
+@pytest.mark.parametrize("check", STORIES)
+def test_without_a_check_its_story_ends_in_a_loss(check: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the property would hold because the model never comes near it."""
+    rules = {
+        ground: tuple(each for each in checks if each.__name__ != check)
+        for ground, checks in destructive.RULES.items()
+    }
+    assert rules != destructive.RULES
+    monkeypatch.setattr(destructive, "RULES", rules)
+    # The planner of a Cluster's end asks for the identity too.
+    monkeypatch.setattr(cluster_deletion, "_is_of", lambda *_: True)
+    with pytest.raises(AssertionError):
+        asyncio.run(play(STORIES[check]))
 
 
 def test_the_model_comes_to_a_cluster_that_goes_with_its_data() -> None:

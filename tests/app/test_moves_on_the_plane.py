@@ -280,7 +280,18 @@ def test_all_links_are_encrypted_and_a_renewed_certificate_is_taken_over_without
     eventually(lambda: not set(shown().values()) & set(before.values()), "another certificate", 120)
     site.kubectl("delete", "pod", "east-2")
     eventually(lambda: site.links("east-1").get("east-2", False), "a link with renewed certificates", 120)
-    site.kubectl("wait", "--for=condition=Ready", "ncl/east", "--timeout=120s")
+    site.kubectl("wait", "--for=condition=Whole", "ncl/east", "--timeout=120s")
+
+    def trusted() -> set[str]:
+        told = [site.monitored(broker, "admin/restart")["tls"] for broker in brokers]
+        return {name for tls in told for door in tls.values() for name in door["authorities"]}
+
+    (former,) = trusted()
+    site.kubectl("annotate", "scl", "demo", "supercluster.dev/exchange-authority=monday")
+    eventually(lambda: len(trusted()) == 1 and former not in trusted(), "another authority alone", 120)
+    for broker in brokers:
+        assert site.links(broker) == {name: True for name in brokers if name != broker}
+    site.kubectl("wait", "--for=condition=Synced", "scl/demo", "--timeout=60s")
     assert site.pods("west") == pods["west"]
     assert len(site.pods("east") & pods["east"]) == 2
 

@@ -163,6 +163,7 @@ class EventReason(StrEnum):
     BROKER_CORDONED = "BrokerCordoned"
     BROKER_UNCORDONED = "BrokerUncordoned"
     CREDENTIALS_GENERATED = "CredentialsGenerated"
+    AUTHORITY_EXCHANGED = "AuthorityExchanged"
     STEP_FAILED = "StepFailed"
 
 
@@ -537,6 +538,9 @@ EVENTS: dict[EventReason, Entry] = {
         "The brokers stay, or refused the StreamMove that took a copy away from them; it was deleted.",
     ),
     EventReason.CREDENTIALS_GENERATED: Entry("Normal", "Users and passwords were made; the Secret is named."),
+    EventReason.AUTHORITY_EXCHANGED: Entry(
+        "Normal", "The exchange of the authority that signs brokers' certificates went one stage on."
+    ),
     EventReason.STEP_FAILED: Entry("Warning", "A step failed and is tried again; the message has the error."),
 }
 

@@ -22,6 +22,8 @@ from supercluster.api.recovery import RecoveryStatus
 from supercluster.api.replica_policy import RepairRules
 from supercluster.api.units import Duration
 
+# An annotation of a SuperCluster: with each new value the authority that signs brokers' certificates is exchanged once.
+EXCHANGE_AUTHORITY = "supercluster.dev/exchange-authority"
 UUID_PATTERN = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 
 

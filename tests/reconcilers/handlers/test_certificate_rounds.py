@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import ssl
 from datetime import UTC, datetime, timedelta
@@ -131,6 +132,102 @@ async def test_an_authority_that_a_person_broke_is_told_and_not_overwritten(worl
     assert (synced["status"], synced["reason"]) == ("False", "CredentialsUnreadable")
     assert "Secret demo-authority: issuer.crt and issuer.key are no authority" in synced["message"]
     assert world.secret("demo-authority")["issuer.key"] == "nonsense"
+
+
+def report(world: World, cluster: str, folder: Path) -> GatewayCertificates:
+    """Its brokers load what is in their Secret now, and say so."""
+    _, found = mounted(world, cluster, folder)
+    loaded = {"certificate": found.loaded.certificate, "authorities": list(found.loaded.authorities)}
+    for number in range(3):
+        world.brokers.restart[f"{cluster}-{number}"] = {"tls": {"clusterTls": loaded, "gatewayTls": loaded}}
+    return found
+
+
+@pytest.mark.covers("CL-3", "CL-5", "SF-30")
+async def test_another_authority_takes_over_while_brokers_of_two_clusters_link_at_any_moment(
+    world: World, tmp_path: Path
+) -> None:
+    world.declare("Cluster", "west", superCluster="demo")
+    await world.converge()
+    loaded = {name: report(world, name, tmp_path / f"{name}-0") for name in ("east", "west")}
+    before, lone_key = world.secret("demo-authority"), world.secret("demo-authority")["issuer.key"]
+    world.change(
+        "SuperCluster",
+        "demo",
+        lambda body: (
+            body["metadata"]
+            .setdefault("annotations", {})
+            .update({"supercluster.dev/exchange-authority": "monday"})
+        ),
+    )
+    stages: list[frozenset[str]] = []
+    for number in range(1, 6):
+        for name in loaded:
+            # One cluster's brokers after the other's: what is written meanwhile is loaded a round later.
+            await world.converge()
+            stages.append(frozenset(world.secret("demo-authority")))
+            loaded[name] = report(world, name, tmp_path / f"{name}-{number}")
+            for one in loaded.values():
+                for other in loaded.values():
+                    assert other.accepts(shake_hands(one, other))
+    pair = {"issuer.crt", "issuer.key"}
+    assert list(dict.fromkeys(stages)) == [
+        frozenset({*pair, "next.crt", "next.key"}),
+        frozenset({*pair, "former.crt"}),
+        frozenset(pair),
+    ]
+    after = world.secret("demo-authority")
+    assert after.keys() == before.keys()
+    assert after["issuer.key"] != lone_key
+    assert len(loaded["east"].loaded.authorities) == 1
+    assert world.told().count("AuthorityExchanged") == 3
+    assert condition(world.status(SC), "Synced")["status"] == "True"
+    await world.converge()
+    assert world.secret("demo-authority") == after
+
+
+@pytest.mark.covers("SF-30")
+async def test_the_former_authority_stays_while_a_broker_says_otherwise_than_when_the_plan_was_made(
+    world: World, tmp_path: Path
+) -> None:
+    await world.converge()
+    report(world, "east", tmp_path / "east")
+    annotations = {"supercluster.dev/exchange-authority": "monday"}
+    world.change("SuperCluster", "demo", lambda body: body["metadata"].update(annotations=annotations))
+    await world.converge()
+    current = world.brokers.restart["east-2"]
+    report(world, "east", tmp_path / "both")
+    asked = itertools.count()
+
+    def late(call: str) -> Exception | None:
+        # The plan is made from the first answer; the second one is asked for before the key is deleted.
+        if call == "restart" and next(asked) == 1:
+            world.brokers.restart["east-2"] = current
+        return None
+
+    world.brokers.fail = late
+    await world.round(SC)
+    assert "next.key" in world.secret("demo-authority")
+    assert "not yet: east-2" in json.dumps(world.status(SC)["conditions"])
+
+
+async def test_an_authority_whose_secret_is_deleted_is_succeeded_without_a_break(
+    world: World, tmp_path: Path
+) -> None:
+    world.declare("Cluster", "west", superCluster="demo")
+    await world.converge()
+    loaded = {name: report(world, name, tmp_path / f"{name}-0") for name in ("east", "west")}
+    (lost,) = loaded["east"].loaded.authorities
+    del world.kube.objects[("Secret", NS, "demo-authority")]
+    for number in range(1, 5):
+        for name in loaded:
+            await world.converge()
+            loaded[name] = report(world, name, tmp_path / f"{name}-{number}")
+            for one in loaded.values():
+                for other in loaded.values():
+                    assert other.accepts(shake_hands(one, other))
+    (found,) = loaded["east"].loaded.authorities
+    assert found != lost
 
 
 @pytest.mark.covers("SF-30")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from cryptography import x509
@@ -18,10 +18,18 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from supercluster.reconcilers.observe.certificates import ISSUER_CERTIFICATE, ISSUER_KEY, content
-from supercluster.reconcilers.planners.plan import IssueCertificate
+from supercluster.reconcilers.observe.certificates import (
+    FORMER_CERTIFICATES,
+    ISSUER_CERTIFICATE,
+    ISSUER_KEY,
+    NEXT_CERTIFICATE,
+    NEXT_KEY,
+    content,
+)
+from supercluster.reconcilers.planners.certificates import AUTHORITY_LIFETIME
+from supercluster.reconcilers.planners.plan import ExchangeAuthority, IssueCertificate, Stage
+from supercluster.reconcilers.ports import mapping
 
-AUTHORITY_LIFETIME = timedelta(days=3653)
 # A clock that is ahead must not make what no broker takes yet.
 NOT_BEFORE = datetime(2025, 1, 1, tzinfo=UTC)
 COMMON_NAME_CHARACTERS_MAX = 64
@@ -37,15 +45,52 @@ def authority(name: str, now: datetime) -> dict[str, str]:
     return {ISSUER_CERTIFICATE: _encoded(certificate), ISSUER_KEY: _encoded(_private(key))}
 
 
+def successor_of(signers: Sequence[bytes], name: str, now: datetime) -> dict[str, str]:
+    """The content of an authority's Secret that was lost: those that signed what brokers show are trusted beside a new one."""
+    first, *others = signers
+    made = authority(name, now)
+    found = {
+        ISSUER_CERTIFICATE: _encoded(first),
+        NEXT_CERTIFICATE: made[ISSUER_CERTIFICATE],
+        NEXT_KEY: made[ISSUER_KEY],
+    }
+    return {**found, FORMER_CERTIFICATES: _encoded(b"".join(others))} if others else found
+
+
+def exchanged(secret: Mapping[str, Any], step: ExchangeAuthority, now: datetime) -> dict[str, str | None]:
+    """What changes in an authority's Secret; None: the file goes."""
+    data = mapping(secret.get("data"))
+    match step.stage:
+        case Stage.INTRODUCE:
+            made = authority(step.manifest["metadata"]["name"], now)
+            return {NEXT_CERTIFICATE: made[ISSUER_CERTIFICATE], NEXT_KEY: made[ISSUER_KEY]}
+        case Stage.PROMOTE:
+            former = content(secret, FORMER_CERTIFICATES) + content(secret, ISSUER_CERTIFICATE)
+            return {
+                ISSUER_CERTIFICATE: str(data[NEXT_CERTIFICATE]),
+                ISSUER_KEY: str(data[NEXT_KEY]),
+                NEXT_CERTIFICATE: None,
+                NEXT_KEY: None,
+                FORMER_CERTIFICATES: _encoded(former),
+            }
+        case Stage.DROP:
+            return {FORMER_CERTIFICATES: None}
+
+
 def certificate(secret: Mapping[str, Any], step: IssueCertificate, now: datetime) -> dict[str, str]:
-    """The content of the Secret of a cluster, signed by the authority in `secret`.
+    """The content of the Secret of a cluster, by the authority's Secret; whom to trust alone where no certificate is to be issued.
 
     Raises:
         ValueError: the authority can't be used.
     """
-    issuer_pem = content(secret, ISSUER_CERTIFICATE)
+    certificates = (ISSUER_CERTIFICATE, NEXT_CERTIFICATE, FORMER_CERTIFICATES)
+    trusted = {"ca.crt": _encoded(b"".join(content(secret, file) for file in certificates))}
+    if not step.is_new:
+        return trusted
+    signs = (ISSUER_CERTIFICATE, ISSUER_KEY) if content(secret, ISSUER_KEY) else (NEXT_CERTIFICATE, NEXT_KEY)
+    issuer_pem, key_pem = (content(secret, file) for file in signs)
     issuer = x509.load_pem_x509_certificate(issuer_pem)
-    issuer_key = load_pem_private_key(content(secret, ISSUER_KEY), password=None)
+    issuer_key = load_pem_private_key(key_pem, password=None)
     if not isinstance(issuer_key, ec.EllipticCurvePrivateKey):
         raise ValueError("the authority's key is of another kind than those that are made here")
     key = ec.generate_private_key(ec.SECP256R1())
@@ -57,7 +102,7 @@ def certificate(secret: Mapping[str, Any], step: IssueCertificate, now: datetime
     return {
         "tls.crt": _encoded(_signed(builder, issuer_key)),
         "tls.key": _encoded(_private(key)),
-        "ca.crt": _encoded(issuer_pem),
+        **trusted,
     }
 
 

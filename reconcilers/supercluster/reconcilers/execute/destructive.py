@@ -17,8 +17,15 @@ from typing import Any
 
 from supercluster.api import API_VERSION, Cluster, Stream, SuperCluster
 from supercluster.reconcilers.observe.cache import ObjectCache, Resource
+from supercluster.reconcilers.observe.certificates import (
+    authority_view,
+    brokers_of,
+    certificate_view,
+    look_at_loaded,
+)
 from supercluster.reconcilers.observe.views import living_stream, pod_view
 from supercluster.reconcilers.planners import naming
+from supercluster.reconcilers.planners.certificates import CertificatesView, why_waiting
 from supercluster.reconcilers.planners.manifests import owner
 from supercluster.reconcilers.planners.own_moves import TRIM_LABEL
 from supercluster.reconcilers.planners.plan import (
@@ -30,10 +37,12 @@ from supercluster.reconcilers.planners.plan import (
     CreateObject,
     DeleteObject,
     DeleteStream,
+    ExchangeAuthority,
     Ground,
     LeaveBrokers,
     Manifest,
     SetFinalizers,
+    Stage,
 )
 from supercluster.reconcilers.planners.stream_config import mark_of, resource_mark
 from supercluster.reconcilers.ports import (
@@ -497,6 +506,33 @@ class Destroyer:
         # No two objects ever had the same version, so it stands for the uid too, which the API server calls immutable (422).
         version = there["metadata"]["resourceVersion"]
         return {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": version}}
+
+    async def judge_exchange(
+        self, resource: Resource, step: ExchangeAuthority, there: Json, target: BrokerTarget | str
+    ) -> None:
+        """An authority's key is deleted, or it is trusted no more: only while every broker says, now, that it needs neither."""
+        if step.stage is Stage.INTRODUCE:
+            return
+        own = await self._own(resource)
+        assert isinstance(resource, SuperCluster)
+        case = self._case(resource, own, there, target)
+        await self._judge((members_are_known,), case)
+        clusters = self.cache.of_super_cluster(Cluster, case.namespace, case.super_cluster)
+        secrets = {
+            cluster.metadata.name: certificate_view(
+                await case.get("v1", "Secret", naming.certificate_secret(cluster.metadata.name))
+            )
+            for cluster in clusters
+        }
+        found = CertificatesView(
+            authority_view(there),
+            {name: view for name, view in secrets.items() if view is not None},
+            {cluster.metadata.name: await brokers_of(self.kube, cluster) for cluster in clusters},
+            await look_at_loaded(self.brokers, target),
+        )
+        why = why_waiting(found)
+        if why:
+            raise HeldError(why)
 
     def _case(self, resource: Resource, own: Json, there: Json, target: BrokerTarget | str) -> Case:
         return Case(self.kube, self.brokers, self.cache, resource, own, there, target)

@@ -7,14 +7,16 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from supercluster.api import API_VERSION
+from supercluster.api.super_cluster import EXCHANGE_AUTHORITY
 from supercluster.reconcilers.execute import certificates
 from supercluster.reconcilers.execute.credentials import completed
 from supercluster.reconcilers.execute.destructive import MAY_SHRINK, Destroyer, is_drop, made_by_us
 from supercluster.reconcilers.observe.cache import ObjectCache, Resource
-from supercluster.reconcilers.observe.certificates import authority_view
+from supercluster.reconcilers.observe.certificates import authority_view, signers
 from supercluster.reconcilers.observe.targets import each_broker
 from supercluster.reconcilers.observe.views import credentials_view
 from supercluster.reconcilers.planners.plan import (
@@ -27,6 +29,7 @@ from supercluster.reconcilers.planners.plan import (
     CreateStream,
     DeleteObject,
     DeleteStream,
+    ExchangeAuthority,
     ExpandClaim,
     ForceMapRecovery,
     ForceRecovery,
@@ -117,6 +120,8 @@ class Executor:
                 await self._make_credentials(resource, step)
             case MakeAuthority():
                 await self._make_authority(resource, step)
+            case ExchangeAuthority():
+                await self._exchange_authority(resource, step, target)
             case IssueCertificate():
                 await self._issue_certificate(resource, step)
             case SetFinalizers():
@@ -279,8 +284,35 @@ class Executor:
         if found is not None and found.broken:
             raise StepRefusedError(f"Secret {_name(step.manifest)}: {found.broken}; nothing of it is changed")
         if found is None or not found.issuer:
-            data = certificates.authority(_name(step.manifest), self.now())
+            signed = await self._signers(step)
+            make = partial(certificates.successor_of, signed) if signed else certificates.authority
+            data = make(_name(step.manifest), self.now())
         await self._put_secret(step.manifest, there, data)
+
+    async def _signers(self, step: MakeAuthority) -> tuple[bytes, ...]:
+        """Authorities that signed what brokers show; each once."""
+        found: dict[bytes, None] = {}
+        for name in step.signed:
+            secret = await self.kube.get("v1", "Secret", step.manifest["metadata"]["namespace"], name)
+            found |= dict.fromkeys(signers(secret or {}))
+        return tuple(found)
+
+    async def _exchange_authority(
+        self, resource: Resource, step: ExchangeAuthority, target: BrokerTarget | str
+    ) -> None:
+        there = await self._own_secret(resource, step.manifest)
+        found = authority_view(there)
+        if there is None or found is None or found.broken or found.trusted != step.trusted:
+            raise KubeError(
+                _CONFLICT, "Stale", f"Secret {_name(step.manifest)} was changed since the plan was made"
+            )
+        await self.destroyer.judge_exchange(resource, step, there, target)
+        data = certificates.exchanged(there, step, self.now())
+        manifest = step.manifest
+        if step.asked:
+            annotations = {**manifest["metadata"]["annotations"], EXCHANGE_AUTHORITY: step.asked}
+            manifest = {**manifest, "metadata": {**manifest["metadata"], "annotations": annotations}}
+        await self._put_secret(manifest, there, data)
 
     async def _issue_certificate(self, resource: Resource, step: IssueCertificate) -> None:
         namespace = step.manifest["metadata"]["namespace"]
@@ -303,7 +335,9 @@ class Executor:
             raise StepRefusedError(_foreign(manifest))
         return there
 
-    async def _put_secret(self, manifest: Manifest, there: Json | None, data: Mapping[str, str]) -> None:
+    async def _put_secret(
+        self, manifest: Manifest, there: Json | None, data: Mapping[str, str | None]
+    ) -> None:
         """Make it, or change what was read and nothing newer."""
         if there is None:
             self.cache.put(await self.kube.create({**manifest, "data": dict(data)}))

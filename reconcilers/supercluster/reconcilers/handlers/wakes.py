@@ -9,6 +9,7 @@ from typing import Any
 from supercluster.api import Cluster, ReplicaPolicy, Stream, StreamMove
 from supercluster.api.cluster import APPROVE_RESTART, RELEASE_RESTART
 from supercluster.api.recovery import BEGIN_MAP_ANEW, FORCE_RECOVER, FORCE_RECOVER_META
+from supercluster.api.super_cluster import EXCHANGE_AUTHORITY
 from supercluster.reconcilers.observe.cache import ObjectCache, key_of
 from supercluster.reconcilers.planners.plan import LABEL_CLUSTER, LABEL_SUPER_CLUSTER
 from supercluster.reconcilers.ports import Key, mapping
@@ -102,6 +103,9 @@ def matters(body: Mapping[str, Any]) -> tuple[Any, ...]:
         if body.get("kind") == "SuperCluster"
         else None,
         mapping(metadata.get("annotations")).get(BEGIN_MAP_ANEW)
+        if body.get("kind") == "SuperCluster"
+        else None,
+        mapping(metadata.get("annotations")).get(EXCHANGE_AUTHORITY)
         if body.get("kind") == "SuperCluster"
         else None,
         status.get("replicas") if body.get("kind") == "Cluster" else None,

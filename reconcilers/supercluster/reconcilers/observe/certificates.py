@@ -12,11 +12,31 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
-from supercluster.reconcilers.planners.certificates import AuthorityView, CertificateView, MarksView
-from supercluster.reconcilers.planners.plan import IDENTITY_ANNOTATION
-from supercluster.reconcilers.ports import mapping
+from supercluster.api import Cluster
+from supercluster.api.super_cluster import EXCHANGE_AUTHORITY
+from supercluster.reconcilers.observe.cache import ObjectCache
+from supercluster.reconcilers.observe.targets import pods_of
+from supercluster.reconcilers.planners import naming
+from supercluster.reconcilers.planners.certificates import (
+    AuthorityView,
+    CertificateView,
+    LoadedView,
+    MarksView,
+)
+from supercluster.reconcilers.planners.plan import IDENTITY_ANNOTATION, LABEL_CLUSTER
+from supercluster.reconcilers.ports import (
+    Brokers,
+    BrokersRefusedError,
+    BrokersUnreachableError,
+    BrokerTarget,
+    Kube,
+    mapping,
+)
 
 ISSUER_CERTIFICATE, ISSUER_KEY = "issuer.crt", "issuer.key"
+NEXT_CERTIFICATE, NEXT_KEY = "next.crt", "next.key"
+FORMER_CERTIFICATES = "former.crt"
+AUTHORITY_FILES = (ISSUER_CERTIFICATE, ISSUER_KEY, NEXT_CERTIFICATE, NEXT_KEY, FORMER_CERTIFICATES)
 # Every look at a super-cluster shows all of its Secrets, and they change once in months.
 REMEMBERED_MAX = 512
 
@@ -33,15 +53,33 @@ def content(secret: Mapping[str, Any], file: str) -> bytes:
 def authority_view(secret: Mapping[str, Any] | None) -> AuthorityView | None:
     if secret is None:
         return None
-    marks = _marks(secret)
-    files = tuple(str(mapping(secret.get("data")).get(each, "")) for each in (ISSUER_CERTIFICATE, ISSUER_KEY))
-    if not any(files):
+    marks, data = _marks(secret), mapping(secret.get("data"))
+    files = {name: str(data.get(name) or "") for name in AUTHORITY_FILES}
+    if not any(files.values()):
         return AuthorityView(marks=marks)
+    has_next, has_key = bool(files[NEXT_CERTIFICATE]), bool(files[ISSUER_KEY])
     try:
-        found = _pair(*files)
+        if has_key or not has_next:
+            issuer = _pair(files[ISSUER_CERTIFICATE], files[ISSUER_KEY])
+        else:
+            (issuer,) = _authorities(files[ISSUER_CERTIFICATE])
     except ValueError:
         return AuthorityView(broken=f"{ISSUER_CERTIFICATE} and {ISSUER_KEY} are no authority", marks=marks)
-    return AuthorityView(_fingerprint(found), found.not_valid_after_utc, marks=marks)
+    try:
+        following = _pair(files[NEXT_CERTIFICATE], files[NEXT_KEY]) if has_next else None
+        former = _authorities(files[FORMER_CERTIFICATES]) if files[FORMER_CERTIFICATES] else ()
+    except ValueError:
+        broken = f"{NEXT_CERTIFICATE} and {NEXT_KEY}, or {FORMER_CERTIFICATES}, are no authorities"
+        return AuthorityView(broken=broken, marks=marks)
+    return AuthorityView(
+        _fingerprint(issuer),
+        issuer.not_valid_after_utc,
+        has_key,
+        _fingerprint(following) if following is not None else "",
+        frozenset(map(_fingerprint, former)),
+        str(mapping(mapping(secret.get("metadata")).get("annotations")).get(EXCHANGE_AUTHORITY, "")),
+        marks=marks,
+    )
 
 
 def certificate_view(secret: Mapping[str, Any] | None) -> CertificateView | None:
@@ -62,6 +100,62 @@ def certificate_view(secret: Mapping[str, Any] | None) -> CertificateView | None
         found.not_valid_after_utc,
         marks,
     )
+
+
+def signers(secret: Mapping[str, Any]) -> tuple[bytes, ...]:
+    """The authorities that the Secret of a cluster has beside its certificate, in PEM; first the one that signed it. A broker may
+    still show what one of the others signed."""
+    data = mapping(secret.get("data"))
+    try:
+        found = _pair(str(data.get("tls.crt", "")), str(data.get("tls.key", "")))
+        trusted = _authorities(str(data.get("ca.crt", "")))
+    except ValueError:
+        return ()
+    ordered = sorted(trusted, key=lambda each: not _is_signed_by(found, each))
+    return tuple(each.public_bytes(Encoding.PEM) for each in ordered)
+
+
+async def brokers_of(kube: Kube, cluster: Cluster) -> frozenset[str]:
+    """Brokers that there are, or are to be, by the API server's own word."""
+    namespace, name = cluster.metadata.namespace, cluster.metadata.name
+    running = await kube.get("apps/v1", "StatefulSet", namespace, naming.stateful_set(name))
+    listed = await kube.list("v1", "Pod", namespace)
+    labels = [mapping(mapping(body).get("metadata")) for body in listed.get("items") or ()]
+    pods = {
+        str(each.get("name")) for each in labels if mapping(each.get("labels")).get(LABEL_CLUSTER) == name
+    }
+    return frozenset(pods | set(_replicas(name, running)))
+
+
+def known_brokers_of(cache: ObjectCache, cluster: Cluster) -> frozenset[str]:
+    """The same by the cache."""
+    namespace, name = cluster.metadata.namespace, cluster.metadata.name
+    running = cache.get("StatefulSet", namespace, naming.stateful_set(name))
+    return frozenset({pod.name for pod in pods_of(cache, namespace, name)} | set(_replicas(name, running)))
+
+
+def _replicas(cluster: str, stateful_set: Mapping[str, Any] | None) -> tuple[str, ...]:
+    return naming.brokers(cluster, int(mapping((stateful_set or {}).get("spec")).get("replicas") or 0))
+
+
+async def look_at_loaded(
+    brokers: Brokers, target: BrokerTarget | str
+) -> dict[str, tuple[LoadedView, ...]] | None:
+    """What brokers that are ready have loaded; None: one of them does not answer."""
+    if isinstance(target, str):
+        return None
+    try:
+        states = await brokers.restart_states(target)
+    except (BrokersUnreachableError, BrokersRefusedError):
+        return None
+    found = {}
+    for name, state in states.items():
+        told = mapping((state or {}).get("tls"))
+        found[name] = tuple(
+            LoadedView(str(each.get("certificate", "")), frozenset(map(str, each.get("authorities") or ())))
+            for each in map(mapping, (told.get("clusterTls"), told.get("gatewayTls")))
+        )
+    return found
 
 
 def _marks(secret: Mapping[str, Any]) -> MarksView:

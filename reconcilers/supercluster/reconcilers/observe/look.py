@@ -9,7 +9,12 @@ from typing import Any
 
 from supercluster.api import Cluster, ReplicaPolicy, Stream, StreamMove, SuperCluster
 from supercluster.reconcilers.observe.cache import ObjectCache
-from supercluster.reconcilers.observe.certificates import authority_view, certificate_view
+from supercluster.reconcilers.observe.certificates import (
+    authority_view,
+    certificate_view,
+    known_brokers_of,
+    look_at_loaded,
+)
 from supercluster.reconcilers.observe.cordons import look_at_cordons
 from supercluster.reconcilers.observe.lists import StreamLists
 from supercluster.reconcilers.observe.map_recoveries import look_at_map_recovery
@@ -27,7 +32,7 @@ from supercluster.reconcilers.observe.views import (
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.accounts import AccountView
 from supercluster.reconcilers.planners.broker_config import is_join_only, voters_in
-from supercluster.reconcilers.planners.certificates import CertificatesView
+from supercluster.reconcilers.planners.certificates import CertificatesView, is_exchanging
 from supercluster.reconcilers.planners.cluster import (
     ClusterObserved,
     running_brokers,
@@ -81,7 +86,7 @@ async def look_at_super_cluster(
         moves=moves,
         running=running,
         credentials=credentials_view(await _secret(cache, hosts, namespace, naming.credentials_secret(name))),
-        certificates=await _certificates(cache, hosts, desired, clusters),
+        certificates=await _certificates(cache, brokers, hosts, desired, clusters),
         unreadable=tuple(map(str, cache.unreadable(namespace, name))),
         client_secret=cache.get("Secret", namespace, naming.client_secret(name)),
         traces=_traces(cache, desired),
@@ -92,7 +97,7 @@ async def look_at_super_cluster(
 
 
 async def _certificates(
-    cache: ObjectCache, hosts: Hosts, desired: SuperCluster, clusters: tuple[Cluster, ...]
+    cache: ObjectCache, brokers: Brokers, hosts: Hosts, desired: SuperCluster, clusters: tuple[Cluster, ...]
 ) -> CertificatesView:
     if desired.spec.tls is None:
         return CertificatesView()
@@ -104,9 +109,14 @@ async def _certificates(
         )
         for cluster in clusters
     }
-    return CertificatesView(
-        authority_view(await _secret(cache, hosts, namespace, authority)),
-        {name: view for name, view in found.items() if view is not None},
+    signer = authority_view(await _secret(cache, hosts, namespace, authority))
+    there = CertificatesView(signer, {name: view for name, view in found.items() if view is not None})
+    if not is_exchanging(signer):
+        return there
+    return replace(
+        there,
+        brokers={each.metadata.name: known_brokers_of(cache, each) for each in clusters},
+        loaded=await look_at_loaded(brokers, broker_target(cache, namespace, desired.metadata.name)),
     )
 
 

@@ -7,22 +7,29 @@ other side of a link compares (a pod's address is in no certificate), and for th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from supercluster.api import Cluster, SuperCluster
 from supercluster.api.conditions import EventReason
+from supercluster.api.super_cluster import EXCHANGE_AUTHORITY
 from supercluster.api.units import duration_ms
 from supercluster.reconcilers.planners import manifests, naming
 from supercluster.reconcilers.planners.plan import (
     IDENTITY_ANNOTATION,
+    ExchangeAuthority,
     IssueCertificate,
     MakeAuthority,
     Manifest,
     Note,
+    Stage,
     Step,
 )
+
+AUTHORITY_LIFETIME = timedelta(days=3653)
+# Brokers that a message names.
+NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +58,33 @@ class AuthorityView:
     issuer: str = ""
     """Fingerprint of the authority that signs; empty: there is none."""
     not_after: datetime | None = None
+    has_key: bool = True
+    """False: the Secret was lost, and its authority is known from what it signed alone."""
+    next: str = ""
+    """Of the authority that is to sign; empty: no exchange has begun, or `issuer` is the new one already."""
+    former: frozenset[str] = frozenset()
+    """Of those that signed, and are trusted until no broker shows what they signed."""
+    asked: str = ""
+    """The last value of the annotation by which people ask for another authority that was dealt with."""
     broken: str = ""
     """What a person has made unreadable; nothing is written then."""
     marks: MarksView = MarksView()
+
+    @property
+    def trusted(self) -> frozenset[str]:
+        return self.former | ({self.issuer, self.next} - {""})
+
+    @property
+    def signer(self) -> str:
+        return self.issuer if self.has_key else self.next
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedView:
+    """What a broker makes new links of one port with."""
+
+    certificate: str
+    authorities: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +109,10 @@ class CertificatesView:
     """None: no such Secret."""
     clusters: Mapping[str, CertificateView] = field(default_factory=dict)
     """By name; those without a Secret are not in it."""
+    brokers: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """By cluster, the brokers that there are or are to be."""
+    loaded: Mapping[str, tuple[LoadedView, ...]] | None = None
+    """By broker, asked for while authorities are exchanged; a broker that does not say has no entry. None: nobody says."""
 
 
 def server_name(super_cluster: SuperCluster) -> str:
@@ -115,12 +150,15 @@ def plan_certificates(
     if authority.broken or authority.marks.terminating:
         return ()
     if not authority.issuer:
+        # Brokers go on trusting what signed their certificates, whatever became of its key.
+        signed = tuple(sorted(cluster for cluster, each in found.clusters.items() if each.issuer))
+        secrets = tuple(map(naming.certificate_secret, signed))
         note = Note.done(EventReason.CREDENTIALS_GENERATED, f"made an authority in Secret {name}")
-        return (MakeAuthority(manifest, note),)
+        return (MakeAuthority(manifest, secrets, note),)
     if not authority.marks.are_those_of(manifest) or authority.marks.has_owner:
         note = Note.done(EventReason.DRIFT_REPAIRED, f"marked Secret {name} as ours; its content stays")
-        return (MakeAuthority(manifest, note),)
-    return tuple(
+        return (MakeAuthority(manifest, (), note),)
+    steps = tuple(
         step
         for cluster in sorted(clusters, key=lambda cluster: cluster.metadata.name)
         # Brokers that go need no certificate where they have none.
@@ -128,6 +166,80 @@ def plan_certificates(
         and (
             step := _certificate(desired, cluster, authority, found.clusters.get(cluster.metadata.name), now)
         )
+    )
+    if steps:
+        return steps
+    stage = _next_stage(desired, authority, found, now)
+    if stage is None:
+        return ()
+    done = {
+        Stage.INTRODUCE: "made another authority, which brokers are to trust beside the one in force",
+        Stage.PROMOTE: "every broker trusts the new authority, which signs from now on",
+        Stage.DROP: "every broker shows a certificate of the new authority; the former one is trusted no more",
+    }
+    note = Note.done(EventReason.AUTHORITY_EXCHANGED, f"Secret {name}: {done[stage]}")
+    return (ExchangeAuthority(manifest, stage, authority.trusted, _asked(desired), note),)
+
+
+def is_exchanging(authority: AuthorityView | None) -> bool:
+    """Does it have to be known what brokers have loaded?"""
+    return authority is not None and bool(authority.next or authority.former)
+
+
+def why_waiting(found: CertificatesView) -> str:
+    """What the exchange of authorities waits for; empty: for nothing, or there is none."""
+    authority = found.authority
+    if authority is None or authority.broken or not is_exchanging(authority):
+        return ""
+    if authority.next:
+        late, what = (
+            _without(found, lambda _, each: each.authorities == authority.trusted),
+            "trust both authorities",
+        )
+    else:
+        late = _without(found, lambda cluster, each: each.certificate == (_shown(found, cluster) or None))
+        what = "show a certificate of the new authority"
+    if not late:
+        return ""
+    named = ", ".join(late[:NAMED_MAX]) + (
+        f" and {len(late) - NAMED_MAX} more" if len(late) > NAMED_MAX else ""
+    )
+    return f"waiting until all brokers say that they {what}; not yet: {named}"
+
+
+def _asked(desired: SuperCluster) -> str:
+    return (desired.metadata.annotations or {}).get(EXCHANGE_AUTHORITY, "")
+
+
+def _next_stage(
+    desired: SuperCluster, authority: AuthorityView, found: CertificatesView, now: datetime
+) -> Stage | None:
+    """Each stage begins when every broker has loaded what the one before wrote, so that of two brokers each trusts at any time
+    what the other shows."""
+    if is_exchanging(authority):
+        if why_waiting(found):
+            return None
+        return Stage.PROMOTE if authority.next else Stage.DROP
+    is_old = authority.not_after is not None and authority.not_after - now < AUTHORITY_LIFETIME / 3
+    is_asked = _asked(desired) not in ("", authority.asked)
+    return Stage.INTRODUCE if is_old or is_asked else None
+
+
+def _shown(found: CertificatesView, cluster: str) -> str:
+    """Empty: the cluster has no certificate of the authority in force."""
+    there, authority = found.clusters.get(cluster), found.authority
+    is_of_it = there is not None and authority is not None and there.issuer == authority.issuer
+    return there.fingerprint if there is not None and is_of_it else ""
+
+
+def _without(found: CertificatesView, has: Callable[[str, LoadedView], bool]) -> tuple[str, ...]:
+    """Brokers of which it is not shown that all their ports have this."""
+    loaded = found.loaded or {}
+    return tuple(
+        broker
+        for cluster, brokers in sorted(found.brokers.items())
+        for broker in sorted(brokers)
+        if not loaded.get(broker) or not all(has(cluster, each) for each in loaded[broker])
     )
 
 
@@ -144,12 +256,17 @@ def _certificate(
     if there.marks.terminating:
         return None
     why = _why_issue(there, authority, names, lifetime, now)
-    if not why and there.marks.are_those_of(manifest):
+    if not why and there.marks.are_those_of(manifest) and there.authorities == authority.trusted:
         return None
     secret = manifest["metadata"]["name"]
     reason = EventReason.DRIFT_REPAIRED if found is not None else EventReason.CREDENTIALS_GENERATED
-    note = Note.done(reason, f"issued a certificate in Secret {secret}: {why or 'its marks were changed'}")
-    return IssueCertificate(manifest, naming.authority_secret(desired.metadata.name), names, lifetime, note)
+    text = (
+        f"issued a certificate in Secret {secret}: {why}"
+        if why
+        else f"set Secret {secret} right: its marks or authorities"
+    )
+    signer = naming.authority_secret(desired.metadata.name)
+    return IssueCertificate(manifest, signer, names, lifetime, bool(why), Note.done(reason, text))
 
 
 def _why_issue(
@@ -162,7 +279,9 @@ def _why_issue(
     """Empty: the certificate that is there can stay."""
     if not there.fingerprint or there.not_after is None:
         return "there is none that can be used"
-    if there.issuer != authority.issuer or there.authorities != {authority.issuer}:
+    if not authority.has_key and there.issuer in authority.trusted:
+        return ""  # The new authority may sign only when all brokers trust it, which is soon.
+    if there.issuer != authority.signer:
         return "it is not of the authority in force"
     if not there.names.issuperset(names):
         return "it lacks names"

@@ -122,15 +122,43 @@ class MakeAuthority:
     """Make the authority that signs brokers' certificates, if there is none in its Secret, and mark the Secret as ours."""
 
     manifest: Manifest
+    signed: tuple[str, ...] = ()
+    """Secrets with certificates of an authority whose own Secret is gone."""
     note: Note | None = None
 
     def __str__(self) -> str:
         return f"make an authority in Secret {self.manifest['metadata']['name']}"
 
 
+class Stage(StrEnum):
+    """Of an exchange of authorities. Whatever is in the authority's Secret is trusted; one of them signs."""
+
+    INTRODUCE = "introduce"
+    """Another authority is made."""
+    PROMOTE = "promote"
+    """It signs; the key of the former one is deleted."""
+    DROP = "drop"
+    """The former one is trusted no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeAuthority:
+    """Go one stage on with the exchange of authorities, while those in the Secret are the ones that were seen."""
+
+    manifest: Manifest
+    stage: Stage
+    trusted: frozenset[str]
+    asked: str
+    """The annotation that asks for it."""
+    note: Note | None = None
+
+    def __str__(self) -> str:
+        return f"{self.stage} the authority in Secret {self.manifest['metadata']['name']}"
+
+
 @dataclass(frozen=True, slots=True)
 class IssueCertificate:
-    """Have the authority sign another certificate for the brokers of a cluster."""
+    """Have the authority sign another certificate for the brokers of a cluster, or tell them whom to trust."""
 
     manifest: Manifest
     authority: str
@@ -138,6 +166,8 @@ class IssueCertificate:
     names: tuple[str, ...]
     """DNS names that it is for."""
     lifetime: timedelta
+    is_new: bool
+    """False: the certificate stays, and what is trusted beside it is written."""
     note: Note | None = None
 
     def __str__(self) -> str:
@@ -324,6 +354,7 @@ Step = (
     | MarkClaim
     | MakeCredentials
     | MakeAuthority
+    | ExchangeAuthority
     | IssueCertificate
     | SetFinalizers
     | CreateStream

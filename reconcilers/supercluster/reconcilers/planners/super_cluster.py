@@ -21,7 +21,12 @@ from supercluster.api.super_cluster import (
 )
 from supercluster.reconcilers.planners import drain_moves, naming, recovery_of_map, repair_moves
 from supercluster.reconcilers.planners.accounts import AccountsPlan, AccountView, plan_accounts
-from supercluster.reconcilers.planners.certificates import CertificatesView, MarksView, plan_certificates
+from supercluster.reconcilers.planners.certificates import (
+    CertificatesView,
+    MarksView,
+    plan_certificates,
+    why_waiting,
+)
 from supercluster.reconcilers.planners.cordons import CordonView, plan_cordons
 from supercluster.reconcilers.planners.credentials import CredentialsView, plan_credentials, plan_secret
 from supercluster.reconcilers.planners.founding import Traces, asks_anew, beginning, founder
@@ -229,6 +234,8 @@ def _describe(
             f": {first.failure[:REFUSAL_CHARACTERS_MAX]}" if first.failure else ""
         )
         conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, told)
+    elif waiting := why_waiting(observed.certificates):
+        conditions.put(ConditionType.SYNCED, False, Reason.SETTINGS_ON_THEIR_WAY, waiting)
     else:
         conditions.put(ConditionType.SYNCED, True, Reason.AS_DECLARED)
     if not observed.clusters:

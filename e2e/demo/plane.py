@@ -121,11 +121,12 @@ class PlaneBrokers(KubernetesBrokers):
     def reach(self) -> list[str]:
         urls = self.urls()
         first = next(iter(urls.values()))
+        started = [self._plane] if self._operator is None else [self._operator, self._plane]
         return [
             f"export KUBECONFIG={self.kubeconfig}",
             f"{Path(sys.executable).with_name('supercluster')} status",
             "kubectl get superclusters,clusters,streams,pods  (python -m tools.fetch_kube_tools fetches a kubectl)",
             f"nats:       {', '.join(urls.values())} (user and password: {self._credentials})",
             f"monitoring: {first.replace('nats://', 'http://').replace(':4222', ':8222')}/varz, /jsz, /metrics",
-            f"stop it:    kill {self._operator.pid if self._operator else ''} {self._plane.pid}",
+            f"stop it:    kill {' '.join(str(child.pid) for child in started)}",
         ]

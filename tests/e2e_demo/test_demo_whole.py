@@ -118,11 +118,11 @@ def test_the_demo_loses_and_repeats_nothing_and_kept_it_says_how_to_reach_and_st
     assert f"{lost.group(1)} leads the stream again" in output
     assert f"logs: {logs}" in output
     kubeconfig = re.search(r"export KUBECONFIG=(\S+)", output)
-    stop = re.search(r"stop it:\s+kill (\d+) (\d+)", output)
+    stop = re.search(r"stop it:\s+kill (\d+(?: \d+)?)$", output, re.MULTILINE)
     assert kubeconfig is not None
     assert stop is not None
     assert Path(kubeconfig.group(1)).exists()
-    running = [psutil.Process(int(pid)) for pid in stop.groups()]
+    running = [psutil.Process(int(pid)) for pid in stop.group(1).split()]
     for kept in running:
         kept.terminate()
     assert psutil.wait_procs(running, timeout=60)[1] == []

@@ -107,7 +107,7 @@ class RepairSite(Site):
 
     def is_ready(self, broker: str) -> bool:
         conditions = self.pod(broker).get("status", {}).get("conditions", ())
-        return any(entry["type"] == "Whole" and entry["status"] == "True" for entry in conditions)
+        return any(entry["type"] == "Ready" and entry["status"] == "True" for entry in conditions)
 
     def members(self, stream: str) -> set[str]:
         cluster = self.ask(f"STREAM.INFO.{stream}")["cluster"]

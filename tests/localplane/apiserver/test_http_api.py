@@ -289,7 +289,7 @@ async def test_unknown_fields_are_warned_of(api: Api) -> None:
         ("GET", f"{MAPS}?continue=rubbish", None, 400),
         ("GET", f"{MAPS}?watch=1&resourceVersion=soon", None, 400),
         ("POST", f"{MAPS}?dryRun=Some", {"metadata": {"name": "a"}}, 422),
-        ("DELETE", f"{MAPS}/a?propagationPolicy=Sideways", None, 400),
+        ("DELETE", f"{MAPS}/a?propagationPolicy=Sideways", None, 422),
         ("POST", MAPS, {"metadata": {"name": "a"}, "data": {"k": "x" * 4_000_000}}, 413),
     ],
 )  # fmt: skip

@@ -52,7 +52,7 @@ def test_another_value_for_somebody_elses_field_is_a_conflict_unless_forced(lab:
     with pytest.raises(ApiError) as refusal:
         lab.apply("configmaps", a_map(x="2"), "two")
     assert (refusal.value.code, refusal.value.reason) == (409, "Conflict")
-    assert refusal.value.message == 'Apply failed with 1 conflict: conflict with "one" using v1: .data.x'
+    assert refusal.value.message == 'Apply failed with 1 conflict: conflict with "one": .data.x'
     assert [(cause.reason, cause.field) for cause in refusal.value.causes] == [
         ("FieldManagerConflict", ".data.x")
     ]

@@ -81,18 +81,27 @@ def test_wait_sees_a_condition_and_a_deletion(widgets: Kubectl) -> None:
 
 @pytest.mark.covers("OP-5")
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "told", "told_of_an_apply"),
     [
-        ({"size": 9}, "spec.size: Invalid value: 9: spec.size in body should be less than or equal to 5"),
-        ({"size": "big"}, 'spec.size in body must be of type integer: "string"'),
-        ({"colour": "red"}, 'unknown field "spec.colour"'),
+        (
+            {"size": 9},
+            *["spec.size: Invalid value: 9: spec.size in body should be less than or equal to 5"] * 2,
+        ),
+        (
+            {"size": "big"},
+            'spec.size in body must be of type integer: "string"',
+            ".spec.size: expected numeric",
+        ),
+        ({"colour": "red"}, 'unknown field "spec.colour"', ".spec.colour: field not declared in schema"),
     ],
 )
-def test_a_bad_manifest_is_refused_with_field_and_value(widgets: Kubectl, spec: Json, told: str) -> None:
-    for how in ((), ("--server-side",)):
+def test_a_bad_manifest_is_refused_with_field_and_value(
+    widgets: Kubectl, spec: Json, told: str, told_of_an_apply: str
+) -> None:
+    for how, expected in (((), told), (("--server-side",), told_of_an_apply)):
         refused = widgets("apply", *how, "-f", "-", stdin=widget("bad", **spec), check=False)
         assert refused.returncode == 1
-        assert told in refused.stderr
+        assert expected in refused.stderr
 
 
 def test_a_rule_about_changes_refuses_an_edit(widgets: Kubectl) -> None:

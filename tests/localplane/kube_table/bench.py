@@ -140,6 +140,9 @@ class Bench:
                 return _reduced(step, response.status, [], found, variables)
             async for line in response.content:
                 event = json.loads(line)
+                if event["type"] == "BOOKMARK" and not event["object"]["metadata"].get("annotations"):
+                    # A real server sends one before the end of a watch when it comes to it.
+                    continue
                 events.append([event["type"], _shown_event(step, event, variables)])
         return {"status": 200, "events": events}
 

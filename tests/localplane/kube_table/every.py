@@ -5,10 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.localplane.kube_table.cases import objects, schemas
+from tests.localplane.kube_table.cases import applies, deletions, lists, objects, rules, schemas
 from tests.localplane.kube_table.table import Case, Json
 
-CASES: tuple[Case, ...] = (*objects.CASES, *schemas.CASES)
+CASES: tuple[Case, ...] = (
+    *objects.CASES,
+    *schemas.CASES,
+    *rules.CASES,
+    *applies.CASES,
+    *deletions.CASES,
+    *lists.CASES,
+)
 ANSWERS = Path(__file__).with_name("answers.json")
 
 

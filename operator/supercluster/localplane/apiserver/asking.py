@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from supercluster.localplane.apiserver import bodies, errors, listing
+from supercluster.localplane.apiserver import bodies, errors, listing, selectors
 from supercluster.localplane.apiserver.paths import Target
 from supercluster.localplane.apiserver.protobuf import ACCEPTED
 from supercluster.localplane.apiserver.writes import DeleteOptions, Write
@@ -22,7 +22,7 @@ def flag(request: web.Request, name: str) -> bool:
     return request.query.get(name, "").lower() in ("true", "1")
 
 
-def number(request: web.Request, name: str) -> int | None:
+def number(request: web.Request, name: str, at_least: int | None = 0) -> int | None:
     text = request.query.get(name, "")
     if not text:
         return None
@@ -30,7 +30,7 @@ def number(request: web.Request, name: str) -> int | None:
         value = int(text)
     except ValueError:
         raise errors.bad_request(f"{name}={text!r} in the query is not a whole number") from None
-    if value < 0:
+    if at_least is not None and value < at_least:
         raise errors.bad_request(f"{name}={text!r} in the query must not be negative")
     return value
 
@@ -72,16 +72,41 @@ def _unsupported(request: web.Request, name: str, value: Any, *supported: str) -
     return errors.invalid("meta.k8s.io", kind, "", [errors.Cause(name, told, "FieldValueNotSupported")])
 
 
+def _match(request: web.Request) -> str:
+    """How the version that a list names is meant: Exact, NotOlderThan, or empty."""
+    match, version = request.query.get("resourceVersionMatch", ""), request.query.get("resourceVersion", "")
+    initial = flag(request, "sendInitialEvents")
+    told = ""
+    if initial and match != "NotOlderThan":
+        told = "must be NotOlderThan with sendInitialEvents"
+    elif match and flag(request, "watch") and not initial:
+        told = "may not be set for a watch without sendInitialEvents"
+    elif match and not version and not initial:
+        told = "may not be set without resourceVersion"
+    if told:
+        cause = errors.Cause("resourceVersionMatch", f"Forbidden: {told}", "FieldValueForbidden")
+        raise errors.invalid("meta.k8s.io", "ListOptions", "", [cause])
+    if match not in ("", "Exact", "NotOlderThan"):
+        supported = f"Unsupported value: {match!r}: supported values: Exact, NotOlderThan"
+        cause = errors.Cause("resourceVersionMatch", supported, "FieldValueNotSupported")
+        raise errors.invalid("meta.k8s.io", "ListOptions", "", [cause])
+    if version and not version.isdecimal():
+        raise errors.bad_request(f"resourceVersion {version!r} is not a number")
+    return match
+
+
 def query(request: web.Request, target: Target) -> listing.Query:
     """What a list or a watch selects."""
     seconds = number(request, "timeoutSeconds")
+    selectors.check_fields(request.query.get("fieldSelector", ""), target.resource)
     return listing.Query(
         namespace=target.namespace or None,
         name=target.name,
         label_selector=request.query.get("labelSelector", ""),
         field_selector=request.query.get("fieldSelector", ""),
         resource_version=request.query.get("resourceVersion", ""),
-        limit=number(request, "limit") or 0,
+        version_match=_match(request),
+        limit=number(request, "limit", at_least=None) or 0,
         continue_token=request.query.get("continue", ""),
         watch=flag(request, "watch"),
         bookmarks=flag(request, "allowWatchBookmarks"),
@@ -95,13 +120,19 @@ def delete_options(request: web.Request, given: Any) -> tuple[DeleteOptions, boo
     options = given if given is not None else {}
     if not isinstance(options, dict):
         raise errors.bad_request("the body of a delete is a DeleteOptions object")
+    if options.get("kind", "DeleteOptions") != "DeleteOptions":
+        raise errors.bad_request(f"the body of a delete is a DeleteOptions object, not a {options['kind']!r}")
     preconditions = options.get("preconditions") or {}
     propagation = request.query.get("propagationPolicy") or options.get("propagationPolicy")
     orphan = options.get("orphanDependents")
     if propagation is None and orphan is not None:
         propagation = "Orphan" if orphan else "Background"
+    elif orphan is not None:
+        told = "Invalid value: orphanDependents and propagationPolicy can't both be set"
+        cause = errors.Cause("propagationPolicy", told)
+        raise errors.invalid("meta.k8s.io", "DeleteOptions", "", [cause])
     if propagation is not None and propagation not in PROPAGATIONS:
-        raise errors.bad_request(f"propagationPolicy={propagation!r} is not one of {', '.join(PROPAGATIONS)}")
+        raise _unsupported(request, "propagationPolicy", propagation, *PROPAGATIONS)
     grace = number(request, "gracePeriodSeconds")
     found = DeleteOptions(
         grace_seconds=options.get("gracePeriodSeconds") if grace is None else grace,

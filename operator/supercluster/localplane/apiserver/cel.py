@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+from urllib.parse import urlsplit
 
 from supercluster.localplane.apiserver.errors import Cause
-from supercluster.localplane.apiserver.schemas import Schema, resolve
-from supercluster.localplane.apiserver.validation import correlated, shown, type_name
+from supercluster.localplane.apiserver.schemas import Schema, resolve, walk
+from supercluster.localplane.apiserver.validation import QUANTITY, correlated, shown, type_name
+from supercluster.localplane.quantities import quantity
 
 Json = dict[str, Any]
 
@@ -81,7 +84,45 @@ def _functions() -> dict[str, Callable[..., Any]]:
         "sum": lambda items: sum(items, start=number(0)),
         "min": min,
         "max": max,
+        "hasValue": lambda value: truth(value.value is not None),
+        "value": lambda value: value.value,
+        "find": lambda value, pattern: text(_first(re.search(str(pattern), str(value)))),
+        "findAll": lambda value, pattern: celtypes.ListType(
+            text(match[0]) for match in re.finditer(str(pattern), str(value))
+        ),
+        "format": lambda pattern, given: text(_formatted(str(pattern), list(given))),
+        "isQuantity": lambda value: truth(bool(QUANTITY.match(str(value)))),
+        "quantity": lambda value: celtypes.DoubleType(_quantity(str(value))),
+        "isLessThan": lambda one, other: truth(one < other),
+        "isGreaterThan": lambda one, other: truth(one > other),
+        "compareTo": lambda one, other: number((one > other) - (one < other)),
+        "isURL": lambda value: truth(_is_url(str(value))),
+        "url": text,
+        "getScheme": lambda value: text(urlsplit(str(value)).scheme),
+        "getHost": lambda value: text(urlsplit(str(value)).netloc),
+        "getHostname": lambda value: text(urlsplit(str(value)).hostname or ""),
+        "getPort": lambda value: text(str(urlsplit(str(value)).port or "")),
+        "getEscapedPath": lambda value: text(urlsplit(str(value)).path),
     }
+
+
+def _first(match: re.Match[str] | None) -> str:
+    return match[0] if match is not None else ""
+
+
+def _formatted(pattern: str, given: list[Any]) -> str:
+    rest = iter(given)
+    return re.sub(r"%(%|[a-z])", lambda match: "%" if match[1] == "%" else str(next(rest)), pattern)
+
+
+def _is_url(value: str) -> bool:
+    parts = urlsplit(value)
+    return bool((parts.scheme and parts.netloc) or value.startswith("/"))
+
+
+def _quantity(value: str) -> float:
+    sign = -1 if value.startswith("-") else 1
+    return sign * float(quantity(value.lstrip("+-")))
 
 
 def _index(value: Any, wanted: Any) -> int:
@@ -120,6 +161,19 @@ def _escaped(name: str) -> str:
     return name
 
 
+@lru_cache(maxsize=1)
+def _set_type() -> Any:
+    """Lists that equal others in any order."""
+    from celpy import celtypes
+
+    class Set(celtypes.ListType):  # noqa: PLW1641  # lists have no hash
+        def __eq__(self, other: object) -> Any:
+            alike = isinstance(other, list) and sorted(map(str, self)) == sorted(map(str, other))
+            return celtypes.BoolType(alike)
+
+    return Set
+
+
 def to_cel(value: Any, schema: Schema) -> Any:
     """A value as CEL sees it by its schema: a `number` is a double even when it is written as 1."""
     from celpy import celtypes
@@ -141,7 +195,8 @@ def to_cel(value: Any, schema: Schema) -> Any:
         )
     if isinstance(value, list):
         items = schema.get("items")
-        return celtypes.ListType([to_cel(item, items if isinstance(items, dict) else {}) for item in value])
+        made = _set_type() if schema.get("x-kubernetes-list-type") == "set" else celtypes.ListType
+        return made([to_cel(item, items if isinstance(items, dict) else {}) for item in value])
     if isinstance(value, int | float) and not isinstance(value, bool) and schema.get("type") == "number":
         return celtypes.DoubleType(value)
     if isinstance(value, str) and schema.get("format") == "duration":
@@ -157,9 +212,9 @@ def problems(value: Any, old: Any, schema: Schema, path: str = "") -> Iterator[C
     rules = _due(schema.get(RULES) or (), value, old)
     if rules:
         variables = {"self": to_cel(value, schema)}
-        if old is not None:
-            variables["oldSelf"] = to_cel(old, schema)
+        former = to_cel(old, schema) if old is not None else None
         for rule in rules:
+            variables["oldSelf"] = _Optional(former) if rule.get("optionalOldSelf") else former
             cause = _broken(rule, value, variables, path)
             if cause is not None:
                 yield cause
@@ -170,7 +225,8 @@ def problems(value: Any, old: Any, schema: Schema, path: str = "") -> Iterator[C
             sub = properties.get(key, additional)
             if isinstance(sub, dict) and "$ref" not in sub:
                 before = old.get(key) if isinstance(old, dict) else None
-                yield from problems(item, before, sub, f"{path}.{key}" if path else key)
+                inner = f"{path}.{key}" if path else key
+                yield from problems(item, before, sub, inner if key in properties else f"{path}[{key}]")
     elif isinstance(value, list) and isinstance(schema.get("items"), dict):
         former = correlated(old, schema)
         for index, item in enumerate(value):
@@ -186,7 +242,8 @@ def _due(rules: Iterable[Json], value: Any, old: Any) -> list[Json]:
     if value is None:
         return []
     unchanged = old is not None and value == old
-    return [rule for rule in rules if (old is not None if _OLD.search(rule["rule"]) else not unchanged)]
+    about_changes = [rule for rule in rules if _OLD.search(rule["rule"]) and not rule.get("optionalOldSelf")]
+    return [rule for rule in rules if (old is not None if rule in about_changes else not unchanged)]
 
 
 def _broken(rule: Json, value: Any, variables: Json, path: str) -> Cause | None:
@@ -212,9 +269,24 @@ def _broken(rule: Json, value: Any, variables: Json, path: str) -> Cause | None:
     reason = rule.get("reason") or "FieldValueInvalid"
     if reason in ("FieldValueForbidden", "FieldValueRequired"):
         return Cause(where, f"{REASONS[reason]}: {message}", reason)
-    return Cause(where, f"{REASONS.get(reason, 'Invalid value')}: {_subject(value)}: {message}", reason)
+    subject = "" if isinstance(value, dict | list) else f"{shown(value)}: "
+    return Cause(where, f"{REASONS.get(reason, 'Invalid value')}: {subject}{message}", reason)
 
 
 def _subject(value: Any) -> str:
     """Objects and lists are only named by their type, for they may be large."""
     return shown(type_name(value)) if isinstance(value, dict | list) else shown(value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Optional:
+    """`oldSelf` of a rule that is asked at creations too."""
+
+    value: Any
+
+
+def rules_within(schema: Schema) -> bool:
+    """Whether a custom resource's schema has any rule."""
+    found: list[str] = []
+    walk(schema, lambda node, path: found.extend(RULES for _ in node.get(RULES) or ()))
+    return bool(found)

@@ -28,9 +28,9 @@ def check(resource: Resource, old: Json, options: DeleteOptions) -> None:
         if wanted and wanted != metadata[key]:
             raise errors.conflict(
                 resource.group,
-                resource.plural,
+                resource.kind,
                 name,
-                f"the {key} in the precondition ({wanted}) does not match the {key} in record ({metadata[key]})."
+                f"Precondition failed: the {key} in the precondition ({wanted}) does not match the {key} in record ({metadata[key]})."
                 " The object might have been deleted and then recreated",
             )
 
@@ -52,6 +52,8 @@ def marked(resource: Resource, old: Json, options: DeleteOptions, now: dt.dateti
             metadata["generation"] = metadata.get("generation", 0) + 1
     elif known is None or grace < known:
         metadata["deletionGracePeriodSeconds"] = grace
+    if resource.storage == NAMESPACES:
+        return {**old, "metadata": metadata, "status": {**(old.get("status") or {}), "phase": "Terminating"}}
     return {**old, "metadata": metadata}
 
 

@@ -125,10 +125,10 @@ def unauthorized() -> ApiError:
     return ApiError(401, "Unauthorized", "Unauthorized")
 
 
-def forbidden(group: str, plural: str, name: str, why: str) -> ApiError:
+def forbidden(group: str, plural: str, name: str, why: str, *causes: Cause) -> ApiError:
     shown = f' "{name}"' if name else ""
     message = f"{qualified(plural, group)}{shown} is forbidden: {why}"
-    return ApiError(403, "Forbidden", message, group, plural, name)
+    return ApiError(403, "Forbidden", message, group, plural, name, causes)
 
 
 def method_not_allowed(method: str, what: str) -> ApiError:

@@ -75,30 +75,35 @@ def value_step(value: Any) -> str:
     return "v:" + json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 
-def field_paths(value: Any, schema: Schema) -> Paths:
-    """The paths of all fields of an object, without those that nobody manages."""
+def field_paths(value: Any, schema: Schema, whole: bool = False) -> Paths:
+    """The paths of all fields of an object, without those that nobody manages.
+
+    With `whole` objects and lists that have something in them have paths too, as updates own them and applies do not.
+    """
     found: set[Path] = set()
-    _collect(value, schema, (), found)
+    _collect(value, schema, (), found, whole)
     return frozenset(path for path in found if path not in UNMANAGED and path)
 
 
-def _collect(value: Any, schema: Schema, path: Path, found: set[Path]) -> None:
+def _collect(value: Any, schema: Schema, path: Path, found: set[Path], whole: bool) -> None:
     if isinstance(value, dict) and value and not is_atomic_map(schema):
+        if whole:
+            found.add(path)
         for key, item in value.items():
-            _collect(item, child(schema, key), (*path, f"f:{key}"), found)
+            _collect(item, child(schema, key), (*path, f"f:{key}"), found, whole)
         return
-    if isinstance(value, list) and value:
-        kind = list_kind(schema)
-        if kind == "map" and all(isinstance(item, dict) for item in value):
-            inner = element(schema)
-            for item in value:
+    if isinstance(value, list) and list_kind(schema) != "atomic":
+        if whole:
+            found.add(path)
+        inner = element(schema)
+        for item in value:
+            if list_kind(schema) == "set":
+                found.add((*path, value_step(item)))
+            elif isinstance(item, dict):
                 here = (*path, item_key(item, schema))
                 found.add(here)
-                _collect(item, inner, here, found)
-            return
-        if kind == "set":
-            found.update((*path, value_step(item)) for item in value)
-            return
+                _collect(item, inner, here, found, whole)
+        return
     found.add(path)
 
 
@@ -155,35 +160,44 @@ _MISSING = object()
 
 def lookup(value: Any, schema: Schema, path: Path) -> Any:
     """The value at a path, or a marker that equals nothing else when there is none."""
+    return _lookup(value, schema, path)[0]
+
+
+def _lookup(value: Any, schema: Schema, path: Path) -> tuple[Any, Schema]:
+    """The value at a path and its schema."""
     for step in path:
         kind, rest = step[:2], step[2:]
         if kind == "f:":
             if not isinstance(value, dict) or rest not in value:
-                return _MISSING
+                return _MISSING, schema
             value, schema = value[rest], child(schema, rest)
         elif kind == "k:":
             if not isinstance(value, list):
-                return _MISSING
+                return _MISSING, schema
             item = next(
                 (one for one in value if isinstance(one, dict) and item_key(one, schema) == step), _MISSING
             )
             if item is _MISSING:
-                return _MISSING
+                return _MISSING, schema
             value, schema = item, element(schema)
         else:
             wanted = json.loads(rest)
             if not isinstance(value, list) or wanted not in value:
-                return _MISSING
+                return _MISSING, schema
             value, schema = wanted, element(schema)
-    return value
+    return value, schema
 
 
 def same_at(one: Any, other: Any, schema: Schema, path: Path) -> bool:
-    """Whether two objects have the same at a path; an item of a map list is the same when both have it."""
-    first, second = lookup(one, schema, path), lookup(other, schema, path)
+    """Whether two objects have the same at a path; what has paths inside is the same when both have it."""
+    (first, kind), (second, _) = _lookup(one, schema, path), _lookup(other, schema, path)
     if first is _MISSING or second is _MISSING:
         return first is second
-    return path[-1].startswith("k:") or bool(first == second)
+    if isinstance(first, dict) and isinstance(second, dict) and not is_atomic_map(kind):
+        return True
+    if isinstance(first, list) and isinstance(second, list) and list_kind(kind) != "atomic":
+        return True
+    return bool(first == second)
 
 
 def present(value: Any, schema: Schema, path: Path) -> bool:
@@ -235,22 +249,29 @@ def merge(live: Any, applied: Any, schema: Schema) -> Any:
         return result
     if isinstance(live, list) and isinstance(applied, list):
         kind = list_kind(schema)
-        if kind == "map":
-            return _merge_map_list(live, applied, schema)
-        if kind == "set":
-            return [*live, *(item for item in applied if item not in live)]
+        if kind in ("map", "set"):
+            return _merge_list(live, applied, schema, kind)
     return clone(applied)
 
 
-def _merge_map_list(live: list[Any], applied: list[Any], schema: Schema) -> list[Any]:
+def _merge_list(live: list[Any], applied: list[Any], schema: Schema, kind: str) -> list[Any]:
+    """Shared items in the order of the applied ones; those of one side only where they stand there, live ones first."""
+
+    def key(item: Any) -> str:
+        return item_key(item, schema) if kind == "map" else value_step(item)
+
     inner = element(schema)
-    wanted = {item_key(item, schema): item for item in applied}
+    had = {key(item): item for item in live}
+    wanted = {key(item) for item in applied}
+    rest = list(live)
     result = []
-    for item in live:
-        over = wanted.pop(item_key(item, schema), None)
-        result.append(item if over is None else merge(item, over, inner))
-    result.extend(clone(item) for item in wanted.values())
-    return result
+    for item in applied:
+        while rest and (key(rest[0]) not in wanted or key(rest[0]) not in had):
+            first = rest.pop(0)
+            if key(first) not in wanted:
+                result.append(first)
+        result.append(merge(had.pop(key(item)), item, inner) if key(item) in had else clone(item))
+    return result + [item for item in rest if key(item) not in wanted]
 
 
 def shown(path: Path) -> str:

@@ -180,6 +180,11 @@ class Collector:
                 item for item in dependent["metadata"].get("ownerReferences") or [] if item["uid"] != uid
             ]
             if any(item["uid"] in self._alive for item in others):
+                # Somebody else keeps it, so that it no longer holds this owner up.
+                kind = self._objects.registry.by_storage(key[0])
+                if kind is not None:
+                    change = {"ownerReferences": others}
+                    self._patch(kind, dependent, lambda new, change=change: new["metadata"].update(change))  # type: ignore[misc]
                 continue
             has_own = bool(self._dependents.get(dependent["metadata"]["uid"]))
             self._delete(key, "Foreground" if has_own else "Background")

@@ -143,7 +143,7 @@ class Handlers:
 
     def _authorize(self, request: web.Request, target: Target) -> None:
         if request.method == "GET":
-            verb = "watch" if asking.flag(request, "watch") else "get" if target.name else "list"
+            verb = "get" if target.name else "watch" if asking.flag(request, "watch") else "list"
         elif request.method == "DELETE" and not target.name:
             verb = "deletecollection"
         else:
@@ -231,9 +231,6 @@ class Handlers:
 
     async def _one(self, request: web.Request, target: Target) -> Answer:
         if request.method == "GET":
-            if asking.flag(request, "watch"):
-                query, form = asking.query(request, target), asking.form(request)
-                return await self._watches.serve(request, target.resource, query, form)
             found = self._objects.get(target.resource, target.namespace, target.name)
             return _json(
                 shaping.one(target.resource, found, asking.form(request), self._objects.chance.now())

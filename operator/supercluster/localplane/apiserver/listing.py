@@ -36,6 +36,8 @@ class Query:
     label_selector: str = ""
     field_selector: str = ""
     resource_version: str = ""
+    # Exact: a list as it was at that version.
+    version_match: str = ""
     limit: int = 0
     continue_token: str = ""
     watch: bool = False
@@ -85,11 +87,14 @@ def page(store: Store, resource: Resource, query: Query) -> Page:
                 "the provided continue parameter is too old to display a consistent list result"
             ) from error
         candidates = [item for item in candidates if _key(item) > after]
+    elif query.version_match == "Exact":
+        revision = int(query.resource_version)
+        candidates = store.list_at(resource.storage, query.namespace, revision)
     else:
         revision = store.revision
         candidates = store.all_of(resource.storage, query.namespace)
     found = [item for item in candidates if wanted(item)]
-    if query.limit and len(found) > query.limit:
+    if query.limit > 0 and len(found) > query.limit:
         shown = found[: query.limit]
         return Page(shown, revision, _token(revision, shown[-1]), len(found) - query.limit)
     return Page(found, revision)

@@ -15,7 +15,6 @@ Json = dict[str, Any]
 
 # Managers of single updates are kept apart up to here; the oldest ones are then written together.
 MAX_UPDATE_MANAGERS = 10
-CONFLICTS_TOLD = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +100,8 @@ def track_update(
         # The way to start anew that Kubernetes documents.
         new["metadata"].pop("managedFields")
         return
-    after = fieldsets.field_paths(new, schema)
-    before = fieldsets.field_paths(old, schema) if old is not None else frozenset()
+    after = fieldsets.field_paths(new, schema, whole=True)
+    before = fieldsets.field_paths(old, schema, whole=True) if old is not None else frozenset()
     changed = frozenset(
         path for path in after if path not in before or not fieldsets.same_at(old, new, schema, path)
     )
@@ -148,6 +147,10 @@ def apply(
     name, api_version = identity
     paths = fieldsets.field_paths(applied, schema)
     managers = read(live["metadata"])
+    if not managers and live["metadata"].get("uid"):
+        # What was there before anybody's fields were tracked.
+        first = fieldsets.field_paths(live, schema, whole=True)
+        managers = [Manager("before-first-apply", "Update", api_version, "", first, time)]
     mine = [
         item
         for item in managers
@@ -180,14 +183,16 @@ def _conflict(conflicts: list[tuple[Manager, Paths]]) -> ApiError:
     causes = []
     told = []
     for other, lost in conflicts:
-        using = f" using {other.api_version}" if other.api_version else ""
-        by = f'conflict with "{other.name}"'
+        by = f'"{other.name}"'
         if other.subresource:
             by += f' with subresource "{other.subresource}"'
+        if other.operation == "Update":
+            by += f" using {other.api_version}"
         fields = sorted(fieldsets.shown(path) for path in lost)
-        causes += [Cause(field, f"{by}{using}", "FieldManagerConflict") for field in fields]
-        told.append(f"{by}{using}: {', '.join(fields[:CONFLICTS_TOLD])}")
+        causes += [Cause(field, f"conflict with {by}", "FieldManagerConflict") for field in fields]
+        shown = f" {fields[0]}" if len(fields) == 1 else "".join(f"\n- {field}" for field in fields)
+        told.append(f"conflict{'s' if len(fields) > 1 else ''} with {by}:{shown}")
     count = len(causes)
     many = "conflict" if count == 1 else "conflicts"
-    message = f"Apply failed with {count} {many}: {'; '.join(told)}"
+    message = f"Apply failed with {count} {many}: {chr(10).join(told)}"
     return ApiError(409, "Conflict", message, causes=tuple(causes))

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from supercluster.localplane.apiserver import deleting, errors, managers, naming, schemas
+from supercluster.localplane.apiserver import deleting, errors, managers, naming, schemas, validation
 from supercluster.localplane.apiserver.errors import Cause
-from supercluster.localplane.apiserver.resources import NAMESPACES, Registry, Resource
+from supercluster.localplane.apiserver.resources import CRDS, NAMESPACES, Registry, Resource
 from supercluster.localplane.apiserver.store import Store, clone
 from supercluster.localplane.apiserver.writes import Chance, DeleteOptions, Mutate, Rules, Write, timestamp
 
@@ -51,7 +51,7 @@ class Objects:
     def _create(self, resource: Resource, namespace: str, obj: Json, write: Write) -> Json:
         metadata = obj["metadata"]
         self._name(resource, metadata)
-        self._check_namespace(resource, namespace)
+        self._check_namespace(resource, namespace, metadata["name"])
         if self.store.get(resource.storage, namespace, metadata["name"]) is not None:
             raise errors.already_exists(resource.group, resource.plural, metadata["name"])
         if metadata.get("resourceVersion"):
@@ -122,6 +122,8 @@ class Objects:
         told += [f'unknown field "{path}"' for path in unknown]
         if not told or write.field_validation == "Ignore":
             return
+        if write.field_validation == "Apply":
+            raise _untypable(f".{unknown[0]}: field not declared in schema" if unknown else told[0])
         if write.field_validation != "Strict":
             write.warnings.extend(told)
             return
@@ -152,7 +154,11 @@ class Objects:
         if told:
             raise errors.invalid(resource.group, resource.kind, str(name), [Cause("metadata.name", told)])
 
-    def _check_namespace(self, resource: Resource, namespace: str) -> None:
+    def _check_namespace(self, resource: Resource, namespace: str, name: str) -> None:
+        crd = self.store.get(CRDS, "", resource.crd_name) if resource.crd_name else None
+        if crd is not None and crd["metadata"].get("deletionTimestamp"):
+            why = "create not allowed while custom resource definition is terminating"
+            raise errors.forbidden(resource.group, resource.plural, name, why)
         if not resource.namespaced:
             return
         found = self.store.get(NAMESPACES, "", namespace)
@@ -162,8 +168,11 @@ class Objects:
             raise errors.forbidden(
                 resource.group,
                 resource.plural,
-                "",
+                name,
                 f"unable to create new content in namespace {namespace} because it is being terminated",
+                Cause(
+                    "metadata.namespace", f"namespace {namespace} is being terminated", "NamespaceTerminating"
+                ),
             )
 
     def _finish(
@@ -234,12 +243,23 @@ class Objects:
         force: bool = False,
     ) -> tuple[Json, bool]:
         """Server-side apply; returns the object and whether it was made by this."""
+        write.field_validation = "Apply"
         config = self._incoming(resource, namespace, body, write)
+        schema = schemas.root(resource)
+        mistyped = next(validation.mistyped(config, schema), None)
+        if mistyped is not None:
+            raise _untypable(mistyped)
+        if resource.crd_version is not None:
+            # Other writes leave out what is null and may not be; an apply means it.
+            wrong = validation.problems(config, schema)
+            nulls = [cause for cause in wrong if cause.message.startswith('Invalid value: "null"')]
+            if nulls:
+                raise errors.invalid(resource.group, resource.kind, name, nulls)
         metadata = config["metadata"]
         if metadata.get("managedFields") is not None:
             raise errors.bad_request("metadata.managedFields must be nil")
-        if metadata.setdefault("name", name) != name:
-            raise errors.bad_request(f"metadata.name is {metadata['name']!r} and the URL says {name!r}")
+        if metadata.get("name") != name:
+            raise errors.bad_request(f"metadata.name is {metadata.get('name')!r} and the URL says {name!r}")
         if subresource == "status":
             config = {
                 key: config[key] for key in ("apiVersion", "kind", "metadata", "status") if key in config
@@ -253,13 +273,15 @@ class Objects:
             raise errors.conflict(
                 resource.group, resource.plural, name, "uid mismatch: the object does not exist"
             )
-        if live is not None:
+        if live is None:
+            metadata.pop("resourceVersion", None)
+        else:
             self._refuse_other_uid(resource, config, live)
         base: Json = live if live is not None else {"metadata": {}}
         applied = managers.apply(
             base,
             config,
-            schemas.root(resource),
+            schema,
             (write.manager, resource.api_version),
             subresource,
             force,
@@ -374,6 +396,11 @@ class Objects:
         gone = {**last, "metadata": {**metadata, "resourceVersion": gone["metadata"]["resourceVersion"]}}
         self._rules.changed(resource, None, gone)
         return gone
+
+
+def _untypable(why: str) -> errors.ApiError:
+    """What an applied configuration gets that does not fit its schema; Kubernetes gives no reason."""
+    return errors.ApiError(500, "", f"failed to create typed patch object: {why}")
 
 
 def _asked_for(obj: Json, with_status: bool) -> Json:

@@ -133,9 +133,18 @@ def _budget(store: Store, new: Json, old: Json | None) -> None:
         new["status"] = dict.fromkeys(counts, 0)
 
 
+def _keys(store: Store, new: Json, old: Json | None) -> None:
+    """Go leaves out maps that are empty."""
+    for name in ("data", "binaryData"):
+        if not new.get(name, True):
+            del new[name]
+
+
 _BY_KIND: dict[tuple[str, str], Callable[[Store, Json, Json | None], None]] = {
     SERVICES: service,
     NAMESPACES: _namespace,
+    ("", "configmaps"): _keys,
+    ("", "secrets"): _keys,
     ("", "pods"): _pod,
     ("", "persistentvolumeclaims"): _claim,
     ("", "persistentvolumes"): _volume,

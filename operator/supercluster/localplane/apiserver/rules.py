@@ -77,6 +77,9 @@ class KindRules:
         wrong += scaling.problems(resource, new, subresource)
         # What goes on assumes the right types.
         if wrong:
+            if resource.crd_version is not None and cel.rules_within(schema):
+                told = "some validation rules were not checked because the object was invalid"
+                wrong.append(Cause(validation.NOWHERE, f"Invalid value: null: {told}"))
             return wrong
         wrong = list(
             naming.problems(

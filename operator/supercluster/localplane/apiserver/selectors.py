@@ -1,7 +1,7 @@
 """Label and field selectors: the text of a query parameter becomes a predicate over objects.
 
 Label selectors follow Kubernetes' grammar (`a=b`, `a==b`, `a!=b`, `a in (x,y)`, `a notin (x,y)`, `a`, `!a`).
-Field selectors take any path into the object, which is more than a real API server allows.
+Field selectors take the paths that a real API server takes (`check_fields`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from supercluster.localplane.apiserver import naming
 from supercluster.localplane.apiserver.errors import bad_request
+from supercluster.localplane.apiserver.resources import Resource
 
 Json = dict[str, Any]
 Predicate = Callable[[Json], bool]
@@ -32,21 +34,64 @@ def _requirement(text: str) -> LabelPredicate:
     if match := _SET.match(text):
         key, operator, listed = match.groups()
         values = frozenset(value.strip() for value in listed.split(","))
+        _check_labels(key, *values)
         if operator == "in":
             return lambda labels: labels.get(key) in values
         return lambda labels: labels.get(key) not in values
     if match := _EQUAL.match(text):
         key, operator, value = match.groups()
+        _check_labels(key, value)
         if operator == "!=":
             return lambda labels: labels.get(key) != value
         return lambda labels: labels.get(key) == value
     if match := _EXISTS.match(text):
         absent, key = match.groups()
+        _check_labels(key)
         return (lambda labels: key not in labels) if absent else (lambda labels: key in labels)
     raise bad_request(
         f'unable to parse requirement "{text}" of the label selector; '
         "one of k=v, k!=v, k in (a,b), k notin (a,b), k, !k would be right"
     )
+
+
+def _check_labels(key: str, *values: str) -> None:
+    """Refuse what no label can have as its key or value."""
+    for value in values or ("",):
+        wrong = next(naming.problems({"labels": {key: value}}, qualified=False), None)
+        if wrong is not None:
+            raise bad_request(f"unable to parse the label selector: {wrong.message}")
+
+
+# What objects can be selected by beside their names: kinds of which controllers and clients ask.
+_FIELDS = {
+    (
+        "",
+        "events",
+    ): "involvedObject.kind involvedObject.namespace involvedObject.name involvedObject.uid reason type"
+    " involvedObject.apiVersion involvedObject.resourceVersion involvedObject.fieldPath reportingComponent source",
+    ("", "namespaces"): "status.phase",
+    ("", "nodes"): "spec.unschedulable",
+    (
+        "",
+        "pods",
+    ): "spec.nodeName spec.restartPolicy spec.schedulerName spec.serviceAccountName spec.hostNetwork"
+    " status.phase status.podIP status.podIPs status.nominatedNodeName",
+    ("", "secrets"): "type",
+    ("", "services"): "spec.clusterIP spec.type",
+    ("apps", "replicasets"): "status.replicas",
+    ("batch", "jobs"): "status.successful",
+}
+
+
+def check_fields(text: str, resource: Resource) -> None:
+    """Refuse a field selector by what a real API server cannot select this kind by."""
+    known = {"metadata.name", *(("metadata.namespace",) if resource.namespaced else ())}
+    known.update(_FIELDS.get(resource.storage, "").split())
+    for field in (resource.crd_version or {}).get("selectableFields") or ():
+        known.add(field["jsonPath"].lstrip("."))
+    for path, _, _ in _terms(text):
+        if path not in known:
+            raise bad_request(f"field label not supported: {path}; known are {', '.join(sorted(known))}")
 
 
 def parse_labels(text: str) -> LabelPredicate:
@@ -89,8 +134,7 @@ def _at(obj: Json, path: str) -> str:
     return str(value)
 
 
-def parse_fields(text: str) -> Predicate:
-    """A predicate over objects from the text of `fieldSelector`."""
+def _terms(text: str) -> list[tuple[str, bool, str]]:
     terms: list[tuple[str, bool, str]] = []
     for part in _split(text):
         match = re.match(r"^([A-Za-z0-9.]+)(==|=|!=)(.*)$", part)
@@ -98,6 +142,12 @@ def parse_fields(text: str) -> Predicate:
             raise bad_request(f'invalid field selector "{part}"; path=value or path!=value would be right')
         path, operator, value = match.groups()
         terms.append((path, operator != "!=", value))
+    return terms
+
+
+def parse_fields(text: str) -> Predicate:
+    """A predicate over objects from the text of `fieldSelector`."""
+    terms = _terms(text)
     return lambda obj: all((_at(obj, path) == value) == wanted for path, wanted, value in terms)
 
 

@@ -37,6 +37,9 @@ def many(resource: Resource, items: list[Json], metadata: Json, form: Form, now:
             "metadata": metadata,
             "items": [_partial(item) for item in shown],
         }
+    if resource.crd_version is None:
+        # Go's lists of built-in kinds have no kind at each item.
+        shown = [{key: item[key] for key in item if key not in ("kind", "apiVersion")} for item in shown]
     return {
         "kind": resource.list_name,
         "apiVersion": resource.api_version,

@@ -280,3 +280,34 @@ def _combined(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
     refused = schema.get("not")
     if refused and next(problems(value, refused, path), None) is None:
         yield Cause(NOWHERE, f'Invalid value: "": "{path}" must not validate the schema (not)')
+
+
+def mistyped(value: Any, schema: Schema, path: str = "") -> Iterator[str]:
+    """What keeps a value from being typed, as server-side apply does it before anything is judged: types, and lists
+    with keys that are missing or there twice. Nulls fit."""
+    schema = resolve(schema)
+    if value is None:
+        return
+    if schema.get(INT_OR_STRING):
+        fits = type_name(value) in ("integer", "string", "number")
+    else:
+        fits = "type" not in schema or _fits_type(value, schema)
+    if not fits:
+        wanted = {"integer": "numeric (int or float)", "array": "list", "object": "map"}
+        name = schema.get("type", "integer or string")
+        yield f"{path}: expected {wanted.get(name, name)}, got {type_name(value)}"
+    elif isinstance(value, list):
+        items = schema.get("items")
+        for index, item in enumerate(value):
+            yield from mistyped(item, items if isinstance(items, dict) else {}, f"{path}[{index}]")
+        yield from (f"{cause.field}: {cause.message}" for cause in _duplicates(value, schema, path))
+        inner = resolve(items) if isinstance(items, dict) else {}
+        for key in schema.get("x-kubernetes-list-map-keys") or ():
+            needed = key in inner.get("required", ()) and "default" not in inner["properties"][key]
+            if needed and any(key not in item for item in value):
+                yield f"{path}: an item of a list with keys has no {key}"
+    elif isinstance(value, dict):
+        properties, additional = schema.get("properties") or {}, schema.get("additionalProperties")
+        for key, item in value.items():
+            sub = properties.get(key, additional)
+            yield from mistyped(item, sub if isinstance(sub, dict) else {}, f"{path}.{key}")

@@ -112,9 +112,10 @@ def test_a_person_has_a_stream_without_majority_go_on_from_one_copy(site: MoveSi
     def is_whole() -> bool:
         status = site.get("str", "rec").get("status", {})
         ready = site.condition("str", "rec", "Whole").get("status") == "True"
-        return ready and status.get("readyReplicas") == 3 and status.get("lastSequence") == 23
+        return ready and status.get("readyReplicas") == 3
 
     eventually(is_whole, "the stream to have all its replicas again", WAIT_S)
+    # Figures of a status follow within minutes; the brokers have them now.
     assert publish(site, rest, 1) == [24]
 
 

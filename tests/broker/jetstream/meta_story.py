@@ -9,12 +9,12 @@ from typing import Any
 from supercluster.broker.jetstream.config import Placement, StreamConfig
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.group import Group
-from supercluster.broker.jetstream.load import Room
 from supercluster.broker.jetstream.meta import Assignment
 from supercluster.broker.jetstream.meta_group import MetaGroup
 from supercluster.broker.jetstream.meta_requests import Decided, StreamRequest
 from supercluster.broker.jetstream.move_plan import MovePlan
 from supercluster.broker.jetstream.recovery import CopiesTold, CopyFacts
+from supercluster.broker.jetstream.room import Room
 from supercluster.broker.jetstream.server_limits import NO_SERVER_LIMITS, ServerLimits
 from supercluster.broker.jetstream.slices import Job, at_once
 from supercluster.broker.jetstream.stream_facts import MemberFacts, StreamFacts

@@ -7,7 +7,8 @@ from typing import Any, TypeVar, cast
 
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.expiry import Expiry
-from supercluster.broker.jetstream.judge import Answer, Forward, Judge, Piece, Taken
+from supercluster.broker.jetstream.frames import Forward
+from supercluster.broker.jetstream.judge import Answer, Judge, Piece, Taken
 from supercluster.broker.jetstream.messages import logical_bytes
 from supercluster.broker.jetstream.proposal import Proposal
 from supercluster.broker.jetstream.scheduling import Scheduling

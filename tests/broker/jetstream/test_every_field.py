@@ -35,8 +35,7 @@ from supercluster.broker.jetstream.consumer_config import ConsumerConfig
 from supercluster.broker.jetstream.consumer_state import ConsumerState
 from supercluster.broker.jetstream.cordons import Cordon
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.frames import Request
-from supercluster.broker.jetstream.judge import Forward
+from supercluster.broker.jetstream.frames import Forward, Request
 from supercluster.broker.jetstream.map_recovery import MapRecovery
 from supercluster.broker.jetstream.meta import Assignment, BrokerRecord, MetaState
 from supercluster.broker.jetstream.meta_requests import Decided

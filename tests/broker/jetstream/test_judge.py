@@ -11,7 +11,8 @@ from tests.broker.jetstream.stream_story import ORIGIN, SECOND, StreamStory, blo
 from tests.support.tiers import examples
 
 from supercluster.broker.jetstream import log_end, refusals
-from supercluster.broker.jetstream.judge import Answer, Forward
+from supercluster.broker.jetstream.frames import Forward
+from supercluster.broker.jetstream.judge import Answer
 from supercluster.broker.jetstream.message_judge import (
     FULL_BYTES,
     FULL_MESSAGES,

@@ -10,11 +10,11 @@ from tests.broker.jetstream.meta_story import APP, OPERATOR, Meta, facts_of, met
 
 from supercluster.broker.jetstream.config import Placement
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.load import Room
 from supercluster.broker.jetstream.meta_requests import Decided
 from supercluster.broker.jetstream.move_plan import MovePlan
 from supercluster.broker.jetstream.move_record import MoveEnd, MoveReport, Outcome
 from supercluster.broker.jetstream.own_metadata import RESOURCE_KEY
+from supercluster.broker.jetstream.room import Room
 from supercluster.broker.jetstream.stream_facts import MemberFacts
 
 EAST, WEST = {"cluster": "east"}, {"cluster": "west"}

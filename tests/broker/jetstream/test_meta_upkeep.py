@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from tests.broker.jetstream.meta_story import OPERATOR, Meta, facts_of, meta
 
-from supercluster.broker.jetstream.load import Room
 from supercluster.broker.jetstream.meta_upkeep import (
     GIVE_UP_MS,
     MOVE_LOOK_MS,
@@ -15,6 +14,7 @@ from supercluster.broker.jetstream.meta_upkeep import (
     UPKEEP_EVERY_MS,
 )
 from supercluster.broker.jetstream.move_record import Move
+from supercluster.broker.jetstream.room import Room
 from supercluster.broker.jetstream.stream_facts import MemberFacts
 
 WEST = {"cluster": "west"}

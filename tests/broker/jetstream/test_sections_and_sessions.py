@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supercluster.broker.jetstream import frames
-from supercluster.broker.jetstream.judge import Forward
+from supercluster.broker.jetstream.frames import Forward
 from supercluster.broker.jetstream.sections import (
     Exceptional,
     MessagesSection,

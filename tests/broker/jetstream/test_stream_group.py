@@ -16,10 +16,9 @@ from supercluster.broker.jetstream.acks import Ack
 from supercluster.broker.jetstream.batches import batch_room
 from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.consumer import ConsumerLeader
-from supercluster.broker.jetstream.frames import Frame, Request, decode_numbered
+from supercluster.broker.jetstream.frames import Forward, Frame, Request, decode_numbered
 from supercluster.broker.jetstream.group import Group
 from supercluster.broker.jetstream.interests import Interests
-from supercluster.broker.jetstream.judge import Forward
 from supercluster.broker.jetstream.meta import Assignment
 from supercluster.broker.jetstream.origin_config import Origin
 from supercluster.broker.jetstream.origin_frames import OriginAsk, OriginTold

@@ -17,8 +17,9 @@ from supercluster.broker.jetstream.config import StreamConfig
 from supercluster.broker.jetstream.consumer_config import ConsumerConfig
 from supercluster.broker.jetstream.counting import CounterError
 from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.frames import Forward
 from supercluster.broker.jetstream.intake import Intake
-from supercluster.broker.jetstream.judge import Answer, Forward
+from supercluster.broker.jetstream.judge import Answer
 from supercluster.broker.jetstream.log_end import LogEnd
 from supercluster.broker.jetstream.meta import Assignment, MetaState
 from supercluster.broker.jetstream.origin_frames import OriginAsk

@@ -44,7 +44,6 @@ from supercluster.broker.jetstream.leaderships import Leaderships
 from supercluster.broker.jetstream.life import GroupLife
 from supercluster.broker.jetstream.lineage import META_GROUP
 from supercluster.broker.jetstream.lineages import Lineages
-from supercluster.broker.jetstream.load import Room
 from supercluster.broker.jetstream.map_reader import MapReader
 from supercluster.broker.jetstream.map_survey import MapSurvey
 from supercluster.broker.jetstream.meta import Assignment
@@ -59,6 +58,7 @@ from supercluster.broker.jetstream.questions import Questions
 from supercluster.broker.jetstream.recovery import CopiesTold
 from supercluster.broker.jetstream.republishing import CapturedAgain, Publication
 from supercluster.broker.jetstream.requests import Requests
+from supercluster.broker.jetstream.room import Room
 from supercluster.broker.jetstream.sections import SessionKey, VerdictRun
 from supercluster.broker.jetstream.server_limits import ServerLimits
 from supercluster.broker.jetstream.slices import Job
@@ -173,7 +173,14 @@ class BrokerCore:
         self.meta_lineages = MetaLineages(self)
         self.leaderships = Leaderships(self)
         self.aside = SteppingAside(self)
-        self.map = MapReader(self)
+        self.map = MapReader(
+            self,
+            partial(
+                self.requests.groups_gone,
+                successor=partial(api_routing.successor, self),
+                answer=api_routing.not_there,
+            ),
+        )
         self.surroundings = Surroundings(self)
         self.survey = Survey(self)
         self.map_survey = MapSurvey(self)

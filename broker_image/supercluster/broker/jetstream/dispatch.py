@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from supercluster.broker.jetstream import api_routing, copy_facts, frames, map_survey, move_frames
 from supercluster.broker.jetstream.acks import Ack
 from supercluster.broker.jetstream.frames import Frame
-from supercluster.broker.jetstream.load import Room
 from supercluster.broker.jetstream.origin_frames import OriginAsk
+from supercluster.broker.jetstream.room import Room
 from supercluster.broker.jetstream.stepping_aside import decode_aside
 from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.jetstream.wire import WireError

@@ -12,7 +12,6 @@ from enum import IntEnum
 
 from supercluster.broker.bounds import GROUP_NAME_BYTES_MAX, read_json
 from supercluster.broker.jetstream.acks import Ack
-from supercluster.broker.jetstream.judge import Forward
 from supercluster.broker.jetstream.move_record import MoveEnd
 from supercluster.broker.jetstream.sections import (
     SessionKey,
@@ -114,6 +113,17 @@ def decode_tags(body: memoryview) -> tuple[str, ...]:
 
 
 # ---- ingest ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """A block that a broker wants stored: numbers first_number … of its session."""
+
+    session: SessionKey
+    first_number: int
+    confirmed: int
+    config_version: int
+    block: bytes | memoryview
 
 
 def encode_forward(group: str, forward: Forward, *, early: bool) -> Body:

@@ -21,6 +21,10 @@ class GroupHost(Protocol):
     @property
     def node(self) -> str: ...
 
+    def brokers_in_contact(self) -> dict[str, tuple[str, str]]:
+        """Own node and linked ones: node → (cluster, incarnation)."""
+        ...
+
     def send_raft(self, group: str, message: Message) -> None: ...
 
     def serving(self, group: Group) -> None:

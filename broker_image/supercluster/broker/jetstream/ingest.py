@@ -16,12 +16,12 @@ from supercluster.broker.jetstream.capture_map import CaptureMap
 from supercluster.broker.jetstream.fast_batches import SUFFIX as FAST_SUFFIX
 from supercluster.broker.jetstream.fast_batches import FastBatches, fast_batch_room
 from supercluster.broker.jetstream.frames import (
+    Forward,
     Frame,
     encode_forward,
     encode_open,
     encode_texts,
 )
-from supercluster.broker.jetstream.judge import Forward
 from supercluster.broker.jetstream.lineage import is_same_stream
 from supercluster.broker.jetstream.meta import Assignment
 from supercluster.broker.jetstream.own_metadata import ack_policy_of

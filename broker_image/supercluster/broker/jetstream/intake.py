@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from supercluster.broker.jetstream.frames import Frame, encode_numbered
-from supercluster.broker.jetstream.judge import Answer, Forward, Judge
+from supercluster.broker.jetstream.frames import Forward, Frame, encode_numbered
+from supercluster.broker.jetstream.judge import Answer, Judge
 from supercluster.broker.jetstream.proposal import Append, Proposal
 from supercluster.broker.jetstream.sections import (
     Section,

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from supercluster.broker.jetstream.batches import BATCH_ID, Batch, BatchError, Batches, Candidate
+from supercluster.broker.jetstream.frames import Forward
 from supercluster.broker.jetstream.log_end import LogEnd
 from supercluster.broker.jetstream.message_judge import InBatch, MessageJudge, refused
 from supercluster.broker.jetstream.sections import (
     Block,
     Exceptional,
     MessagesSection,
-    SessionKey,
     Verdict,
     VerdictRun,
     decode_block,
@@ -27,17 +27,6 @@ from supercluster.broker.jetstream.sections import (
 from supercluster.broker.jetstream.stream import StreamState
 from supercluster.broker.protocol.headers import get as header_value
 from supercluster.broker.raft.entry import Entry
-
-
-@dataclass(frozen=True, slots=True)
-class Forward:
-    """A block that a broker wants stored: numbers first_number … of its session."""
-
-    session: SessionKey
-    first_number: int
-    confirmed: int
-    config_version: int
-    block: bytes | memoryview
 
 
 class Answer(Enum):

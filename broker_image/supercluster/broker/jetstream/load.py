@@ -7,33 +7,15 @@ and over, so what has hardly changed is said seldom.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from supercluster.broker.jetstream.frames import Body, Frame, encode_load
+from supercluster.broker.jetstream.room import Room
 
 LOAD_EVERY_MS = 2000
 # What has hardly changed is said again after this, in case the word was lost.
 LOAD_AGAIN_MS = 30_000
-# A change by one part in so many is worth a word.
-CHANGE_SHARE = 64
 # A broker that has said nothing for so long while it was linked is not believed to have the room that it had.
 LOAD_VALID_MS = 3 * LOAD_AGAIN_MS
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """What messages may still take on a broker."""
-
-    file_bytes: int
-    memory_bytes: int
-
-    def of(self, storage: str) -> int:
-        return self.memory_bytes if storage == "memory" else self.file_bytes
-
-    def is_like(self, other: Room) -> bool:
-        """Is it about the same?"""
-        pairs = ((self.file_bytes, other.file_bytes), (self.memory_bytes, other.memory_bytes))
-        return all(abs(one - two) * CHANGE_SHARE <= max(one, two) for one, two in pairs)
 
 
 class LoadReports:

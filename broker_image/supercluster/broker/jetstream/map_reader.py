@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from supercluster.broker.jetstream import api_routing, frames
+from supercluster.broker.jetstream import frames
 from supercluster.broker.jetstream.frames import Frame
 from supercluster.broker.process_count import numbers_from
 
@@ -31,7 +31,9 @@ CALLS_MAX = 4096
 class MapReader:
     """See the module."""
 
-    def __init__(self, core: BrokerCore) -> None:
+    def __init__(self, core: BrokerCore, on_groups_gone: Callable[[list[str]], None]) -> None:
+        """`on_groups_gone(groups)` ends, or sends elsewhere, what clients ask of streams that the map no longer has."""
+        self._on_groups_gone = on_groups_gone
         self.index = 0
         """The meta group's entry up to which the map was applied here."""
         self.is_fresh = False
@@ -62,9 +64,7 @@ class MapReader:
             gone = [group for group in groups if group not in present]
             if gone:
                 core.acks.groups_gone(gone)
-                core.requests.groups_gone(
-                    gone, lambda request: api_routing.successor(core, request), api_routing.not_there
-                )
+                self._on_groups_gone(gone)
         self.index = core.meta.applied_index
         leader = core.leader_of(core.meta_id)
         if leader is not None and leader != core.node:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from supercluster.broker.jetstream.group_host import GroupHost
-from supercluster.broker.jetstream.load import Room
 from supercluster.broker.jetstream.meta import Assignment
 from supercluster.broker.jetstream.recovery import CopiesTold
+from supercluster.broker.jetstream.room import Room
 from supercluster.broker.jetstream.server_limits import ServerLimits
 from supercluster.broker.jetstream.stream_facts import StreamFacts
 
@@ -18,10 +18,6 @@ class MetaHost(GroupHost, Protocol):
 
     def map_changed(self, groups: list[str]) -> None:
         """Entries were applied: open, change or remove these groups, and the capture map."""
-        ...
-
-    def brokers_in_contact(self) -> dict[str, tuple[str, str]]:
-        """Own node and linked ones: node → (cluster, incarnation)."""
         ...
 
     def tags_of(self, node: str) -> tuple[str, ...]:

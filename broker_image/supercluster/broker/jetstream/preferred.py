@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from supercluster.broker.jetstream.contact import is_current
 from supercluster.broker.jetstream.own_metadata import PREFERRED_LEADER_KEY
-from supercluster.broker.jetstream.stepping_aside import is_current
 from supercluster.broker.raft.confchange import node_of
 
 if TYPE_CHECKING:

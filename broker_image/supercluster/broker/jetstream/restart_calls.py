@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from supercluster.broker.jetstream.contact import is_current
 from supercluster.broker.jetstream.group import Group
 from supercluster.broker.jetstream.lineage import is_meta
-from supercluster.broker.jetstream.stepping_aside import HOLD_MS_MAX, is_current
+from supercluster.broker.jetstream.stepping_aside import HOLD_MS_MAX
 from supercluster.broker.jetstream.stream_group import StreamGroup
 from supercluster.broker.raft.confchange import node_of
 

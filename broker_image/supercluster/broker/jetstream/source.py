@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Sequence
 
-from supercluster.broker.jetstream.consumer import MessageBatch
 from supercluster.broker.jetstream.filters import literals
+from supercluster.broker.jetstream.message_source import MessageBatch
 from supercluster.broker.jetstream.messages import DecodedEntry
 from supercluster.broker.jetstream.stream import StreamState
 from supercluster.broker.protocol.subjects import matches

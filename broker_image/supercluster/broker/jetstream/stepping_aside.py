@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
+from supercluster.broker.jetstream.contact import is_current
 from supercluster.broker.jetstream.frames import Body, Frame
 from supercluster.broker.jetstream.group import Group
 from supercluster.broker.jetstream.wire import Reader, u32
@@ -149,16 +150,6 @@ class SteppingAside:
     def _tell(self, peer: PeerInfo, hold_ms: int) -> None:
         if peer.version >= VERSION_NEEDED:
             self._core.post(peer.node, Frame.ASIDE, encode_aside(hold_ms))
-
-
-def is_current(group: Group, voter: str, now_ms: int) -> bool:
-    """Is the voter heard by the group's leader here, with all that is committed? A silent group was heard when it fell silent,
-    and a lost link wakes it."""
-    raft = group.raft
-    progress = raft.progress.get(voter)
-    if progress is None or progress.match < raft.commit_index:
-        return False
-    return raft.quiesced or now_ms - progress.heard_ms < raft.config.election_timeout_ms
 
 
 def encode_aside(hold_ms: int) -> Body:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.config import ANYWHERE, Placement
-from supercluster.broker.jetstream.stream_facts import is_heard
+from supercluster.broker.jetstream.contact import is_heard
 from supercluster.broker.raft.confchange import node_of
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from supercluster.broker.moves.plan import Stage
 from supercluster.broker.raft.confchange import node_of
 
 if TYPE_CHECKING:
-    from supercluster.broker.jetstream.meta_group import MetaGroup
     from supercluster.broker.jetstream.stream_group import StreamGroup
 
 FACTS_SUBJECT = b"$SC.STREAM.FACTS"
@@ -115,18 +114,6 @@ class StreamFacts:
             )
         except (ValueError, KeyError, TypeError):
             return None
-
-
-def is_heard(group: StreamGroup | MetaGroup, member: str) -> bool:
-    """Is the member in contact with this leader? A silent group was in contact when it fell silent, and a lost link wakes
-    it."""
-    if member == group.member:
-        return True
-    progress = group.raft.progress.get(member)
-    if progress is None or node_of(member) not in group.host.brokers_in_contact():
-        return False
-    silence_ms = group.host.clock.monotonic_ms() - progress.heard_ms
-    return group.raft.quiesced or silence_ms < group.raft.config.election_timeout_ms
 
 
 def answer(group: StreamGroup, info: Mapping[str, Any]) -> bytes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from supercluster.broker.jetstream.contact import is_heard
 from supercluster.broker.jetstream.frames import Frame, encode_move_end
 from supercluster.broker.jetstream.move_compare import MoveCompare
 from supercluster.broker.jetstream.move_frames import HashesTold
@@ -17,7 +18,6 @@ from supercluster.broker.jetstream.move_headway import MoveHeadway
 from supercluster.broker.jetstream.move_leftover import PREFIX
 from supercluster.broker.jetstream.move_record import Audit, Move, MoveEnd, MoveReport, Outcome
 from supercluster.broker.jetstream.own_metadata import PREFERRED_LEADER_KEY
-from supercluster.broker.jetstream.stream_facts import is_heard
 from supercluster.broker.moves.note import Note, StageClock, note_of
 from supercluster.broker.moves.pace import Pace
 from supercluster.broker.moves.plan import Do, Replica, Stage, Step, View, next_step, resolve_targets

@@ -13,9 +13,10 @@ from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.leaderless import LeaderlessMoves
 from supercluster.broker.jetstream.lineage import is_meta
-from supercluster.broker.jetstream.load import LoadReports, Room
+from supercluster.broker.jetstream.load import LoadReports
 from supercluster.broker.jetstream.meta import Assignment
 from supercluster.broker.jetstream.meta_voters import LostCluster, lost_clusters, lost_copies
+from supercluster.broker.jetstream.room import Room
 from supercluster.broker.jetstream.stream_facts import FACTS_SUBJECT, FACTS_WAIT_MS, StreamFacts
 from supercluster.broker.ports import ClientInfo
 

@@ -29,8 +29,8 @@ from benchmarks.course import Course
 from benchmarks.servers import Fleet
 from benchmarks.table import Row
 
-from supercluster.broker.jetstream.sections import SessionKey, VerdictRun
-from supercluster.broker.jetstream.sessions import SessionState
+from supercluster.broker.jetstream.encoding.sections import SessionKey, VerdictRun
+from supercluster.broker.jetstream.state.publish_sessions import SessionState
 
 SETTLE_S = 1.5
 CONNECTIONS, SUBSCRIPTIONS, STREAMS, CONSUMERS = 2_000, 100_000, 300, 1_000

@@ -13,10 +13,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
-from supercluster.broker.jetstream.core import BrokerCore
-from supercluster.broker.jetstream.core_settings import CoreSettings
-from supercluster.broker.jetstream.stream_group import StreamGroup
-from supercluster.broker.jetstream.window import Window
+from supercluster.broker.jetstream.core.broker import BrokerCore
+from supercluster.broker.jetstream.core.settings import CoreSettings
+from supercluster.broker.jetstream.publish.window import Window
+from supercluster.broker.jetstream.stream.replica import StreamGroup
 from supercluster.broker.ports import Channel, ClientInfo, Ticket
 from supercluster.broker.storage.options import LogOptions
 from supercluster.broker.storage.osdisk import OsDisk

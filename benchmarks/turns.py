@@ -23,7 +23,7 @@ from pathlib import Path
 from benchmarks.one_broker import CpuMeter, OneBroker
 from benchmarks.turns_of_state import checkpoint, one_by_one, whole_state
 
-from supercluster.broker.jetstream.window import Window
+from supercluster.broker.jetstream.publish.window import Window
 
 TARGET_MS = 50.0
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.one_broker import OneBroker
 
-from supercluster.broker.jetstream.slices import Job
+from supercluster.broker.jetstream.turn.slices import Job
 from supercluster.broker.raft.config import Snapshot
 
 if TYPE_CHECKING:

@@ -15,7 +15,10 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOTS = ("operator", "crds", "reconcilers", "broker_image", "spark")
 PLANNERS = "supercluster.reconcilers.planners"
 IMPORTLINTER = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
-CONTRACTS = IMPORTLINTER["contracts"]
+FORBIDDEN, LAYERS = (
+    [contract for contract in IMPORTLINTER["contracts"] if contract["type"] == kind]
+    for kind in ("forbidden", "layers")
+)
 LINT = (
     "import sys; from importlinter.cli import lint_imports; "
     "sys.exit(lint_imports(config_filename=sys.argv[1], no_cache=True))"
@@ -76,19 +79,58 @@ def test_the_product_never_names_where_it_was_planned() -> None:
     assert named == []
 
 
-@pytest.mark.parametrize("contract", CONTRACTS, ids=[contract["name"] for contract in CONTRACTS])
+MODULES_MAX = 25
+# Packages that are still to be parted (docs/adr/layout.md): none of them may grow.
+TOO_LARGE = {
+    "supercluster.broker.net": 40,
+    "supercluster.broker.storage": 27,
+    "supercluster.localplane.apiserver": 42,
+    "supercluster.reconcilers.planners": 49,
+}
+
+
+def test_no_package_has_more_modules_than_one_can_survey() -> None:
+    graph = grimp.build_graph(*IMPORTLINTER["root_packages"], cache_dir=None)
+    sizes = {
+        module: sum(1 for child in graph.find_children(module) if not graph.find_children(child))
+        for module in graph.modules
+    }
+    found = {module: size for module, size in sizes.items() if size > TOO_LARGE.get(module, MODULES_MAX)}
+    assert found == {}
+
+
+@pytest.mark.parametrize("contract", FORBIDDEN, ids=[contract["name"] for contract in FORBIDDEN])
 def test_each_contract_can_fail(contract: dict[str, list[str]], tmp_path: Path) -> None:
     """A package that breaks the contract stands in for its source, and the linter says so."""
     package = tmp_path / "offender"
     package.mkdir()
     (package / "__init__.py").write_text(f"import {contract['forbidden_modules'][0]}\n")
     roots = json.dumps(["offender", *IMPORTLINTER["root_packages"]])
-    config = tmp_path / "contract.toml"
-    config.write_text(
+    breaks(
         f"[tool.importlinter]\nroot_packages = {roots}\ninclude_external_packages = true\n"
         '[[tool.importlinter.contracts]]\nname = "copy"\ntype = "forbidden"\nsource_modules = ["offender"]\n'
-        f"forbidden_modules = {json.dumps(contract['forbidden_modules'])}\n"
+        f"forbidden_modules = {json.dumps(contract['forbidden_modules'])}\n",
+        tmp_path,
     )
+
+
+@pytest.mark.parametrize("contract", LAYERS, ids=[contract["name"] for contract in LAYERS])
+def test_each_contract_about_floors_can_fail(contract: dict[str, list[str]], tmp_path: Path) -> None:
+    """With any two neighbouring floors exchanged the linter says so; here with the two highest."""
+    first, second, *rest = contract["layers"]
+    breaks(
+        '[tool.importlinter]\nroot_packages = ["supercluster.broker"]\n'
+        '[[tool.importlinter.contracts]]\nname = "copy"\ntype = "layers"\n'
+        f"containers = {json.dumps(contract['containers'])}\nlayers = {json.dumps([second, first, *rest])}\n"
+        f"ignore_imports = {json.dumps(contract['ignore_imports'])}\n",
+        tmp_path,
+    )
+
+
+def breaks(contract: str, tmp_path: Path) -> None:
+    """The linter says of a configuration that its contract is broken."""
+    config = tmp_path / "contract.toml"
+    config.write_text(contract)
     done = subprocess.run(
         [sys.executable, "-c", LINT, str(config)],
         env={

@@ -14,25 +14,19 @@ from benchmarks.one_broker import BenchClock, CallMeter, OneBroker
 from benchmarks.turns import SCENARIOS, Sizes, Turns
 
 from benchmarks import one_broker
-from supercluster.broker.jetstream import (
-    consumer,
-    consumer_states,
-    consumer_work,
-    direct_get,
-    expiry,
-    feed,
-    group,
-    lookup,
-    message_ids,
-    pending_counts,
-    slices,
-    source,
-    start,
-    subject_index,
-    subjects_page,
-    trimming,
-    turn_share,
-)
+from supercluster.broker.jetstream.api import direct_get, subjects_page
+from supercluster.broker.jetstream.consumer import cursor as feed
+from supercluster.broker.jetstream.consumer import leader as consumer
+from supercluster.broker.jetstream.consumer import pending_counts
+from supercluster.broker.jetstream.consumer import working_state as consumer_work
+from supercluster.broker.jetstream.publish import expiry, trimming
+from supercluster.broker.jetstream.replica import replica as group
+from supercluster.broker.jetstream.state import consumer_start as start
+from supercluster.broker.jetstream.state import consumers as consumer_states
+from supercluster.broker.jetstream.state import lookup, message_ids, subject_index
+from supercluster.broker.jetstream.state import stream_reader as source
+from supercluster.broker.jetstream.turn import share as turn_share
+from supercluster.broker.jetstream.turn import slices
 
 # A slice is so much shorter here than in a broker, so that small streams take many.
 SHORTER = 64

@@ -20,8 +20,8 @@ from supercluster.broker.bounds import (
     read_json,
     whole_number,
 )
-from supercluster.broker.jetstream.proposal import ENTRY_BYTES_MAX
-from supercluster.broker.jetstream.raft_mail import FRAME_BYTES
+from supercluster.broker.jetstream.links.raft_outbox import FRAME_BYTES
+from supercluster.broker.jetstream.publish.proposal import ENTRY_BYTES_MAX
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

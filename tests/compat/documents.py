@@ -15,7 +15,9 @@ from tests.compat.differences import DIFFERENCES
 from tests.compat.table import load
 
 from supercluster.broker.dropin import flags
-from supercluster.broker.jetstream import api, config, consumer_config
+from supercluster.broker.jetstream.api import parser as api
+from supercluster.broker.jetstream.config import consumer as consumer_config
+from supercluster.broker.jetstream.config import stream as config
 from supercluster.broker.monitor import shares, system
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -285,7 +287,7 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 def _source() -> str:
     broker = ROOT / "broker_image" / "supercluster" / "broker"
-    files = [*sorted((broker / "jetstream").glob("*.py")), broker / "monitor" / "tracing.py"]
+    files = [*sorted((broker / "jetstream").rglob("*.py")), broker / "monitor" / "tracing.py"]
     return "".join(path.read_text(encoding="utf-8") for path in files)
 
 

@@ -14,10 +14,10 @@ from typing import Any
 from tests.support import schema
 
 from supercluster.broker.bounds import TEXT_BYTES_MAX
-from supercluster.broker.jetstream.frames import Frame
-from supercluster.broker.jetstream.move_record import MoveEnd, MoveReport, Outcome
-from supercluster.broker.jetstream.recovery import CopyFacts
-from supercluster.broker.jetstream.wire import blob, text, u8, u32, u64
+from supercluster.broker.jetstream.encoding.codec import blob, text, u8, u32, u64
+from supercluster.broker.jetstream.links.frames import Frame
+from supercluster.broker.jetstream.meta.move_record import MoveEnd, MoveReport, Outcome
+from supercluster.broker.jetstream.meta.stream_recovery import CopyFacts
 from supercluster.broker.protocol.frames import FrameType
 
 Step = Mapping[str, Any]

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from supercluster.broker.jetstream.messages import Message, decode_stored
-from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.jetstream.state.log_reader import Message, decode_stored
+from supercluster.broker.jetstream.stream.replica import StreamGroup
 from supercluster.broker.raft.entry import Entry
 
 if TYPE_CHECKING:

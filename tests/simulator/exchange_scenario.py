@@ -18,7 +18,7 @@ from tests.simulator.recover_scenario import RecoverScenario
 from tests.simulator.scenario import SIDE
 from tests.simulator.world import Faults
 
-from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamGroup
 from supercluster.broker.raft.confchange import node_of
 
 SECONDS_LEAST = 80.0

@@ -19,11 +19,11 @@ from tests.simulator.oracle import Oracle
 from tests.simulator.recoveries import Recoveries
 from tests.simulator.retention import Retention
 
-from supercluster.broker.jetstream.core import BrokerCore
-from supercluster.broker.jetstream.group import Group
-from supercluster.broker.jetstream.messages import decode_stored
-from supercluster.broker.jetstream.meta_group import MetaGroup
-from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.jetstream.core.broker import BrokerCore
+from supercluster.broker.jetstream.meta_leader.replica import MetaGroup
+from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.jetstream.state.log_reader import decode_stored
+from supercluster.broker.jetstream.stream.replica import StreamGroup
 from supercluster.broker.raft.confchange import Membership
 from supercluster.broker.raft.config import Role
 from supercluster.broker.raft.entry import Entry, EntryKind

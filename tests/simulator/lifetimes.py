@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from array import array
 
-from supercluster.broker.jetstream.messages import Message
-from supercluster.broker.jetstream.sections import Section, sections
-from supercluster.broker.jetstream.stream import StreamState
-from supercluster.broker.jetstream.stream_group import StreamGroup
-from supercluster.broker.jetstream.wire import Reader
+from supercluster.broker.jetstream.encoding.codec import Reader
+from supercluster.broker.jetstream.encoding.sections import Section, sections
+from supercluster.broker.jetstream.state.log_reader import Message
+from supercluster.broker.jetstream.state.stream import StreamState
+from supercluster.broker.jetstream.stream.replica import StreamGroup
 from supercluster.broker.raft.entry import Entry, EntryKind
 
 SECOND_NS = 1_000_000_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from supercluster.broker.jetstream.meta import MetaState
+from supercluster.broker.jetstream.meta.state import MetaState
 
 
 class MapJudge:

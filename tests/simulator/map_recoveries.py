@@ -11,12 +11,12 @@ import json
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from supercluster.broker.jetstream.core import BrokerCore
-from supercluster.broker.jetstream.group import Group
-from supercluster.broker.jetstream.lineage import META_GROUP, follows, is_meta, lineage_of
-from supercluster.broker.jetstream.meta import MetaState
-from supercluster.broker.jetstream.meta_group import MetaGroup
-from supercluster.broker.jetstream.wire import Reader
+from supercluster.broker.jetstream.core.broker import BrokerCore
+from supercluster.broker.jetstream.encoding.codec import Reader
+from supercluster.broker.jetstream.meta.state import MetaState
+from supercluster.broker.jetstream.meta_leader.replica import MetaGroup
+from supercluster.broker.jetstream.replica.lineage import META_GROUP, follows, is_meta, lineage_of
+from supercluster.broker.jetstream.replica.replica import Group
 from supercluster.broker.raft.entry import Entry, decode_entries
 from supercluster.broker.raft.messages import Message
 

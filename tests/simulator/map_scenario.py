@@ -19,7 +19,7 @@ from tests.simulator.recover_scenario import RecoverScenario, draw_recovery
 from tests.simulator.scenario import _view
 from tests.simulator.world import World
 
-from supercluster.broker.jetstream.core import BrokerCore
+from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.raft.confchange import node_of
 
 # Until the last fault somebody changes the map at about this pace.

@@ -13,8 +13,8 @@ from typing import Protocol
 from tests.simulator.plan import Plan
 from tests.simulator.world import World
 
-from supercluster.broker.jetstream.group import Group
-from supercluster.broker.jetstream.lineage import META_GROUP
+from supercluster.broker.jetstream.replica.lineage import META_GROUP
+from supercluster.broker.jetstream.replica.replica import Group
 
 
 class Striker(Protocol):

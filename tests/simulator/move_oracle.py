@@ -14,11 +14,11 @@ from tests.simulator.ledger import History
 from tests.simulator.publishers import ACCOUNT
 from tests.simulator.super_world import SuperWorld
 
-from supercluster.broker.jetstream.group import Group
-from supercluster.broker.jetstream.meta import Assignment
-from supercluster.broker.jetstream.meta_group import MetaGroup
-from supercluster.broker.jetstream.move_record import Move, MoveReport, Outcome
-from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.jetstream.meta.move_record import Move, MoveReport, Outcome
+from supercluster.broker.jetstream.meta.state import Assignment
+from supercluster.broker.jetstream.meta_leader.replica import MetaGroup
+from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.jetstream.stream.replica import StreamGroup
 from supercluster.broker.raft.confchange import Membership, membership_of, node_of
 from supercluster.broker.raft.entry import Entry, EntryKind
 

@@ -10,7 +10,7 @@ ACCOUNT_MUTANTS: tuple[Mutant, ...] = (
         "SF-12",
         "The map's leader creates streams beyond the account's limits.",
         (
-            "jetstream/stream_decisions.py",
+            "jetstream/meta_leader/decisions.py",
             "        self._check_account(config)\n        members = self._place(config)\n        account, name = self._request.key\n",
             "        members = self._place(config)\n        account, name = self._request.key\n",
         ),
@@ -19,6 +19,6 @@ ACCOUNT_MUTANTS: tuple[Mutant, ...] = (
         "accounts-left-out-of-snapshots",
         "SF-13",
         "A map that comes from a snapshot has no limits of accounts.",
-        ("jetstream/meta.py", '            "accounts": self.accounts.to_json(),\n', ""),
+        ("jetstream/meta/state.py", '            "accounts": self.accounts.to_json(),\n', ""),
     ),
 )

@@ -12,7 +12,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "MR-2",
         "A copy is exchanged as soon as the map has a note of it, whatever interval was asked for.",
         (
-            "jetstream/meta_moves.py",
+            "jetstream/meta_leader/moves.py",
             "(gone_ms := (now_ns - since_ns) // 1_000_000) < away_ms:",
             "(gone_ms := (now_ns - since_ns) // 1_000_000) < 0:",
         ),
@@ -22,7 +22,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "MR-6",
         "A copy is exchanged because somebody asks for it, though its broker is there and its copy is usable.",
         (
-            "jetstream/meta_moves.py",
+            "jetstream/meta_leader/moves.py",
             "        if away_ms and since_ns is None:\n",
             "        if away_ms < 0 and since_ns is None:\n",
         ),
@@ -32,7 +32,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "MR-6",
         "What the map has of a copy stays there when its broker tells the rest without it, or nothing any more.",
         (
-            "jetstream/meta_copies.py",
+            "jetstream/meta_leader/failed_copies.py",
             "(group for group in noted if group not in mine or is_silent or (is_told and group not in first)),",
             "(group for group in noted if group not in mine),",
         ),
@@ -42,7 +42,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "MR-2",
         "Nobody tells the leader of the map of copies that are of no use.",
         (
-            "jetstream/unusable.py",
+            "jetstream/node/failed_copies.py",
             "        if due_ms is None or now_ms < due_ms:\n",
             "        if due_ms is None or now_ms >= 0:\n",
         ),

@@ -10,7 +10,7 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "SF-1",
         "The leader sends the verdicts when it has appended the entry, not when it is committed.",
         (
-            "jetstream/appending.py",
+            "jetstream/stream/appender.py",
             (
                 "        for key, run in proposal.early:\n"
                 "            group.host.verdicts(group.id, key, [run], appended=True)\n"
@@ -24,7 +24,7 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
             ),
         ),
         (
-            "jetstream/appending.py",
+            "jetstream/stream/appender.py",
             "import Section, packed, sections",
             "import Section, decode_messages, packed, sections",
         ),
@@ -34,7 +34,7 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "SF-10",
         "A new leader begins with an empty table of sessions.",
         (
-            "jetstream/stream_group.py",
+            "jetstream/stream/replica.py",
             "        self.appending.begin()\n",
             "        self.state.sessions = type(self.state.sessions)()\n        self.appending.begin()\n",
         ),
@@ -44,7 +44,7 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "SF-11",
         "A snapshot does not carry the sessions.",
         (
-            "jetstream/sessions.py",
+            "jetstream/state/publish_sessions.py",
             "            table._by_node[key.node] = state\n        return table",
             "        return table",
         ),
@@ -54,7 +54,7 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "SF-15",
         "A window gives up what no leader took in time, and tells nobody.",
         (
-            "jetstream/window.py",
+            "jetstream/publish/window.py",
             "                given_up += self._unanswered(block)\n                self._void(block)\n",
             "                self._void(block)\n",
         ),
@@ -63,14 +63,18 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "numbers-out-of-order",
         "SF-10",
         "The leader takes a number although those before it are missing.",
-        ("jetstream/judge.py", "if forward.first_number > next_number:", "if forward.first_number < 0:"),
         (
-            "jetstream/judge.py",
+            "jetstream/publish/admission.py",
+            "if forward.first_number > next_number:",
+            "if forward.first_number < 0:",
+        ),
+        (
+            "jetstream/publish/admission.py",
             "run = VerdictRun(next_number, block.count, self.end.next_seq)",
             "run = VerdictRun(max(next_number, forward.first_number), block.count, self.end.next_seq)",
         ),
         (
-            "jetstream/sessions.py",
+            "jetstream/state/publish_sessions.py",
             (
                 "        if run.first_number != self.last_number + 1:\n"
                 '            raise AssertionError(f"{self.key}: number {run.first_number} after {self.last_number}")\n'
@@ -83,7 +87,7 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "SF-10",
         "A window sends each block once, whatever becomes of the leader.",
         (
-            "jetstream/window.py",
+            "jetstream/publish/window.py",
             "if block.last_number >= from_number and not sender.forward(self, block):",
             "if block.taken_ms == now_ms and not sender.forward(self, block):",
         ),
@@ -93,7 +97,7 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "SF-10",
         "A window gives what it sends to a new leader a new session and new numbers.",
         (
-            "jetstream/window.py",
+            "jetstream/publish/window.py",
             "        self._retry_ms = RETRY_MS\n        if self.phase is SessionPhase.OPENING:",
             (
                 "        self._retry_ms = RETRY_MS\n"
@@ -115,7 +119,7 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "RP-5",
         "A new leader does not know the message ids of the duplicate window.",
         (
-            "jetstream/stream_group.py",
+            "jetstream/stream/replica.py",
             "        self.appending.begin()\n",
             "        self.state.message_ids.forget_until(1 << 63)\n        self.appending.begin()\n",
         ),
@@ -125,7 +129,7 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "SF-5",
         "What the map on the disk does not know is removed, before anybody was asked for a newer map.",
         (
-            "jetstream/life.py",
+            "jetstream/node/copy_manager.py",
             "        for group_id in sorted(set(touched) -",
             (
                 "        if core.map.index == 0:\n"
@@ -139,7 +143,7 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "SF-12",
         "The leader judges what is expected of a subject by what is committed, not by the end of its log.",
         (
-            "jetstream/log_end.py",
+            "jetstream/publish/log_tail.py",
             "            pending = self._pending_subjects.get(subject, 0)\n            return pending if",
             "            pending = 0\n            return pending if",
         ),
@@ -149,12 +153,12 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "SF-12",
         "The leader judges whether a stream is full by what is committed, not by the end of its log.",
         (
-            "jetstream/log_end.py",
+            "jetstream/publish/log_tail.py",
             "return self.state.messages + (seq - 1 - self.state.last_seq)",
             "return self.state.messages",
         ),
         (
-            "jetstream/log_end.py",
+            "jetstream/publish/log_tail.py",
             "return self.state.bytes + self._pending_logical",
             "return self.state.bytes",
         ),
@@ -165,12 +169,12 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "A leader that hands over judges although it may not append, and what was not appended stays judged. (Either rule "
         "alone covers the other: nothing is judged meanwhile, and what could not be appended is judged anew.)",
         (
-            "jetstream/group.py",
+            "jetstream/replica/replica.py",
             "            if self.serves and not self.raft.is_handing_over:\n",
             "            if self.serves:\n",
         ),
         (
-            "jetstream/appending.py",
+            "jetstream/stream/appender.py",
             "            if self.judge is not None:\n                self._rejudge()\n",
             "",
         ),
@@ -180,17 +184,17 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "SF-2",
         "A leader that was deposed since its last turn takes the next one's entries for its own, and answers by them.",
         (
-            "jetstream/group.py",
+            "jetstream/replica/replica.py",
             "            self._leave_office()\n            if self._vote",
             "            if self._vote",
         ),
         (
-            "jetstream/group.py",
+            "jetstream/replica/replica.py",
             "            if self.serves and not self",
             "            if self.serves and self.raft.role is Role.LEADER and not self",
         ),
         (
-            "jetstream/group.py",
+            "jetstream/replica/replica.py",
             "        self._leave_office()\n        leads = ",
             "        if self.applied_index >= self._to_apply:\n            self._leave_office()\n        leads = ",
         ),
@@ -200,7 +204,7 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "SF-11",
         "Verdicts that are older than half a second are dropped, whether their sender knows them or not.",
         (
-            "jetstream/stream.py",
+            "jetstream/state/stream.py",
             "        session.record(found.run, found.confirmed)\n",
             (
                 "        if time_ns - self.last_time_ns > 500_000_000:\n"
@@ -214,9 +218,9 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "window-freed-at-append",
         "SF-10",
         "A window forgets what the leader has appended, before it is committed.",
-        ("jetstream/intake.py", "            if early:\n", "            if taken:\n"),
+        ("jetstream/publish/inbox.py", "            if early:\n", "            if taken:\n"),
         (
-            "jetstream/ingest.py",
+            "jetstream/publish/windows.py",
             "            outcome = window.appended(run) if appended else window.verdicts(run, now_ms)\n",
             (
                 "            outcome = window.verdicts(run, now_ms)\n"
@@ -229,9 +233,9 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "capture-by-old-map",
         "SF-14",
         "A broker takes clients before it has read the map of streams.",
-        ("jetstream/ingest.py", "        self.held = True\n", "        self.held = False\n"),
+        ("jetstream/publish/windows.py", "        self.held = True\n", "        self.held = False\n"),
         (
-            "jetstream/map_reader.py",
+            "jetstream/node/map_reader.py",
             "        return self.is_fresh or self._core.clock.monotonic_ms() >= self.deadline_unread_ms\n",
             "        return True\n",
         ),
@@ -241,7 +245,7 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "SF-13",
         "Each replica removes old messages when its own clock says so.",
         (
-            "jetstream/stream_group.py",
+            "jetstream/stream/replica.py",
             "        done = self.state.apply(entry)\n",
             (
                 "        done = self.state.apply(entry)\n"
@@ -256,7 +260,7 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "SF-13",
         "A leader stamps entries with its clock, even if the leader before it was ahead.",
         (
-            "jetstream/group.py",
+            "jetstream/replica/replica.py",
             "return max(floor, self.host.clock.now_ns())",
             "return self.host.clock.now_ns()",
         ),
@@ -271,7 +275,7 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "SF-2",
         "A consumer's acknowledgement is confirmed before it is committed.",
         (
-            "jetstream/consumer_leaders.py",
+            "jetstream/consumer/leaders.py",
             "                proposal.replies += outbox.replies\n",
             (
                 "                for reply in outbox.replies:\n"
@@ -284,7 +288,7 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "SF-2",
         "A message leaves before the entry that says so is committed: a leader that was cut off hands it out too.",
         (
-            "jetstream/handing_out.py",
+            "jetstream/consumer/commit_gate.py",
             "if waits or self._holds[leader]:",
             "if self._holds[leader]:",
         ),
@@ -294,7 +298,7 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "SF-2",
         "A leader that stood still hands out what it was about to before it knows whether another leads.",
         (
-            "jetstream/handing_out.py",
+            "jetstream/consumer/commit_gate.py",
             "behind_ms - self._held[0].behind_ms > STALL_MS_MAX",
             "False",
         ),
@@ -304,7 +308,7 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "SF-2",
         "A leader that was deposed hands out what the entry of another in the same place does not say.",
         (
-            "jetstream/in_doubt.py",
+            "jetstream/consumer/uncertain_deliveries.py",
             "if held.index < index or held.term != term:",
             "if held.index < index:",
         ),
@@ -313,6 +317,6 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "consumers-eat-the-reserve",
         "SF-18",
         "Consumers are handed messages however little room is left, and what they do with them is noted in the log.",
-        ("jetstream/stream_group.py", "is_scarce=self.log.is_scarce)", "is_scarce=False)"),
+        ("jetstream/stream/replica.py", "is_scarce=self.log.is_scarce)", "is_scarce=False)"),
     ),
 )

@@ -12,7 +12,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "SF-9",
         "Who hears of a newer lineage of the map goes on working in the old one as well.",
         (
-            "jetstream/meta_lineages.py",
+            "jetstream/recovery/map_lineages.py",
             "        self._following = other\n        self._stop()\n",
             "        self._following = other\n",
         ),
@@ -22,7 +22,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "SF-9",
         "Copies of streams that a recovered map does not know are removed, as those of deleted streams are.",
         (
-            "jetstream/life.py",
+            "jetstream/node/copy_manager.py",
             "        if self._core.kept.takes(group_id):\n",
             '        if self._core.kept.takes(group_id) and group_id == "":\n',
         ),
@@ -32,7 +32,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "SF-9",
         "The chosen broker begins the new lineage with what is not applied, without the map that it has.",
         (
-            "jetstream/map_copies.py",
+            "jetstream/recovery/map_copies.py",
             "        state = MetaState.restore(meta.replica.snapshot())\n",
             "        state = MetaState()\n",
         ),
@@ -42,7 +42,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "SF-9",
         "Older copies of the map are closed, and what only they have is not kept.",
         (
-            "jetstream/map_copies.py",
+            "jetstream/recovery/map_copies.py",
             "    if not last or core.store.has_tail(",
             "    if last or core.store.has_tail(",
         ),
@@ -52,7 +52,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "RP-8",
         "A map that has a leader is recovered by force.",
         (
-            "jetstream/map_recovery.py",
+            "jetstream/meta/map_recovery.py",
             "    if alive:\n",
             "    if alive and not found.contact:\n",
         ),
@@ -62,7 +62,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "RP-8",
         "A copy of the map that ends before the accepted entry is taken.",
         (
-            "jetstream/map_recovery.py",
+            "jetstream/meta/map_recovery.py",
             "        if copy.last_index >= accepted_index:\n",
             "        if copy.last_index >= 0:\n",
         ),
@@ -72,7 +72,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "SF-26",
         "Brokers of a map that was begun anew count as in contact with those of the first one.",
         (
-            "jetstream/meta_lineages.py",
+            "jetstream/recovery/map_lineages.py",
             "        return bool(own and peer.founding) and own != peer.founding\n",
             "        return False\n",
         ),

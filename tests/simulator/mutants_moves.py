@@ -60,7 +60,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "MV-6",
         "Copies that have deleted as many messages, but others, are taken for equal.",
         (
-            "jetstream/auditor.py",
+            "jetstream/moves/range_hasher.py",
             "        return found.head + found.contents if with_contents else found.head\n",
             "        return found.head\n",
         ),
@@ -70,7 +70,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "MV-10",
         "A copy that begins behind the log's base has no consumers.",
         (
-            "jetstream/stream_snapshot.py",
+            "jetstream/state/snapshot.py",
             "        yield from state.empty()\n",
             "        yield from state.empty()\n        state.consumers.clear()\n",
         ),
@@ -80,7 +80,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "SF-5",
         "A broker closes its copy when a move begins that does not name it.",
         (
-            "jetstream/copies.py",
+            "jetstream/node/copy_rules.py",
             "    if any(node_of(member) == node for member in assignment.members):\n",
             "    if assignment.move is None and any(node_of(m) == node for m in assignment.members):\n",
         ),
@@ -90,7 +90,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "SF-5",
         "The copy of a former member is dropped as soon as the move is over.",
         (
-            "jetstream/life.py",
+            "jetstream/node/copy_manager.py",
             "        if copy.hold is Hold.DROPPED or left_ms <= 0:\n",
             "        if copy.hold is not Hold.NOTHING:\n",
         ),
@@ -100,7 +100,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "SF-4",
         "A broker that lost its volume opens the copy that its former volume was to have.",
         (
-            "jetstream/copies.py",
+            "jetstream/node/copy_rules.py",
             "        if incarnation_of(target) == volume_member:\n",
             "        if node_of(target) == node:\n",
         ),
@@ -120,12 +120,12 @@ _MUTANTS: tuple[Mutant, ...] = (
         "MV-3",
         "A move is begun while another one runs.",
         (
-            "jetstream/meta_changes.py",
+            "jetstream/meta/changes.py",
             "    if present.move is not None:\n        return None\n    config, before",
             "    config, before",
         ),
         (
-            "jetstream/stream_decisions.py",
+            "jetstream/meta_leader/decisions.py",
             "            if present.move is not None:\n    " + _IN_PROGRESS,
             "",
         ),
@@ -135,7 +135,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "MV-7",
         "The end is told when the new membership is appended, before it is committed.",
         (
-            "jetstream/stream_move.py",
+            "jetstream/moves/mover.py",
             "            and membership.index <= raft.commit_index\n",
             "",
         ),
@@ -145,7 +145,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "MV-9",
         "A former member that never heard of its end keeps its copy against the next move.",
         (
-            "jetstream/copies.py",
+            "jetstream/node/copy_rules.py",
             "Hold.UNDECIDED if registered in move.replaced else Hold.SUPERSEDED",
             "Hold.UNDECIDED if registered else Hold.SUPERSEDED",
         ),
@@ -155,7 +155,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "MV-9",
         "A cancelled change of the count of replicas leaves the new count configured.",
         (
-            "jetstream/move_record.py",
+            "jetstream/meta/move_record.py",
             "        replicas = self.origin_replicas or config.num_replicas\n",
             "        replicas = config.num_replicas\n",
         ),
@@ -175,7 +175,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "SF-7",
         "A group falls silent without a member that is away, and its return does not wake the leader.",
         (
-            "jetstream/core.py",
+            "jetstream/core/broker.py",
             "is_new = before is None or before.process != peer.process",
             "is_new = before is not None and before.process != peer.process",
         ),

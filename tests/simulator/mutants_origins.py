@@ -10,7 +10,7 @@ ORIGIN_MUTANTS: tuple[Mutant, ...] = (
         "SF-17",
         "A checkpoint does not say up to where an origin's messages were taken.",
         (
-            "jetstream/stream_snapshot.py",
+            "jetstream/state/snapshot.py",
             "encode_positions(state.origins) if state.origins else",
             "encode_positions(state.origins) if False else",
         ),
@@ -20,7 +20,7 @@ ORIGIN_MUTANTS: tuple[Mutant, ...] = (
         "SF-1",
         "A position is written down a little further than the messages that came with it.",
         (
-            "jetstream/sourcing.py",
+            "jetstream/sources/puller.py",
             "        position = OriginPosition(self.origin, up_to, self.last_seq)\n",
             "        position = OriginPosition(self.origin, up_to + (up_to % 50 == 0), self.last_seq)\n",
         ),

@@ -30,7 +30,7 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         "SF-5",
         "A copy that is opened takes the membership at the end of its log for the committed one.",
         (
-            "jetstream/group.py",
+            "jetstream/replica/replica.py",
             "        self.membership_applied = raft.committed_membership\n",
             "        self.membership_applied = raft.membership\n",
         ),
@@ -60,7 +60,7 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         "SF-4",
         "Term and vote are not written before the vote is sent.",
         (
-            "jetstream/group.py",
+            "jetstream/replica/replica.py",
             "            ticket = self.log.begin_vote(*ready.hard_state)\n",
             "            ticket = None\n",
         ),
@@ -70,7 +70,7 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         "SF-4",
         "Term and vote are written, and the vote is sent while they are on their way to the disk.",
         (
-            "jetstream/group.py",
+            "jetstream/replica/replica.py",
             (
                 "                self._vote, self._held = ticket, ready\n"
                 "                self.host.save_vote(self.id, ticket)\n"
@@ -79,7 +79,7 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
             "                self._vote = ticket\n                self.host.save_vote(self.id, ticket)\n",
         ),
         (
-            "jetstream/group.py",
+            "jetstream/replica/replica.py",
             "            if self._vote is not None:\n                return\n            held",
             "            held",
         ),
@@ -124,7 +124,7 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         "SF-7",
         "The loss or the restart of a broker does not wake the silent groups shared with it.",
         (
-            "jetstream/core.py",
+            "jetstream/core/broker.py",
             "        if any(node_of(member) == node for member in group.raft.membership.members):\n",
             "        if node == self.node:\n",
         ),
@@ -198,18 +198,22 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
             "if (stranger := None) is not None:",
         ),
         (
-            "jetstream/newcomers.py",
+            "jetstream/replica/rejoining.py",
             "            if member not in membership.learners:\n",
             "            if member not in membership.learners and not old:\n",
         ),
-        ("jetstream/newcomers.py", "            elif self._caught_up(member):\n", "            elif old:\n"),
+        (
+            "jetstream/replica/rejoining.py",
+            "            elif self._caught_up(member):\n",
+            "            elif old:\n",
+        ),
     ),
     mutant(
         "empty-node-starts-meta-group",
         "SF-4",
         "A broker with an empty volume starts a meta group although the others have one.",
         (
-            "jetstream/founding.py",
+            "jetstream/node/bootstrap.py",
             "        if any(peer.meta_state for peer in peers.values()):\n",
             "        if not peers:\n",
         ),
@@ -225,7 +229,7 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
             "self._counted_ms + self.machine_ms() - self._round_ms",
         ),
         (
-            "jetstream/window.py",
+            "jetstream/publish/window.py",
             "        self._progress_ms = now_ms\n\n    def _unanswered",
             "        pass\n\n    def _unanswered",
         ),
@@ -245,7 +249,7 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         "SF-4",
         "The first members of the meta group are told of it once, and the word is lost.",
         (
-            "jetstream/founding.py",
+            "jetstream/node/bootstrap.py",
             "            self._retry_ms = now_ms + BOOTSTRAP_RETRY_MS\n            self._tell_first_members()\n",
             "            self._retry_ms = now_ms + BOOTSTRAP_RETRY_MS\n",
         ),
@@ -255,7 +259,7 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         "SF-4",
         "A first member of the meta group that missed the beginning follows without ever knowing the voters.",
         (
-            "jetstream/founding.py",
+            "jetstream/node/bootstrap.py",
             "        if membership.index == 0 and volume_member(core) in membership.voters:\n",
             "        if membership.index < 0:\n",
         ),
@@ -265,7 +269,7 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         "SF-4",
         "By an old map on its disk a broker begins a stream again that was deleted, and votes a second time.",
         (
-            "jetstream/life.py",
+            "jetstream/node/copy_manager.py",
             "            if registered is not None or core.map.is_fresh:\n                self._open(found, partial(self._open_member",
             "            if True:\n                self._open(found, partial(self._open_member",
         ),

@@ -12,7 +12,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "SF-9",
         "Members of an older lineage who hear of the new one go on as before.",
         (
-            "jetstream/lineages.py",
+            "jetstream/recovery/stream_lineages.py",
             "        if group_id not in self._kept or group_id in core.groups:\n",
             "        if group_id not in self._kept and group_id not in core.groups:\n",
         ),
@@ -22,7 +22,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "SF-9",
         "Copies of an older lineage are closed, and what only they have is not kept.",
         (
-            "jetstream/lineages.py",
+            "jetstream/recovery/stream_lineages.py",
             "        if first > last:\n            return\n",
             "        if first > 0:\n            return\n",
         ),
@@ -32,7 +32,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "SF-9",
         "Every old member begins the new lineage with its own copy, under the identity that one of them was given.",
         (
-            "jetstream/lineages.py",
+            "jetstream/recovery/stream_lineages.py",
             '        return recovery.member.startswith(f"{self._core.node}@{self._core.store.incarnation}.")\n',
             "        return bool(recovery.member)\n",
         ),
@@ -42,7 +42,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "RP-8",
         "A stream with a leader is recovered by force.",
         (
-            "jetstream/recovery.py",
+            "jetstream/meta/stream_recovery.py",
             "    alive = why_alive(found)\n    if alive:\n",
             "    alive = why_alive(found)\n    if alive and not found.members:\n",
         ),
@@ -52,7 +52,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "RP-8",
         "A copy that ends before the accepted sequence is taken.",
         (
-            "jetstream/recovery.py",
+            "jetstream/meta/stream_recovery.py",
             "        if copy.last_seq >= accepted_seq:\n",
             "        if copy.last_seq >= 0:\n",
         ),
@@ -62,7 +62,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "SF-9",
         "A window keeps sending what the new lineage cannot take, since it lacks numbers that were answered for.",
         (
-            "jetstream/window.py",
+            "jetstream/publish/window.py",
             "        if 0 < from_number <= self.confirmed and self.phase is SessionPhase.OPEN:\n",
             "        if 0 < from_number < 0 and self.phase is SessionPhase.OPEN:\n",
         ),
@@ -72,7 +72,7 @@ _MUTANTS: tuple[Mutant, ...] = (
         "SF-9",
         "The chosen broker begins the new group with an empty log.",
         (
-            "jetstream/lineages.py",
+            "jetstream/recovery/stream_lineages.py",
             "            core.store.register(found.group, recovery.member, home=group_id)\n",
             "            core.store.register(found.group, recovery.member)\n",
         ),

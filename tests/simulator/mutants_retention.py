@@ -10,7 +10,7 @@ RETENTION_MUTANTS: tuple[Mutant, ...] = (
         "SF-13",
         "Interest retention keeps nothing for consumers that have not acknowledged.",
         (
-            "jetstream/retained.py",
+            "jetstream/state/retention.py",
             "return self._wanted_by.wants(seq, message.subject) or self.readers.wants(seq, message.subject)",
             "return False",
         ),
@@ -20,7 +20,7 @@ RETENTION_MUTANTS: tuple[Mutant, ...] = (
         "SF-13",
         "A work queue keeps every fourth message although it was acknowledged.",
         (
-            "jetstream/retained.py",
+            "jetstream/state/retention.py",
             "        for seq in acknowledged:\n",
             "        for seq in [each for each in acknowledged if each % 4]:\n",
         ),
@@ -29,20 +29,20 @@ RETENTION_MUTANTS: tuple[Mutant, ...] = (
         "given-up-and-forgotten",
         "SF-2",
         "A message whose deliveries are used up is not pending any more: a later acknowledgement is confirmed and does nothing.",
-        ("jetstream/consumer_work.py", "if source.keeps_until_acknowledged:", "if False:"),
+        ("jetstream/consumer/working_state.py", "if source.keeps_until_acknowledged:", "if False:"),
     ),
     mutant(
         "never-expires-and-goes",
         "SF-13",
         "A message that never expires goes with the stretch that is too old.",
-        ("jetstream/stored.py", "for seq in stretch if seq not in never)", "for seq in stretch)"),
+        ("jetstream/state/messages.py", "for seq in stretch if seq not in never)", "for seq in stretch)"),
     ),
     mutant(
         "ttls-not-in-snapshots",
         "SF-13",
         "A snapshot does not carry when messages with a TTL are due.",
         (
-            "jetstream/stream_snapshot.py",
+            "jetstream/state/snapshot.py",
             '            "ttls": state.ttls.encoded(),\n',
             "",
         ),
@@ -51,14 +51,14 @@ RETENTION_MUTANTS: tuple[Mutant, ...] = (
         "a-carried-message-is-left-out",
         "SF-17",
         "A leader that carries old messages forward leaves out every seventh.",
-        ("jetstream/carrying.py", "if state.has(at):", "if state.has(at) and at % 7:"),
+        ("jetstream/publish/carrying.py", "if state.has(at):", "if state.has(at) and at % 7:"),
     ),
     mutant(
         "first-copy-goes-before-the-second-is-durable",
         "SF-31",
         "The log before messages that were carried forward goes while those are in memory only.",
         (
-            "jetstream/stream_group.py",
+            "jetstream/stream/replica.py",
             "        if not self.state.carried:\n            return super().kept_durably()",
             "        if True:\n            return super().kept_durably()",
         ),
@@ -68,7 +68,7 @@ RETENTION_MUTANTS: tuple[Mutant, ...] = (
         "SF-17",
         "The log goes as if messages that were carried forward stood nowhere.",
         (
-            "jetstream/stream_group.py",
+            "jetstream/stream/replica.py",
             "if state.past(max(first, state.first_seq)) <= last",
             "if state.past(max(first, state.first_seq)) < 0",
         ),
@@ -78,7 +78,7 @@ RETENTION_MUTANTS: tuple[Mutant, ...] = (
         "SF-13",
         "A member that is too far behind replays messages that were carried forward, in their new order.",
         (
-            "jetstream/stream_group.py",
+            "jetstream/stream/replica.py",
             "elif self.state.carried:",
             "elif False:",
         ),
@@ -87,14 +87,14 @@ RETENTION_MUTANTS: tuple[Mutant, ...] = (
         "carried-is-replayed-without-its-state",
         "SF-4",
         "A copy whose checkpoints are damaged goes on as if it had what was carried forward.",
-        ("jetstream/stream_group.py", "if entry.index <= self._bare_until:", "if False:"),
+        ("jetstream/stream/replica.py", "if entry.index <= self._bare_until:", "if False:"),
     ),
     mutant(
         "ttls-a-second-early",
         "SF-13",
         "A leader lets messages with a TTL go a second before their time is over.",
         (
-            "jetstream/expiry.py",
+            "jetstream/publish/expiry.py",
             "state.ttls.due(leader_time_ns, most)",
             "state.ttls.due(leader_time_ns + 1_000_000_000, most)",
         ),

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from supercluster.broker.jetstream.core import BrokerCore
-from supercluster.broker.jetstream.group import Group
-from supercluster.broker.jetstream.lineage import lineage_of
+from supercluster.broker.jetstream.core.broker import BrokerCore
+from supercluster.broker.jetstream.replica.lineage import lineage_of
+from supercluster.broker.jetstream.replica.replica import Group
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.confchange import Membership, node_of
 from supercluster.broker.raft.config import Role

@@ -17,9 +17,9 @@ from tests.simulator.publishers import ACCOUNT, Publishers
 from tests.simulator.scenario import SIDE, Scenario, _view
 from tests.simulator.world import Faults, World
 
-from supercluster.broker.jetstream.core import BrokerCore
-from supercluster.broker.jetstream.meta import Assignment
-from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.jetstream.core.broker import BrokerCore
+from supercluster.broker.jetstream.meta.state import Assignment
+from supercluster.broker.jetstream.stream.replica import StreamGroup
 from supercluster.broker.raft.confchange import node_of
 
 FORCED = "forced"

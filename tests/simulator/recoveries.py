@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from supercluster.broker.jetstream.core import BrokerCore
-from supercluster.broker.jetstream.group import Group
-from supercluster.broker.jetstream.lineage import is_same_stream, lineage_of
-from supercluster.broker.jetstream.messages import decode_stored
-from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.jetstream.core.broker import BrokerCore
+from supercluster.broker.jetstream.replica.lineage import is_same_stream, lineage_of
+from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.jetstream.state.log_reader import decode_stored
+from supercluster.broker.jetstream.stream.replica import StreamGroup
 from supercluster.broker.raft.entry import Entry, decode_entries
 
 if TYPE_CHECKING:

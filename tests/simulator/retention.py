@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from supercluster.broker.jetstream.stream import StreamState
+from supercluster.broker.jetstream.state.stream import StreamState
 from supercluster.broker.raft.entry import Entry
 
 

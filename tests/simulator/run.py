@@ -28,7 +28,7 @@ from tests.simulator.recover_scenario import RecoverScenario
 from tests.simulator.scenario import Scenario
 from tests.simulator.super_scenario import SuperScenario
 
-from supercluster.broker.jetstream import core
+from supercluster.broker.jetstream.core import broker as core
 
 SECONDS = 30.0
 REPORT_LINES = 60

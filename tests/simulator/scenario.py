@@ -18,10 +18,10 @@ from tests.simulator.room import NOTICE_MS, FullDisks
 from tests.simulator.weather import Weather
 from tests.simulator.world import World
 
-from supercluster.broker.jetstream.group import Group
-from supercluster.broker.jetstream.own_metadata import FSYNC_KEY
-from supercluster.broker.jetstream.stream import StreamState
-from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.jetstream.config.metadata_keys import FSYNC_KEY
+from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.jetstream.state.stream import StreamState
+from supercluster.broker.jetstream.stream.replica import StreamGroup
 
 SIDE = "SIDE"
 # The part of a run in which there is weather.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from supercluster.broker.jetstream.core import BrokerCore
+from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.own_time import OwnTime
 from supercluster.broker.ports import Channel, Ticket
 

@@ -20,9 +20,9 @@ from tests.simulator.super_world import SuperWorld
 from tests.simulator.weather import Weather
 from tests.simulator.world import World
 
-from supercluster.broker.jetstream.core import BrokerCore
-from supercluster.broker.jetstream.group import Group
-from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.jetstream.core.broker import BrokerCore
+from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.jetstream.stream.replica import StreamGroup
 from supercluster.broker.raft.confchange import Membership, node_of
 
 BAD_COPY_PART = 0.4

@@ -16,12 +16,12 @@ from tests.simulator.super_plan import SuperPlan
 from tests.simulator.world import Node, World
 from tests.support.subject_copies import copy_of
 
-from supercluster.broker.jetstream.core import BrokerCore
-from supercluster.broker.jetstream.core_settings import CoreSettings
-from supercluster.broker.jetstream.deleted import DeletedSeqs
-from supercluster.broker.jetstream.slices import Job
-from supercluster.broker.jetstream.stream import StreamState
-from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.jetstream.core.broker import BrokerCore
+from supercluster.broker.jetstream.core.settings import CoreSettings
+from supercluster.broker.jetstream.state.interior_deletes import DeletedSeqs
+from supercluster.broker.jetstream.state.stream import StreamState
+from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.turn.slices import Job
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.entry import Entry
 

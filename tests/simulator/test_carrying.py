@@ -13,8 +13,8 @@ from tests.simulator.scenario import _view
 from tests.simulator.stores import SEGMENT_BYTES
 from tests.simulator.world import World
 
-from supercluster.broker.jetstream.core import BrokerCore
-from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.jetstream.core.broker import BrokerCore
+from supercluster.broker.jetstream.stream.replica import StreamGroup
 from supercluster.broker.ports import ClientInfo
 
 BUCKET = {

@@ -9,7 +9,7 @@ import pytest
 from tests.simulator.publishers import ACCOUNT
 from tests.simulator.test_failed_copies import BROKEN, Story
 
-from supercluster.broker.jetstream.meta import Assignment, MetaState
+from supercluster.broker.jetstream.meta.state import Assignment, MetaState
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.confchange import node_of
 

@@ -10,10 +10,10 @@ import pytest
 from tests.simulator.publishers import ACCOUNT, SimPublisher
 from tests.simulator.world import World
 
-from supercluster.broker.jetstream.core import BrokerCore
-from supercluster.broker.jetstream.life import OPEN_RETRY_MS, OPEN_RETRY_MS_MAX
-from supercluster.broker.jetstream.lineage import META_GROUP
-from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.jetstream.core.broker import BrokerCore
+from supercluster.broker.jetstream.node.copy_manager import OPEN_RETRY_MS, OPEN_RETRY_MS_MAX
+from supercluster.broker.jetstream.replica.lineage import META_GROUP
+from supercluster.broker.jetstream.stream.replica import StreamGroup
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.log import FileLog

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.simulator.world import World
 
-from supercluster.broker.jetstream.lineage import META_GROUP
+from supercluster.broker.jetstream.replica.lineage import META_GROUP
 from supercluster.broker.storage.volume import GROUPS, directory_name
 
 

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from tests.simulator.world import World
 
-from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamGroup
 from supercluster.broker.ports import ClientInfo
 
 CREATE = {"name": "S", "subjects": ["s.>"], "num_replicas": 3, "storage": "file"}

@@ -11,7 +11,7 @@ from tests.simulator.publishers import ACCOUNT, SimPublisher
 from tests.simulator.stores import RESERVE_BYTES
 from tests.simulator.world import World
 
-from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamGroup
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.storage.ballast import BALLAST
 

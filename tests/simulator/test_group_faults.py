@@ -11,11 +11,11 @@ import pytest
 from tests.simulator.publishers import ACCOUNT, SimPublisher
 from tests.simulator.test_failed_copies import Story
 
-from supercluster.broker.jetstream import stream_api
-from supercluster.broker.jetstream.appending import Appending
-from supercluster.broker.jetstream.life import OPEN_RETRY_MS
-from supercluster.broker.jetstream.stream import StreamState
-from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.jetstream.node.copy_manager import OPEN_RETRY_MS
+from supercluster.broker.jetstream.state.stream import StreamState
+from supercluster.broker.jetstream.stream import api as stream_api
+from supercluster.broker.jetstream.stream.appender import Appending
+from supercluster.broker.jetstream.stream.replica import StreamGroup
 from supercluster.broker.ports import ClientInfo
 
 OTHER = {"name": "T", "subjects": ["t.>"], "num_replicas": 3}

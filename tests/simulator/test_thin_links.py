@@ -9,8 +9,8 @@ import pytest
 from tests.simulator.publishers import ACCOUNT, SimPublisher
 from tests.simulator.world import Faults, World
 
-from supercluster.broker.jetstream.core import BrokerCore
-from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.jetstream.core.broker import BrokerCore
+from supercluster.broker.jetstream.stream.replica import StreamGroup
 from supercluster.broker.ports import Channel, ClientInfo
 
 CREATE = {"name": "S", "subjects": ["s.>"], "num_replicas": 3, "storage": "file"}

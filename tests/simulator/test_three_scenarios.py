@@ -11,7 +11,7 @@ from tests.simulator.many_losses import ManyLosses
 from tests.simulator.publishers import ACCOUNT
 from tests.support.tiers import ALL
 
-from supercluster.broker.jetstream.core import BrokerCore
+from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.raft.confchange import node_of
 
 INTERVAL_MS = 60_000

@@ -14,8 +14,8 @@ from tests.simulator.moments import Moments
 from tests.simulator.plan import Plan
 from tests.simulator.world import Faults, World
 
-from supercluster.broker.jetstream.group import Group
-from supercluster.broker.jetstream.lineage import META_GROUP
+from supercluster.broker.jetstream.replica.lineage import META_GROUP
+from supercluster.broker.jetstream.replica.replica import Group
 from supercluster.broker.storage.segment import SEGMENT_SUFFIX
 
 

@@ -21,8 +21,8 @@ from tests.simulator.ledger import Ledger
 from tests.simulator.seams import SimClock, SimCore, SimNetwork
 from tests.simulator.stores import SimStore
 
-from supercluster.broker.jetstream.core import BrokerCore
-from supercluster.broker.jetstream.core_settings import CoreSettings
+from supercluster.broker.jetstream.core.broker import BrokerCore
+from supercluster.broker.jetstream.core.settings import CoreSettings
 from supercluster.broker.ports import Channel, PeerInfo
 from supercluster.broker.protocol import frames
 from supercluster.broker.raft.errors import DiskError

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from supercluster.broker.jetstream.subject_index import SubjectIndex
-from supercluster.broker.jetstream.wire import Reader
+from supercluster.broker.jetstream.encoding.codec import Reader
+from supercluster.broker.jetstream.state.subject_index import SubjectIndex
 
 
 def parts_of(index: SubjectIndex) -> list[bytes]:

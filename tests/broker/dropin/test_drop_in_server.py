@@ -22,7 +22,7 @@ from tests.support.certificates import Authority
 from tests.support.local_clusters import until
 from tests.support.nkeys import Nkey
 
-from supercluster.broker.jetstream.own_metadata import FSYNC_KEY
+from supercluster.broker.jetstream.config.metadata_keys import FSYNC_KEY
 from supercluster.broker.storage.naming import EACH_SYNCED
 
 pytestmark = pytest.mark.e2e

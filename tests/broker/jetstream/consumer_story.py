@@ -8,12 +8,12 @@ from typing import Any
 
 from tests.broker.jetstream.stream_story import result_of
 
-from supercluster.broker.jetstream.consumer import ConsumerLeader, Delivery, MessageBatch
-from supercluster.broker.jetstream.consumer_config import ConsumerConfig
-from supercluster.broker.jetstream.consumer_state import ConsumerState
-from supercluster.broker.jetstream.filters import compile_filters
-from supercluster.broker.jetstream.start import start_position
-from supercluster.broker.jetstream.subject_index import SubjectIndex
+from supercluster.broker.jetstream.config.consumer import ConsumerConfig
+from supercluster.broker.jetstream.consumer.leader import ConsumerLeader, Delivery, MessageBatch
+from supercluster.broker.jetstream.state.consumer import ConsumerState
+from supercluster.broker.jetstream.state.consumer_start import start_position
+from supercluster.broker.jetstream.state.subject_index import SubjectIndex
+from supercluster.broker.jetstream.subjects.filters import compile_filters
 
 SECOND = 1_000_000_000
 MS = 1_000_000

@@ -8,10 +8,10 @@ from collections import Counter
 import pytest
 from tests.simulator.world import World
 
-from supercluster.broker.jetstream.core import BrokerCore
-from supercluster.broker.jetstream.frames import Frame
-from supercluster.broker.jetstream.group import Group
-from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.jetstream.core.broker import BrokerCore
+from supercluster.broker.jetstream.links.frames import Frame
+from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.jetstream.stream.replica import StreamGroup
 from supercluster.broker.ports import Channel, ClientInfo
 
 CLIENT = ClientInfo("$G", "app", is_operator=False)

@@ -6,18 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from supercluster.broker.jetstream.config import Placement, StreamConfig
+from supercluster.broker.jetstream.config.limits import NO_SERVER_LIMITS, ServerLimits
+from supercluster.broker.jetstream.config.stream import Placement, StreamConfig
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.group import Group
-from supercluster.broker.jetstream.meta import Assignment
-from supercluster.broker.jetstream.meta_group import MetaGroup
-from supercluster.broker.jetstream.meta_requests import Decided, StreamRequest
-from supercluster.broker.jetstream.move_plan import MovePlan
-from supercluster.broker.jetstream.recovery import CopiesTold, CopyFacts
-from supercluster.broker.jetstream.room import Room
-from supercluster.broker.jetstream.server_limits import NO_SERVER_LIMITS, ServerLimits
-from supercluster.broker.jetstream.slices import Job, at_once
-from supercluster.broker.jetstream.stream_facts import MemberFacts, StreamFacts
+from supercluster.broker.jetstream.meta.state import Assignment
+from supercluster.broker.jetstream.meta.stream_recovery import CopiesTold, CopyFacts
+from supercluster.broker.jetstream.meta_leader.replica import MetaGroup
+from supercluster.broker.jetstream.meta_leader.requests import Decided, StreamRequest
+from supercluster.broker.jetstream.placement.dry_run import MovePlan
+from supercluster.broker.jetstream.placement.room import Room
+from supercluster.broker.jetstream.placement.stream_facts import MemberFacts, StreamFacts
+from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.jetstream.turn.slices import Job, at_once
 from supercluster.broker.ports import ClientInfo, Ticket
 from supercluster.broker.protocol.frames import VERSION
 from supercluster.broker.raft.confchange import membership_of

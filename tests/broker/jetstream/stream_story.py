@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar, cast
 
-from supercluster.broker.jetstream.config import StreamConfig
-from supercluster.broker.jetstream.expiry import Expiry
-from supercluster.broker.jetstream.frames import Forward
-from supercluster.broker.jetstream.judge import Answer, Judge, Piece, Taken
-from supercluster.broker.jetstream.messages import logical_bytes
-from supercluster.broker.jetstream.proposal import Proposal
-from supercluster.broker.jetstream.scheduling import Scheduling
-from supercluster.broker.jetstream.sections import (
+from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.encoding.sections import (
     Section,
     SessionKey,
     decode_block,
@@ -22,7 +16,13 @@ from supercluster.broker.jetstream.sections import (
     section,
     sections,
 )
-from supercluster.broker.jetstream.stream import Applied, StreamState
+from supercluster.broker.jetstream.links.frames import Forward
+from supercluster.broker.jetstream.publish.admission import Answer, Judge, Piece, Taken
+from supercluster.broker.jetstream.publish.expiry import Expiry
+from supercluster.broker.jetstream.publish.proposal import Proposal
+from supercluster.broker.jetstream.publish.scheduling import Scheduling
+from supercluster.broker.jetstream.state.log_reader import logical_bytes
+from supercluster.broker.jetstream.state.stream import Applied, StreamState
 from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
 from supercluster.broker.storage.memory_log import MemoryLog
 

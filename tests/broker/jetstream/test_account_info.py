@@ -9,10 +9,11 @@ from typing import Any, cast
 
 from tests.broker.jetstream.meta_story import APP, Meta, meta
 
-from supercluster.broker.jetstream import account_info, api_answers
-from supercluster.broker.jetstream.account_info import AccountInfos
-from supercluster.broker.jetstream.core import BrokerCore
+from supercluster.broker.jetstream.api import answers as api_answers
+from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.errors import error
+from supercluster.broker.jetstream.frontend import account_info
+from supercluster.broker.jetstream.frontend.account_info import AccountInfos
 
 
 class Asked:

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from tests.broker.jetstream.meta_story import APP, OPERATOR, Meta, meta
 
-from supercluster.broker.jetstream import accounts
-from supercluster.broker.jetstream.account_calls import SUBJECT, answer
-from supercluster.broker.jetstream.accounts import AccountLimits, AccountRecord, AccountUse
-from supercluster.broker.jetstream.admin_calls import MetaCall
-from supercluster.broker.jetstream.config import StreamConfig
+from supercluster.broker.jetstream.admin.accounts import SUBJECT, answer
+from supercluster.broker.jetstream.admin.call import MetaCall
+from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.frames import Request, ResponseStatus
-from supercluster.broker.jetstream.map_waits import MAP_WAIT_MS
-from supercluster.broker.jetstream.meta import MetaState
-from supercluster.broker.jetstream.meta_accounts import ACCOUNTS_MAX, all_shown
-from supercluster.broker.jetstream.meta_requests import StreamRequest
+from supercluster.broker.jetstream.links.frames import Request, ResponseStatus
+from supercluster.broker.jetstream.meta import accounts
+from supercluster.broker.jetstream.meta.accounts import AccountLimits, AccountRecord, AccountUse
+from supercluster.broker.jetstream.meta.state import MetaState
+from supercluster.broker.jetstream.meta_leader.accounts import ACCOUNTS_MAX, all_shown
+from supercluster.broker.jetstream.meta_leader.barriers import MAP_WAIT_MS
+from supercluster.broker.jetstream.meta_leader.requests import StreamRequest
 
 OTHER = replace(APP, account="other")
 MIB = 1 << 20

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from supercluster.broker.jetstream.ack_post import (
+from supercluster.broker.jetstream.encoding.ack_subjects import Ack, again
+from supercluster.broker.jetstream.frontend.ack_forwarder import (
     ASK_LEADER_MS,
     SENT_MAX,
     SENT_MS,
@@ -15,8 +16,7 @@ from supercluster.broker.jetstream.ack_post import (
     WAITING_MAX,
     AckPost,
 )
-from supercluster.broker.jetstream.acks import Ack, again
-from supercluster.broker.jetstream.frames import Frame, decode_acks
+from supercluster.broker.jetstream.links.frames import Frame, decode_acks
 
 GROUP = "S.$G.S.1"
 PLAIN: Ack = (b"$JS.ACK.S.c.1.1.1.0.0", b"", b"")

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 from tests.broker.jetstream.test_stepping_down import CLIENT, Story
 
-from supercluster.broker.jetstream import administration
-from supercluster.broker.jetstream.api_requests import AccountPurgeRequest
-from supercluster.broker.jetstream.lineage import META_GROUP
-from supercluster.broker.jetstream.own_metadata import RESOURCE_KEY
+from supercluster.broker.jetstream.admin import system_api as administration
+from supercluster.broker.jetstream.api.requests import AccountPurgeRequest
+from supercluster.broker.jetstream.config.metadata_keys import RESOURCE_KEY
+from supercluster.broker.jetstream.replica.lineage import META_GROUP
 from supercluster.broker.ports import ClientInfo
 
 SYSTEM = ClientInfo("$SYS", "sys", is_operator=False, is_system=True)

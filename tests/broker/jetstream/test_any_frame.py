@@ -11,8 +11,8 @@ from tests.broker.jetstream.test_forced_map_recovery import Story
 from tests.fuzz.steps import SHAPES, encoded, frame_of
 from tests.support.tiers import examples
 
-from supercluster.broker.jetstream.frames import Frame, encode_texts
-from supercluster.broker.jetstream.lineage import META_GROUP
+from supercluster.broker.jetstream.links.frames import Frame, encode_texts
+from supercluster.broker.jetstream.replica.lineage import META_GROUP
 
 pytestmark = pytest.mark.covers("SF-24", "SF-25")
 HEAD = 5

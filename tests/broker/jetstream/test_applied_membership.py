@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.broker.jetstream.test_stream_group import ASSIGNMENT, Replicas
 
-from supercluster.broker.jetstream.stream_group import StreamGroup
-from supercluster.broker.jetstream.wire import Reader
+from supercluster.broker.jetstream.encoding.codec import Reader
+from supercluster.broker.jetstream.stream.replica import StreamGroup
 from supercluster.broker.raft.confchange import Membership, membership_of
 from supercluster.broker.raft.config import RaftConfig
 from supercluster.broker.raft.entry import EntryKind, make_entry

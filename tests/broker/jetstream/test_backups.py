@@ -22,26 +22,26 @@ from supercluster.broker.archive.entries import (
     packed,
 )
 from supercluster.broker.archive.s2 import STREAM_HEAD, ArchiveError
-from supercluster.broker.jetstream import backups
-from supercluster.broker.jetstream.accounts import NO_LIMITS, AccountLimits
-from supercluster.broker.jetstream.backups import ToldConsumer, ToldState
-from supercluster.broker.jetstream.config import StreamConfig
-from supercluster.broker.jetstream.consumer_config import ConsumerConfig
-from supercluster.broker.jetstream.consumer_ops import Op, OpKind, encode_ops
-from supercluster.broker.jetstream.consumer_state import ConsumerState
+from supercluster.broker.jetstream.backup import format as backups
+from supercluster.broker.jetstream.backup.format import ToldConsumer, ToldState
+from supercluster.broker.jetstream.backup.reader import PLACEHOLDERS_MAX, RestoreReader
+from supercluster.broker.jetstream.backup.sender import entries_of
+from supercluster.broker.jetstream.config.consumer import ConsumerConfig
+from supercluster.broker.jetstream.config.sources import origins_of
+from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.config.workqueue_filters import WorkqueueFilters
+from supercluster.broker.jetstream.encoding.codec import text, u64
+from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.filters import overlaps
-from supercluster.broker.jetstream.origin_config import origins_of
-from supercluster.broker.jetstream.proposal import Proposal
-from supercluster.broker.jetstream.restore_reader import PLACEHOLDERS_MAX, RestoreReader
-from supercluster.broker.jetstream.restoring import RESTORING_KEY, bare, is_bare
-from supercluster.broker.jetstream.sections import Section
-from supercluster.broker.jetstream.snapshots import entries_of
-from supercluster.broker.jetstream.source import StreamSource
-from supercluster.broker.jetstream.stream import StreamState
-from supercluster.broker.jetstream.stream_api import state_info
-from supercluster.broker.jetstream.wire import text, u64
-from supercluster.broker.jetstream.workqueue_filters import WorkqueueFilters
+from supercluster.broker.jetstream.meta.accounts import NO_LIMITS, AccountLimits
+from supercluster.broker.jetstream.meta.restoring import RESTORING_KEY, bare, is_bare
+from supercluster.broker.jetstream.publish.proposal import Proposal
+from supercluster.broker.jetstream.state.consumer import ConsumerState
+from supercluster.broker.jetstream.state.consumer_ops import Op, OpKind, encode_ops
+from supercluster.broker.jetstream.state.stream import StreamState
+from supercluster.broker.jetstream.state.stream_reader import StreamSource
+from supercluster.broker.jetstream.stream.api import state_info
+from supercluster.broker.jetstream.subjects.filters import overlaps
 
 
 def backup_of(state: StreamState, now_ns: int = 7) -> bytes:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supercluster.broker.jetstream.capture_map import CaptureMap
-from supercluster.broker.jetstream.filters import overlaps
+from supercluster.broker.jetstream.subjects.capture import CaptureMap
+from supercluster.broker.jetstream.subjects.filters import overlaps
 from supercluster.broker.protocol.subjects import matches
 
 pytestmark = pytest.mark.covers("RP-3", "SF-14")

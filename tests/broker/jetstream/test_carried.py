@@ -10,16 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.broker.jetstream.stream_story import StreamStory, config, message
 
-from supercluster.broker.jetstream import carrying, lookup
-from supercluster.broker.jetstream.carried import Carried, encode_carried
-from supercluster.broker.jetstream.carrying import Carrying
-from supercluster.broker.jetstream.proposal import Proposal
-from supercluster.broker.jetstream.sections import Section, sections
-from supercluster.broker.jetstream.slices import at_once
-from supercluster.broker.jetstream.source import StreamSource
-from supercluster.broker.jetstream.stream import StreamState
-from supercluster.broker.jetstream.stream_group import StreamGroup
-from supercluster.broker.jetstream.wire import Reader, u64
+from supercluster.broker.jetstream.encoding.codec import Reader, u64
+from supercluster.broker.jetstream.encoding.sections import Section, sections
+from supercluster.broker.jetstream.publish import carrying
+from supercluster.broker.jetstream.publish.carrying import Carrying
+from supercluster.broker.jetstream.publish.proposal import Proposal
+from supercluster.broker.jetstream.state import lookup
+from supercluster.broker.jetstream.state.carried import Carried, encode_carried
+from supercluster.broker.jetstream.state.stream import StreamState
+from supercluster.broker.jetstream.state.stream_reader import StreamSource
+from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.turn.slices import at_once
 
 
 @given(st.lists(st.tuples(st.integers(1, 60), st.integers(0, 20)), max_size=15), st.integers(0, 70))

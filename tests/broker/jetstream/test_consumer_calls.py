@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from tests.broker.jetstream.consumer_story import MS, SECOND, Source, Story, shown
 
-from supercluster.broker.jetstream.advisories import Told
-from supercluster.broker.jetstream.changed_waits import moved_deadlines
+from supercluster.broker.jetstream.consumer.ack_wait_changes import moved_deadlines
+from supercluster.broker.jetstream.consumer.advisories import Told
 
 
 @pytest.fixture

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from tests.broker.jetstream.stream_story import SECOND, StreamStory, config, message
 from tests.support.tiers import examples
 
-from supercluster.broker.jetstream.consumer_config import ConsumerConfig
-from supercluster.broker.jetstream.consumer_ops import Op, OpKind, encode_ops
-from supercluster.broker.jetstream.consumer_state import ConsumerState
-from supercluster.broker.jetstream.consumer_states import ConsumerStates, ConsumersView, keep_up
-from supercluster.broker.jetstream.sections import Section
-from supercluster.broker.jetstream.stream import StreamState
-from supercluster.broker.jetstream.wanted import WantedBy
-from supercluster.broker.jetstream.wire import text, u64
+from supercluster.broker.jetstream.config.consumer import ConsumerConfig
+from supercluster.broker.jetstream.encoding.codec import text, u64
+from supercluster.broker.jetstream.encoding.sections import Section
+from supercluster.broker.jetstream.state.consumer import ConsumerState
+from supercluster.broker.jetstream.state.consumer_ops import Op, OpKind, encode_ops
+from supercluster.broker.jetstream.state.consumers import ConsumerStates, ConsumersView, keep_up
+from supercluster.broker.jetstream.state.interest_retention import WantedBy
+from supercluster.broker.jetstream.state.stream import StreamState
 
 pytestmark = [pytest.mark.covers("SF-13"), pytest.mark.covers("RP-3")]
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from supercluster.broker.jetstream.config import Placement, StreamConfig
-from supercluster.broker.jetstream.copies import Hold, copy_of
-from supercluster.broker.jetstream.meta import Assignment
-from supercluster.broker.jetstream.move_record import EARLIER_MAX, Move, MoveReport, Outcome
+from supercluster.broker.jetstream.config.stream import Placement, StreamConfig
+from supercluster.broker.jetstream.meta.move_record import EARLIER_MAX, Move, MoveReport, Outcome
+from supercluster.broker.jetstream.meta.state import Assignment
+from supercluster.broker.jetstream.node.copy_rules import Hold, copy_of
 
 GRACE_NS = 1000
 FIRST = Assignment("$G", "S", "S.1", StreamConfig(name="S", subjects=("s",)), 1, ("a@1", "b@1", "c@1"), 5)

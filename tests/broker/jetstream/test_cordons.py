@@ -8,13 +8,13 @@ import pytest
 from tests.broker.jetstream.meta_story import OPERATOR, Meta, meta
 from tests.broker.jetstream.test_forced_map_recovery import Story
 
-from supercluster.broker.jetstream import cordon_calls
-from supercluster.broker.jetstream.cordon_calls import read_cordon
-from supercluster.broker.jetstream.cordons import Cordon
+from supercluster.broker.jetstream.admin import cordons as cordon_calls
+from supercluster.broker.jetstream.admin.cordons import read_cordon
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.map_level import CORDONS
-from supercluster.broker.jetstream.meta import MetaState
-from supercluster.broker.jetstream.meta_operations import forget_broker
+from supercluster.broker.jetstream.meta.cordons import Cordon
+from supercluster.broker.jetstream.meta.level import CORDONS
+from supercluster.broker.jetstream.meta.operations import forget_broker
+from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.raft.confchange import node_of
 
 RACK = Cordon("node rack-7 is drained", "ns/demo")

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from supercluster.broker.jetstream import frames
-from supercluster.broker.jetstream.core import BrokerCore
-from supercluster.broker.jetstream.core_settings import CoreSettings
-from supercluster.broker.jetstream.frames import Frame, ResponseStatus
-from supercluster.broker.jetstream.slices import UNITS_PER_TURN, Job
+from supercluster.broker.jetstream.core.broker import BrokerCore
+from supercluster.broker.jetstream.core.settings import CoreSettings
+from supercluster.broker.jetstream.links import frames
+from supercluster.broker.jetstream.links.frames import Frame, ResponseStatus
+from supercluster.broker.jetstream.turn.slices import UNITS_PER_TURN, Job
 from supercluster.broker.ports import Channel, ClientInfo
 from supercluster.broker.raft.config import Role
 from supercluster.broker.raft.errors import DiskError

@@ -19,20 +19,21 @@ from tests.broker.jetstream.stream_story import (
     message,
 )
 
-from supercluster.broker.jetstream import batches, refusals
-from supercluster.broker.jetstream.batches import Candidate
-from supercluster.broker.jetstream.messages import decode_stored
-from supercluster.broker.jetstream.origin_config import Origin
-from supercluster.broker.jetstream.sections import (
+from supercluster.broker.jetstream.config.sources import Origin
+from supercluster.broker.jetstream.encoding.codec import Reader
+from supercluster.broker.jetstream.encoding.sections import (
     Exceptional,
     Verdict,
     VerdictRun,
     decode_run,
     encode_run,
 )
-from supercluster.broker.jetstream.sourced import Conversion
-from supercluster.broker.jetstream.sourcing import _is_held
-from supercluster.broker.jetstream.wire import Reader
+from supercluster.broker.jetstream.publish import atomic_batches as batches
+from supercluster.broker.jetstream.publish import refusals
+from supercluster.broker.jetstream.publish.atomic_batches import Candidate
+from supercluster.broker.jetstream.publish.source_rewrite import Conversion
+from supercluster.broker.jetstream.sources.puller import _is_held
+from supercluster.broker.jetstream.state.log_reader import decode_stored
 from supercluster.broker.protocol.headers import get as header_value
 
 REFUSED, WORDED, STAGED = Verdict.REFUSED, Verdict.WORDED, Verdict.STAGED

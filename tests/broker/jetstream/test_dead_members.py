@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from tests.broker.jetstream.meta_story import OPERATOR, Meta, facts_of, meta
 
+from supercluster.broker.jetstream.admin.moves import read_call
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.meta import MetaState
-from supercluster.broker.jetstream.meta_upkeep import AWAY_NOTED_MS, UPKEEP_EVERY_MS
-from supercluster.broker.jetstream.move_calls import read_call
-from supercluster.broker.jetstream.move_plan import MovePlan
-from supercluster.broker.jetstream.stream_facts import MemberFacts
+from supercluster.broker.jetstream.meta.state import MetaState
+from supercluster.broker.jetstream.meta_leader.upkeep import AWAY_NOTED_MS, UPKEEP_EVERY_MS
+from supercluster.broker.jetstream.placement.dry_run import MovePlan
+from supercluster.broker.jetstream.placement.stream_facts import MemberFacts
 
 MINUTE_MS = 60_000
 

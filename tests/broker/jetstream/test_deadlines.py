@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supercluster.broker.jetstream.deadlines import VOID_MAX, Deadlines
+from supercluster.broker.jetstream.replica.deadlines import VOID_MAX, Deadlines
 
 pytestmark = pytest.mark.covers("RP-3")
 

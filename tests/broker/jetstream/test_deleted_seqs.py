@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supercluster.broker.jetstream import deleted
-from supercluster.broker.jetstream.deleted import FEW_MAX, STRETCH, DeletedSeqs
-from supercluster.broker.jetstream.wire import Reader
+from supercluster.broker.jetstream.encoding.codec import Reader
+from supercluster.broker.jetstream.state import interior_deletes as deleted
+from supercluster.broker.jetstream.state.interior_deletes import FEW_MAX, STRETCH, DeletedSeqs
 
 
 def size_bytes(found: DeletedSeqs) -> int:

@@ -26,31 +26,38 @@ from tests.support import schema
 from tests.support.tiers import examples
 
 import supercluster.broker
-from supercluster.broker.jetstream import accounts, api, api_answers
-from supercluster.broker.jetstream.accounts import AccountLimits, Accounts
-from supercluster.broker.jetstream.acks import Ack
-from supercluster.broker.jetstream.config import Placement, StreamConfig, check_update
-from supercluster.broker.jetstream.consumer import ConsumerLeader
-from supercluster.broker.jetstream.consumer_config import ConsumerConfig
-from supercluster.broker.jetstream.consumer_state import ConsumerState
-from supercluster.broker.jetstream.cordons import Cordon
+from supercluster.broker.jetstream.api import answers as api_answers
+from supercluster.broker.jetstream.api import parser as api
+from supercluster.broker.jetstream.config.consumer import ConsumerConfig
+from supercluster.broker.jetstream.config.sources import Origin, origins_of
+from supercluster.broker.jetstream.config.stream import Placement, StreamConfig, check_update
+from supercluster.broker.jetstream.consumer.leader import ConsumerLeader
+from supercluster.broker.jetstream.encoding.ack_subjects import Ack
+from supercluster.broker.jetstream.encoding.codec import Reader, WireError, u64
+from supercluster.broker.jetstream.encoding.sections import Section, decode_run, encode_run
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.frames import Forward, Request
-from supercluster.broker.jetstream.map_recovery import MapRecovery
-from supercluster.broker.jetstream.meta import Assignment, BrokerRecord, MetaState
-from supercluster.broker.jetstream.meta_requests import Decided
-from supercluster.broker.jetstream.move_record import Audit, EarlierMove, Move, MoveEnd, MoveReport
-from supercluster.broker.jetstream.origin_config import Origin, origins_of
-from supercluster.broker.jetstream.origin_frames import OriginAsk
-from supercluster.broker.jetstream.origin_position import OriginPosition, encode_positions
-from supercluster.broker.jetstream.origin_readers import OriginReader, encode_reader, name_for, reader_name
-from supercluster.broker.jetstream.recovery import CopyFacts, Recovery
-from supercluster.broker.jetstream.restoring import Restoring
-from supercluster.broker.jetstream.sections import Section, decode_run, encode_run
-from supercluster.broker.jetstream.slices import at_once
-from supercluster.broker.jetstream.state_digest import digesting
-from supercluster.broker.jetstream.stream import StreamState
-from supercluster.broker.jetstream.wire import Reader, WireError, u64
+from supercluster.broker.jetstream.links.frames import Forward, Request
+from supercluster.broker.jetstream.links.source_frames import OriginAsk
+from supercluster.broker.jetstream.meta import accounts
+from supercluster.broker.jetstream.meta.accounts import AccountLimits, Accounts
+from supercluster.broker.jetstream.meta.cordons import Cordon
+from supercluster.broker.jetstream.meta.map_recovery import MapRecovery
+from supercluster.broker.jetstream.meta.move_record import Audit, EarlierMove, Move, MoveEnd, MoveReport
+from supercluster.broker.jetstream.meta.restoring import Restoring
+from supercluster.broker.jetstream.meta.state import Assignment, BrokerRecord, MetaState
+from supercluster.broker.jetstream.meta.stream_recovery import CopyFacts, Recovery
+from supercluster.broker.jetstream.meta_leader.requests import Decided
+from supercluster.broker.jetstream.state.consumer import ConsumerState
+from supercluster.broker.jetstream.state.digest import digesting
+from supercluster.broker.jetstream.state.source_positions import OriginPosition, encode_positions
+from supercluster.broker.jetstream.state.source_readers import (
+    OriginReader,
+    encode_reader,
+    name_for,
+    reader_name,
+)
+from supercluster.broker.jetstream.state.stream import StreamState
+from supercluster.broker.jetstream.turn.slices import at_once
 from supercluster.broker.moves.note import Note
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.entry import decode_entry

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from supercluster.broker.jetstream import fast_batches, refusals
-from supercluster.broker.jetstream.fast_batches import FastBatches, Fate, Operation, read
-from supercluster.broker.jetstream.sections import Exceptional, Verdict
-from supercluster.broker.jetstream.settling import Outcome
+from supercluster.broker.jetstream.encoding.sections import Exceptional, Verdict
+from supercluster.broker.jetstream.publish import fast_batches, refusals
+from supercluster.broker.jetstream.publish.fast_batches import FastBatches, Fate, Operation, read
+from supercluster.broker.jetstream.publish.settlement import Outcome
 
 START, APPEND, COMMIT, END, PING = Operation
 WRONG = Exceptional(0, Verdict.REFUSED, 10071, 9)

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from tests.simulator.world import World
 
-from supercluster.broker.jetstream.copy_facts import copies_here
-from supercluster.broker.jetstream.core import BrokerCore
-from supercluster.broker.jetstream.lineage import META_GROUP, follows
-from supercluster.broker.jetstream.map_recovery import LINEAGE_ENTRIES
-from supercluster.broker.jetstream.meta import Assignment
-from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.jetstream.core.broker import BrokerCore
+from supercluster.broker.jetstream.meta.map_recovery import LINEAGE_ENTRIES
+from supercluster.broker.jetstream.meta.state import Assignment
+from supercluster.broker.jetstream.recovery.stream_survey import copies_here
+from supercluster.broker.jetstream.replica.lineage import META_GROUP, follows
+from supercluster.broker.jetstream.stream.replica import StreamGroup
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.entry import decode_entries

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from tests.simulator.world import World
 
-from supercluster.broker.jetstream.copy_facts import copies_here
-from supercluster.broker.jetstream.core import BrokerCore
-from supercluster.broker.jetstream.lineage import is_same_stream, lineage_of
-from supercluster.broker.jetstream.lineages import Lineages
-from supercluster.broker.jetstream.meta import Assignment
-from supercluster.broker.jetstream.move_record import Outcome
-from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.jetstream.core.broker import BrokerCore
+from supercluster.broker.jetstream.meta.move_record import Outcome
+from supercluster.broker.jetstream.meta.state import Assignment
+from supercluster.broker.jetstream.recovery.stream_lineages import Lineages
+from supercluster.broker.jetstream.recovery.stream_survey import copies_here
+from supercluster.broker.jetstream.replica.lineage import is_same_stream, lineage_of
+from supercluster.broker.jetstream.stream.replica import StreamGroup
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.entry import decode_entries

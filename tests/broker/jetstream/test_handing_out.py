@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.broker.jetstream.consumer_story import SECOND, Source, Story, shown
 
-from supercluster.broker.jetstream.handing_out import HELD_BYTES_MAX, STALL_MS_MAX, HandingOut
-from supercluster.broker.jetstream.pull import Delivery
+from supercluster.broker.jetstream.consumer.commit_gate import HELD_BYTES_MAX, STALL_MS_MAX, HandingOut
+from supercluster.broker.jetstream.consumer.pull import Delivery
 
 
 class Clients:

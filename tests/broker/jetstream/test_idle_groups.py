@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.broker.jetstream.many_streams import STREAMS, Brokers
 
-from supercluster.broker.jetstream import candidacies
-from supercluster.broker.jetstream.frames import Frame, decode_leaderships, decode_raft
-from supercluster.broker.jetstream.lineage import META_GROUP
+from supercluster.broker.jetstream.links.frames import Frame, decode_leaderships, decode_raft
+from supercluster.broker.jetstream.replica import election_slots as candidacies
+from supercluster.broker.jetstream.replica.lineage import META_GROUP
 from supercluster.broker.ports import PeerInfo
 from supercluster.broker.raft.config import Role
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.broker.jetstream.consumer_story import SECOND, Source, Story, shown
 
-from supercluster.broker.jetstream.handing_out import HandingOut
-from supercluster.broker.jetstream.in_doubt import DOUBT_MS_MAX, LOOK_MS, InDoubt
-from supercluster.broker.jetstream.pull import Delivery
+from supercluster.broker.jetstream.consumer.commit_gate import HandingOut
+from supercluster.broker.jetstream.consumer.pull import Delivery
+from supercluster.broker.jetstream.consumer.uncertain_deliveries import DOUBT_MS_MAX, LOOK_MS, InDoubt
 
 ENTRY, TERM = 7, 3
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from supercluster.broker.jetstream.config import StreamConfig
-from supercluster.broker.jetstream.ingest import HeldCapture, Ingest
-from supercluster.broker.jetstream.meta import Assignment
-from supercluster.broker.jetstream.sections import (
+from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.encoding.sections import (
     Exceptional,
     SessionKey,
     Verdict,
     VerdictRun,
     decode_block,
 )
-from supercluster.broker.jetstream.window import SessionPhase, Window
+from supercluster.broker.jetstream.meta.state import Assignment
+from supercluster.broker.jetstream.publish.window import SessionPhase, Window
+from supercluster.broker.jetstream.publish.windows import HeldCapture, Ingest
 from supercluster.broker.net.held import HeldMessages
 from supercluster.broker.protocol.parser import Message
 

@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supercluster.broker.jetstream import api_answers as answers
-from supercluster.broker.jetstream.accounts import NO_LIMITS, AccountLimits
-from supercluster.broker.jetstream.acks import AckKind, parse_ack_payload, parse_ack_subject, parse_nak_delay
-from supercluster.broker.jetstream.api import answer_kind, parse_api, stream_of
-from supercluster.broker.jetstream.api_requests import (
+from supercluster.broker.jetstream.api import answers
+from supercluster.broker.jetstream.api.direct_get import DirectGetRequest
+from supercluster.broker.jetstream.api.parser import answer_kind, parse_api, stream_of
+from supercluster.broker.jetstream.api.requests import (
     AccountInfoRequest,
     ApiRequest,
     ConsumerCreateRequest,
@@ -37,11 +36,14 @@ from supercluster.broker.jetstream.api_requests import (
     StreamStepDownRequest,
     StreamUpdateRequest,
 )
-from supercluster.broker.jetstream.config import Placement, StreamConfig
-from supercluster.broker.jetstream.consumer_config import ConsumerConfig
-from supercluster.broker.jetstream.consumer_ops import Op, OpKind
-from supercluster.broker.jetstream.consumer_state import ConsumerState
-from supercluster.broker.jetstream.direct_get import DirectGetRequest
+from supercluster.broker.jetstream.config.consumer import ConsumerConfig
+from supercluster.broker.jetstream.config.stream import Placement, StreamConfig
+from supercluster.broker.jetstream.encoding.ack_subjects import (
+    AckKind,
+    parse_ack_payload,
+    parse_ack_subject,
+    parse_nak_delay,
+)
 from supercluster.broker.jetstream.errors import (
     CONSUMER_NOT_FOUND,
     STREAM_NOT_FOUND,
@@ -52,6 +54,9 @@ from supercluster.broker.jetstream.errors import (
     error,
     maximum_messages,
 )
+from supercluster.broker.jetstream.meta.accounts import NO_LIMITS, AccountLimits
+from supercluster.broker.jetstream.state.consumer import ConsumerState
+from supercluster.broker.jetstream.state.consumer_ops import Op, OpKind
 
 A = StreamConfig.from_json({"name": "A", "subjects": ["a.*"]})
 SECOND = 1_000_000_000

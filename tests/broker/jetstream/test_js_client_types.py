@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from nats.js import api as client
 
-from supercluster.broker.jetstream import api_answers as answers
-from supercluster.broker.jetstream.accounts import NO_LIMITS
-from supercluster.broker.jetstream.api import parse_api
-from supercluster.broker.jetstream.api_requests import ConsumerCreateRequest, StreamCreateRequest
-from supercluster.broker.jetstream.consumer_config import ConsumerConfig
-from supercluster.broker.jetstream.consumer_state import ConsumerState
+from supercluster.broker.jetstream.api import answers
+from supercluster.broker.jetstream.api.parser import parse_api
+from supercluster.broker.jetstream.api.requests import ConsumerCreateRequest, StreamCreateRequest
+from supercluster.broker.jetstream.config.consumer import ConsumerConfig
+from supercluster.broker.jetstream.meta.accounts import NO_LIMITS
+from supercluster.broker.jetstream.state.consumer import ConsumerState
 
 SECOND = 1_000_000_000
 

@@ -10,20 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supercluster.broker.jetstream import consumer_api
-from supercluster.broker.jetstream.api_consumers import consumer_create
-from supercluster.broker.jetstream.api_requests import ConsumerCreateRequest
-from supercluster.broker.jetstream.config import StreamConfig, check_not_sealed, check_update
-from supercluster.broker.jetstream.consumer_checks import (
+from supercluster.broker.jetstream.api.consumer_requests import consumer_create
+from supercluster.broker.jetstream.api.requests import ConsumerCreateRequest
+from supercluster.broker.jetstream.config.consumer import (
+    ConsumerConfig,
+)
+from supercluster.broker.jetstream.config.consumer_checks import (
     check_consumer_update,
     check_workqueue_filters,
     is_wider,
 )
-from supercluster.broker.jetstream.consumer_config import (
-    ConsumerConfig,
-)
+from supercluster.broker.jetstream.config.stream import StreamConfig, check_not_sealed, check_update
+from supercluster.broker.jetstream.encoding.timestamps import format_duration, format_time, parse_time
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.times import format_duration, format_time, parse_time
+from supercluster.broker.jetstream.stream import consumer_api
 
 SECOND = 1_000_000_000
 

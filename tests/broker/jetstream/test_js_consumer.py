@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from tests.broker.jetstream.consumer_story import MS, SECOND, Source, Story, shown
 
-from supercluster.broker.jetstream.acks import parse_ack_subject
-from supercluster.broker.jetstream.consumer_config import ConsumerConfig
-from supercluster.broker.jetstream.consumer_ops import Op, OpKind, encode_ops
-from supercluster.broker.jetstream.consumer_state import ConsumerState
+from supercluster.broker.jetstream.config.consumer import ConsumerConfig
+from supercluster.broker.jetstream.encoding.ack_subjects import parse_ack_subject
+from supercluster.broker.jetstream.state.consumer import ConsumerState
+from supercluster.broker.jetstream.state.consumer_ops import Op, OpKind, encode_ops
 
 
 @pytest.fixture

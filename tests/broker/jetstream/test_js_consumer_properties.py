@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.broker.jetstream.consumer_story import SECOND, Source, Story
 from tests.support.tiers import examples
 
-from supercluster.broker.jetstream.acks import parse_ack_subject
-from supercluster.broker.jetstream.consumer import Delivery
+from supercluster.broker.jetstream.consumer.leader import Delivery
+from supercluster.broker.jetstream.encoding.ack_subjects import parse_ack_subject
 
 ACK_PENDING_MAX = 5
 SUBJECTS = ("a.x", "a.y", "b")

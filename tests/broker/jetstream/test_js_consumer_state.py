@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.tiers import examples
 
-from supercluster.broker.jetstream.consumer_config import ConsumerConfig
-from supercluster.broker.jetstream.consumer_ops import Op, OpKind, OpsError, decode_ops, encode_ops
-from supercluster.broker.jetstream.consumer_state import ConsumerState
+from supercluster.broker.jetstream.config.consumer import ConsumerConfig
+from supercluster.broker.jetstream.state.consumer import ConsumerState
+from supercluster.broker.jetstream.state.consumer_ops import Op, OpKind, OpsError, decode_ops, encode_ops
 
 STREAM_LAST = 60
 SEQS = st.lists(st.integers(min_value=1, max_value=STREAM_LAST + 5), min_size=1, max_size=8, unique=True)

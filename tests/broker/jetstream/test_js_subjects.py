@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.subject_copies import copy_of, parts_of
 
-from supercluster.broker.jetstream import subject_index
-from supercluster.broker.jetstream.filters import (
+from supercluster.broker.jetstream.encoding.codec import Reader, WireError
+from supercluster.broker.jetstream.state import subject_index
+from supercluster.broker.jetstream.state.subject_index import SubjectIndex
+from supercluster.broker.jetstream.subjects.filters import (
     compile_filters,
     is_literal,
     is_subset,
@@ -19,9 +21,7 @@ from supercluster.broker.jetstream.filters import (
     matches,
     overlaps,
 )
-from supercluster.broker.jetstream.overlap_tree import OverlapTree, first_overlap, first_within
-from supercluster.broker.jetstream.subject_index import SubjectIndex
-from supercluster.broker.jetstream.wire import Reader, WireError
+from supercluster.broker.jetstream.subjects.overlap import OverlapTree, first_overlap, first_within
 
 PATTERN = st.lists(st.sampled_from(["a", "b", "*"]), min_size=1, max_size=3).flatmap(
     lambda tokens: st.sampled_from([".".join(tokens), ".".join([*tokens, ">"]), ">"])

@@ -10,20 +10,21 @@ from hypothesis import strategies as st
 from tests.broker.jetstream.stream_story import ORIGIN, SECOND, StreamStory, block, config, message
 from tests.support.tiers import examples
 
-from supercluster.broker.jetstream import log_end, refusals
-from supercluster.broker.jetstream.frames import Forward
-from supercluster.broker.jetstream.judge import Answer
-from supercluster.broker.jetstream.message_judge import (
+from supercluster.broker.jetstream.encoding.codec import WireError, u64
+from supercluster.broker.jetstream.encoding.sections import Exceptional, Section, SessionKey, Verdict
+from supercluster.broker.jetstream.links.frames import Forward
+from supercluster.broker.jetstream.publish import log_tail as log_end
+from supercluster.broker.jetstream.publish import refusals
+from supercluster.broker.jetstream.publish.admission import Answer
+from supercluster.broker.jetstream.publish.message_admission import (
     FULL_BYTES,
     FULL_MESSAGES,
     FULL_SUBJECT,
     ROLLUP_REFUSED,
     SOURCE_REFUSED,
 )
-from supercluster.broker.jetstream.messages import logical_bytes
-from supercluster.broker.jetstream.sections import Exceptional, Section, SessionKey, Verdict
-from supercluster.broker.jetstream.subject_index import SubjectIndex
-from supercluster.broker.jetstream.wire import WireError, u64
+from supercluster.broker.jetstream.state.log_reader import logical_bytes
+from supercluster.broker.jetstream.state.subject_index import SubjectIndex
 
 REFUSED, DUPLICATE, REROUTE, VOID = Verdict.REFUSED, Verdict.DUPLICATE, Verdict.REROUTE, Verdict.VOID
 

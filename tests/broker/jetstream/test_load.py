@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from supercluster.broker.jetstream.frames import Body, Frame, decode_load, encode_load
-from supercluster.broker.jetstream.load import LOAD_AGAIN_MS, LOAD_EVERY_MS, LOAD_VALID_MS, LoadReports
-from supercluster.broker.jetstream.room import Room
-from supercluster.broker.jetstream.wire import WireError
+from supercluster.broker.jetstream.encoding.codec import WireError
+from supercluster.broker.jetstream.links.frames import Body, Frame, decode_load, encode_load
+from supercluster.broker.jetstream.node.capacity_reports import (
+    LOAD_AGAIN_MS,
+    LOAD_EVERY_MS,
+    LOAD_VALID_MS,
+    LoadReports,
+)
+from supercluster.broker.jetstream.placement.room import Room
 
 
 class Pair:

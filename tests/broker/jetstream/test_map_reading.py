@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from supercluster.broker.jetstream import frames
-from supercluster.broker.jetstream.core import BrokerCore
-from supercluster.broker.jetstream.core_settings import CoreSettings
-from supercluster.broker.jetstream.frames import Frame, Leadership
-from supercluster.broker.jetstream.lineage import META_GROUP
-from supercluster.broker.jetstream.map_reader import MAP_RETRY_MS, MAP_WAIT_MS
-from supercluster.broker.jetstream.meta import MetaState
-from supercluster.broker.jetstream.meta_group import MetaGroup
+from supercluster.broker.jetstream.core.broker import BrokerCore
+from supercluster.broker.jetstream.core.settings import CoreSettings
+from supercluster.broker.jetstream.links import frames
+from supercluster.broker.jetstream.links.frames import Frame, Leadership
+from supercluster.broker.jetstream.meta.state import MetaState
+from supercluster.broker.jetstream.meta_leader.replica import MetaGroup
+from supercluster.broker.jetstream.node.map_reader import MAP_RETRY_MS, MAP_WAIT_MS
+from supercluster.broker.jetstream.replica.lineage import META_GROUP
 from supercluster.broker.ports import Channel, PeerInfo
 from supercluster.broker.raft.confchange import membership_of
 from supercluster.broker.raft.config import RaftConfig, Role

@@ -7,9 +7,21 @@ from typing import Any
 
 import pytest
 
-from supercluster.broker.jetstream.config import StreamConfig
+from supercluster.broker.jetstream.admin.map_recovery import read_call
+from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.encoding.sections import Section, section
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.lineage import (
+from supercluster.broker.jetstream.meta.map_recovery import (
+    LINEAGE_ENTRIES,
+    MapRecovery,
+    MapSituation,
+    first_index,
+    judge_map,
+)
+from supercluster.broker.jetstream.meta.operations import confirm_stream, put_stream
+from supercluster.broker.jetstream.meta.state import MetaState
+from supercluster.broker.jetstream.meta.stream_recovery import CopyFacts
+from supercluster.broker.jetstream.replica.lineage import (
     META_LINEAGES_MAX,
     follows,
     is_meta,
@@ -18,18 +30,6 @@ from supercluster.broker.jetstream.lineage import (
     next_lineage,
     next_meta,
 )
-from supercluster.broker.jetstream.map_calls import read_call
-from supercluster.broker.jetstream.map_recovery import (
-    LINEAGE_ENTRIES,
-    MapRecovery,
-    MapSituation,
-    first_index,
-    judge_map,
-)
-from supercluster.broker.jetstream.meta import MetaState
-from supercluster.broker.jetstream.meta_operations import confirm_stream, put_stream
-from supercluster.broker.jetstream.recovery import CopyFacts
-from supercluster.broker.jetstream.sections import Section, section
 from supercluster.broker.raft.entry import EntryKind, make_entry
 
 VOTERS = ("a@1", "b@1", "c@1")

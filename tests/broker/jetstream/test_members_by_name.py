@@ -9,12 +9,13 @@ from tests.broker.jetstream.meta_story import APP, OPERATOR, Meta, facts_of
 from tests.broker.jetstream.test_dead_members import five, lose, nodes, pass_time
 from tests.broker.jetstream.test_unusable_copies import report
 
-from supercluster.broker.jetstream import broker_calls, errors
+from supercluster.broker.jetstream import errors
+from supercluster.broker.jetstream.admin import brokers as broker_calls
+from supercluster.broker.jetstream.admin.moves import read_call
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.move_calls import read_call
-from supercluster.broker.jetstream.move_plan import MovePlan
-from supercluster.broker.jetstream.move_record import MoveEnd, MoveReport, Outcome
-from supercluster.broker.jetstream.stream_facts import MemberFacts
+from supercluster.broker.jetstream.meta.move_record import MoveEnd, MoveReport, Outcome
+from supercluster.broker.jetstream.placement.dry_run import MovePlan
+from supercluster.broker.jetstream.placement.stream_facts import MemberFacts
 
 
 def finish(leader: Meta, outcome: Outcome = Outcome.DONE, name: str = "S") -> None:

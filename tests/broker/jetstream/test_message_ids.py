@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from isal import isal_zlib
 
-from supercluster.broker.jetstream import message_ids
-from supercluster.broker.jetstream.message_ids import CHUNK_SEQS, MessageIds
-from supercluster.broker.jetstream.wire import Reader, WireError, blob
+from supercluster.broker.jetstream.encoding.codec import Reader, WireError, blob
+from supercluster.broker.jetstream.state import message_ids
+from supercluster.broker.jetstream.state.message_ids import CHUNK_SEQS, MessageIds
 
 WINDOW_NS = 50
 

@@ -7,9 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.broker.jetstream.stream_story import StreamStory, config, message
 
-from supercluster.broker.jetstream import messages
-from supercluster.broker.jetstream.carried import Carried
-from supercluster.broker.jetstream.messages import DecodedEntry, MessageReader, decode_one, decode_stored
+from supercluster.broker.jetstream.state import log_reader as messages
+from supercluster.broker.jetstream.state.carried import Carried
+from supercluster.broker.jetstream.state.log_reader import (
+    DecodedEntry,
+    MessageReader,
+    decode_one,
+    decode_stored,
+)
 from supercluster.broker.raft.entry import Entry
 
 PARTS = st.tuples(

@@ -8,14 +8,14 @@ from __future__ import annotations
 import pytest
 from tests.broker.jetstream.stream_story import SECOND, StreamStory, config, message
 
-from supercluster.broker.jetstream.durations import format_seconds, parse_duration_ns
-from supercluster.broker.jetstream.expiry import EXPIRY_CHECK_MS, Expiry
-from supercluster.broker.jetstream.message_ttl import NEVER, MessageTtls, read_ttl
-from supercluster.broker.jetstream.sections import Section, Verdict
-from supercluster.broker.jetstream.slices import at_once
-from supercluster.broker.jetstream.state_digest import digesting
-from supercluster.broker.jetstream.stream import StreamState
-from supercluster.broker.jetstream.wire import u64
+from supercluster.broker.jetstream.encoding.codec import u64
+from supercluster.broker.jetstream.encoding.sections import Section, Verdict
+from supercluster.broker.jetstream.publish.expiry import EXPIRY_CHECK_MS, Expiry
+from supercluster.broker.jetstream.state.digest import digesting
+from supercluster.broker.jetstream.state.message_ttl import NEVER, MessageTtls, read_ttl
+from supercluster.broker.jetstream.state.stream import StreamState
+from supercluster.broker.jetstream.turn.slices import at_once
+from supercluster.broker.protocol.durations import format_seconds, parse_duration_ns
 
 MARKER = b"NATS/1.0\r\nNats-Marker-Reason: MaxAge\r\nNats-TTL: 3s\r\nNats-Rollup: sub\r\n\r\n"
 

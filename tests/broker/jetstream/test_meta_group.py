@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from tests.broker.jetstream.meta_story import APP, OPERATOR, meta
 
-from supercluster.broker.jetstream.config import StreamConfig
+from supercluster.broker.jetstream.config.limits import ServerLimits
+from supercluster.broker.jetstream.config.metadata_keys import RESOURCE_KEY
+from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.map_level import COUNTED_SOURCES
-from supercluster.broker.jetstream.map_waits import MAP_WAIT_MS
-from supercluster.broker.jetstream.memory_loss import LOST_REPORT_MS
-from supercluster.broker.jetstream.meta import MetaState
-from supercluster.broker.jetstream.meta_requests import Decided, StreamRequest
-from supercluster.broker.jetstream.own_metadata import RESOURCE_KEY
-from supercluster.broker.jetstream.server_limits import ServerLimits
+from supercluster.broker.jetstream.meta.level import COUNTED_SOURCES
+from supercluster.broker.jetstream.meta.state import MetaState
+from supercluster.broker.jetstream.meta_leader.barriers import MAP_WAIT_MS
+from supercluster.broker.jetstream.meta_leader.memory_loss import LOST_REPORT_MS
+from supercluster.broker.jetstream.meta_leader.requests import Decided, StreamRequest
 
 
 def test_create_update_and_delete() -> None:

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from tests.broker.jetstream.meta_story import APP, OPERATOR, Meta, facts_of, meta
 
-from supercluster.broker.jetstream.config import Placement
+from supercluster.broker.jetstream.config.metadata_keys import RESOURCE_KEY
+from supercluster.broker.jetstream.config.stream import Placement
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.meta_requests import Decided
-from supercluster.broker.jetstream.move_plan import MovePlan
-from supercluster.broker.jetstream.move_record import MoveEnd, MoveReport, Outcome
-from supercluster.broker.jetstream.own_metadata import RESOURCE_KEY
-from supercluster.broker.jetstream.room import Room
-from supercluster.broker.jetstream.stream_facts import MemberFacts
+from supercluster.broker.jetstream.meta.move_record import MoveEnd, MoveReport, Outcome
+from supercluster.broker.jetstream.meta_leader.requests import Decided
+from supercluster.broker.jetstream.placement.dry_run import MovePlan
+from supercluster.broker.jetstream.placement.room import Room
+from supercluster.broker.jetstream.placement.stream_facts import MemberFacts
 
 EAST, WEST = {"cluster": "east"}, {"cluster": "west"}
 OLD = ("east-0@vol-0", "east-1@vol-east_1", "east-2@vol-east_2")

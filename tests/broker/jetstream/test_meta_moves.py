@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from supercluster.broker.jetstream.config import Placement, StreamConfig
-from supercluster.broker.jetstream.frames import decode_move_end, encode_move_end
-from supercluster.broker.jetstream.meta import Assignment, MetaState
-from supercluster.broker.jetstream.meta_operations import (
+from supercluster.broker.jetstream.config.stream import Placement, StreamConfig
+from supercluster.broker.jetstream.encoding.codec import WireError
+from supercluster.broker.jetstream.encoding.sections import Section, section
+from supercluster.broker.jetstream.links.frames import decode_move_end, encode_move_end
+from supercluster.broker.jetstream.meta.move_record import Audit, MoveEnd, MoveReport, Outcome
+from supercluster.broker.jetstream.meta.operations import (
     cancel_move,
     delete_stream,
     end_move,
@@ -19,9 +21,7 @@ from supercluster.broker.jetstream.meta_operations import (
     replace_target,
     start_move,
 )
-from supercluster.broker.jetstream.move_record import Audit, MoveEnd, MoveReport, Outcome
-from supercluster.broker.jetstream.sections import Section, section
-from supercluster.broker.jetstream.wire import WireError
+from supercluster.broker.jetstream.meta.state import Assignment, MetaState
 from supercluster.broker.raft.entry import EntryKind, make_entry
 
 OLD = ("east-0@a", "east-1@b", "east-2@c")

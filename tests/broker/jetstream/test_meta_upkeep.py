@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.broker.jetstream.meta_story import OPERATOR, Meta, facts_of, meta
 
-from supercluster.broker.jetstream.meta_upkeep import (
+from supercluster.broker.jetstream.meta.move_record import Move
+from supercluster.broker.jetstream.meta_leader.upkeep import (
     GIVE_UP_MS,
     MOVE_LOOK_MS,
     SAME_NODE_MAX,
@@ -13,9 +14,8 @@ from supercluster.broker.jetstream.meta_upkeep import (
     TOLD_MAX,
     UPKEEP_EVERY_MS,
 )
-from supercluster.broker.jetstream.move_record import Move
-from supercluster.broker.jetstream.room import Room
-from supercluster.broker.jetstream.stream_facts import MemberFacts
+from supercluster.broker.jetstream.placement.room import Room
+from supercluster.broker.jetstream.placement.stream_facts import MemberFacts
 
 WEST = {"cluster": "west"}
 

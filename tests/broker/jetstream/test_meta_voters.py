@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supercluster.broker.jetstream.meta_voters import (
+from supercluster.broker.jetstream.meta_leader.voters import (
     VoterPlan,
     VoterView,
     lost_clusters,

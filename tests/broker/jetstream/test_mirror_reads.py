@@ -9,16 +9,16 @@ import pytest
 from tests.broker.jetstream.stream_story import StreamStory, message
 from tests.broker.jetstream.test_requests import INFO, World
 
-from supercluster.broker.jetstream.config import StreamConfig
-from supercluster.broker.jetstream.frames import Request, ResponseStatus
-from supercluster.broker.jetstream.meta import Assignment
-from supercluster.broker.jetstream.mirror_reads import STALE_MS_MAX, MirrorReads, stands_in
-from supercluster.broker.jetstream.origin_frames import OriginTold
-from supercluster.broker.jetstream.questions import Questions
-from supercluster.broker.jetstream.requests import ASK_LEADER_MS, continue_payload
-from supercluster.broker.jetstream.slices import Slices
-from supercluster.broker.jetstream.source import StreamSource
-from supercluster.broker.jetstream.sourcing import Sourcing
+from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.frontend.mirror_reads import STALE_MS_MAX, MirrorReads, stands_in
+from supercluster.broker.jetstream.frontend.pending_requests import ASK_LEADER_MS, continue_payload
+from supercluster.broker.jetstream.links.frames import Request, ResponseStatus
+from supercluster.broker.jetstream.links.source_frames import OriginTold
+from supercluster.broker.jetstream.meta.state import Assignment
+from supercluster.broker.jetstream.sources.puller import Sourcing
+from supercluster.broker.jetstream.state.stream_reader import StreamSource
+from supercluster.broker.jetstream.turn.questions import Questions
+from supercluster.broker.jetstream.turn.slices import Slices
 
 ORIGIN = StreamConfig.from_json({"name": "O", "subjects": ["s.>"], "allow_direct": True})
 NOW_MS = 60_000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from supercluster.broker.jetstream.config import Placement, StreamConfig
-from supercluster.broker.jetstream.meta import Assignment
-from supercluster.broker.jetstream.move_leftover import LEFTOVER_MS, Leftovers, left_over
-from supercluster.broker.jetstream.move_record import Move
+from supercluster.broker.jetstream.config.stream import Placement, StreamConfig
+from supercluster.broker.jetstream.meta.move_record import Move
+from supercluster.broker.jetstream.meta.state import Assignment
+from supercluster.broker.jetstream.moves.leftover import LEFTOVER_MS, Leftovers, left_over
 from supercluster.broker.raft.confchange import Membership
 
 OLD, NEW = ("a@1", "b@1", "c@1"), ("d@1.x", "e@1.x", "f@1.x")

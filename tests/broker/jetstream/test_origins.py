@@ -10,37 +10,37 @@ from hypothesis import strategies as st
 from tests.broker.jetstream.stream_story import StreamStory, message
 from tests.broker.jetstream.stream_story import config as stream_config
 
-from supercluster.broker.jetstream.auditor import state_hash
-from supercluster.broker.jetstream.config import StreamConfig
+from supercluster.broker.jetstream.config.source_checks import STEPS_MAX, judge_origins, with_origin
+from supercluster.broker.jetstream.config.sources import Origin, check_origins, origins_of
+from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.encoding.codec import Reader, WireError, text
+from supercluster.broker.jetstream.encoding.sections import Section, encode_mirrored, section, sections
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.expiry import Expiry
-from supercluster.broker.jetstream.filters import shared
-from supercluster.broker.jetstream.gaps import Gaps
-from supercluster.broker.jetstream.log_end import LogEnd
-from supercluster.broker.jetstream.lookup import seq_at
-from supercluster.broker.jetstream.origin_config import Origin, check_origins, origins_of
-from supercluster.broker.jetstream.origin_frames import OriginAsk, OriginTold
-from supercluster.broker.jetstream.origin_position import (
+from supercluster.broker.jetstream.links.source_frames import OriginAsk, OriginTold
+from supercluster.broker.jetstream.moves.range_hasher import state_hash
+from supercluster.broker.jetstream.publish.expiry import Expiry
+from supercluster.broker.jetstream.publish.log_tail import LogEnd
+from supercluster.broker.jetstream.publish.proposal import Proposal
+from supercluster.broker.jetstream.publish.source_rewrite import Conversion, origin_token
+from supercluster.broker.jetstream.state.gaps import Gaps
+from supercluster.broker.jetstream.state.lookup import seq_at
+from supercluster.broker.jetstream.state.source_positions import (
     OriginPosition,
     decode_positions,
     encode_positions,
     encode_taken,
     keep,
 )
-from supercluster.broker.jetstream.origin_readers import (
+from supercluster.broker.jetstream.state.source_readers import (
     OriginReader,
     account_and_stream,
     encode_reader,
     name_for,
 )
-from supercluster.broker.jetstream.origin_rules import STEPS_MAX, judge_origins, with_origin
-from supercluster.broker.jetstream.proposal import Proposal
-from supercluster.broker.jetstream.sections import Section, encode_mirrored, section, sections
-from supercluster.broker.jetstream.slices import at_once
-from supercluster.broker.jetstream.source import StreamSource
-from supercluster.broker.jetstream.sourced import Conversion, origin_token
-from supercluster.broker.jetstream.stream import StreamState
-from supercluster.broker.jetstream.wire import Reader, WireError, text
+from supercluster.broker.jetstream.state.stream import StreamState
+from supercluster.broker.jetstream.state.stream_reader import StreamSource
+from supercluster.broker.jetstream.subjects.filters import shared
+from supercluster.broker.jetstream.turn.slices import at_once
 from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
 from supercluster.broker.storage.memory_log import MemoryLog
 

@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from tests.broker.jetstream.meta_story import meta
 from tests.simulator.world import World
 
-from supercluster.broker.jetstream import config
-from supercluster.broker.jetstream.core import BrokerCore
-from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.own_metadata import (
+from supercluster.broker.jetstream.config import stream as config
+from supercluster.broker.jetstream.config.metadata_keys import (
     ACK_POLICIES,
     ACK_POLICY_KEY,
     FSYNC_KEY,
@@ -25,7 +23,9 @@ from supercluster.broker.jetstream.own_metadata import (
     ack_policy_of,
     fsync_of,
 )
-from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.jetstream.core.broker import BrokerCore
+from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.stream.replica import StreamGroup
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.log import FileLog

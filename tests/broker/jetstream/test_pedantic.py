@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from supercluster.broker.jetstream import pedantic
-from supercluster.broker.jetstream.api import parse_api
-from supercluster.broker.jetstream.api_requests import ConsumerCreateRequest, StreamCreateRequest
-from supercluster.broker.jetstream.config import StreamConfig
-from supercluster.broker.jetstream.consumer_config import ConsumerConfig
+from supercluster.broker.jetstream.api.parser import parse_api
+from supercluster.broker.jetstream.api.requests import ConsumerCreateRequest, StreamCreateRequest
+from supercluster.broker.jetstream.config import strict as pedantic
+from supercluster.broker.jetstream.config.consumer import ConsumerConfig
+from supercluster.broker.jetstream.config.limits import NO_SERVER_LIMITS, ServerLimits
+from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.server_limits import NO_SERVER_LIMITS, ServerLimits
 
 SECOND = 1_000_000_000
 

@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 from tests.broker.jetstream.stream_story import StreamStory, message, result_of
 from tests.support.tiers import examples
 
-from supercluster.broker.jetstream import pending_counts, source
-from supercluster.broker.jetstream.consumer import ConsumerLeader
-from supercluster.broker.jetstream.consumer_config import ConsumerConfig
-from supercluster.broker.jetstream.consumer_state import ConsumerState
-from supercluster.broker.jetstream.pending_counts import PendingCount, PendingCounts
-from supercluster.broker.jetstream.sections import Section
-from supercluster.broker.jetstream.source import StreamSource
-from supercluster.broker.jetstream.wire import u64
+from supercluster.broker.jetstream.config.consumer import ConsumerConfig
+from supercluster.broker.jetstream.consumer import pending_counts
+from supercluster.broker.jetstream.consumer.leader import ConsumerLeader
+from supercluster.broker.jetstream.consumer.pending_counts import PendingCount, PendingCounts
+from supercluster.broker.jetstream.encoding.codec import u64
+from supercluster.broker.jetstream.encoding.sections import Section
+from supercluster.broker.jetstream.state import stream_reader as source
+from supercluster.broker.jetstream.state.consumer import ConsumerState
+from supercluster.broker.jetstream.state.stream_reader import StreamSource
 from supercluster.broker.protocol.subjects import matches
 
 SUBJECTS = (b"s.a", b"s.b", b"s.c.d", b"s.e")
@@ -178,7 +179,7 @@ def test_nothing_is_handed_out_before_it_is_known_what_is_left(broker: OneBroker
 def test_consumers_are_told_about_when_all_is_counted_a_page_at_a_time(
     broker: OneBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("supercluster.broker.jetstream.api_answers.LIST_PAGE", 2)
+    monkeypatch.setattr("supercluster.broker.jetstream.api.answers.LIST_PAGE", 2)
     for number in range(3):
         consume(broker, f"c{number}", f"S.*.{number}")
     broker.change_leader("S")

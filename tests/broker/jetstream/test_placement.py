@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supercluster.broker.jetstream.placement import (
+from supercluster.broker.jetstream.placement.choice import (
     NodeFacts,
     Wanted,
     choose,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from tests.broker.jetstream.test_stream_group import ASSIGNMENT, CONFIG, NODES, Broker, Replicas
 
-from supercluster.broker.jetstream.own_metadata import PREFERRED_LEADER_KEY
+from supercluster.broker.jetstream.config.metadata_keys import PREFERRED_LEADER_KEY
 
 PREFERRED = "c"
 

@@ -7,9 +7,9 @@ from functools import partial
 import pytest
 from tests.broker.jetstream.consumer_story import MS, SECOND, Source, Story, shown
 
-from supercluster.broker.jetstream.interests import Interests
-from supercluster.broker.jetstream.pace import BURST_BYTES
-from supercluster.broker.jetstream.push import WINDOW_BYTES_FIRST, parse_flow_subject
+from supercluster.broker.jetstream.consumer.push import WINDOW_BYTES_FIRST, parse_flow_subject
+from supercluster.broker.jetstream.consumer.rate_limit import BURST_BYTES
+from supercluster.broker.jetstream.subjects.interest_watch import Interests
 
 
 def push_story(source: Source, **config: object) -> Story:

@@ -14,20 +14,16 @@ from hypothesis import strategies as st
 from tests.broker.jetstream.stream_story import StreamStory, message, result_of
 from tests.support.tiers import examples
 
-from supercluster.broker.jetstream import (
-    api_answers,
-    direct_get,
-    lookup,
-    questions,
-    source,
-    subject_index,
-    subjects_page,
-)
-from supercluster.broker.jetstream.questions import Questions
-from supercluster.broker.jetstream.sections import Section
-from supercluster.broker.jetstream.slices import Job, Slices
-from supercluster.broker.jetstream.source import StreamSource
-from supercluster.broker.jetstream.wire import u64
+from supercluster.broker.jetstream.api import answers as api_answers
+from supercluster.broker.jetstream.api import direct_get, subjects_page
+from supercluster.broker.jetstream.encoding.codec import u64
+from supercluster.broker.jetstream.encoding.sections import Section
+from supercluster.broker.jetstream.state import lookup, subject_index
+from supercluster.broker.jetstream.state import stream_reader as source
+from supercluster.broker.jetstream.state.stream_reader import StreamSource
+from supercluster.broker.jetstream.turn import questions
+from supercluster.broker.jetstream.turn.questions import Questions
+from supercluster.broker.jetstream.turn.slices import Job, Slices
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.protocol.subjects import matches
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from supercluster.broker.jetstream.ready import ReadyConsumers
+from supercluster.broker.jetstream.consumer.ready_set import ReadyConsumers
 
 pytestmark = pytest.mark.covers("RP-3")
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.lineage import has_later, is_same_stream, lineage_of, next_lineage
-from supercluster.broker.jetstream.recovery import (
+from supercluster.broker.jetstream.meta.stream_recovery import (
     ADOPTED_NS_MAX,
     CopyFacts,
     Recovery,
@@ -17,6 +16,7 @@ from supercluster.broker.jetstream.recovery import (
     judge,
     why_alive,
 )
+from supercluster.broker.jetstream.replica.lineage import has_later, is_same_stream, lineage_of, next_lineage
 
 VOTERS = ("a@1", "b@2", "c@3")
 GROUP = "S.$G.ORDERS.0a1b"

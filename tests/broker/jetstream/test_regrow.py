@@ -7,9 +7,9 @@ from tests.broker.jetstream.meta_story import OPERATOR, Meta, facts_of
 from tests.broker.jetstream.test_dead_members import MINUTE_MS, five, nodes, pass_time
 from tests.broker.jetstream.test_members_by_name import finish
 
-from supercluster.broker.jetstream.meta_operations import recover_stream
-from supercluster.broker.jetstream.recovery import Recovery
-from supercluster.broker.jetstream.stream_facts import MemberFacts
+from supercluster.broker.jetstream.meta.operations import recover_stream
+from supercluster.broker.jetstream.meta.stream_recovery import Recovery
+from supercluster.broker.jetstream.placement.stream_facts import MemberFacts
 from supercluster.broker.raft.confchange import node_of
 
 

@@ -8,16 +8,21 @@ from typing import Any
 
 import pytest
 
-from supercluster.broker.jetstream import api_routing
-from supercluster.broker.jetstream.answer_book import ANSWER_BYTES_MAX, ANSWERS_MAX, AnswerBook, Known
-from supercluster.broker.jetstream.frames import Frame, Request, ResponseStatus, decode_request
-from supercluster.broker.jetstream.requests import (
+from supercluster.broker.jetstream.frontend import router as api_routing
+from supercluster.broker.jetstream.frontend.answer_cache import (
+    ANSWER_BYTES_MAX,
+    ANSWERS_MAX,
+    AnswerBook,
+    Known,
+)
+from supercluster.broker.jetstream.frontend.pending_requests import (
     ASK_LEADER_MS,
     REQUEST_RETRY_MS,
     REQUEST_WAIT_MS,
     Requests,
     continue_payload,
 )
+from supercluster.broker.jetstream.links.frames import Frame, Request, ResponseStatus, decode_request
 from supercluster.broker.ports import Channel, ClientInfo
 
 INFO = ClientInfo("$G", "u", False)

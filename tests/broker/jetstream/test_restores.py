@@ -11,10 +11,10 @@ from tests.broker.jetstream.test_backups import a_message, archive
 from tests.broker.jetstream.test_stream_group import ASSIGNMENT, CONFIG, NODES, Broker, Replicas
 
 from supercluster.broker.archive.entries import Entry
-from supercluster.broker.jetstream import restores
-from supercluster.broker.jetstream.frames import Request
-from supercluster.broker.jetstream.restoring import Restoring, bare
-from supercluster.broker.jetstream.sections import Section, sections
+from supercluster.broker.jetstream.backup import receiver as restores
+from supercluster.broker.jetstream.encoding.sections import Section, sections
+from supercluster.broker.jetstream.links.frames import Request
+from supercluster.broker.jetstream.meta.restoring import Restoring, bare
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.entry import EntryKind
 
@@ -58,7 +58,7 @@ def test_a_leader_whose_log_is_behind_waits_for_it_without_turns_in_between(
 ) -> None:
     """It had a turn of the loop after the other, as fast as there are any, until the followers had come along."""
     monkeypatch.setattr(restores, "UNCOMMITTED_BYTES_MAX", BACKLOG_BYTES)
-    monkeypatch.setattr("supercluster.broker.jetstream.restore_reader.ENTRY_BYTES", 1000)
+    monkeypatch.setattr("supercluster.broker.jetstream.backup.reader.ENTRY_BYTES", 1000)
     replicas, sender = begun()
     leader = sender.leader
     replicas.lost = set(NODES) - {leader.node}

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from tests.broker.jetstream.meta_story import APP, OPERATOR, Meta, meta
 
-from supercluster.broker.jetstream.config import StreamConfig
+from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.map_level import RESTORES
-from supercluster.broker.jetstream.meta import MetaState
-from supercluster.broker.jetstream.meta_operations import renew_stream
-from supercluster.broker.jetstream.meta_requests import Decided
-from supercluster.broker.jetstream.restoring import begin_restore, is_bare
+from supercluster.broker.jetstream.meta.level import RESTORES
+from supercluster.broker.jetstream.meta.operations import renew_stream
+from supercluster.broker.jetstream.meta.restoring import begin_restore, is_bare
+from supercluster.broker.jetstream.meta.state import MetaState
+from supercluster.broker.jetstream.meta_leader.requests import Decided
 
 
 def restore(story: Meta, restore_id: str = "r1", name: str = "S", **fields: Any) -> Any:

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from tests.broker.jetstream.stream_story import SECOND, StreamStory, check_whole, config, message
 from tests.support.tiers import examples
 
-from supercluster.broker.jetstream.consumer_ops import Op, OpKind, encode_ops
-from supercluster.broker.jetstream.consumer_state import ConsumerState
-from supercluster.broker.jetstream.interest_begins import put_interest
-from supercluster.broker.jetstream.proposal import Proposal
-from supercluster.broker.jetstream.restoring import bare
-from supercluster.broker.jetstream.sections import Section
-from supercluster.broker.jetstream.stream import StreamState
-from supercluster.broker.jetstream.wire import text, u64
+from supercluster.broker.jetstream.encoding.codec import text, u64
+from supercluster.broker.jetstream.encoding.sections import Section
+from supercluster.broker.jetstream.meta.restoring import bare
+from supercluster.broker.jetstream.publish.interest_switch import put_interest
+from supercluster.broker.jetstream.publish.proposal import Proposal
+from supercluster.broker.jetstream.state.consumer import ConsumerState
+from supercluster.broker.jetstream.state.consumer_ops import Op, OpKind, encode_ops
+from supercluster.broker.jetstream.state.stream import StreamState
 
 
 def put_consumer(story: StreamStory, name: str, *filters: str) -> ConsumerState:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supercluster.broker.jetstream.placement import NodeFacts, Wanted
-from supercluster.broker.jetstream.scaling import choose_scaled
-from supercluster.broker.jetstream.stream_facts import MemberFacts, StreamFacts
+from supercluster.broker.jetstream.placement.choice import NodeFacts, Wanted
+from supercluster.broker.jetstream.placement.scaling import choose_scaled
+from supercluster.broker.jetstream.placement.stream_facts import MemberFacts, StreamFacts
 
 
 def cluster(name: str, size: int) -> dict[str, NodeFacts]:

@@ -10,15 +10,15 @@ from zoneinfo import ZoneInfoNotFoundError
 import pytest
 from tests.broker.jetstream.stream_story import SECOND, StreamStory, config, message
 
-from supercluster.broker.jetstream import cron
-from supercluster.broker.jetstream.cron import PatternError, ZoneError, check_zone, parse_schedule
-from supercluster.broker.jetstream.proposal import ENTRY_BYTES_MAX, Proposal
-from supercluster.broker.jetstream.schedules import Schedules
-from supercluster.broker.jetstream.sections import Section, Verdict
-from supercluster.broker.jetstream.slices import at_once
-from supercluster.broker.jetstream.state_digest import digesting
-from supercluster.broker.jetstream.stream import StreamState
-from supercluster.broker.jetstream.times import format_time, parse_time
+from supercluster.broker.jetstream.encoding import cron
+from supercluster.broker.jetstream.encoding.cron import PatternError, ZoneError, check_zone, parse_schedule
+from supercluster.broker.jetstream.encoding.sections import Section, Verdict
+from supercluster.broker.jetstream.encoding.timestamps import format_time, parse_time
+from supercluster.broker.jetstream.publish.proposal import ENTRY_BYTES_MAX, Proposal
+from supercluster.broker.jetstream.state.digest import digesting
+from supercluster.broker.jetstream.state.schedules import Schedules
+from supercluster.broker.jetstream.state.stream import StreamState
+from supercluster.broker.jetstream.turn.slices import at_once
 
 REFUSED = Verdict.REFUSED
 

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supercluster.broker.jetstream import frames
-from supercluster.broker.jetstream.frames import Forward
-from supercluster.broker.jetstream.sections import (
+from supercluster.broker.jetstream.encoding.codec import Reader, WireError
+from supercluster.broker.jetstream.encoding.sections import (
     Exceptional,
     MessagesSection,
     Section,
@@ -28,8 +27,9 @@ from supercluster.broker.jetstream.sections import (
     section,
     sections,
 )
-from supercluster.broker.jetstream.sessions import RETIRED_MAX, SessionState, SessionTable
-from supercluster.broker.jetstream.wire import Reader, WireError
+from supercluster.broker.jetstream.links import frames
+from supercluster.broker.jetstream.links.frames import Forward
+from supercluster.broker.jetstream.state.publish_sessions import RETIRED_MAX, SessionState, SessionTable
 from supercluster.broker.ports import ClientInfo
 
 U64 = st.integers(0, 2**64 - 1)

@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 from tests.broker.jetstream.test_fast_batches import APPEND, START, Story
 
-from supercluster.broker.jetstream.batches import (
+from supercluster.broker.jetstream.config.consumer import ConsumerConfig
+from supercluster.broker.jetstream.config.limits import ServerLimits, consumer_within, stream_within
+from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.publish.atomic_batches import (
     BATCH_ID,
     BATCH_SEQUENCE,
     BatchError,
@@ -15,11 +19,7 @@ from supercluster.broker.jetstream.batches import (
     Candidate,
     batch_room,
 )
-from supercluster.broker.jetstream.config import StreamConfig
-from supercluster.broker.jetstream.consumer_config import ConsumerConfig
-from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.fast_batches import FastBatches, fast_batch_room
-from supercluster.broker.jetstream.server_limits import ServerLimits, consumer_within, stream_within
+from supercluster.broker.jetstream.publish.fast_batches import FastBatches, fast_batch_room
 
 SECOND = 1_000_000_000
 TEN_S = ServerLimits(duplicate_window_ms=10_000)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from supercluster.broker.jetstream.slices import Job, Slices, at_once, emptying
+from supercluster.broker.jetstream.turn.slices import Job, Slices, at_once, emptying
 from supercluster.broker.raft.errors import DiskError
 
 

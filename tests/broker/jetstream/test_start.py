@@ -15,9 +15,11 @@ from tests.broker.jetstream.consumer_story import Source
 from tests.broker.jetstream.stream_story import result_of
 from tests.support.tiers import examples
 
-from supercluster.broker.jetstream import consumer_api, start, subject_index
-from supercluster.broker.jetstream.consumer_config import ConsumerConfig
-from supercluster.broker.jetstream.start import start_position
+from supercluster.broker.jetstream.config.consumer import ConsumerConfig
+from supercluster.broker.jetstream.state import consumer_start as start
+from supercluster.broker.jetstream.state import subject_index
+from supercluster.broker.jetstream.state.consumer_start import start_position
+from supercluster.broker.jetstream.stream import consumer_api
 
 SUBJECTS = ("s.a", "s.b", "s.c.d", "s.e", "s.f")
 STORED = st.lists(st.integers(0, 4), max_size=12)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from tests.broker.jetstream.stream_story import StreamStory, message
 
-from supercluster.broker.jetstream import state_digest
-from supercluster.broker.jetstream.auditor import HASH_PAUSE_MS, Auditor, state_hash
-from supercluster.broker.jetstream.move_frames import HashesAsked, HashesTold
-from supercluster.broker.jetstream.sections import Section
-from supercluster.broker.jetstream.slices import at_once
-from supercluster.broker.jetstream.state_digest import digesting
-from supercluster.broker.jetstream.stream import StreamState
-from supercluster.broker.jetstream.wire import u64
+from supercluster.broker.jetstream.encoding.codec import u64
+from supercluster.broker.jetstream.encoding.sections import Section
+from supercluster.broker.jetstream.links.comparison_frames import HashesAsked, HashesTold
+from supercluster.broker.jetstream.moves.range_hasher import HASH_PAUSE_MS, Auditor, state_hash
+from supercluster.broker.jetstream.state import digest as state_digest
+from supercluster.broker.jetstream.state.digest import digesting
+from supercluster.broker.jetstream.state.stream import StreamState
+from supercluster.broker.jetstream.turn.slices import at_once
 from supercluster.broker.moves.audit import Comparison
 
 

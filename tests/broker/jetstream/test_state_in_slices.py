@@ -10,17 +10,14 @@ import pytest
 from benchmarks.one_broker import CallMeter, CpuMeter, OneBroker
 from benchmarks.turns_of_state import arrive, checkpoint, mark, provide
 
-from supercluster.broker.jetstream import (
-    checkpointing,
-    consumer_states,
-    message_ids,
-    slices,
-    state_digest,
-    stream_snapshot,
-    subject_index,
-)
-from supercluster.broker.jetstream.life import OPENED_AT_ONCE
-from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.jetstream.node.copy_manager import OPENED_AT_ONCE
+from supercluster.broker.jetstream.replica import checkpoints as checkpointing
+from supercluster.broker.jetstream.state import consumers as consumer_states
+from supercluster.broker.jetstream.state import digest as state_digest
+from supercluster.broker.jetstream.state import message_ids, subject_index
+from supercluster.broker.jetstream.state import snapshot as stream_snapshot
+from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.turn import slices
 from supercluster.broker.ports import OpenedGroup
 from supercluster.broker.storage.store import VolumeStore
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.broker.jetstream.test_stream_group import ORIGIN, Broker, Replicas, forward
 
-from supercluster.broker.jetstream.group import Group
-from supercluster.broker.jetstream.slices import Job, at_once
-from supercluster.broker.jetstream.wire import blob
+from supercluster.broker.jetstream.encoding.codec import blob
+from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.jetstream.turn.slices import Job, at_once
 from supercluster.broker.raft.config import Snapshot
 from supercluster.broker.raft.errors import DiskError
 

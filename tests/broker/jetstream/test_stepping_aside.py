@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from tests.simulator.world import World
 
-from supercluster.broker.jetstream.core import BrokerCore
-from supercluster.broker.jetstream.lineage import META_GROUP
-from supercluster.broker.jetstream.restart_calls import MAP_OF_STREAMS
+from supercluster.broker.jetstream.admin.restart import MAP_OF_STREAMS
+from supercluster.broker.jetstream.core.broker import BrokerCore
+from supercluster.broker.jetstream.replica.lineage import META_GROUP
 from supercluster.broker.ports import ClientInfo
 
 STREAMS = 6

@@ -11,8 +11,8 @@ import pytest
 from tests.simulator.publishers import SimPublisher
 from tests.simulator.world import World
 
-from supercluster.broker.jetstream.core import BrokerCore
-from supercluster.broker.jetstream.lineage import META_GROUP
+from supercluster.broker.jetstream.core.broker import BrokerCore
+from supercluster.broker.jetstream.replica.lineage import META_GROUP
 from supercluster.broker.ports import ClientInfo
 
 OPERATOR = ClientInfo("$G", "operator", is_operator=True)

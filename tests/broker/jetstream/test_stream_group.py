@@ -10,25 +10,28 @@ from typing import Any
 import pytest
 from tests.broker.jetstream.stream_story import block, message
 
-from supercluster.broker.jetstream import appending, consumer_ops, group, proposal
-from supercluster.broker.jetstream.accounts import NO_LIMITS, AccountLimits
-from supercluster.broker.jetstream.acks import Ack
-from supercluster.broker.jetstream.batches import batch_room
-from supercluster.broker.jetstream.config import StreamConfig
-from supercluster.broker.jetstream.consumer import ConsumerLeader
-from supercluster.broker.jetstream.frames import Forward, Frame, Request, decode_numbered
-from supercluster.broker.jetstream.group import Group
-from supercluster.broker.jetstream.interests import Interests
-from supercluster.broker.jetstream.meta import Assignment
-from supercluster.broker.jetstream.origin_config import Origin
-from supercluster.broker.jetstream.origin_frames import OriginAsk, OriginTold
-from supercluster.broker.jetstream.questions import Questions
-from supercluster.broker.jetstream.sections import Section, SessionKey, VerdictRun
-from supercluster.broker.jetstream.server_limits import NO_SERVER_LIMITS, BatchRoom, ServerLimits
-from supercluster.broker.jetstream.slices import Job, Slices, at_once
-from supercluster.broker.jetstream.stream_group import StreamGroup
-from supercluster.broker.jetstream.turn_share import TurnShare
-from supercluster.broker.jetstream.wire import blob, text, u64
+from supercluster.broker.jetstream.config.limits import NO_SERVER_LIMITS, BatchRoom, ServerLimits
+from supercluster.broker.jetstream.config.sources import Origin
+from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.consumer.leader import ConsumerLeader
+from supercluster.broker.jetstream.encoding.ack_subjects import Ack
+from supercluster.broker.jetstream.encoding.codec import blob, text, u64
+from supercluster.broker.jetstream.encoding.sections import Section, SessionKey, VerdictRun
+from supercluster.broker.jetstream.links.frames import Forward, Frame, Request, decode_numbered
+from supercluster.broker.jetstream.links.source_frames import OriginAsk, OriginTold
+from supercluster.broker.jetstream.meta.accounts import NO_LIMITS, AccountLimits
+from supercluster.broker.jetstream.meta.state import Assignment
+from supercluster.broker.jetstream.publish import proposal
+from supercluster.broker.jetstream.publish.atomic_batches import batch_room
+from supercluster.broker.jetstream.replica import replica as group
+from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.jetstream.state import consumer_ops
+from supercluster.broker.jetstream.stream import appender as appending
+from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.subjects.interest_watch import Interests
+from supercluster.broker.jetstream.turn.questions import Questions
+from supercluster.broker.jetstream.turn.share import TurnShare
+from supercluster.broker.jetstream.turn.slices import Job, Slices, at_once
 from supercluster.broker.ports import ClientInfo, Ticket
 from supercluster.broker.protocol.frames import VERSION
 from supercluster.broker.raft.confchange import membership_of, node_of

@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from isal import isal_zlib
 from tests.broker.jetstream.stream_story import StreamStory, config, message
 
-from supercluster.broker.jetstream import consumer_states, deleted, message_ttl, subject_index
-from supercluster.broker.jetstream.consumer_ops import Op, OpKind, encode_ops
-from supercluster.broker.jetstream.sections import Section
-from supercluster.broker.jetstream.slices import SLICE_UNITS, at_once
-from supercluster.broker.jetstream.stream import StreamState
-from supercluster.broker.jetstream.wire import blob, text, u64
+from supercluster.broker.jetstream.encoding.codec import blob, text, u64
+from supercluster.broker.jetstream.encoding.sections import Section
+from supercluster.broker.jetstream.state import consumers as consumer_states
+from supercluster.broker.jetstream.state import interior_deletes as deleted
+from supercluster.broker.jetstream.state import message_ttl, subject_index
+from supercluster.broker.jetstream.state.consumer_ops import Op, OpKind, encode_ops
+from supercluster.broker.jetstream.state.stream import StreamState
+from supercluster.broker.jetstream.turn.slices import SLICE_UNITS, at_once
 
 # As brokers before version 3 wrote them: of the messages of `as_of_version_1`, and the second one of two more with message ids.
 VERSION_1 = b"".join(

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.broker.jetstream.stream_story import StreamStory, config, message, result_of
 
-from supercluster.broker.jetstream import lookup
-from supercluster.broker.jetstream.sections import Section
-from supercluster.broker.jetstream.source import StreamSource
-from supercluster.broker.jetstream.wire import u64
+from supercluster.broker.jetstream.encoding.codec import u64
+from supercluster.broker.jetstream.encoding.sections import Section
+from supercluster.broker.jetstream.state import lookup
+from supercluster.broker.jetstream.state.stream_reader import StreamSource
 from supercluster.broker.protocol.subjects import matches
 from supercluster.broker.raft.entry import Entry
 from supercluster.broker.storage.memory_log import MemoryLog

@@ -21,12 +21,12 @@ from tests.broker.jetstream.stream_story import (
 )
 from tests.support.tiers import examples
 
-from supercluster.broker.jetstream import stored
-from supercluster.broker.jetstream.judge import Answer, Judge
-from supercluster.broker.jetstream.messages import logical_bytes
-from supercluster.broker.jetstream.sections import Section, SessionKey, encode_session
-from supercluster.broker.jetstream.stream import StreamState
-from supercluster.broker.jetstream.wire import u64
+from supercluster.broker.jetstream.encoding.codec import u64
+from supercluster.broker.jetstream.encoding.sections import Section, SessionKey, encode_session
+from supercluster.broker.jetstream.publish.admission import Answer, Judge
+from supercluster.broker.jetstream.state import messages as stored
+from supercluster.broker.jetstream.state.log_reader import logical_bytes
+from supercluster.broker.jetstream.state.stream import StreamState
 from supercluster.broker.protocol.subjects import matches
 
 

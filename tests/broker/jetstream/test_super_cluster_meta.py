@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from tests.simulator.world import World
 
-from supercluster.broker.jetstream import meta_brokers, move_calls
-from supercluster.broker.jetstream.core import BrokerCore
-from supercluster.broker.jetstream.lineage import META_GROUP
-from supercluster.broker.jetstream.meta_upkeep import SETTLE_MS, VOTER_PATIENCE_MS
+from supercluster.broker.jetstream.admin import moves as move_calls
+from supercluster.broker.jetstream.core.broker import BrokerCore
+from supercluster.broker.jetstream.meta_leader import brokers as meta_brokers
+from supercluster.broker.jetstream.meta_leader.upkeep import SETTLE_MS, VOTER_PATIENCE_MS
+from supercluster.broker.jetstream.replica.lineage import META_GROUP
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.confchange import node_of
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from supercluster.broker.jetstream.config import StreamConfig
-from supercluster.broker.jetstream.copy_facts import SURVEY_MS, Survey
-from supercluster.broker.jetstream.meta import Assignment
-from supercluster.broker.jetstream.recovery import CopyFacts
-from supercluster.broker.jetstream.wire import u64
+from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.encoding.codec import u64
+from supercluster.broker.jetstream.meta.state import Assignment
+from supercluster.broker.jetstream.meta.stream_recovery import CopyFacts
+from supercluster.broker.jetstream.recovery.stream_survey import SURVEY_MS, Survey
 
 FOUND = Assignment("$G", "S", "S.$G.S.1", StreamConfig("S", ("s",)), 1, ("a@1", "b@1", "c@1"), 0)
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from tests.broker.jetstream.stream_story import StreamStory, check_whole, config, message
 from tests.support.tiers import examples
 
-from supercluster.broker.jetstream import trimming
-from supercluster.broker.jetstream.config import StreamConfig
-from supercluster.broker.jetstream.proposal import Proposal
-from supercluster.broker.jetstream.sections import Section
-from supercluster.broker.jetstream.trimming import Trimming
-from supercluster.broker.jetstream.wire import u64
+from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.encoding.codec import u64
+from supercluster.broker.jetstream.encoding.sections import Section
+from supercluster.broker.jetstream.publish import trimming
+from supercluster.broker.jetstream.publish.proposal import Proposal
+from supercluster.broker.jetstream.publish.trimming import Trimming
 
 STRETCH, LOOKED_AT = 4, 8
 SUBJECTS = (b"s.a", b"s.b", b"s.c")

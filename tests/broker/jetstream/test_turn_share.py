@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from benchmarks.one_broker import BenchClock, CallMeter, OneBroker
 
-from supercluster.broker.jetstream import turn_share
+from supercluster.broker.jetstream.turn import share as turn_share
 
 CONSUMERS, STORED, PAYLOAD_BYTES = 6, 400, 1_000
 

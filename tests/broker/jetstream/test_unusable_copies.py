@@ -6,12 +6,12 @@ import pytest
 from tests.broker.jetstream.meta_story import OPERATOR, Meta
 from tests.broker.jetstream.test_dead_members import MINUTE_MS, five, lose, nodes, replace
 
-from supercluster.broker.jetstream import frames
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.meta import MetaState
-from supercluster.broker.jetstream.meta_copies import COPIES_MAX, NOTED_MS, SILENT_MS
-from supercluster.broker.jetstream.meta_upkeep import UPKEEP_EVERY_MS
-from supercluster.broker.jetstream.unusable import REPORT_EVERY_MS
+from supercluster.broker.jetstream.links import frames
+from supercluster.broker.jetstream.meta.state import MetaState
+from supercluster.broker.jetstream.meta_leader.failed_copies import COPIES_MAX, NOTED_MS, SILENT_MS
+from supercluster.broker.jetstream.meta_leader.upkeep import UPKEEP_EVERY_MS
+from supercluster.broker.jetstream.node.failed_copies import REPORT_EVERY_MS
 
 WHY = "the disk refuses the log"
 

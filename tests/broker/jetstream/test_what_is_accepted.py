@@ -12,23 +12,23 @@ from hypothesis import strategies as st
 from tests.broker.jetstream.stream_story import StreamStory, block, config, message
 
 from supercluster.broker.bounds import FRAME_BYTES_MAX, TIME_NS_MAX
-from supercluster.broker.jetstream import counting
-from supercluster.broker.jetstream.config import StreamConfig
-from supercluster.broker.jetstream.consumer_config import ConsumerConfig
-from supercluster.broker.jetstream.counting import CounterError
+from supercluster.broker.jetstream.config.consumer import ConsumerConfig
+from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.encoding.codec import u64
+from supercluster.broker.jetstream.encoding.sections import SessionKey
+from supercluster.broker.jetstream.encoding.timestamps import ZERO_TIME, format_time, parse_time
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.frames import Forward
-from supercluster.broker.jetstream.intake import Intake
-from supercluster.broker.jetstream.judge import Answer
-from supercluster.broker.jetstream.log_end import LogEnd
-from supercluster.broker.jetstream.meta import Assignment, MetaState
-from supercluster.broker.jetstream.origin_frames import OriginAsk
-from supercluster.broker.jetstream.origin_position import OriginPosition, encode_positions
-from supercluster.broker.jetstream.proposal import ENTRY_BYTES_MAX, Proposal
-from supercluster.broker.jetstream.raft_mail import FRAME_BYTES, RaftMail
-from supercluster.broker.jetstream.sections import SessionKey
-from supercluster.broker.jetstream.times import ZERO_TIME, format_time, parse_time
-from supercluster.broker.jetstream.wire import u64
+from supercluster.broker.jetstream.links.frames import Forward
+from supercluster.broker.jetstream.links.raft_outbox import FRAME_BYTES, RaftMail
+from supercluster.broker.jetstream.links.source_frames import OriginAsk
+from supercluster.broker.jetstream.meta.state import Assignment, MetaState
+from supercluster.broker.jetstream.publish import counters as counting
+from supercluster.broker.jetstream.publish.admission import Answer
+from supercluster.broker.jetstream.publish.counters import CounterError
+from supercluster.broker.jetstream.publish.inbox import Intake
+from supercluster.broker.jetstream.publish.log_tail import LogEnd
+from supercluster.broker.jetstream.publish.proposal import ENTRY_BYTES_MAX, Proposal
+from supercluster.broker.jetstream.state.source_positions import OriginPosition, encode_positions
 from supercluster.broker.ports import Channel
 from supercluster.broker.raft.entry import make_entry
 from supercluster.broker.raft.messages import Append

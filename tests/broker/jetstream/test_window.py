@@ -9,16 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supercluster.broker.jetstream.sections import Exceptional, SessionKey, Verdict, VerdictRun, decode_block
-from supercluster.broker.jetstream.settling import WindowBlock
-from supercluster.broker.jetstream.window import (
+from supercluster.broker.jetstream.encoding.codec import WireError
+from supercluster.broker.jetstream.encoding.sections import (
+    Exceptional,
+    SessionKey,
+    Verdict,
+    VerdictRun,
+    decode_block,
+)
+from supercluster.broker.jetstream.publish.settlement import WindowBlock
+from supercluster.broker.jetstream.publish.window import (
     BLOCK_BYTES_MAX,
     RETRY_MAX_MS,
     RETRY_MS,
     SessionPhase,
     Window,
 )
-from supercluster.broker.jetstream.wire import WireError
 
 KEY = SessionKey("n", "vol", 1)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from supercluster.broker.jetstream.sections import SessionKey, decode_block
-from supercluster.broker.jetstream.settling import WindowBlock
-from supercluster.broker.jetstream.window import Window
+from supercluster.broker.jetstream.encoding.sections import SessionKey, decode_block
+from supercluster.broker.jetstream.publish.settlement import WindowBlock
+from supercluster.broker.jetstream.publish.window import Window
 
 
 class Quiet:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from supercluster.broker.jetstream.auditor import HOLD_MS, Auditor
-from supercluster.broker.jetstream.carried import Carried
-from supercluster.broker.jetstream.gaps import Gaps
-from supercluster.broker.jetstream.move_frames import Answered, HashesAsked, HashesTold
+from supercluster.broker.jetstream.links.comparison_frames import Answered, HashesAsked, HashesTold
+from supercluster.broker.jetstream.moves.range_hasher import HOLD_MS, Auditor
+from supercluster.broker.jetstream.state.carried import Carried
+from supercluster.broker.jetstream.state.gaps import Gaps
 from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
 
 ENTRIES = 8

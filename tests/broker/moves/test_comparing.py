@@ -7,10 +7,15 @@ from dataclasses import replace
 import pytest
 from tests.broker.moves.world import STREAM, MoveWorld
 
-from supercluster.broker.jetstream import auditor
-from supercluster.broker.jetstream.auditor import Auditor
-from supercluster.broker.jetstream.frames import Frame
-from supercluster.broker.jetstream.move_frames import DIGEST_VERSION, HashesAsked, decode_ask, encode_ask
+from supercluster.broker.jetstream.links.comparison_frames import (
+    DIGEST_VERSION,
+    HashesAsked,
+    decode_ask,
+    encode_ask,
+)
+from supercluster.broker.jetstream.links.frames import Frame
+from supercluster.broker.jetstream.moves import range_hasher as auditor
+from supercluster.broker.jetstream.moves.range_hasher import Auditor
 from supercluster.broker.moves.audit import Comparison, Digest
 from supercluster.broker.moves.watch import UNANSWERED_MS
 from supercluster.broker.ports import Channel

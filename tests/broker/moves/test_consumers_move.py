@@ -9,7 +9,7 @@ import pytest
 from tests.broker.moves.world import STREAM, MoveWorld
 from tests.simulator.consumers import INFO
 
-from supercluster.broker.jetstream.copies import Copy, Hold
+from supercluster.broker.jetstream.node.copy_rules import Copy, Hold
 
 WEST = ("west-0", "west-1", "west-2")
 

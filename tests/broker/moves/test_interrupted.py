@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.broker.moves.world import STREAM, MoveWorld
 
-from supercluster.broker.jetstream.frames import Frame
+from supercluster.broker.jetstream.links.frames import Frame
 from supercluster.broker.ports import Channel
 from supercluster.broker.raft.confchange import ChangeRefusal, MembershipChange, RefusalReason
 from supercluster.broker.raft.errors import DiskError

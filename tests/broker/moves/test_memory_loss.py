@@ -10,11 +10,11 @@ import pytest
 from tests.broker.moves.world import MoveWorld
 from tests.support.tiers import case
 
-from supercluster.broker.jetstream.config import Placement, StreamConfig
-from supercluster.broker.jetstream.memory_loss import held_by_targets, nobody_votes
-from supercluster.broker.jetstream.meta import Assignment
-from supercluster.broker.jetstream.move_record import Move
-from supercluster.broker.jetstream.recovery import CopyFacts
+from supercluster.broker.jetstream.config.stream import Placement, StreamConfig
+from supercluster.broker.jetstream.meta.move_record import Move
+from supercluster.broker.jetstream.meta.state import Assignment
+from supercluster.broker.jetstream.meta.stream_recovery import CopyFacts
+from supercluster.broker.jetstream.meta_leader.memory_loss import held_by_targets, nobody_votes
 
 EAST, WEST = ("east-0", "east-1", "east-2"), ("west-0", "west-1", "west-2")
 MESSAGES = 200

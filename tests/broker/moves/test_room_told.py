@@ -9,8 +9,8 @@ import pytest
 from tests.broker.moves.world import ACCOUNT, STREAM, MoveWorld
 from tests.simulator.consumers import INFO
 
-from supercluster.broker.jetstream.core import BrokerCore
-from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.jetstream.core.broker import BrokerCore
+from supercluster.broker.jetstream.stream.replica import StreamGroup
 
 
 def brokers(world: MoveWorld) -> tuple[BrokerCore, dict[str, dict[str, Any]]]:

@@ -18,14 +18,14 @@ from tests.simulator.consumers import INFO
 from tests.simulator.super_world import DamagedLog
 from tests.simulator.world import World
 
-from supercluster.broker.jetstream.config import Placement
-from supercluster.broker.jetstream.core import BrokerCore
-from supercluster.broker.jetstream.core_settings import CoreSettings
-from supercluster.broker.jetstream.frames import Frame
-from supercluster.broker.jetstream.group import Group
-from supercluster.broker.jetstream.meta import Assignment
-from supercluster.broker.jetstream.meta_operations import cancel_move, replace_target, start_move
-from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.jetstream.config.stream import Placement
+from supercluster.broker.jetstream.core.broker import BrokerCore
+from supercluster.broker.jetstream.core.settings import CoreSettings
+from supercluster.broker.jetstream.links.frames import Frame
+from supercluster.broker.jetstream.meta.operations import cancel_move, replace_target, start_move
+from supercluster.broker.jetstream.meta.state import Assignment
+from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.jetstream.stream.replica import StreamGroup
 from supercluster.broker.ports import Channel, ClientInfo
 from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.errors import DiskError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from supercluster.broker.jetstream.durations import parse_duration_ns
+from supercluster.broker.protocol.durations import parse_duration_ns
 from supercluster.broker.protocol.imports import AccountBook, ServiceImport, WrongImportError
 from supercluster.broker.protocol.imports_file import read_account
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from supercluster.broker.jetstream import map_reader
+from supercluster.broker.jetstream.node import map_reader
 from supercluster.broker.monitor import views
 from supercluster.broker.runtime import process as process_module
 from supercluster.broker.runtime import settings

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.simulator.disk import SimDisk, _SimSyncHandle
 
-from supercluster.broker.jetstream.stream_group import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamGroup
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.runtime import settings as settings_module

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.broker.storage.entries import fill
 
-from supercluster.broker.jetstream.sections import (
+from supercluster.broker.jetstream.encoding.sections import (
     MessagesSection,
     Section,
     SessionKey,

@@ -11,8 +11,8 @@ from tests.reconcilers.fakes import VirtualClock
 from tests.reconcilers.handlers.test_repair_rounds import SC, Repairing
 from tests.reconcilers.handlers.test_rounds import NS
 
-from supercluster.broker.jetstream.config import check_name
-from supercluster.broker.jetstream.move_calls import read_call
+from supercluster.broker.jetstream.admin.moves import read_call
+from supercluster.broker.jetstream.config.stream import check_name
 from supercluster.reconcilers.handlers.refused_creates import CONFLICT_KEPT, KEPT, RefusedCreates
 from supercluster.reconcilers.planners.plan import CreateObject, DeleteObject, Ground
 from supercluster.reconcilers.planners.status import timestamp

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supercluster.broker.jetstream import placement
-from supercluster.broker.jetstream.placement import NodeFacts, Wanted
+from supercluster.broker.jetstream.placement import choice as placement
+from supercluster.broker.jetstream.placement.choice import NodeFacts, Wanted
 from supercluster.reconcilers.observe.views import living_stream
 from supercluster.reconcilers.planners.room import room_needed, why_no_room, with_copy
 from supercluster.reconcilers.planners.strategies import Node

@@ -8,7 +8,7 @@ from typing import Any
 
 from supercluster.broker.dropin.conf import ConfError, Value
 from supercluster.broker.dropin.fields import Fields, shown
-from supercluster.broker.jetstream.durations import parse_duration_ns
+from supercluster.broker.protocol.durations import parse_duration_ns
 from supercluster.broker.protocol.imports import AccountBook, AccountSpec, Path, WrongImportError
 from supercluster.broker.protocol.imports_file import KEYS, read_account
 from supercluster.broker.runtime.credentials import NO_CLIENT_LIMITS, ClientLimits

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from supercluster.broker.dropin.conf import Value, size_of
-from supercluster.broker.jetstream.durations import parse_duration_ns
+from supercluster.broker.protocol.durations import parse_duration_ns
 
 T = TypeVar("T")
 

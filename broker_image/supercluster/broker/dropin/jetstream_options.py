@@ -8,7 +8,7 @@ from supercluster.broker.bounds import I32_MAX
 from supercluster.broker.dropin.account_options import is_on
 from supercluster.broker.dropin.conf import Value
 from supercluster.broker.dropin.fields import Fields
-from supercluster.broker.jetstream.server_limits import NO_SERVER_LIMITS, ServerLimits
+from supercluster.broker.jetstream.config.limits import NO_SERVER_LIMITS, ServerLimits
 
 YEAR_MS = 365 * 86_400_000
 DEFAULT_STORE_DIR = "/tmp/nats/jetstream"

@@ -24,7 +24,7 @@ from supercluster.broker.dropin.user_options import (
     read_accounts,
     read_authorization,
 )
-from supercluster.broker.jetstream.server_limits import NO_SERVER_LIMITS, ServerLimits
+from supercluster.broker.jetstream.config.limits import NO_SERVER_LIMITS, ServerLimits
 from supercluster.broker.protocol.imports import NO_ACCOUNTS, AccountBook
 from supercluster.broker.protocol.websocket import NO_RULES, WebRules
 from supercluster.broker.runtime.credentials import ClientLimits

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from supercluster.broker.dropin.conf import Value
 from supercluster.broker.dropin.fields import Fields, shown, text_of
-from supercluster.broker.jetstream.durations import parse_duration_ns
+from supercluster.broker.protocol.durations import parse_duration_ns
 from supercluster.broker.protocol.web_origins import Origin, WebOrigins, read_origin
 from supercluster.broker.protocol.websocket import WebRules
 from supercluster.broker.runtime.settings import ClientTls

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from supercluster.broker.jetstream.api_level import LEVEL
+from supercluster.broker.jetstream.config.api_level import LEVEL
 from supercluster.broker.monitor import health, varz, views
 from supercluster.broker.monitor.connections import Connections
 from supercluster.broker.monitor.options import Options, WrongOptionsError
@@ -20,7 +20,7 @@ from supercluster.broker.net.server import Traffic
 from supercluster.broker.version import NATS_VERSION
 
 if TYPE_CHECKING:
-    from supercluster.broker.jetstream.totals import Held, Totals
+    from supercluster.broker.jetstream.admin.totals import Held, Totals
     from supercluster.broker.net.client import ClientConnection
     from supercluster.broker.net.link import Link
     from supercluster.broker.runtime.process import BrokerProcess

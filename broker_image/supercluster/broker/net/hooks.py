@@ -14,8 +14,8 @@ from supercluster.broker.protocol.imports import AccountBook
 from supercluster.broker.runtime.settings import Settings
 
 if TYPE_CHECKING:
-    from supercluster.broker.jetstream.asked_health import Ailment
-    from supercluster.broker.jetstream.totals import Totals
+    from supercluster.broker.jetstream.admin.health import Ailment
+    from supercluster.broker.jetstream.admin.totals import Totals
     from supercluster.broker.net.client import ClientConnection
     from supercluster.broker.net.subscription import Subscription
     from supercluster.broker.protocol.parser import Message

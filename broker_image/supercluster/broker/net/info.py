@@ -7,7 +7,7 @@ import platform
 from dataclasses import dataclass
 from typing import Any
 
-from supercluster.broker.jetstream.api_level import LEVEL
+from supercluster.broker.jetstream.config.api_level import LEVEL
 from supercluster.broker.runtime.settings import ClientTls
 from supercluster.broker.version import NATS_VERSION, VERSION
 

@@ -50,7 +50,7 @@ SILENCE_MAX_MS = {Channel.CONTROL: 1000, Channel.BULK: 5000}
 FAR_SILENCE_MAX_MS = {Channel.CONTROL: 2000, Channel.BULK: 10_000}
 """Between clusters: three packets lost in a row on a long way (repeated after 0.2, 0.4 and 0.8 s) lose no link. No more
 than that: a change of the map of streams waits for brokers in contact for less time than clients wait (SF-14,
-`jetstream/meta_group.py`)."""
+`jetstream/meta_leader/replica.py`)."""
 
 LOAD_MS = 1000
 """How often brokers of a cluster tell each other how many clients they have, when it changed."""

@@ -20,10 +20,10 @@ Buffer: TypeAlias = bytes | memoryview
 VERSION = 13
 """Version of the frames this broker speaks; the smaller of a pair's is spoken. 2 added GATEWAYS and LOAD, 3 the core's ASIDE
 and TAGS, 4 the choice of a digest in MOVE_HASHES, and the core's ORIGIN_ASK and ORIGIN_TOLD, 5 operations of the map
-(`jetstream/map_level.py`), 6 the core's ACKS_BACK, 7 restores in the map, 8 streams whose
+(`jetstream/meta/level.py`), 6 the core's ACKS_BACK, 7 restores in the map, 8 streams whose
 origins another API leads to, 9 direct gets that mirrors answer for their origins, 10 DELIVER_TO,
 11 streams that add up the counters of their sources, 12 consumers that only brokers from then on read
-(`jetstream/consumer_checks.py`), 13 messages that are carried forward (`jetstream/carrying.py`)."""
+(`jetstream/config/consumer_checks.py`), 13 messages that are carried forward (`jetstream/publish/carrying.py`)."""
 
 VERSION_LEAST = 1
 """The oldest version that a broker may speak for this one to work with it."""

@@ -16,7 +16,7 @@ from secrets import token_bytes
 from typing import Any
 
 from supercluster.broker.bounds import TEXT_BYTES_MAX, read_json
-from supercluster.broker.jetstream.durations import parse_duration_ns
+from supercluster.broker.protocol.durations import parse_duration_ns
 from supercluster.broker.protocol.imports import NO_ACCOUNTS, AccountBook, WrongImportError
 from supercluster.broker.protocol.imports_file import KEYS, read_account
 from supercluster.broker.protocol.permissions import (

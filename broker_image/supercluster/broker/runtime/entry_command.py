@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from supercluster.broker.jetstream.entry_view import CHOICES, view_of
+from supercluster.broker.jetstream.api.entry_view import CHOICES, view_of
 from supercluster.broker.storage.one_entry import EntryNotFoundError, read_entry
 
 NAME = "entry"

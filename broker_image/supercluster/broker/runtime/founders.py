@@ -1,7 +1,7 @@
 """Who begins the map of streams where nobody was declared for it: pure decisions of brokers that found one another by addresses.
 
 All clusters that may ever be linked name the same ones (`docs/adr/drop-in-clusters.md`), so they agree on the first; within it the
-first broker by name begins, which `jetstream/founding.py` looks to.
+first broker by name begins, which `jetstream/node/bootstrap.py` looks to.
 """
 
 from __future__ import annotations

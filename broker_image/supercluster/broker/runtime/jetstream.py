@@ -14,12 +14,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from supercluster.broker.jetstream import asked_health, errors, totals
-from supercluster.broker.jetstream.core import BrokerCore
-from supercluster.broker.jetstream.core_settings import CoreSettings
-from supercluster.broker.jetstream.stepping_aside import HOLD_MS_MAX
-from supercluster.broker.jetstream.stream_group import StreamGroup
-from supercluster.broker.jetstream.totals import Totals
+from supercluster.broker.jetstream import errors
+from supercluster.broker.jetstream.admin import health as asked_health
+from supercluster.broker.jetstream.admin import totals
+from supercluster.broker.jetstream.admin.totals import Totals
+from supercluster.broker.jetstream.core.broker import BrokerCore
+from supercluster.broker.jetstream.core.settings import CoreSettings
+from supercluster.broker.jetstream.node.drain import HOLD_MS_MAX
+from supercluster.broker.jetstream.stream.replica import StreamGroup
 from supercluster.broker.ports import Ticket
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.runtime import descriptors

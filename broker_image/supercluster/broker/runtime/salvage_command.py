@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from supercluster.broker.jetstream.salvage import NothingToSalvageError, salvage
+from supercluster.broker.jetstream.backup.salvage import NothingToSalvageError, salvage
 from supercluster.broker.raft.errors import NewerFormatError
 from supercluster.broker.storage.readable import Readable, read_copies
 

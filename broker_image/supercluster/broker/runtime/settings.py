@@ -19,7 +19,7 @@ from supercluster.broker.bounds import (
     U16_MAX,
     read_json,
 )
-from supercluster.broker.jetstream.server_limits import NO_SERVER_LIMITS, ServerLimits
+from supercluster.broker.jetstream.config.limits import NO_SERVER_LIMITS, ServerLimits
 
 TAGS_MAX = 32
 SEEDS_MAX = 256

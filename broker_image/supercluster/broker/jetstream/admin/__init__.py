@@ -1,0 +1,1 @@
+"""Calls of operators and people: the admin API and what `$SYS` answers."""

@@ -1,0 +1,75 @@
+"""Accounts and their limits over HTTP (`/admin/accounts/{account}`): PUT declares one, DELETE withdraws that, GET says what
+there is of it, or without a name of all. A call may be repeated: what is so already is answered at once.
+
+It goes from the broker that was asked to the meta group's leader as an internal request, whose subject no client can send.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from supercluster.broker.bounds import read_json
+from supercluster.broker.jetstream.admin.call import NO_CALL, MetaCall, Then, ask_meta_leader, not_available
+from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.meta import accounts
+from supercluster.broker.jetstream.meta.accounts import AccountLimits, AccountRecord
+from supercluster.broker.jetstream.meta_leader.accounts import all_shown, shown
+from supercluster.broker.jetstream.meta_leader.replica import MetaGroup
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.core.broker import BrokerCore
+
+SUBJECT = b"$SC.ACCOUNT"
+
+
+def call(core: BrokerCore, method: str, account: str, body: object, then: Then) -> None:
+    """One call of the admin API; `then` is called once, within the time that any request has."""
+    try:
+        if account:
+            accounts.check_name(account)
+        record = accounts.read_record(body) if method == "PUT" else None
+    except ApiError as refused:
+        then(400, {"error": refused.description, "err_code": refused.err_code})
+        return
+    if method == "GET":
+        then(*_told(core, account))
+        return
+    told = [record.limits.to_json(), record.declared_by] if record is not None else None
+    ask_meta_leader(core, account, SUBJECT, json.dumps([account, told]).encode(), then)
+
+
+def _told(core: BrokerCore, account: str) -> tuple[int, dict[str, Any]]:
+    """Not by a map that may be old: the operator repairs by it."""
+    if core.meta is None or not core.map.is_fresh:
+        return not_available(core)
+    state = core.meta.state
+    if not account:
+        return 200, {"accounts": all_shown(state)}
+    found = shown(state, account)
+    if found is None:
+        return 404, {"error": f"nobody declares account {account}, and it has no streams"}
+    return 200, found
+
+
+def is_internal(subject: bytes) -> bool:
+    return subject == SUBJECT
+
+
+def answer(meta: MetaGroup, call: MetaCall) -> None:
+    """Another broker's call, at the meta group's leader."""
+
+    def done(outcome: ApiError | dict[str, Any] | None) -> None:
+        if isinstance(outcome, ApiError):
+            call.respond(outcome.code, {"error": outcome.description, "err_code": outcome.err_code})
+        else:
+            call.respond(200, outcome or accounts.show(account, AccountRecord(), accounts.AccountUse()))
+
+    try:
+        account, told = read_json(call.request.payload)
+        record = AccountRecord(AccountLimits.from_json(told[0]), True, str(told[1])) if told else None
+        accounts.check_name(account)
+    except (*NO_CALL, ApiError):
+        call.refuse()
+        return
+    meta.accounts.ask(account, record, done, call.undecided)

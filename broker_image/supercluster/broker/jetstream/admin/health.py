@@ -1,0 +1,40 @@
+"""How is that stream, or that consumer? For HEALTHZ with their names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from supercluster.broker.jetstream.stream.replica import StreamGroup
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.core.broker import BrokerCore
+
+
+@dataclass(frozen=True, slots=True)
+class Ailment:
+    """What is wrong; `kind` and `code` (of HTTP) as NATS has them."""
+
+    kind: str
+    code: int
+    text: str
+
+
+def ailment_of(core: BrokerCore, account: str, stream: str, consumer: str) -> Ailment | None:
+    """Is the stream unknown, or its copy here out of its group, or is the consumer unknown (if one is named)? None: all is well.
+
+    What consumers a stream has is known where it has a copy; another broker says nothing against any.
+    """
+    assignment = core.stream_of(account, stream)
+    if assignment is None:
+        return Ailment("STREAM", 404, f'JetStream stream "{stream}" not found on account "{account}"')
+    group = core.groups.get(assignment.group)
+    if not isinstance(group, StreamGroup):
+        return None
+    if group.failed is not None:
+        text = f'JetStream stream "{stream}" on account "{account}" is out of its group: {group.failed}'
+        return Ailment("STREAM", 503, text)
+    if consumer and consumer not in group.state.consumers:
+        text = f'JetStream consumer "{consumer}" not found for stream "{stream}" on account "{account}"'
+        return Ailment("CONSUMER", 404, text)
+    return None

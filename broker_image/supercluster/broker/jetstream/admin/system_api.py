@@ -1,0 +1,217 @@
+"""What JetStream's API has for those who look after all accounts: brokers that are gone for good (SERVER.REMOVE), and accounts whose
+streams go (ACCOUNT.PURGE). Users with the system role may call it, and the operator; in whatever account they are.
+
+A broker that is removed leaves as it does by the admin API (`meta_leader/brokers.py`): it votes no more on the map once others do, gets no
+copies, and is forgotten when it is gone and nothing is on it. Streams with a copy there get another member in its place, each as by
+PEER.REMOVE; one that cannot (no broker is left for it, or it has no other copy) keeps its members, and is named in an event. An account is purged stream by stream, each deletion judged as one
+that a client of that account asked for; so a declared stream, which only the operator may delete (SF-23), has the whole call refused,
+before anything is done. The broker that was asked carries a removal or a purge on, and answers when it has begun, as nats-server
+does: what is left when that broker falls is there until somebody asks again (for PEER.REMOVE, of a broker that was removed).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from supercluster.broker.jetstream import errors
+from supercluster.broker.jetstream.admin import brokers as broker_calls
+from supercluster.broker.jetstream.api import answers as api_answers
+from supercluster.broker.jetstream.api import parser as api
+from supercluster.broker.ports import ClientInfo
+from supercluster.broker.raft.confchange import node_of
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.core.broker import BrokerCore
+
+_KINDS = frozenset({"meta_server_remove", "account_purge", "meta_leader_stepdown"})
+
+CALLS_AT_ONCE = 16
+"""Of one purge, or of one removal: the map has other work."""
+
+PURGES_MAX = 64
+"""Accounts that are purged at the same time by way of this broker."""
+
+REMOVALS_MAX = 16
+"""Brokers whose copies are being replaced at the same time by way of this broker."""
+
+NAMES_SHOWN = 8
+
+Respond = Callable[[bytes], None]
+
+
+def is_administration(subject: bytes) -> bool:
+    """Is it a call that concerns more than the caller's account?"""
+    return api.answer_kind(subject) in _KINDS
+
+
+def check_caller(info: ClientInfo, subject: bytes) -> None:
+    """Raises:
+    ApiError: the caller may not.
+    """
+    if not info.may_administer:
+        call = subject.removeprefix(api.API_PREFIX).decode("utf-8", "replace")
+        raise errors.not_supported(f"{call} without the operator's or the system account's credentials is")
+
+
+class Administration:
+    """The calls of one broker's clients."""
+
+    def __init__(self, core: BrokerCore) -> None:
+        self._core = core
+        self._purges: dict[str, _Calls] = {}
+        """By account."""
+        self._removals: dict[str, _Calls] = {}
+        """By the broker that was removed."""
+
+    def carry_out(
+        self, info: ClientInfo, call: api.ServerRemoveRequest | api.AccountPurgeRequest, respond: Respond
+    ) -> None:
+        """By a fresh map; `respond` takes the answer, once.
+
+        Raises:
+            ApiError: it is refused.
+        """
+        if isinstance(call, api.ServerRemoveRequest):
+            self._remove(info, call.peer, respond)
+        else:
+            self._purge(info, call.account)
+            respond(api_answers.account_purge_answer())
+
+    @property
+    def purges(self) -> int:
+        """How many accounts are being purged."""
+        return len(self._purges)
+
+    def _remove(self, info: ClientInfo, peer: str, respond: Respond) -> None:
+        meta = self._core.meta
+        if meta is None or peer not in meta.state.brokers or peer in meta.state.leaving:
+            raise errors.error(errors.SERVER_NOT_MEMBER)
+        if len(self._removals) >= REMOVALS_MAX:
+            raise errors.error(errors.INSUFFICIENT_RESOURCES)
+
+        def then(status: int, body: Any) -> None:
+            if status == 200:
+                self._replace_copies(info, peer)
+                respond(api_answers.success_answer("meta_server_remove"))
+                return
+            refusal = errors.ApiError(
+                status, int(body.get("err_code", errors.JETSTREAM_NOT_AVAILABLE)), str(body["error"])
+            )
+            respond(api_answers.error_answer("meta_server_remove", refusal))
+
+        broker_calls.call(self._core, "DELETE", peer, then)
+
+    def _replace_copies(self, info: ClientInfo, peer: str) -> None:
+        """Have others in the place of that broker, in every stream that has a copy there."""
+        meta = self._core.meta
+        if meta is None:
+            return
+        body = json.dumps({"peer": peer}).encode()
+        calls = [
+            _Call(found.name, ClientInfo(found.account, info.user, is_operator=True), _PEER_REMOVE, body)
+            for found in meta.state.streams.values()
+            if peer in map(node_of, found.members)
+        ]
+
+        def ended(left: list[str]) -> None:
+            del self._removals[peer]
+            if left:
+                shown = ", ".join(sorted(left)[:NAMES_SHOWN])
+                text = f"{len(left)} streams keep their member {peer}, which was removed: {shown}"
+                self._core.event(self._core.meta_id, "ServerRemoveIncomplete", text)
+
+        if calls:
+            self._removals[peer] = _Calls(self._core, calls, (errors.STREAM_NOT_FOUND,), ended)
+            self._removals[peer].go_on()
+
+    def _purge(self, info: ClientInfo, account: str) -> None:
+        meta = self._core.meta
+        found = list(meta.state.of_account(account)) if meta is not None else []
+        declared = next((stream for stream in found if stream.declared_by), None)
+        if declared is not None and not info.is_operator:
+            raise errors.declared_stream(declared.name, declared.declared_by, "the stream itself")
+        if not found or account in self._purges:
+            return
+        if len(self._purges) >= PURGES_MAX:
+            raise errors.error(errors.INSUFFICIENT_RESOURCES)
+        asker = ClientInfo(account, info.user, is_operator=info.is_operator)
+        calls = [_Call(stream.name, asker, _DELETE) for stream in found]
+
+        def ended(left: list[str]) -> None:
+            del self._purges[account]
+            if left:
+                shown = ", ".join(sorted(left)[:NAMES_SHOWN])
+                text = f"{len(left)} streams of account {account} were to be deleted and are left: {shown}"
+                self._core.event(self._core.meta_id, "AccountPurgeIncomplete", text)
+
+        purge = self._purges[account] = _Calls(self._core, calls, (errors.STREAM_NOT_FOUND,), ended)
+        self._core.event(
+            self._core.meta_id, "AccountPurged", f"all {len(calls)} streams of account {account} are deleted"
+        )
+        purge.go_on()
+
+
+_DELETE, _PEER_REMOVE = b"$JS.API.STREAM.DELETE.", b"$JS.API.STREAM.PEER.REMOVE."
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One call about one stream."""
+
+    stream: str
+    asker: ClientInfo
+    prefix: bytes
+    body: bytes = b""
+
+
+class _Calls:
+    """One call per stream, some at a time; `ended` is handed the names of those that were refused."""
+
+    def __init__(
+        self,
+        core: BrokerCore,
+        calls: Iterable[_Call],
+        harmless: Collection[int],
+        ended: Callable[[list[str]], object],
+    ) -> None:
+        self._core = core
+        self._calls = deque(calls)
+        self._harmless = (0, *harmless)
+        self._ended = ended
+        self._under_way = 0
+        self._is_asking = False
+        self._left: list[str] = []
+
+    def go_on(self) -> None:
+        """Ask for as many as may be under way."""
+        core, self._is_asking = self._core, True
+        while self._calls and self._under_way < CALLS_AT_ONCE:
+            call = self._calls.popleft()
+            self._under_way += 1
+            core.requests.send(
+                core.meta_id,
+                call.asker,
+                call.prefix + call.stream.encode(),
+                b"",
+                b"",
+                call.body,
+                core.clock.monotonic_ms(),
+                on_answer=lambda answer, name=call.stream: self._answered(name, answer),  # type: ignore[misc]
+            )
+        self._is_asking = False
+        if not self._under_way:
+            self._ended(self._left)
+
+    def _answered(self, name: str, answer: bytes | None) -> None:
+        self._under_way -= 1
+        if answer is None:  # Nobody leads the map: nor would the others be answered.
+            self._left += [name, *(call.stream for call in self._calls)]
+            self._calls.clear()
+        elif api_answers.err_code_of_answer(answer) not in self._harmless:
+            self._left.append(name)
+        if not self._is_asking:
+            self.go_on()

@@ -1,0 +1,136 @@
+"""What a broker's copies of streams amount to, account by account: for those who watch over brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from supercluster.broker.jetstream.api import answers as api_answers
+from supercluster.broker.jetstream.config import api_level
+from supercluster.broker.jetstream.encoding.timestamps import format_time
+from supercluster.broker.jetstream.stream import api as stream_api
+from supercluster.broker.jetstream.stream.peer_status import replicas_of
+from supercluster.broker.jetstream.stream.replica import StreamGroup
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.core.broker import BrokerCore
+
+
+@dataclass(slots=True)
+class Held:
+    """Streams of one account that have a replica on this broker, and what was asked of it for that account."""
+
+    memory_bytes: int = 0
+    storage_bytes: int = 0
+    reserved_memory_bytes: int = 0
+    reserved_storage_bytes: int = 0
+    streams: int = 0
+    streams_led: int = 0
+    consumers: int = 0
+    messages: int = 0
+    replicated: int = 0
+    api_total: int = 0
+    api_errors: int = 0
+
+
+@dataclass(slots=True)
+class Totals:
+    """Of the whole broker."""
+
+    by_account: dict[str, Held] = field(default_factory=dict)
+    meta_leader: str = ""
+    meta_voters: int = 0
+    meta_pending: int = 0
+    """Entries of the map's log that are not applied here."""
+    meta_replicas: list[dict[str, Any]] = field(default_factory=list)
+    """The meta group's other members, as STREAM.INFO has a stream's."""
+    max_memory_bytes: int = 0
+    max_storage_bytes: int = 0
+
+    def sum(self, name: str) -> int:
+        """Of one number, over all accounts."""
+        return sum(getattr(held, name) for held in self.by_account.values())
+
+
+def totals(core: BrokerCore) -> Totals:
+    """As of now."""
+    found = Totals(meta_leader=core.leader_of(core.meta_id) or "")
+    if core.meta is not None:
+        found.meta_voters = len(core.meta.raft.membership.voters)
+        found.meta_pending = max(0, core.meta.log.last_index - core.meta.applied_index)
+        for replica in replicas_of(core.meta, core.brokers_in_contact()):
+            # A broker's name stands for NATS's id of a peer, here as where a server is removed.
+            found.meta_replicas.append(replica.to_json())
+    room = core.surroundings.own_room()
+    for group in core.groups.values():
+        if isinstance(group, StreamGroup):
+            _add(found.by_account.setdefault(group.assignment.account, Held()), group)
+    found.max_memory_bytes = room.memory_bytes + found.sum("memory_bytes")
+    found.max_storage_bytes = room.file_bytes + found.sum("storage_bytes")
+    for account, (calls, errors) in core.account_infos.calls().items():
+        held = found.by_account.setdefault(account, Held())
+        held.api_total, held.api_errors = calls, errors
+    return found
+
+
+def _add(held: Held, group: StreamGroup) -> None:
+    state, config = group.state, group.state.config
+    reserved = max(config.max_bytes, 0)
+    if config.storage == "memory":
+        held.memory_bytes += state.bytes
+        held.reserved_memory_bytes += reserved
+    else:
+        held.storage_bytes += state.bytes
+        held.reserved_storage_bytes += reserved
+    held.streams += 1
+    held.streams_led += group.serves
+    held.consumers += len(state.consumers)
+    held.messages += state.messages
+    held.replicated += len(group.raft.membership.voters) > 1
+
+
+def stream_details(
+    core: BrokerCore, account: str, *, led_only: bool, config: bool, consumers: bool, groups: bool
+) -> Iterator[dict[str, Any]]:
+    """An account's streams with a replica here, one by one; what waits for a consumer is known to its leader alone."""
+    for group_id in list(core.groups):
+        group = core.groups.get(group_id)
+        if not isinstance(group, StreamGroup) or group.assignment.account != account:
+            continue
+        if led_only and not group.serves:
+            continue
+        leader = core.leader_of(group.id) or ""
+        told: dict[str, Any] = {
+            "name": group.assignment.name,
+            "created": format_time(group.state.created_ns),
+            "cluster": {
+                **stream_api.cluster_info(group).to_json(),
+                "leader": leader,
+            },
+            "state": stream_api.state_info(group.state).to_json(),
+        }
+        if groups:
+            told["stream_raft_group"] = group.id
+        if config:
+            shown = group.state.config.to_json()
+            told["config"] = api_level.listed(shown, api_level.of_stream(shown))
+        if consumers:
+            told["consumer_detail"] = list(_consumers(group, leader))
+        yield told
+
+
+def _consumers(group: StreamGroup, leader: str) -> Iterator[dict[str, Any]]:
+    cluster = replace(stream_api.cluster_info(group), leader=leader)
+    for name, state in sorted(group.state.consumers.items()):
+        led = group.consumers.get(name) if group.serves else None
+        yield api_answers.consumer_info(
+            group.state.config.name,
+            led.state if led is not None else state,
+            num_waiting=led.num_waiting if led is not None else 0,
+            num_pending=led.num_pending(group.source) if led is not None else 0,
+            is_bound=led is not None and led.is_bound,
+            cluster=cluster,
+            pins=led.pins() if led is not None else (),
+            now_ns=group.host.clock.now_ns(),
+        )

@@ -1,0 +1,462 @@
+"""The JetStream API's answers: NATS's JSON with its `type` fields, as bytes.
+
+Answers to lists are paged as NATS pages them. The acknowledgement of a publish is on the hot path and made of a prefix
+per stream, the sequence, and a constant end.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from supercluster.broker.jetstream.config import api_level
+from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.encoding.timestamps import ZERO_TIME, format_time
+from supercluster.broker.jetstream.errors import (
+    API_LEVEL_REQUIRED,
+    STREAM_GENERAL,
+    STREAM_NOT_FOUND,
+    ApiError,
+    error,
+)
+from supercluster.broker.jetstream.meta.accounts import AccountLimits
+from supercluster.broker.jetstream.state.consumer import ConsumerState
+from supercluster.broker.protocol.headers import no_responders
+from supercluster.broker.raft.errors import FaultError
+
+LIST_PAGE = 256
+NAMES_PAGE = 1024
+# STREAM.INFO with a subjects filter gives at most this many subjects, as NATS pages them.
+SUBJECTS_PAGE = 100_000
+
+ACK_END = b"}"
+ACK_END_DUPLICATE = b',"duplicate": true}'
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaInfo:
+    """A member of a stream's group besides the leader, as the leader sees it."""
+
+    name: str
+    current: bool
+    active_ns: int
+    """How long ago it was last heard of."""
+    lag: int = 0
+    """Entries it is behind."""
+    offline: bool = False
+    observer: bool = False
+    """A learner: not a voter (yet)."""
+    unusable: bool = False
+    """Its broker is in contact and reports that this copy failed. A detail: NATS has no field for it."""
+
+    def to_json(self, *, with_details: bool = False) -> dict[str, Any]:
+        data: dict[str, Any] = {"name": self.name, "current": self.current}
+        if self.offline:
+            data["offline"] = True
+        if self.observer:
+            data["observer"] = True
+        if self.unusable and with_details:
+            data["unusable"] = True
+        data["active"] = self.active_ns
+        if self.lag:
+            data["lag"] = self.lag
+        data["peer"] = self.name
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInfo:
+    """Where a stream lives: only what is in force (MV-7)."""
+
+    name: str
+    leader: str
+    replicas: Sequence[ReplicaInfo] = ()
+    raft_group: str = ""
+
+    def to_json(self, *, with_details: bool = False) -> dict[str, Any]:
+        data: dict[str, Any] = {"name": self.name}
+        if self.raft_group:
+            data["raft_group"] = self.raft_group
+        if self.leader:
+            data["leader"] = self.leader
+        if self.replicas:
+            data["replicas"] = [replica.to_json(with_details=with_details) for replica in self.replicas]
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStateInfo:
+    """A stream's state as the API shows it."""
+
+    messages: int
+    bytes: int
+    first_seq: int
+    last_seq: int
+    first_time_ns: int = 0
+    last_time_ns: int = 0
+    consumer_count: int = 0
+    num_subjects: int = 0
+    num_deleted: int = 0
+    deleted: Sequence[int] = ()
+    subjects: Mapping[str, int] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        data: dict[str, Any] = {
+            "messages": self.messages,
+            "bytes": self.bytes,
+            # A stream that never had a message begins nowhere, as NATS's servers say it.
+            "first_seq": self.first_seq if self.last_seq else 0,
+            "first_ts": format_time(self.first_time_ns) if self.messages else ZERO_TIME,
+            "last_seq": self.last_seq,
+            "last_ts": format_time(self.last_time_ns),
+        }
+        optional = {
+            "num_subjects": self.num_subjects,
+            "subjects": dict(self.subjects) if self.subjects else None,
+            "num_deleted": self.num_deleted,
+            "deleted": list(self.deleted),
+        }
+        data |= {name: value for name, value in optional.items() if value}
+        data["consumer_count"] = self.consumer_count
+        return data
+
+
+def _dump(kind: str, data: Mapping[str, Any]) -> bytes:
+    body = {"type": f"io.nats.jetstream.api.v1.{kind}_response", **data}
+    return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+_NO_PAGE: dict[str, dict[str, Any]] = {
+    "stream_list": {"streams": []},
+    "stream_names": {"streams": None},
+    "consumer_list": {"consumers": []},
+    "consumer_names": {"consumers": []},
+}
+"""NATS says null for an empty list of streams' names, and clients have learnt to read it so."""
+
+
+def error_answer(kind: str, refused: ApiError) -> bytes:
+    """The answer to a call that is refused; `kind` is `api.answer_kind` of its subject."""
+    more: dict[str, Any] = {}
+    if kind in ("stream_list", "stream_names", "consumer_list", "consumer_names"):
+        more = {"total": 0, "offset": 0, "limit": 0, **_NO_PAGE.get(kind, {})}
+    elif kind == "stream_info":
+        more = {"total": 0, "offset": 0, "limit": 0}
+    elif kind == "stream_purge":
+        more = {"purged": 0}
+    elif kind == "consumer_pause":
+        more = {"paused": False, "pause_until": ZERO_TIME}
+    elif kind == "stream_restore":
+        more = {"deliver_subject": ""}
+    elif kind == "consumer_reset":
+        more = {"reset_seq": 0}
+    return _dump(kind, {"error": refused.to_json(), **more})
+
+
+def fault_answer(kind: str, node: str, cause: Exception) -> bytes:
+    """The answer to a request on which the broker's own code raised (SF-25)."""
+    refused = error(STREAM_GENERAL, f"{node}: {FaultError(cause)}")
+    return error_answer(kind, refused)
+
+
+def stream_info(
+    config: StreamConfig,
+    created_ns: int,
+    state: StreamStateInfo,
+    cluster: ClusterInfo | None,
+    now_ns: int,
+    *,
+    with_details: bool = False,
+) -> dict[str, Any]:
+    """A stream as one object: the body of several answers. Details are fields that NATS does not have."""
+    told = config.to_json()
+    data: dict[str, Any] = {
+        "config": api_level.listed(told, api_level.of_stream(told)),
+        "created": format_time(created_ns),
+        "state": state.to_json(),
+    }
+    if cluster is not None:
+        data["cluster"] = cluster.to_json(with_details=with_details)
+    data["ts"] = format_time(now_ns)
+    return data
+
+
+def stream_create_answer(info: Mapping[str, Any], *, did_create: bool) -> bytes:
+    told = {name: value for name, value in api_level.told(info).items() if name != "domain"}
+    return _dump("stream_create", {**told, **({"did_create": True} if did_create else {})})
+
+
+def stream_snapshot_answer(info: Mapping[str, Any]) -> bytes:
+    return _dump("stream_snapshot", {"config": info["config"], "state": info["state"]})
+
+
+def stream_restore_answer(deliver_subject: str) -> bytes:
+    """Where the chunks go."""
+    return _dump("stream_restore", {"deliver_subject": deliver_subject})
+
+
+def stream_update_answer(info: Mapping[str, Any]) -> bytes:
+    return _dump("stream_update", api_level.told(info))
+
+
+NO_SUBJECTS = b'"subjects":{}'
+"""What stands in an answer in the place of subjects that are put in later: nothing else of an answer is written so."""
+
+
+def stream_info_answer(info: Mapping[str, Any], *, total: int = 0, offset: int = 0, limit: int = 0) -> bytes:
+    """`total`, `offset` and `limit` page the subjects, where they were asked for."""
+    return _dump("stream_info", {"total": total, "offset": offset, "limit": limit, **api_level.told(info)})
+
+
+def _page(what: str, everything: Sequence[Any], offset: int, limit: int) -> dict[str, Any]:
+    offset = min(offset, len(everything))
+    shown = list(everything[offset : offset + limit])
+    return {"total": len(everything), "offset": offset, "limit": limit, what: shown}
+
+
+def stream_list_answer(infos: Sequence[Mapping[str, Any]], offset: int) -> bytes:
+    """All streams, sorted by name by the caller; the page is cut here."""
+    return _dump("stream_list", _page("streams", infos, offset, LIST_PAGE))
+
+
+def stream_list_page(infos: Sequence[Mapping[str, Any]], *, total: int, offset: int) -> bytes:
+    """A page of all streams that was put together from their leaders' answers."""
+    page = {"total": total, "offset": min(offset, total), "limit": LIST_PAGE, "streams": list(infos)}
+    return _dump("stream_list", page)
+
+
+_INFO_FIELDS = (
+    "config",
+    "created",
+    "state",
+    "domain",
+    "cluster",
+    "mirror",
+    "sources",
+    "move",
+    "copy_bytes",
+    "ts",
+)
+
+
+def info_of_answer(answer: bytes) -> dict[str, Any] | None:
+    """The stream in a leader's STREAM.INFO answer, None when it is an error."""
+    data = json.loads(answer)
+    if not isinstance(data, dict) or "config" not in data:
+        return None
+    found = {name: data[name] for name in _INFO_FIELDS if name in data}
+    return {**found, "config": api_level.untold(data["config"])}
+
+
+def err_code_of_answer(answer: bytes) -> int:
+    """The err_code of an answer that is an error, 0 of any other."""
+    data = json.loads(answer) if answer else None
+    refusal = data.get("error") if isinstance(data, dict) else None
+    return int(refusal.get("err_code", 0)) if isinstance(refusal, dict) else 0
+
+
+def stream_names_answer(names: Sequence[str], offset: int) -> bytes:
+    page = _page("streams", names, offset, NAMES_PAGE)
+    # NATS says null for an empty list of names, and clients have learnt to read it so.
+    return _dump("stream_names", page | {"streams": page["streams"] or None})
+
+
+def success_answer(kind: str) -> bytes:
+    """stream_delete, stream_msg_delete, stream_leader_stepdown, consumer_delete."""
+    return _dump(kind, {"success": True})
+
+
+def account_purge_answer() -> bytes:
+    return _dump("account_purge", {"initiated": True})
+
+
+def purge_answer(purged: int) -> bytes:
+    return _dump("stream_purge", {"success": True, "purged": purged})
+
+
+def message_answer(
+    seq: int, subject: bytes, header: bytes, payload: bytes | memoryview, time_ns: int
+) -> bytes:
+    """STREAM.MSG.GET."""
+    data: dict[str, Any] = {"subject": subject.decode("utf-8", "replace"), "seq": seq}
+    if header:
+        data["hdrs"] = b64encode(header).decode()
+    if len(payload):
+        data["data"] = b64encode(payload).decode()
+    data["time"] = format_time(time_ns)
+    return _dump("stream_msg_get", {"message": data})
+
+
+def pull_refusal(subject: bytes, answer: bytes) -> bytes:
+    """CONSUMER.MSG.NEXT: nobody responds, unless it is the request that can't be understood."""
+    if err_code_of_answer(answer) == API_LEVEL_REQUIRED:
+        return b"NATS/1.0 412 Required Api Level\r\n\r\n"
+    return no_responders(subject)
+
+
+def direct_refusal(subject: bytes, answer: bytes) -> bytes:
+    """DIRECT.GET: a refusal as a status. Its clients take what has none for the message. A stream that is not there, or not
+    to be read so, is nobody who responds."""
+    refused = json.loads(answer)["error"]
+    if refused["err_code"] == STREAM_NOT_FOUND:
+        return no_responders(subject)
+    status = refused["code"] if refused["code"] in (408, 413, 503) else 408
+    return f"NATS/1.0 {status} {' '.join(refused['description'].split())}\r\n\r\n".encode()
+
+
+def consumer_info(
+    stream: str,
+    state: ConsumerState,
+    *,
+    num_waiting: int,
+    num_pending: int,
+    is_bound: bool = False,
+    pins: Sequence[tuple[str, str, int]] = (),
+    cluster: ClusterInfo | None,
+    now_ns: int,
+) -> dict[str, Any]:
+    """A consumer as one object: the body of several answers. `pins`: priority group, pinned client, since when."""
+    delivered: dict[str, Any] = {"consumer_seq": state.delivered_cseq, "stream_seq": state.delivered_sseq}
+    if state.last_delivered_ns:
+        delivered["last_active"] = format_time(state.last_delivered_ns)
+    floor: dict[str, Any] = {"consumer_seq": state.ack_floor_cseq, "stream_seq": state.ack_floor_sseq}
+    if state.last_ack_ns:
+        floor["last_active"] = format_time(state.last_ack_ns)
+    told = state.config.to_json()
+    data: dict[str, Any] = {
+        "stream_name": stream,
+        "name": state.name,
+        "created": format_time(state.created_ns),
+        "config": api_level.listed(told, api_level.of_consumer(told)),
+        "delivered": delivered,
+        "ack_floor": floor,
+        "num_ack_pending": state.num_ack_pending,
+        "num_redelivered": state.num_redelivered,
+        "num_waiting": num_waiting,
+        "num_pending": num_pending,
+    }
+    if cluster is not None:
+        data["cluster"] = cluster.to_json()
+    if is_bound:
+        data["push_bound"] = True
+    left_ns = state.config.pause_until_ns - now_ns
+    if left_ns > 0:
+        data |= {"paused": True, "pause_remaining": left_ns}
+    if pins:
+        data["priority_groups"] = [
+            {
+                "group": group,
+                **({"pinned_client_id": pin_id} if pin_id else {}),
+                "pinned_ts": format_time(since_ns if pin_id else 0),
+            }
+            for group, pin_id, since_ns in pins
+        ]
+    data["ts"] = format_time(now_ns)
+    return data
+
+
+def consumer_create_answer(info: Mapping[str, Any]) -> bytes:
+    return _dump("consumer_create", api_level.told(info))
+
+
+def consumer_info_answer(info: Mapping[str, Any]) -> bytes:
+    return _dump("consumer_info", api_level.told(info))
+
+
+def consumer_reset_answer(info: Mapping[str, Any], seq: int) -> bytes:
+    return _dump("consumer_reset", {**api_level.told(info), "reset_seq": seq})
+
+
+def pause_answer(until_ns: int, now_ns: int) -> bytes:
+    left_ns = until_ns - now_ns
+    data: dict[str, Any] = {"paused": left_ns > 0, "pause_until": format_time(until_ns)}
+    if left_ns > 0:
+        data["pause_remaining"] = left_ns
+    return _dump("consumer_pause", data)
+
+
+def unpin_answer() -> bytes:
+    return _dump("consumer_unpin", {})
+
+
+def consumer_list_page(infos: Sequence[Mapping[str, Any]], *, total: int, offset: int) -> bytes:
+    """A page of consumers that the caller has cut."""
+    page = {"total": total, "offset": min(offset, total), "limit": LIST_PAGE, "consumers": list(infos)}
+    return _dump("consumer_list", page)
+
+
+def consumer_names_answer(names: Sequence[str], offset: int) -> bytes:
+    return _dump("consumer_names", _page("consumers", names, offset, NAMES_PAGE))
+
+
+@dataclass(frozen=True, slots=True)
+class AccountTotals:
+    """What an account takes, and what its clients asked of the API."""
+
+    memory: int = 0
+    """Bytes of all replicas of its streams in memory."""
+    storage: int = 0
+    """The same, of those in files."""
+    reserved_memory: int = 0
+    reserved_storage: int = 0
+    streams: int = 0
+    consumers: int = 0
+    streams_unknown: int = 0
+    """Streams of which nobody said in time what they hold: they are counted, their bytes and consumers are not."""
+    api_total: int = 0
+    api_errors: int = 0
+
+
+def account_info_answer(totals: AccountTotals, limits: AccountLimits, domain: str = "") -> bytes:
+    """What has no limit is told as -1."""
+
+    def limit(value: int) -> int:
+        return value or -1
+
+    data: dict[str, Any] = {
+        "memory": totals.memory,
+        "storage": totals.storage,
+        "reserved_memory": totals.reserved_memory,
+        "reserved_storage": totals.reserved_storage,
+        "streams": totals.streams,
+        "consumers": totals.consumers,
+        "limits": {
+            "max_memory": limit(limits.memory_bytes_max),
+            "max_storage": limit(limits.storage_bytes_max),
+            "max_streams": limit(limits.streams_max),
+            "max_consumers": limit(limits.consumers_per_stream_max),
+            "max_ack_pending": limit(limits.ack_pending_max),
+            "memory_max_stream_bytes": limit(limits.bytes_max_of_stream("memory")),
+            "storage_max_stream_bytes": limit(limits.bytes_max_of_stream("file")),
+            # NATS has one word for both storages.
+            "max_bytes_required": limits.wants_max_bytes("file") or limits.wants_max_bytes("memory"),
+        },
+        **({"domain": domain} if domain else {}),
+        "api": {"level": api_level.LEVEL, "total": totals.api_total, "errors": totals.api_errors},
+        # Beyond what NATS has, and there only when it says something.
+        **({"streams_unknown": totals.streams_unknown} if totals.streams_unknown else {}),
+    }
+    return _dump("account_info", data)
+
+
+def is_error(answer: bytes) -> bool:
+    """Without reading all of an answer: `error_answer` has the error behind the type."""
+    return b',"error":{"code":' in answer[:160]
+
+
+def pub_ack_prefix(stream: str) -> bytes:
+    """What stands before the sequence in every acknowledgement of a stream: `prefix + str(seq) + ACK_END`."""
+    return b'{"stream":' + json.dumps(stream, ensure_ascii=False).encode() + b',"seq":'
+
+
+def pub_ack(prefix: bytes, seq: int, *, duplicate: bool = False) -> bytes:
+    return b"%b%d%b" % (prefix, seq, ACK_END_DUPLICATE if duplicate else ACK_END)
+
+
+def pub_refused(stream: str, refused: ApiError) -> bytes:
+    """The acknowledgement of a publish that was refused."""
+    data = {"error": refused.to_json(), "stream": stream, "seq": 0}
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()

@@ -1,0 +1,410 @@
+"""A stream's leader takes a backup in, chunk by chunk, while its stream is hidden (`meta/restoring.py`): whole it is shown, else it goes.
+
+One leader takes all of it: who leads next does not know what was read, and ends the restore. Every end is told to the meta group,
+which shows the stream or removes it, so nothing of a half-finished one stays (`docs/adr/backups.md`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any
+
+from supercluster.broker.archive.s2 import ArchiveError
+from supercluster.broker.jetstream import errors
+from supercluster.broker.jetstream.api import answers as api_answers
+from supercluster.broker.jetstream.backup import format as backups
+from supercluster.broker.jetstream.backup.reader import RestoreReader
+from supercluster.broker.jetstream.backup.sender import client_of
+from supercluster.broker.jetstream.config.sources import MIRROR_KEY, origins_of
+from supercluster.broker.jetstream.encoding.codec import u64
+from supercluster.broker.jetstream.encoding.sections import Section
+from supercluster.broker.jetstream.encoding.timestamps import format_time
+from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.links.frames import Request
+from supercluster.broker.jetstream.meta.restoring import Restoring
+from supercluster.broker.jetstream.publish.admission import Judge
+from supercluster.broker.jetstream.publish.proposal import Proposal
+from supercluster.broker.jetstream.replica.lineage import base_of
+from supercluster.broker.jetstream.state.source_positions import OriginPosition, encode_taken
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.stream.replica import StreamGroup
+
+# A sender that says nothing for so long has gone.
+IDLE_MS = 5000
+# Nobody began: who was to ask this leader has gone, or an earlier leader had begun.
+BEGIN_WAIT_MS = 5000
+# What went wrong is told to chunks that are on their way, for so long; the name is free for another restore after that.
+TELL_MS = 1000
+# The meta group is asked again after this.
+ASK_AGAIN_MS = 500
+# Consumers that are written in one turn; what one waits for counts, too.
+CONSUMERS_OF_A_TURN = 64
+PENDING_PER_CONSUMER = 256
+# As for publishes: appended and not applied.
+UNCOMMITTED_BYTES_MAX = 16 * 1024 * 1024
+# Chunks that wait while the log is behind; who sends more without waiting for answers is refused.
+WAITING_BYTES_MAX = 64 * 1024 * 1024
+# Unpacked in one turn, about: that takes time, and goes into the log.
+TURN_BYTES_MAX = 1024 * 1024
+
+Respond = Callable[[bytes], None]
+ANSWER_KIND = "stream_create"
+
+
+class _Phase(Enum):
+    TAKING = auto()
+    """Chunks are read as they come."""
+    STORING = auto()
+    """All was read: what is written is still to be committed."""
+    CLOSING = auto()
+    """Consumers and the last sequence are written, and to be committed."""
+    SHOWING = auto()
+    """The meta group is to show the stream."""
+    FAILED = auto()
+    """It was refused; who still sends is told so."""
+    OVER = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    data: bytes
+    has_reply: bool
+    respond: Respond
+
+
+@dataclass(slots=True)
+class _Restore:
+    """The one that is under way."""
+
+    restoring: Restoring
+    token: str
+    client: dict[str, Any]
+    begun_ns: int
+    heard_ms: int
+    reader: RestoreReader
+    phase: _Phase = _Phase.TAKING
+    chunks: deque[_Chunk] = field(default_factory=deque)
+    waiting_bytes: int = 0
+    total_bytes: int = 0
+    numbers: dict[str, int] = field(default_factory=dict)
+    """The last chunk's number, by the broker's process where it came in."""
+    end: Respond | None = None
+    """Answers the empty chunk behind the last."""
+    error: ApiError | None = None
+    ask_ms: int = 0
+    """When the meta group is asked (again)."""
+    is_asked: bool = False
+
+
+class Restores:
+    """See the module. One per replica; does something while it leads a stream that is not whole."""
+
+    def __init__(self, group: StreamGroup) -> None:
+        self._group = group
+        self._now: _Restore | None = None
+        self._began_ms = 0
+
+    def start(self, now_ms: int) -> None:
+        """This replica leads from now on."""
+        self._began_ms = now_ms
+
+    def stop(self) -> None:
+        """It does not any more: who asks hears it from the next leader."""
+        self._now = None
+
+    @property
+    def _restoring(self) -> Restoring | None:
+        return self._group.assignment.restoring
+
+    # ---- what comes in ----------------------------------------------------------------------------------------------
+
+    def begin(self, request: Request, respond: Respond, answer: Callable[[str], bytes]) -> None:
+        """The restore's first request has come; `answer` says where chunks go."""
+        group, restoring, now = self._group, self._restoring, self._now
+        if restoring is None:
+            raise errors.error(errors.RESTORE_NAME_IN_USE)
+        if now is None:
+            judge = group.appending.judge
+            if judge is None or judge.end.next_seq > 1:
+                raise self._deposed()
+            clock = group.host.clock
+            now = self._now = _Restore(
+                restoring,
+                group.host.new_token(),
+                client_of(request),
+                clock.now_ns(),
+                clock.monotonic_ms(),
+                self._reader(restoring),
+            )
+            group.consumers.advisories.of_backup("restore_create", {"client": now.client})
+        respond(answer(f"{backups.RESTORE_PREFIX.decode()}{group.assignment.name}.{now.token}"))
+
+    def _reader(self, restoring: Restoring) -> RestoreReader:
+        limits = self._group.host.account_limits(self._group.assignment.account)
+        return RestoreReader(restoring.config, limits)
+
+    def _deposed(self) -> ApiError:
+        return errors.error(
+            errors.RESTORE_FAILED,
+            f"another broker took stream {self._group.assignment.name} in, and leads it no more: begin again",
+        )
+
+    def chunk(self, request: Request, respond: Respond) -> None:
+        """A chunk; an empty one says that there are no more."""
+        now, now_ms = self._now, self._group.host.clock.monotonic_ms()
+        if self._restoring is None and not request.payload:
+            # The stream is whole, and somebody asks again, since its leader fell before it said so.
+            self._group.when_configured(
+                self._group.assignment.version, lambda: respond(self._group.created_answer())
+            )
+            return
+        if self._restoring is None or now is None or backups.token_of(request.subject) != now.token:
+            respond(_refusal(self._deposed()))
+            return
+        now.heard_ms = now_ms
+        if request.number <= now.numbers.get(request.origin, 0):
+            self._fail(now, errors.error(errors.RESTORE_FAILED, "chunks came out of order: begin again"))
+        now.numbers[request.origin] = request.number
+        data = bytes(request.payload)
+        chunk = _Chunk(data, bool(request.reply), respond)
+        if now.error is not None:
+            self._tell(now, chunk)
+            return
+        if now.phase is not _Phase.TAKING:
+            respond(_refusal(errors.error(errors.RESTORE_FAILED, "a chunk came behind the last one")))
+            return
+        now.chunks.append(chunk)
+        now.waiting_bytes += len(data)
+        if now.waiting_bytes > WAITING_BYTES_MAX:
+            why = f"more than {WAITING_BYTES_MAX} bytes were sent without waiting for answers"
+            self._fail(now, errors.error(errors.RESTORE_FAILED, why))
+
+    def _tell(self, now: _Restore, chunk: _Chunk) -> None:
+        """What went wrong; who says that it has sent all is told when nothing of it is left."""
+        assert now.error is not None
+        if chunk.data or now.phase is _Phase.OVER:
+            chunk.respond(_refusal(now.error))
+        else:
+            now.end, now.ask_ms = chunk.respond, 0
+
+    # ---- what is written --------------------------------------------------------------------------------------------
+
+    def put(self, judge: Judge, append: Callable[[Proposal], bool], now_ms: int) -> None:
+        """The turn of the stream's leader."""
+        now = self._now
+        if now is None:
+            if self._restoring is not None and now_ms >= self._began_ms + BEGIN_WAIT_MS:
+                self._take_over(now_ms)
+            return
+        if now.phase is _Phase.TAKING:
+            self._read(now, judge, append, now_ms)
+        if now.phase is _Phase.STORING and not judge.end.unapplied_bytes:
+            self._close(now, judge, append)
+        if now.phase in (_Phase.SHOWING, _Phase.FAILED) and not now.is_asked and now_ms >= now.ask_ms:
+            self._ask(now)
+
+    def _take_over(self, now_ms: int) -> None:
+        """Nobody sends to this leader: the restore ends."""
+        restoring, clock = self._restoring, self._group.host.clock
+        assert restoring is not None
+        self._now = _Restore(restoring, "", {}, clock.now_ns(), now_ms, self._reader(restoring))
+        self._fail(self._now, self._deposed())
+        self._now.ask_ms = 0
+
+    def _read(self, now: _Restore, judge: Judge, append: Callable[[Proposal], bool], now_ms: int) -> None:
+        left = TURN_BYTES_MAX
+        try:
+            while now.chunks and left > 0 and not _is_behind(judge):
+                before = now.reader.taken_bytes
+                self._read_chunk(now, now.chunks[0], judge, append, left)
+                left -= max(1, now.reader.taken_bytes - before)
+                if now.phase is not _Phase.TAKING:
+                    return
+        except ArchiveError as found:
+            self._fail(now, errors.error(errors.RESTORE_FAILED, found))
+        except ApiError as refused:
+            self._fail(now, errors.error(errors.RESTORE_FAILED, refused.description))
+        if now.chunks:
+            # When it is behind, `applied` says that it goes on: turns in between would find nothing to do.
+            if not _is_behind(judge):
+                self._group.host.touch_next(self._group.id)
+        elif now.phase is _Phase.TAKING and now_ms - now.heard_ms >= IDLE_MS:
+            stream = self._group.assignment.name
+            self._fail(now, errors.error(errors.RESTORE_FAILED, f"restore of stream {stream} is stalled"))
+            now.ask_ms = 0
+
+    def _read_chunk(
+        self, now: _Restore, chunk: _Chunk, judge: Judge, append: Callable[[Proposal], bool], left: int
+    ) -> None:
+        """Read the chunk, or about so much of what it unpacks to."""
+        if not chunk.has_reply:
+            raise ArchiveError("each chunk requires a reply subject")
+        if chunk.data:
+            if now.reader.is_read:
+                now.total_bytes += len(chunk.data)
+                now.reader.feed(chunk.data)
+            is_taken = now.reader.read(judge, append, left)
+        else:
+            is_taken = now.reader.end(judge, append)
+        if not is_taken:
+            raise errors.error(self._full)
+        if not now.reader.is_read:
+            return
+        now.chunks.popleft()
+        now.waiting_bytes -= len(chunk.data)
+        # A sender that waits has time from the answer on.
+        now.heard_ms = self._group.host.clock.monotonic_ms()
+        if chunk.data:
+            chunk.respond(b"")
+        else:
+            now.end, now.phase = chunk.respond, _Phase.STORING
+
+    @property
+    def _full(self) -> int:
+        is_file = self._group.assignment.config.storage == "file"
+        return errors.STORAGE_RESOURCES if is_file else errors.MEMORY_RESOURCES
+
+    def _close(self, now: _Restore, judge: Judge, append: Callable[[Proposal], bool]) -> None:
+        """All messages are there: what they belong to follows, the last entry ends it."""
+        told, state = now.reader.told, self._group.state
+        assert told is not None
+        proposal = Proposal()
+        left = CONSUMERS_OF_A_TURN
+        while now.reader.consumers and left > 0:
+            consumer = now.reader.consumers.popleft()
+            left -= 1 + len(consumer.pending) // PENDING_PER_CONSUMER
+            found = consumer.state(told.last_seq, self._group.leader_time_ns())
+            found.drop_gone([seq for seq in found.pending if not state.has(seq)])
+            proposal.add(Section.CONSUMER_RESTORED, [found.snapshot()])
+            if proposal.is_full:
+                if not append(proposal):
+                    self._fail(now, errors.error(self._full))
+                    return
+                proposal = Proposal()
+        if now.reader.consumers:
+            # `applied` says that it goes on.
+            if not append(proposal):
+                self._fail(now, errors.error(self._full))
+            return
+        now.phase = _Phase.CLOSING
+        for key, position in self._positions(now).items():
+            proposal.add(Section.ORIGIN_TAKEN, [encode_taken(key, position)])
+            judge.end.taken(key, position)
+        last_seq = max(told.last_seq, told.first_seq - 1)
+        proposal.add(Section.RESTORED, [u64(last_seq)])
+        judge.end.next_seq = max(judge.end.next_seq, last_seq + 1)
+        proposal.noted.append(lambda result: self._closed(now, result))
+        if not append(proposal):
+            self._fail(now, errors.error(self._full))
+
+    def _positions(self, now: _Restore) -> dict[str, OriginPosition]:
+        """Where the stream goes on to take messages of its origins, whose groups may be others now."""
+        found: dict[str, OriginPosition] = {}
+        told = now.reader.told
+        assert told is not None
+        for key, origin in origins_of(now.restoring.config).items():
+            up_to = told.last_seq if key == MIRROR_KEY else now.reader.sourced.get(key, 0)
+            there = self._group.host.origin_of(self._group.assignment.account, origin)
+            is_there = there is not None and not isinstance(there, ApiError)
+            if up_to and (is_there or key == MIRROR_KEY):
+                group = "" if there is None or isinstance(there, ApiError) else base_of(there.group)
+                found[key] = OriginPosition(group, up_to, up_to)
+        return found
+
+    def _closed(self, now: _Restore, result: int | None) -> None:
+        if result is not None and now.phase is _Phase.CLOSING:
+            now.phase, now.ask_ms = _Phase.SHOWING, 0
+            self._group.host.touch_next(self._group.id)
+
+    def applied(self) -> None:
+        """Something was applied: perhaps what is waited for."""
+        if self._now is not None and (self._now.phase is _Phase.STORING or self._now.chunks):
+            self._group.host.touch_next(self._group.id)
+
+    # ---- how it ends ------------------------------------------------------------------------------------------------
+
+    def _fail(self, now: _Restore, why: ApiError) -> None:
+        if now.error is not None:
+            return
+        if why.err_code != errors.RESTORE_FAILED:
+            why = errors.error(errors.RESTORE_FAILED, why.description)
+        now.error, now.phase = why, _Phase.FAILED
+        now.ask_ms = self._group.host.clock.monotonic_ms() + TELL_MS
+        self._tell_end(now)
+        chunks = list(now.chunks)
+        if now.end is not None:
+            chunks.append(_Chunk(b"", True, now.end))
+        now.chunks.clear()
+        now.waiting_bytes = 0
+        for chunk in chunks:
+            self._tell(now, chunk)
+        self._group.host.touch(self._group.id)
+
+    def _tell_end(self, now: _Restore) -> None:
+        host = self._group.host
+        fields = {
+            "start": format_time(now.begun_ns),
+            "end": format_time(host.clock.now_ns()),
+            "bytes": now.total_bytes,
+            "client": now.client,
+        }
+        self._group.consumers.advisories.of_backup("restore_complete", fields)
+        if now.error is not None:
+            stream = self._group.assignment.name
+            host.event(self._group.id, "RestoreFailed", f"stream {stream}: {now.error.description}")
+
+    def _ask(self, now: _Restore) -> None:
+        """Have the meta group show the stream, or remove it; again until it says that it did."""
+        found = self._group.assignment
+        verb = "restored" if now.phase is _Phase.SHOWING else "abandon"
+        told = {"verb": verb, "account": found.account, "name": found.name, "group": found.group}
+        now.is_asked = True
+        self._group.host.end_restore(
+            {**told, "id": now.restoring.id}, lambda answer: self._asked(now, answer)
+        )
+
+    def _asked(self, now: _Restore, answer: bytes | None) -> None:
+        group, now.is_asked = self._group, False
+        now.ask_ms = group.host.clock.monotonic_ms() + ASK_AGAIN_MS
+        told = json.loads(answer) if answer is not None else {}
+        group.host.touch_next(group.id)
+        if "version" not in told and told.get("err_code") != errors.STREAM_NOT_FOUND:
+            return  # Nobody could say: later.
+        is_shown, now.phase = now.phase is _Phase.SHOWING, _Phase.OVER
+        end, now.end = now.end, None
+        if is_shown and "version" not in told:
+            now.error = errors.error(errors.RESTORE_FAILED, "the stream was deleted, or is restored anew")
+        if is_shown and self._now is now:
+            self._tell_end(now)
+        if end is None:
+            return
+        if now.error is not None:
+            end(_refusal(now.error))
+        else:
+            group.when_configured(int(told["version"]), lambda: end(group.created_answer()))
+
+    def deadline_ms(self) -> int | None:
+        """When a sender has had enough time, or the meta group is to be asked."""
+        now = self._now
+        if now is None:
+            return self._began_ms + BEGIN_WAIT_MS if self._restoring is not None else None
+        if now.phase is _Phase.TAKING:
+            # While chunks wait it is this broker that others wait for.
+            return now.heard_ms + IDLE_MS if not now.chunks else None
+        if now.phase in (_Phase.SHOWING, _Phase.FAILED) and not now.is_asked:
+            return now.ask_ms
+        return None
+
+
+def _is_behind(judge: Judge) -> bool:
+    """Is so much appended and not applied that no more is read?"""
+    return judge.end.unapplied_bytes > UNCOMMITTED_BYTES_MAX
+
+
+def _refusal(error: ApiError) -> bytes:
+    return api_answers.error_answer(ANSWER_KIND, error)

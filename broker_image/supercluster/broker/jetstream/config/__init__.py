@@ -1,0 +1,1 @@
+"""Configurations of streams and consumers, and what is accepted in them."""

@@ -1,0 +1,1 @@
+"""A broker's core: its parts put together, and the turns in which they work."""

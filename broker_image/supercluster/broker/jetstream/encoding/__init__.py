@@ -1,0 +1,1 @@
+"""Encodings that several packages share: bytes of entries, JSON fields, times."""

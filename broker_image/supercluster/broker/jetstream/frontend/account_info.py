@@ -1,0 +1,162 @@
+"""What `$JS.API.INFO` says of a client's account: limits and streams from the map, bytes and consumers from the streams.
+
+A broker knows what the streams hold of which it has a copy that votes and hears a leader, as far as that is; of others it asks the
+leaders, so many at a time and so often at most. Calls of the API are counted by each broker for itself, since it started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from supercluster.broker.jetstream.api import answers as api_answers
+from supercluster.broker.jetstream.api.answers import AccountTotals
+from supercluster.broker.jetstream.frontend.pending_requests import DIRECT_PREFIX, PULL_PREFIX
+from supercluster.broker.jetstream.meta import accounts
+from supercluster.broker.jetstream.meta.state import Assignment
+from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.ports import ClientInfo
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.core.broker import BrokerCore
+
+# Streams whose leaders are asked for one answer, as for a page of STREAM.LIST.
+ASKED_MAX = 256
+ASK_WAIT_MS = 1000
+# Some clients call it with every connection: what leaders said counts for so long. Longer than the wait for the last of them.
+TOLD_VALID_MS = 2000
+# Calls of an account that wait for leaders; more are answered at once, by what is known.
+WAITING_MAX = 1024
+# Accounts whose calls are counted, and streams of which is kept what their leaders said.
+COUNTED_MAX = 4096
+KEPT_MAX = 4096
+
+Then = Callable[[bytes], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What a stream holds."""
+
+    bytes: int
+    consumers: int
+
+
+class AccountInfos:
+    """See the module."""
+
+    def __init__(self, core: BrokerCore) -> None:
+        self._core = core
+        self._told: dict[str, tuple[int, _Held]] = {}
+        """Group → until when it counts, and what its leader said."""
+        self._waiting: dict[str, list[Then]] = {}
+        """Account → who waits for the same leaders."""
+        self._calls: dict[str, int] = {}
+        self._errors: dict[str, int] = {}
+
+    # ---- calls ----------------------------------------------------------------------------------------------------
+
+    def answered(self, account: str, subject: bytes, answer: bytes) -> None:
+        """A client of this broker is answered. Pulls and direct gets are traffic, and count nowhere."""
+        if subject.startswith((PULL_PREFIX, DIRECT_PREFIX)):
+            return
+        if account not in self._calls and len(self._calls) >= COUNTED_MAX:
+            return
+        self._calls[account] = self._calls.get(account, 0) + 1
+        if api_answers.is_error(answer):
+            self._errors[account] = self._errors.get(account, 0) + 1
+
+    # ---- what there is --------------------------------------------------------------------------------------------
+
+    def calls(self) -> dict[str, tuple[int, int]]:
+        """By account: calls that were answered here, and how many of them by an error."""
+        return {account: (count, self._errors.get(account, 0)) for account, count in self._calls.items()}
+
+    def ask(self, info: ClientInfo, then: Then) -> None:
+        """`then` gets the answer, at once or when the leaders have spoken, within a bound."""
+        account = info.account
+        unknown = [
+            found for found in self._streams(account) if not found.restoring and self._held(found) is None
+        ][:ASKED_MAX]
+        waiting = self._waiting.get(account, [])
+        if not unknown or len(waiting) >= WAITING_MAX:
+            then(self._answer(account))
+            return
+        self._waiting[account] = waiting
+        waiting.append(then)
+        if len(waiting) > 1:
+            return
+        left = len(unknown)
+
+        def took(group: str, answer: bytes | None) -> None:
+            nonlocal left
+            left -= 1
+            self._keep(group, answer)
+            if not left:
+                told = self._answer(account)
+                for each in self._waiting.pop(account, ()):
+                    each(told)
+
+        for found in unknown:
+            self._ask_leader(found, lambda answer, group=found.group: took(group, answer))  # type: ignore[misc]
+
+    def _ask_leader(self, found: Assignment, then: Callable[[bytes | None], None]) -> None:
+        self._core.requests.send(
+            found.group,
+            ClientInfo(found.account, "", is_operator=False),
+            b"$JS.API.STREAM.INFO." + found.name.encode(),
+            b"",
+            b"",
+            b"",
+            self._core.clock.monotonic_ms(),
+            on_answer=then,
+            wait_ms=ASK_WAIT_MS,
+        )
+
+    def _keep(self, group: str, answer: bytes | None) -> None:
+        found = api_answers.info_of_answer(answer) if answer else None
+        if found is None:
+            return
+        if len(self._told) >= KEPT_MAX:
+            self._told.clear()
+        state = found["state"]
+        until_ms = self._core.clock.monotonic_ms() + TOLD_VALID_MS
+        self._told[group] = (until_ms, _Held(int(state["bytes"]), int(state["consumer_count"])))
+
+    def _streams(self, account: str) -> list[Assignment]:
+        return list(self._core.meta.state.of_account(account)) if self._core.meta is not None else []
+
+    def _held(self, found: Assignment) -> _Held | None:
+        group = self._core.groups.get(found.group)
+        if isinstance(group, StreamGroup) and group.failed is None:
+            raft = group.raft
+            if group.serves or (raft.leader is not None and raft.membership.is_voter(group.member)):
+                return _Held(group.state.bytes, len(group.state.consumers))
+        until_ms, told = self._told.get(found.group, (0, None))
+        return told if self._core.clock.monotonic_ms() <= until_ms else None
+
+    def _answer(self, account: str) -> bytes:
+        streams = self._streams(account)
+        use = accounts.use_of(found.wanted for found in streams)
+        held = {"file": 0, "memory": 0}
+        consumers = unknown = 0
+        for found in streams:
+            told = self._held(found)
+            if told is None:
+                unknown += 1
+                continue
+            held[found.config.storage] += told.bytes * found.config.num_replicas
+            consumers += told.consumers
+        totals = AccountTotals(
+            memory=held["memory"],
+            storage=held["file"],
+            reserved_memory=use.memory_bytes,
+            reserved_storage=use.storage_bytes,
+            streams=use.streams,
+            consumers=consumers,
+            streams_unknown=unknown,
+            api_total=self._calls.get(account, 0),
+            api_errors=self._errors.get(account, 0),
+        )
+        return api_answers.account_info_answer(totals, self._core.account_limits(account), self._core.domain)

@@ -1,0 +1,118 @@
+"""What the meta group's leader is asked by other brokers: calls of the API that change the map of streams, and internal ones.
+
+Subjects of internal calls are none that a client can send; each kind has a module of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from supercluster.broker.jetstream import errors
+from supercluster.broker.jetstream.admin import accounts as account_calls
+from supercluster.broker.jetstream.admin import brokers as broker_calls
+from supercluster.broker.jetstream.admin import cordons as cordon_calls
+from supercluster.broker.jetstream.admin import moves as move_calls
+from supercluster.broker.jetstream.admin import stream_recovery as recovery_calls
+from supercluster.broker.jetstream.admin.call import MetaCall
+from supercluster.broker.jetstream.api import answers as api_answers
+from supercluster.broker.jetstream.api import parser as api
+from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.frontend import restore_chunks as restore_calls
+from supercluster.broker.jetstream.frontend.pending_requests import continue_payload
+from supercluster.broker.jetstream.links.frames import ResponseStatus
+from supercluster.broker.jetstream.meta_leader.replica import MetaGroup
+from supercluster.broker.jetstream.meta_leader.requests import Decided, StreamRequest
+from supercluster.broker.jetstream.placement.dry_run import MovePlan
+from supercluster.broker.jetstream.stream import step_down as stepping_down
+
+
+class _Internal(Protocol):
+    """A module of internal calls."""
+
+    def is_internal(self, subject: bytes) -> bool: ...
+
+    def answer(self, meta: MetaGroup, call: MetaCall) -> None: ...
+
+
+_INTERNAL: tuple[_Internal, ...] = (
+    broker_calls,
+    cordon_calls,
+    account_calls,
+    recovery_calls,
+    restore_calls,
+    move_calls,
+)
+_META_VERBS = {
+    api.StreamCreateRequest: "create",
+    api.StreamUpdateRequest: "update",
+    api.StreamDeleteRequest: "delete",
+    api.StreamMoveCancelRequest: "cancel_move",
+    api.StreamPeerRemoveRequest: "remove_peer",
+    api.StreamRestoreRequest: "restore",
+}
+
+
+def answer(meta: MetaGroup, call: MetaCall, move_bytes_per_s: int) -> None:
+    """Answer it, once, here or when it is decided. `move_bytes_per_s` holds for moves that it begins."""
+    for module in _INTERNAL:
+        if module.is_internal(call.request.subject):
+            module.answer(meta, call)
+            return
+    _change(meta, call, move_bytes_per_s)
+
+
+def _change(meta: MetaGroup, call: MetaCall, move_bytes_per_s: int) -> None:
+    """A client's call that changes the map."""
+    kind = api.answer_kind(call.request.subject)
+
+    def respond(outcome: Decided | MovePlan | ApiError | None) -> None:
+        if outcome is None:
+            call.undecided()
+            return
+        if isinstance(outcome, ApiError):
+            status, payload = ResponseStatus.ANSWER, api_answers.error_answer(kind, outcome)
+        elif kind in ("stream_delete", "stream_remove_peer"):
+            status, payload = ResponseStatus.ANSWER, api_answers.success_answer(kind)
+        else:
+            assert isinstance(outcome, Decided)
+            status, payload = (
+                ResponseStatus.CONTINUE,
+                continue_payload(outcome.assignment.group, outcome.version),
+            )
+        call.settle(status, payload)
+
+    try:
+        asked = api.parse_api(call.request.subject, call.request.payload)
+        if isinstance(asked, api.MetaStepDownRequest):
+            _step_down(meta, asked)
+            call.settle(ResponseStatus.ANSWER, api_answers.success_answer(kind))
+            return
+        verb = _META_VERBS.get(type(asked))
+        if verb is None:
+            raise errors.not_supported(f"{kind} of the map of streams is")
+    except ApiError as refused:
+        respond(refused)
+        return
+    brings = api.StreamCreateRequest | api.StreamUpdateRequest | api.StreamRestoreRequest
+    config = asked.config if isinstance(asked, brings) else None
+    meta.request(
+        StreamRequest(
+            verb,
+            call.request.info,
+            asked.stream,
+            config,
+            respond,
+            asked_at=call.node,
+            account=api.account_of(call.request.subject, ""),
+            peer=asked.peer if isinstance(asked, api.StreamPeerRemoveRequest) else "",
+            bytes_per_s=move_bytes_per_s,
+            pedantic=isinstance(asked, api.StreamCreateRequest | api.StreamUpdateRequest) and asked.pedantic,
+            restore_id=f"{call.request.origin}-{call.request.number}",
+        )
+    )
+
+
+def _step_down(meta: MetaGroup, call: api.MetaStepDownRequest) -> None:
+    if len(meta.host.brokers_in_contact()) == 1:
+        raise errors.error(errors.CLUSTER_REQUIRED)
+    stepping_down.step_down(meta, call.successor)

@@ -1,0 +1,190 @@
+"""Direct gets of a stream that its mirrors answer too (`mirror_direct`).
+
+The broker of the client asks one of those that can answer, the nearest: itself, then its own cluster, as queue groups do
+(CL-2). A mirror answers from its own applied state, so what it says may be older than what the origin has acknowledged, by
+`STALE_MS_MAX` at most while the origin has a leader; and it passes on what it does not find, so that nobody is told that a message
+is not there which only the mirror lacks. Mirrors that leave out or rename messages take no part: half of a stream would look like
+all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from supercluster.broker.jetstream import errors
+from supercluster.broker.jetstream.api import answers as api_answers
+from supercluster.broker.jetstream.api import direct_get
+from supercluster.broker.jetstream.api import parser as api
+from supercluster.broker.jetstream.api.direct_get import DirectGetRequest
+from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.frontend.pending_requests import DIRECT_PREFIX, continue_payload
+from supercluster.broker.jetstream.links.frames import Request, ResponseStatus
+from supercluster.broker.jetstream.meta.state import Assignment
+from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.turn.slices import Job
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.core.broker import BrokerCore
+
+STALE_MS_MAX = 10_000
+"""Origins answer their mirrors within 4 s, news or not, and are asked again after 6."""
+MIRROR_READS_VERSION = 9
+"""Frame version of brokers whose mirrors know when not to answer; those of others are not asked."""
+
+_NOTHING = ([(direct_get.NOT_FOUND, b"")], [(direct_get.NO_RESULTS, b"")])
+
+
+def stands_in(mirror: StreamConfig, origin: StreamConfig | None) -> bool:
+    """May this mirror answer for its origin (None: which is gone), by what it is told to keep of it?"""
+    taken = mirror.mirror
+    return (
+        taken is not None
+        and mirror.mirror_direct
+        and taken.external is None
+        and not taken.filters
+        and not taken.subject_transforms
+        and not taken.opt_start_seq
+        and not taken.opt_start_time_ns
+        and mirror.subject_transform is None
+        and mirror.discard == "old"
+        and (origin is None or _keeps_as_much(mirror, origin))
+    )
+
+
+def _keeps_as_much(mirror: StreamConfig, origin: StreamConfig) -> bool:
+    limits = (
+        (mirror.max_msgs, origin.max_msgs),
+        (mirror.max_bytes, origin.max_bytes),
+        (mirror.max_age_ns, origin.max_age_ns),
+        (mirror.max_msgs_per_subject, origin.max_msgs_per_subject),
+        (mirror.max_msg_size, origin.max_msg_size),
+    )
+    return all(mine <= 0 or 0 < theirs <= mine for mine, theirs in limits)
+
+
+class MirrorReads:
+    """Which group is asked for a stream's messages. One per broker."""
+
+    def __init__(self, core: BrokerCore) -> None:
+        self._core = core
+        self._mirrors: dict[tuple[str, str], list[Assignment]] | None = None
+        """By account and name of the origin; None: the map has changed since."""
+        self._stood_still_ms = 0
+
+    def stood_still(self) -> None:
+        """How old the copies here are is not known before their origins were asked again."""
+        self._stood_still_ms = self._core.clock.monotonic_ms()
+
+    def map_changed(self) -> None:
+        self._mirrors = None
+
+    def whom_to_ask(self, account: str, stream: str) -> str | None:
+        """The group that is to answer a direct get; None: there is neither such a stream nor a mirror of it."""
+        core, origin = self._core, self._core.stream_of(account, stream)
+        own = [origin.group] if origin is not None else []
+        mirrors = self._mirrors_of(account, stream)
+        if not mirrors:
+            return own[0] if own else None
+        config = origin.config if origin is not None else None
+        can = [found.group for found in mirrors if stands_in(found.config, config) and self._can(found.group)]
+        if config is None or (can and not config.allow_direct):
+            own = []  # As with nats-server, mirrors go on where the origin is no longer to be asked.
+        asked = [*own, *can]
+        if len(asked) < 2:
+            return asked[0] if asked else None
+        ways = {group: self._way(group) for group in asked}
+        shortest = min(ways.values())
+        nearest = [group for group in asked if ways[group] == shortest]
+        return nearest[core.rng.randrange(len(nearest))] if len(nearest) > 1 else nearest[0]
+
+    def _mirrors_of(self, account: str, stream: str) -> list[Assignment]:
+        meta = self._core.meta
+        if self._mirrors is None:
+            self._mirrors = {}
+            for found in meta.state.streams.values() if meta is not None else ():
+                if found.restoring is None and found.config.mirror_direct and found.config.mirror is not None:
+                    key = found.account, found.config.mirror.name
+                    self._mirrors.setdefault(key, []).append(found)
+        return self._mirrors.get((account, stream), [])
+
+    def _can(self, group: str) -> bool:
+        leader = self._core.leader_of(group)
+        version = self._core.version_of(leader) if leader is not None else None
+        return version is not None and version >= MIRROR_READS_VERSION
+
+    def _way(self, group: str) -> int:
+        core, leader = self._core, self._core.leader_of(group)
+        if leader is None:
+            return 3
+        if leader == core.node:
+            return 0
+        return 1 if core.brokers_in_contact()[leader][0] == core.settings.cluster else 2
+
+    # ---- the mirror's leader ----------------------------------------------------------------------------------------
+
+    def takes(self, group: StreamGroup, request: Request) -> bool:
+        """Is this mirror asked for messages of its origin?"""
+        return (
+            request.subject.startswith(DIRECT_PREFIX)
+            and api.stream_of(request.subject) != group.assignment.name
+        )
+
+    def answer(
+        self, group: StreamGroup, request: Request, settle: Callable[[ResponseStatus, bytes], None]
+    ) -> None:
+        """Answer for the origin, or have that one asked."""
+        question = self._question(group, request, settle)
+        if not self._core.questions.ask(request.info.account, group, question):
+            kind = api.answer_kind(request.subject)
+            settle(
+                ResponseStatus.ANSWER,
+                api_answers.error_answer(kind, errors.error(errors.JETSTREAM_NOT_AVAILABLE)),
+            )
+
+    def _question(
+        self, group: StreamGroup, request: Request, settle: Callable[[ResponseStatus, bytes], None]
+    ) -> Job:
+        state, network = group.state, self._core.network
+        try:
+            call = api.parse_api(request.subject, request.payload)
+            assert isinstance(call, DirectGetRequest)
+            origin = self._core.stream_of(group.assignment.account, call.stream)
+            found = None
+            if self._may_say(group, origin, call):
+                found = yield from direct_get.answers(state, group.source, call)
+                if not self._may_say(group, origin, call):
+                    found = None
+            if found is None or (found in _NOTHING and self._is_asked(origin)):
+                if origin is not None:
+                    settle(ResponseStatus.CONTINUE, continue_payload(origin.group, 0))
+                    return
+                found = _NOTHING[0]
+        except ApiError as refused:
+            settle(ResponseStatus.ANSWER, api_answers.error_answer(api.answer_kind(request.subject), refused))
+            return
+        for header, payload in found:
+            network.publish(request.info.account, request.reply, b"", header, payload)
+        settle(ResponseStatus.TAKEN, b"")
+
+    def _may_say(self, group: StreamGroup, origin: Assignment | None, call: DirectGetRequest) -> bool:
+        """Does what this mirror has count as what the origin has?"""
+        state = group.state
+        taken = state.config.mirror
+        if taken is None or taken.name != call.stream:
+            return False  # It was another stream's, or no mirror, when the client's broker looked at the map.
+        if origin is None:
+            return stands_in(state.config, None)
+        is_led = self._core.leader_of(origin.group) is not None
+        since_ms = group.sourcing.whole_since_ms(state)
+        oldest_ms = self._core.clock.monotonic_ms() - STALE_MS_MAX if is_led else 0
+        return stands_in(state.config, origin.config) and since_ms >= max(0, oldest_ms, self._stood_still_ms)
+
+    def _is_asked(self, origin: Assignment | None) -> bool:
+        """Can the origin say whether it has what the mirror lacks?"""
+        return (
+            origin is not None
+            and origin.config.allow_direct
+            and self._core.leader_of(origin.group) is not None
+        )

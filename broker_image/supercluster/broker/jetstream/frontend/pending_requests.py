@@ -1,0 +1,267 @@
+"""API requests at the broker where the client is: who answers each, and what happens while nobody can.
+
+A request goes to the leader of the meta group or of its stream. The answer comes back to this broker and is published
+from here, so that the client's own subscription is sure to be known. A request whose leader changes is sent again to
+the next one, until its time is over: then the client gets NATS's error for an API that is not there now. One that a
+leader may have carried out before it fell is understood by its outcome: "not found" then says that a deletion is done.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import count
+
+from supercluster.broker.jetstream.api.answers import direct_refusal, pull_refusal
+from supercluster.broker.jetstream.api.parser import stream_of
+from supercluster.broker.jetstream.backup.format import RESTORE_PREFIX
+from supercluster.broker.jetstream.links.frames import (
+    Frame,
+    Request,
+    ResponseStatus,
+    encode_request,
+    encode_texts,
+)
+from supercluster.broker.jetstream.publish.windows import Post
+from supercluster.broker.ports import ClientInfo, Network
+
+REQUEST_WAIT_MS = 5000
+# A request that got no answer is repeated after this: frames are lost with links.
+REQUEST_RETRY_MS = 1000
+ASK_LEADER_MS = 200
+REQUESTS_MAX = 16384
+PULL_PREFIX = b"$JS.API.CONSUMER.MSG.NEXT."
+DIRECT_PREFIX = b"$JS.API.DIRECT.GET."
+
+_U64 = struct.Struct("<Q")
+
+
+@dataclass(slots=True)
+class Pending:
+    """A request that is not answered."""
+
+    request: Request
+    give_up_ms: int
+    next_try_ms: int
+    on_answer: Callable[[bytes | None], None] | None = None
+    """For requests that this broker makes by itself: gets the answer, None when there was none in time."""
+    sent: bool = False
+    """A leader has it and did not say anything yet."""
+    sent_to: str = ""
+    is_late: bool = False
+    """It was tried before."""
+    perhaps_done: bool = False
+    """An earlier leader may have carried it out."""
+
+
+class Requests:
+    """The requests of this broker's clients that are under way."""
+
+    def __init__(
+        self,
+        network: Network,
+        post: Post,
+        leader_of: Callable[[str], str | None],
+        peers: Callable[[], list[str]],
+        unavailable: Callable[[Request], bytes],
+        done_before: Callable[[bytes, bytes], bytes] = lambda subject, answer: answer,
+        *,
+        origin: str,
+        node: str = "",
+        first_number: int = 1,
+        answered: Callable[[ClientInfo, bytes, bytes, bytes], None] = lambda info, subject, payload, answer: (
+            None
+        ),
+        whom_to_ask: Callable[[str, str], str | None] = lambda account, stream: None,
+    ) -> None:
+        """`done_before(subject, answer)` words the answer of a request that an earlier leader may have carried out.
+        `answered(info, subject, payload, answer)` is told what a client of this broker is answered.
+        `whom_to_ask(account, stream)` is the group that can answer a direct get of that stream now, perhaps a mirror's.
+        `origin` is the incarnation of this broker's volume, and `first_number` above all numbers that earlier
+        processes on it used."""
+        self._network = network
+        self._post = post
+        self._leader_of = leader_of
+        self._peers = peers
+        self._unavailable = unavailable
+        self._done_before = done_before
+        self._answered = answered
+        self._whom_to_ask = whom_to_ask
+        self._origin = origin
+        self._node = node
+        self._numbers = count(first_number)
+        self._pending: dict[int, Pending] = {}
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def send(
+        self,
+        group: str,
+        info: ClientInfo,
+        subject: bytes,
+        reply: bytes,
+        header: bytes,
+        payload: bytes,
+        now_ms: int,
+        on_answer: Callable[[bytes | None], None] | None = None,
+        wait_ms: int = REQUEST_WAIT_MS,
+    ) -> None:
+        """Take a request for the leader of `group`."""
+        request = Request(self._origin, next(self._numbers), group, info, subject, reply, header, payload)
+        pending = Pending(request, now_ms + wait_ms, now_ms, on_answer)
+        if len(self._pending) >= REQUESTS_MAX:
+            self._fail(pending)
+            return
+        self._pending[request.number] = pending
+        self._try(pending, now_ms)
+
+    def _try(self, pending: Pending, now_ms: int) -> None:
+        if pending.is_late and not pending.request.header:
+            self._choose_again(pending)
+        pending.is_late = True
+        leader = self._leader_of(pending.request.group)
+        if leader is not None and self._post(leader, Frame.REQUEST, encode_request(pending.request)):
+            pending.next_try_ms = now_ms + REQUEST_RETRY_MS
+            pending.perhaps_done |= pending.sent
+            pending.sent, pending.sent_to = True, leader
+            return
+        pending.next_try_ms = now_ms + ASK_LEADER_MS
+        for peer in self._peers():
+            self._post(peer, Frame.WHO_LEADS, encode_texts(pending.request.group))
+
+    def _choose_again(self, pending: Pending) -> None:
+        """Whoever was to answer a direct get did not: another group may. One that was sent on to the origin stays there."""
+        request = pending.request
+        if request.subject.startswith(DIRECT_PREFIX):
+            found = self._whom_to_ask(request.info.account, stream_of(request.subject))
+            pending.request = replace(request, group=found or request.group)
+
+    def response(
+        self, number: int, status: ResponseStatus, payload: bytes, now_ms: int, node: str = ""
+    ) -> None:
+        """An answer, or word of where to ask, of a broker."""
+        pending = self._pending.get(number)
+        if pending is None:
+            return
+        if status in (ResponseStatus.NOT_LEADER, ResponseStatus.UNDECIDED):
+            pending.sent = False
+            pending.perhaps_done |= status is ResponseStatus.UNDECIDED
+            pending.next_try_ms = now_ms + ASK_LEADER_MS
+            if node and self._leader_of(pending.request.group) not in (None, node):
+                self._try(pending, now_ms)  # The next leader said so in the meantime.
+        elif status is ResponseStatus.CONTINUE:
+            # The meta group decided; the stream's leader answers once it is at that version.
+            (version,) = _U64.unpack_from(payload)
+            old = pending.request
+            del self._pending[number]
+            header = b"%d" % version
+            request = Request(
+                self._origin,
+                next(self._numbers),
+                payload[8:].decode(),
+                old.info,
+                old.subject,
+                old.reply,
+                header,
+                old.payload,
+            )
+            pending.request = request
+            pending.sent = pending.perhaps_done = False
+            self._pending[request.number] = pending
+            self._try(pending, now_ms)
+        else:
+            del self._pending[number]
+            if pending.perhaps_done and status is ResponseStatus.ANSWER:
+                payload = self._done_before(pending.request.subject, payload)
+            if pending.on_answer is not None:
+                pending.on_answer(payload)
+            elif status is ResponseStatus.ANSWER:
+                self._publish(pending.request, payload)
+
+    def leader_serves(self, group: str, now_ms: int) -> None:
+        """Send again what waits for this group's leader. But not a pull that another broker has, which is there: it says
+        that it does not lead, or it took the pull and gives back what is left of it. Both leaders would hand out messages
+        for it otherwise, more than the client asked for."""
+        leader, linked = self._leader_of(group), {*self._peers(), self._node}
+        for pending in list(self._pending.values()):
+            if pending.request.group != group:
+                continue
+            is_pull = pending.request.subject.startswith(PULL_PREFIX)
+            is_there = pending.sent and pending.sent_to != leader and pending.sent_to in linked
+            if not (is_pull and is_there and now_ms < pending.next_try_ms):
+                self._try(pending, now_ms)
+
+    def groups_gone(
+        self,
+        groups: list[str],
+        successor: Callable[[Request], str | None],
+        answer: Callable[[bytes], bytes],
+    ) -> None:
+        """Groups are gone. Who asks about a deleted stream hears it now, in the words of `answer`; a stream that began
+        anew is asked at its next try."""
+        gone = frozenset(groups)
+        for number, pending in list(self._pending.items()):
+            if pending.request.group not in gone:
+                continue
+            if pending.request.subject.startswith(RESTORE_PREFIX):
+                # Who ended the restore says why; where nobody does, it has ended all the same.
+                pending.give_up_ms = min(pending.give_up_ms, pending.next_try_ms + REQUEST_RETRY_MS)
+                continue
+            group = successor(pending.request)
+            if group is not None:
+                pending.request = replace(pending.request, group=group)
+                pending.sent = pending.perhaps_done = False
+            else:
+                self.response(number, ResponseStatus.ANSWER, answer(pending.request.subject), 0)
+
+    def tick(self, now_ms: int) -> None:
+        """Repeat what is overdue, give up what took too long."""
+        for number, pending in list(self._pending.items()):
+            if now_ms >= pending.give_up_ms:
+                del self._pending[number]
+                self._fail(pending)
+            elif now_ms >= pending.next_try_ms:
+                self._try(pending, now_ms)
+
+    def _fail(self, pending: Pending) -> None:
+        request = pending.request
+        if pending.on_answer is not None:
+            pending.on_answer(None)
+        else:
+            self._publish(request, self._unavailable(request))
+
+    def _publish(self, request: Request, payload: bytes) -> None:
+        self._answered(request.info, request.subject, request.payload, payload)
+        publish_answer(self._network, request, payload)
+
+    def asking(self) -> set[int]:
+        """`id` of the `ClientInfo` of clients that wait for an answer, other than messages that they pull."""
+        return {
+            id(pending.request.info)
+            for pending in self._pending.values()
+            if pending.on_answer is None and not pending.request.subject.startswith(PULL_PREFIX)
+        }
+
+    def deadline_ms(self) -> int | None:
+        """When `tick` has something to do."""
+        return min((min(p.next_try_ms, p.give_up_ms) for p in self._pending.values()), default=None)
+
+
+def publish_answer(network: Network, request: Request, payload: bytes) -> None:
+    """Publish an answer to the client that asked. Pulls and direct gets are answered by messages: a refusal of one is a
+    status, for an answer in JSON would be taken for one of them."""
+    if not request.reply:
+        return
+    header = b""
+    if request.subject.startswith(PULL_PREFIX):
+        header, payload = pull_refusal(request.subject, payload), b""
+    elif request.subject.startswith(DIRECT_PREFIX):
+        header, payload = direct_refusal(request.subject, payload), b""
+    network.publish(request.info.account, request.reply, b"", header, payload)
+
+
+def continue_payload(group: str, version: int) -> bytes:
+    """CONTINUE's payload: ask that group's leader, which answers once it is at that configuration version."""
+    return _U64.pack(version) + group.encode()

@@ -1,0 +1,1 @@
+"""The map of streams: the meta group's replicated state."""

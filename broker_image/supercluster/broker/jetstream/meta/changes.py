@@ -1,0 +1,164 @@
+"""What each operation in the meta group's log makes of a stream that is there. Pure, and alike on every replica.
+
+`meta/state.py` finds the stream; how the operations are written is in `meta/operations.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.meta.map_recovery import Standing
+from supercluster.broker.jetstream.meta.move_record import Move, MoveEnd, MoveReport, Outcome
+from supercluster.broker.jetstream.meta.stream_recovery import Recovery
+from supercluster.broker.raft.entry import Entry
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.meta.state import Assignment
+
+
+def _renewed(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment:
+    config, last_move = present.config, present.last_move
+    if present.move is not None:
+        gone = MoveReport(present.move.id, Outcome.CANCELLED, "all copies were in memory and are gone")
+        last_move = gone.of_move(present.move, entry.time_ns, last_move)
+        config = present.move.undone(config)
+    return replace(
+        present,
+        group=op["new_group"],
+        config=config,
+        version=entry.index,
+        members=tuple(op["members"]),
+        created_ns=entry.time_ns,
+        move=None,
+        last_move=last_move,
+        recovery=None,
+        standing=Standing.KNOWN,
+    )
+
+
+def _recovered(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment:
+    """A new lineage, of one member so far. A move that ran is over: nobody knows how far it was."""
+    config, last_move = present.config, present.last_move
+    if present.move is not None:
+        over = MoveReport(present.move.id, Outcome.CANCELLED, "the stream was recovered by force")
+        last_move = over.of_move(present.move, entry.time_ns, last_move)
+        config = present.move.undone(config)
+    recovery = Recovery.from_json(op["recovery"]).after(present.recovery, entry.time_ns)
+    return replace(
+        present,
+        group=op["new_group"],
+        config=config,
+        version=entry.index,
+        members=(recovery.member,),
+        # Sequences behind the copy's end will mean other messages: who stored a position has to notice.
+        created_ns=max(entry.time_ns, present.created_ns + 1),
+        move=None,
+        last_move=last_move,
+        recovery=recovery,
+        standing=present.standing.after_word(),
+    )
+
+
+def _move_started(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment | None:
+    running = _of_move(present, op["id"])
+    if running is not None:
+        return replace(present, move=replace(running, bytes_per_s=op["bytes_per_s"]))
+    if present.move is not None:
+        return None
+    config, before = StreamConfig.from_json(op["config"], is_stored=True), present.config
+    move = Move(
+        op["id"],
+        tuple(op["targets"]),
+        tuple(op["origin"]),
+        before.placement,
+        entry.time_ns,
+        op["bytes_per_s"],
+        origin_replicas=before.num_replicas if before.num_replicas != config.num_replicas else 0,
+        copy_bytes=op.get("copy_bytes", 0),
+    )
+    version = entry.index if config != present.config else present.version
+    return replace(present, config=config, version=version, move=move)
+
+
+def _of_move(present: Assignment, move_id: str) -> Move | None:
+    return present.move if present.move is not None and present.move.id == move_id else None
+
+
+def _target_replaced(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment | None:
+    move = _of_move(present, op["id"])
+    if move is None or move.cancelled or op["old"] not in move.joining:
+        return None
+    return replace(present, move=move.with_target(op["old"], op["new"]))
+
+
+def _move_cancelled(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment | None:
+    """Asked for, not done: the stream's own group says how the move ended, and until then the placement stays."""
+    move = _of_move(present, op["id"])
+    if move is None or move.cancelled:
+        return None
+    reason = str(op.get("reason", ""))
+    return replace(present, move=replace(move, cancelled=True, cancel_reason=reason))
+
+
+def _move_ended(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment | None:
+    end = MoveEnd.from_json(op["end"])
+    move = _of_move(present, end.report.id)
+    if move is None:
+        return None
+    config = present.config
+    if end.report.outcome is Outcome.CANCELLED:
+        config = move.undone(config)
+    return replace(
+        present,
+        config=config,
+        version=entry.index if config != present.config else present.version,
+        members=end.members,
+        move=None,
+        last_move=end.report.of_move(move, entry.time_ns, present.last_move),
+        standing=present.standing.after_word(),
+    )
+
+
+def _confirmed(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment | None:
+    """The stream's own group has said who its members are, and what its configuration is, where that is newer. A move that
+    the map knows starts from those members."""
+    if not present.is_unconfirmed:
+        return None
+    members, move = tuple(map(str, op["members"])), present.move
+    config = (
+        StreamConfig.from_json(op["config"], is_stored=True)
+        if op.get("config") is not None
+        else present.config
+    )
+    return replace(
+        present,
+        config=config,
+        version=entry.index,
+        members=members,
+        move=replace(move, origin=members) if move is not None else None,
+        standing=Standing.CONFIRMED,
+    )
+
+
+def _restored(present: Assignment, op: dict[str, Any], entry: Entry) -> Assignment | None:
+    """All of it is there: from now on it is a stream as any other."""
+    restoring = present.restoring
+    if restoring is None or restoring.id != op["id"]:
+        return None
+    return replace(present, config=restoring.config, version=entry.index, restoring=None)
+
+
+CHANGES: dict[str, Callable[[Assignment, dict[str, Any], Entry], Assignment | None]] = {
+    "renew": _renewed,
+    "recover": _recovered,
+    "confirm": _confirmed,
+    "restored": _restored,
+    "move": _move_started,
+    "move_target": _target_replaced,
+    "move_cancel": _move_cancelled,
+    "move_end": _move_ended,
+}
+"""What an operation makes of the assignment; None: nothing. One about another group or another move is void."""

@@ -1,0 +1,290 @@
+"""What the meta group remembers of a stream's move: the one that runs, and how the last one ended.
+
+A record says where the copies are to go and what is restored by a cancel. Which members are in force, and how far the
+copies are, only the stream's own group knows (SF-5); it tells the meta group the end, with what the audit found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from supercluster.broker.jetstream.config.stream import Placement, StreamConfig
+from supercluster.broker.jetstream.encoding.json_fields import Stored
+from supercluster.broker.raft.confchange import node_of
+
+# Targets that were replaced in one move and are remembered: a target is gone for a minute before another one comes.
+REPLACED_MAX = 64
+# Moves that ended before the last one and are remembered by their ids: a call that comes late is answered by how its own
+# move ended, and starts nothing.
+EARLIER_MAX = 64
+# Of why such a move was cancelled.
+REASON_CHARACTERS_MAX = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A move that runs."""
+
+    id: str
+    targets: tuple[str, ...]
+    """All members that the group is to have: `<node>@<incarnation>.<token>` for new ones, present members as they are."""
+    origin: tuple[str, ...]
+    """The members before."""
+    origin_placement: Placement
+    """The configured placement before: a cancelled move ends with it."""
+    started_ns: int
+    bytes_per_s: int = 0
+    """What may be sent to new copies together; 0: no limit."""
+    cancelled: bool = False
+    replaced: tuple[str, ...] = ()
+    """Targets that others came for: who had taken part already may vote until the stream's group says otherwise."""
+    cancel_reason: str = ""
+    """Why it was called off, where nobody asked for that."""
+    origin_replicas: int = 0
+    """The configured count of replicas before, where that is what changes; 0: it stays."""
+    copy_bytes: int = 0
+    """What one copy took when the move began: so much room is kept for it until its leader says how much is still to come."""
+
+    @property
+    def joining(self) -> tuple[str, ...]:
+        """The targets that are no members yet."""
+        return tuple(member for member in self.targets if member not in self.origin)
+
+    def with_target(self, old: str, new: str) -> Move:
+        """The same move with one of its targets replaced."""
+        targets = tuple(new if member == old else member for member in self.targets)
+        return replace(self, targets=targets, replaced=(*self.replaced, old)[-REPLACED_MAX:])
+
+    def undone(self, config: StreamConfig) -> StreamConfig:
+        """The stream's configuration as it was before, in what a move changes."""
+        replicas = self.origin_replicas or config.num_replicas
+        return replace(config, placement=self.origin_placement, num_replicas=replicas)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "targets": list(self.targets),
+            "origin": list(self.origin),
+            "origin_placement": self.origin_placement.to_json(),
+            "started_ns": self.started_ns,
+            "bytes_per_s": self.bytes_per_s,
+            "cancelled": self.cancelled,
+            "replaced": list(self.replaced),
+            "cancel_reason": self.cancel_reason,
+            "copy_bytes": self.copy_bytes,
+            "origin_replicas": self.origin_replicas,
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Move:
+        return Move(
+            data["id"],
+            tuple(data["targets"]),
+            tuple(data["origin"]),
+            Placement.from_json(Stored(data["origin_placement"])),
+            data["started_ns"],
+            data["bytes_per_s"],
+            data["cancelled"],
+            tuple(data.get("replaced", ())),
+            str(data.get("cancel_reason", "")),
+            data.get("origin_replicas", 0),
+            data.get("copy_bytes", 0),
+        )
+
+
+class Outcome(StrEnum):
+    """How a move ended."""
+
+    DONE = "done"
+    """The targets are the members."""
+    CANCELLED = "cancelled"
+    """The origin is what it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What the comparison of old and new copies found."""
+
+    ranges: int = 0
+    sequences: int = 0
+    """In these ranges, removed ones included."""
+    first_seq: int = 0
+    last_seq: int = 0
+    digest: str = ""
+    """Hash over the hashes of all ranges, hexadecimal; empty where nothing was compared."""
+    results: Mapping[str, str] = field(default_factory=dict)
+    """Member → `equal`, or a sentence that says what differs."""
+    messages: int = 0
+    """That the stream held when the replicas' states were compared: without removed ones."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "ranges": self.ranges,
+            "sequences": self.sequences,
+            "messages": self.messages,
+            "first_seq": self.first_seq,
+            "last_seq": self.last_seq,
+            "digest": self.digest,
+            "results": dict(self.results),
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Audit:
+        # Older brokers counted sequences, and called them messages.
+        messages = int(data["messages"])
+        return Audit(
+            int(data["ranges"]),
+            int(data.get("sequences", messages)),
+            int(data["first_seq"]),
+            int(data["last_seq"]),
+            str(data["digest"]),
+            {str(member): str(result) for member, result in data["results"].items()},
+            messages if "sequences" in data else 0,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierMove:
+    """What is left of a report when the stream's next move has ended."""
+
+    id: str
+    outcome: Outcome
+    reason: str = ""
+    ended_ns: int = 0
+    left: tuple[str, ...] = ()
+    """Nodes that were members before and not afterwards: the grace time of their copies began then."""
+
+    def to_json(self) -> list[Any]:
+        return [self.id, str(self.outcome), self.reason, self.ended_ns, list(self.left)]
+
+    @staticmethod
+    def from_json(data: list[Any]) -> EarlierMove:
+        """
+        Raises:
+            TypeError, ValueError: it is none.
+        """
+        move_id, outcome, reason, ended_ns, left = data
+        return EarlierMove(str(move_id), Outcome(outcome), str(reason), int(ended_ns), tuple(map(str, left)))
+
+
+@dataclass(frozen=True, slots=True)
+class MoveReport:
+    """How a move ended: kept until the stream's next move ends, and then in brief."""
+
+    id: str
+    outcome: Outcome
+    reason: str = ""
+    """Why it was cancelled, as a sentence."""
+    bytes_copied: int = 0
+    audit: Audit = field(default_factory=Audit)
+    config_index: int = 0
+    """Index, in the stream's log, of the committed CONFIG entry whose members are in force."""
+    targets: tuple[str, ...] = ()
+    origin: tuple[str, ...] = ()
+    started_ns: int = 0
+    ended_ns: int = 0
+    """Targets, origin and times are filled in from the move's record when the end is applied."""
+    stage_ms: Mapping[str, int] = field(default_factory=dict)
+    """Stage → milliseconds that it took, under all leaders together."""
+    earlier: tuple[EarlierMove, ...] = ()
+    """The moves before this one, the youngest first."""
+    replaced: tuple[str, ...] = ()
+    """Targets that others took the place of, from the record too: whoever comes back later as one of them is not needed."""
+
+    @property
+    def in_brief(self) -> EarlierMove:
+        stayed = {node_of(member) for member in self.targets}
+        gone = {node_of(member) for member in self.origin} - stayed
+        left = tuple(sorted(gone)) if self.outcome is Outcome.DONE else ()
+        return EarlierMove(self.id, self.outcome, self.reason[:REASON_CHARACTERS_MAX], self.ended_ns, left)
+
+    @property
+    def known(self) -> tuple[EarlierMove, ...]:
+        """All moves of the stream that ended and are remembered, the youngest first."""
+        return (self.in_brief, *self.earlier)
+
+    def left_ns(self, node: str) -> int | None:
+        """When a node that is no member ceased to be one; None where nobody remembers."""
+        return next((found.ended_ns for found in self.known if node in found.left), None)
+
+    @property
+    def joining(self) -> tuple[str, ...]:
+        """The targets that were no members before."""
+        return tuple(member for member in self.targets if member not in self.origin)
+
+    def of_move(self, move: Move, ended_ns: int, before: MoveReport | None) -> MoveReport:
+        """The report with what the record knows, and with what is remembered of the move before."""
+        return replace(
+            self,
+            targets=move.targets,
+            origin=move.origin,
+            started_ns=move.started_ns,
+            ended_ns=ended_ns,
+            earlier=before.known[:EARLIER_MAX] if before is not None else (),
+            replaced=move.replaced,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "outcome": str(self.outcome),
+            "reason": self.reason,
+            "bytes_copied": self.bytes_copied,
+            "audit": self.audit.to_json(),
+            "config_index": self.config_index,
+            "targets": list(self.targets),
+            "origin": list(self.origin),
+            "started_ns": self.started_ns,
+            "ended_ns": self.ended_ns,
+            "stage_ms": dict(self.stage_ms),
+            "earlier": [found.to_json() for found in self.earlier],
+            "replaced": list(self.replaced),
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> MoveReport:
+        """
+        Raises:
+            KeyError, TypeError, ValueError, AttributeError: it is none.
+        """
+        return MoveReport(
+            str(data["id"]),
+            Outcome(data["outcome"]),
+            str(data["reason"]),
+            int(data["bytes_copied"]),
+            Audit.from_json(data["audit"]),
+            int(data["config_index"]),
+            tuple(map(str, data["targets"])),
+            tuple(map(str, data["origin"])),
+            int(data["started_ns"]),
+            int(data["ended_ns"]),
+            {str(stage): int(ms) for stage, ms in data.get("stage_ms", {}).items()},
+            tuple(EarlierMove.from_json(found) for found in data.get("earlier", ())),
+            tuple(map(str, data.get("replaced", ()))),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MoveEnd:
+    """What a stream's leader tells the meta group's (Frame.MOVE_END), until the map shows it."""
+
+    group: str
+    members: tuple[str, ...]
+    """The members in force, committed in the stream's log."""
+    report: MoveReport
+
+    def to_json(self) -> dict[str, Any]:
+        return {"group": self.group, "members": list(self.members), "report": self.report.to_json()}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> MoveEnd:
+        """
+        Raises:
+            KeyError, TypeError, ValueError, AttributeError: it is none.
+        """
+        return MoveEnd(
+            str(data["group"]), tuple(map(str, data["members"])), MoveReport.from_json(data["report"])
+        )

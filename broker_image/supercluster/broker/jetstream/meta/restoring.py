@@ -1,0 +1,90 @@
+"""A stream that is being restored, as the map of streams has it: there under its name, and shown to nobody.
+
+Until all of it is there its group has a bare configuration, by which nothing is captured, removed, expired or delivered; the
+one that was asked for stands beside it (`docs/adr/backups.md`). Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from supercluster.broker.jetstream.config.metadata_keys import PREFIX
+from supercluster.broker.jetstream.config.publishing import with_what_it_needs
+from supercluster.broker.jetstream.config.stream import ConsumerLimits, StreamConfig
+
+RESTORING_KEY = PREFIX + "restoring"
+"""In the metadata of the bare configuration: so the group's own log says what the stream is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restoring:
+    """The restore that makes the stream."""
+
+    id: str
+    config: StreamConfig
+    """The stream's, when it is whole."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"id": self.id, "config": self.config.to_json()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Restoring:
+        return cls(data["id"], StreamConfig.from_json(data["config"], is_stored=True))
+
+
+def bare(config: StreamConfig, restore_id: str) -> StreamConfig:
+    """What the stream is configured as while it is restored. Times to live, schedules and message ids are noted as messages
+    come, so these fields stay; what acts on them waits."""
+    found = replace(
+        config,
+        subjects=(config.name,),
+        retention="limits",
+        discard="old",
+        discard_new_per_subject=False,
+        max_consumers=-1,
+        max_msgs=-1,
+        max_bytes=-1,
+        max_age_ns=0,
+        max_msgs_per_subject=-1,
+        no_ack=False,
+        consumer_limits=ConsumerLimits(),
+        first_seq=0,
+        sealed=False,
+        deny_delete=False,
+        deny_purge=False,
+        allow_rollup_hdrs=False,
+        mirror=None,
+        sources=(),
+        subject_transform=None,
+        republish=None,
+        subject_delete_marker_ttl_ns=0,
+        allow_msg_counter=False,
+        allow_atomic=False,
+        allow_batched=False,
+        metadata={**config.metadata, RESTORING_KEY: restore_id},
+    )
+    return with_what_it_needs(found)
+
+
+def is_bare(config: StreamConfig) -> bool:
+    """Is it the configuration of a stream that is not whole?"""
+    return RESTORING_KEY in config.metadata
+
+
+def begin_restore(
+    account: str, name: str, group: str, restoring: Restoring, members: tuple[str, ...]
+) -> bytes:
+    """The section body that begins a restore. One that is under way under that name ends by it: leaders of older versions wrote
+    that."""
+    op = {"op": "restore", "account": account, "name": name, "group": group, "members": list(members)}
+    config = bare(restoring.config, restoring.id).to_json()
+    return json.dumps({**op, "config": config, "restoring": restoring.to_json()}).encode()
+
+
+def end_restore(account: str, name: str, group: str, restore_id: str) -> bytes:
+    """The section body that shows a stream that is whole."""
+    op = {"op": "restored", "account": account, "name": name, "group": group, "id": restore_id}
+    return json.dumps(op).encode()

@@ -1,0 +1,342 @@
+"""State of the meta group: which streams there are and who holds them, which accounts, and which brokers there are.
+
+Replicated like a stream's state: a function of committed entries alone. What a broker acts on (its map of streams) is
+always this state as of some applied index, so that "has the new map" is a number (SF-14).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from supercluster.broker.jetstream.config.metadata_keys import RESOURCE_KEY
+from supercluster.broker.jetstream.config.stream import StreamConfig
+from supercluster.broker.jetstream.encoding.sections import Section, sections
+from supercluster.broker.jetstream.meta.accounts import Accounts
+from supercluster.broker.jetstream.meta.changes import CHANGES
+from supercluster.broker.jetstream.meta.cordons import Cordon
+from supercluster.broker.jetstream.meta.level import FIRST
+from supercluster.broker.jetstream.meta.map_recovery import MapRecovery, Standing
+from supercluster.broker.jetstream.meta.move_record import Move, MoveReport
+from supercluster.broker.jetstream.meta.restoring import Restoring
+from supercluster.broker.jetstream.meta.stream_recovery import Recovery
+from supercluster.broker.raft.entry import Entry, EntryKind
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One stream: its configuration, and the members that its group was started with or that its last move ended with.
+    For the membership in force the stream's own group has the last word (SF-5)."""
+
+    account: str
+    name: str
+    group: str
+    config: StreamConfig
+    version: int
+    """Meta index of the last change of the configuration."""
+    members: tuple[str, ...]
+    created_ns: int
+    move: Move | None = None
+    """The move that runs. From its start `config` has the new placement, or the new count of replicas."""
+    last_move: MoveReport | None = None
+    recovery: Recovery | None = None
+    """The forced recovery that began the stream's present lineage (SF-9)."""
+    standing: Standing = Standing.KNOWN
+    restoring: Restoring | None = None
+    """The restore that makes it, while the stream is not whole and nobody sees it."""
+
+    @property
+    def wanted(self) -> StreamConfig:
+        """The configuration that it has, or gets when it is whole: what names, subjects and bytes it takes from others."""
+        return self.restoring.config if self.restoring is not None else self.config
+
+    @property
+    def has_begun_before(self) -> bool:
+        """Is there a group already, which nobody may begin empty? Of a stream that was there when the map was recovered
+        nobody knows who had begun it, and who had dropped it since."""
+        return self.has_moved or self.recovery is not None or self.standing is not Standing.KNOWN
+
+    @property
+    def is_unconfirmed(self) -> bool:
+        """Is it as a recovered map has it, and its own group has not said who its members are (SF-5)?"""
+        return self.standing is Standing.UNCONFIRMED
+
+    @property
+    def is_short(self) -> bool:
+        """Does it lack members that a forced recovery left behind, and nobody brings any?"""
+        lacks = len(self.members) < self.config.num_replicas
+        return self.recovery is not None and self.move is None and lacks
+
+    @property
+    def has_moved(self) -> bool:
+        """Did a move of this very group end? One that began anew in memory has the last move of the group before it."""
+        return self.last_move is not None and self.last_move.ended_ns > self.created_ns
+
+    @property
+    def declared_by(self) -> str:
+        """The resource that declares the stream (`namespace/name`), empty when none does (SF-23)."""
+        return dict(self.config.metadata).get(RESOURCE_KEY, "")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRecord:
+    """One broker as the meta group knows it."""
+
+    node: str
+    cluster: str
+    incarnation: str
+    since_ns: int
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class MetaState:
+    """All of it. Keys of `streams` are (account, stream name)."""
+
+    streams: dict[tuple[str, str], Assignment] = field(default_factory=dict)
+    brokers: dict[str, BrokerRecord] = field(default_factory=dict)
+    accounts: Accounts = field(default_factory=Accounts)
+    """Of every account that somebody declared or that has a stream."""
+    applied_index: int = 0
+    time_ns: int = 0
+    moving: set[tuple[str, str]] = field(default_factory=set)
+    """Keys of the streams that move."""
+    short: set[tuple[str, str]] = field(default_factory=set)
+    """Keys of the streams that lack members since they were recovered by force."""
+    unconfirmed: set[tuple[str, str]] = field(default_factory=set)
+    """Keys of the streams of which a recovered map does not know the members in force."""
+    recovery: MapRecovery | None = None
+    """The forced recovery that began the map's present lineage (SF-9)."""
+    leaving: set[str] = field(default_factory=set)
+    """Brokers that go for good, as somebody said."""
+    away: dict[str, int] = field(default_factory=dict)
+    """Node → since when it has been out of contact, by the clock of the leader that missed it. Kept here and not by a
+    leader, so that who repairs need not remember it (MR-2)."""
+    cordoned: dict[str, Cordon] = field(default_factory=dict)
+    """Brokers that get no new copies, and why."""
+    level: int = FIRST
+    """Operations that came up to this frame version may follow: all brokers can read them (`meta/level.py`)."""
+    unusable: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Node → group → since when its copy has been of no use although the node is there, as it said itself."""
+    founding: str = ""
+    """Which beginning this map goes back to: the volume of the first broker that it recorded, and when. Empty before that, and
+    where a version began it that did not say (SF-26)."""
+
+    def apply(self, entry: Entry) -> list[str]:
+        """Apply the next entry. Returns the groups that it made, changed or removed."""
+        touched: list[str] = []
+        self.time_ns = max(self.time_ns, entry.time_ns)
+        if entry.kind == EntryKind.BATCH:
+            for kind, body in sections(entry.payload):
+                if kind != Section.META:
+                    raise AssertionError(f"meta group: section of kind {kind} in entry {entry.index}")
+                touched += self._operate(json.loads(bytes(body)), entry)
+        self.applied_index = entry.index
+        return touched
+
+    def _operate(self, op: dict[str, Any], entry: Entry) -> list[str]:
+        what = op["op"]
+        if what == "broker":
+            self._put_broker(op, entry)
+            return []
+        if what == "level":
+            self.level = max(self.level, op["level"])
+            return []
+        if what == "cordon":
+            self._put_cordon(op)
+            return []
+        if "record" in op:
+            self.accounts.told(op["account"], op["record"], has_streams=self._has_streams(op["account"]))
+            return []
+        key = (op["account"], op["name"])
+        present = self.streams.get(key)
+        if what == "restore":
+            return self._begin_restore(key, present, op, entry)
+        if what == "put":
+            config = StreamConfig.from_json(op["config"], is_stored=True)
+            if present is None:
+                created = Assignment(
+                    *key, op["group"], config, entry.index, tuple(op["members"]), entry.time_ns
+                )
+                self.streams[key] = created
+                self.accounts.has_stream(created.account)
+                return [created.group]
+            self.streams[key] = replace(present, config=config, version=entry.index)
+            return [present.group]
+        if what != "delete" and what not in CHANGES:
+            raise AssertionError(f"meta group: unknown operation {what!r} in entry {entry.index}")
+        if present is None or present.group != op["group"]:
+            return []
+        if what == "delete":
+            del self.streams[key]
+            for keys in (self.moving, self.short, self.unconfirmed):
+                keys.discard(key)
+            if not self._has_streams(present.account):
+                self.accounts.has_none(present.account)
+            return [present.group]
+        changed = CHANGES[what](present, op, entry)
+        if changed is None:
+            return []
+        self._put(key, changed)
+        return [present.group, *([changed.group] if changed.group != present.group else [])]
+
+    def _begin_restore(
+        self, key: tuple[str, str], present: Assignment | None, op: dict[str, Any], entry: Entry
+    ) -> list[str]:
+        if present is not None and present.restoring is None:
+            return []
+        config, members = StreamConfig.from_json(op["config"], is_stored=True), tuple(op["members"])
+        begun = Assignment(*key, op["group"], config, entry.index, members, entry.time_ns)
+        self._put(key, replace(begun, restoring=Restoring.from_json(op["restoring"])))
+        self.accounts.has_stream(begun.account)
+        return [begun.group, *([present.group] if present is not None else [])]
+
+    def _put(self, key: tuple[str, str], changed: Assignment) -> None:
+        self.streams[key] = changed
+        is_in = (
+            (self.moving, changed.move is not None),
+            (self.short, changed.is_short),
+            (self.unconfirmed, changed.is_unconfirmed),
+        )
+        for keys, belongs in is_in:
+            (keys.add if belongs else keys.discard)(key)
+
+    def recovered(self, recovery: MapRecovery, index: int) -> None:
+        """The map goes on as a new lineage, from this state on, which counts as that of entry `index`. What it says of any
+        stream's members may be old: the streams' groups have to say it anew (SF-5)."""
+        self.recovery, self.applied_index = recovery, index
+        self.unusable.clear()  # Brokers say it anew.
+        for key, found in self.streams.items():
+            self._put(key, replace(found, standing=Standing.UNCONFIRMED))
+
+    def _put_broker(self, op: dict[str, Any], entry: Entry) -> None:
+        node, incarnation = op["node"], op["incarnation"]
+        if op.get("gone"):
+            self.brokers.pop(node, None)
+            self.leaving.discard(node)
+            self.away.pop(node, None)
+            self.unusable.pop(node, None)
+            self.cordoned.pop(node, None)
+            return
+        before = self.brokers.get(node)
+        is_same = before is not None and before.incarnation == incarnation
+        if op.get("leaving", is_same and node in self.leaving):
+            self.leaving.add(node)
+        else:
+            self.leaving.discard(node)
+        if "leaving" not in op or not is_same:
+            # What somebody says of a broker says nothing about whether it is there; its own record does.
+            self.away.pop(node, None)
+        if op.get("away_ns"):
+            self.away[node] = op["away_ns"]
+        if not is_same:
+            self.unusable.pop(node, None)  # Of its copies nothing is left.
+        self._put_unusable(node, op.get("unusable", {}))
+        if not self.founding and not self.brokers:
+            self.founding = f"{incarnation}-{entry.time_ns:x}"
+        self.brokers[node] = BrokerRecord(
+            node, op["cluster"], incarnation, entry.time_ns, tuple(op.get("tags", ()))
+        )
+
+    def _put_cordon(self, op: dict[str, Any]) -> None:
+        node = op["node"]
+        if op["cordon"] is None:
+            self.cordoned.pop(node, None)
+        elif node in self.brokers:
+            self.cordoned[node] = Cordon.from_json(op["cordon"])
+
+    def _put_unusable(self, node: str, told: dict[str, int]) -> None:
+        copies = self.unusable.get(node, {}) | told
+        copies = {group: since_ns for group, since_ns in copies.items() if since_ns}
+        if copies:
+            self.unusable[node] = copies
+        else:
+            self.unusable.pop(node, None)
+
+    def shown(self) -> list[Assignment]:
+        """Every stream that is whole."""
+        return [found for found in self.streams.values() if found.restoring is None]
+
+    def of_account(self, account: str) -> Iterator[Assignment]:
+        """The account's streams by name, also those that are being restored."""
+        return (self.streams[key] for key in sorted(self.streams) if key[0] == account)
+
+    def _has_streams(self, account: str) -> bool:
+        return any(key[0] == account for key in self.streams)
+
+    def by_group(self, group: str) -> Assignment | None:
+        return next((found for found in self.streams.values() if found.group == group), None)
+
+    def snapshot(self) -> bytes:
+        streams = [
+            [
+                *(s.account, s.name, s.group, s.config.to_json(), s.version, list(s.members), s.created_ns),
+                s.move.to_json() if s.move is not None else None,
+                s.last_move.to_json() if s.last_move is not None else None,
+                *([s.recovery.to_json() if s.recovery else None] if s.recovery or s.standing else []),
+                *([int(s.standing)] if s.standing else []),
+            ]
+            for s in self.streams.values()
+        ]
+        brokers = [
+            [b.node, b.cluster, b.incarnation, b.since_ns, list(b.tags)] for b in self.brokers.values()
+        ]
+        whole: dict[str, Any] = {
+            "streams": streams,
+            "brokers": brokers,
+            "accounts": self.accounts.to_json(),
+            "leaving": sorted(self.leaving),
+            "away": self.away,
+            "unusable": self.unusable,
+            "applied": self.applied_index,
+            "time": self.time_ns,
+        }
+        if self.founding:
+            whole["founding"] = self.founding
+        if self.recovery is not None:
+            whole["recovery"] = self.recovery.to_json()
+        if self.level:
+            whole["level"] = self.level
+        if restoring := {s.group: s.restoring.to_json() for s in self.streams.values() if s.restoring}:
+            whole["restoring"] = restoring
+        if self.cordoned:
+            whole["cordoned"] = {node: found.to_json() for node, found in self.cordoned.items()}
+        return json.dumps(whole, sort_keys=True).encode()
+
+    @classmethod
+    def restore(cls, data: bytes) -> MetaState:
+        whole = json.loads(data)
+        state = cls(applied_index=whole["applied"], time_ns=whole["time"], founding=whole.get("founding", ""))
+        for account, name, group, config, version, members, created_ns, *moves in whole["streams"]:
+            # A volume written before there were moves has none, and most streams were never recovered.
+            move, last_move, recovery, *standing = (*moves, None, None, None)[: max(3, len(moves))]
+            restored = Assignment(
+                *(
+                    account,
+                    name,
+                    group,
+                    StreamConfig.from_json(config, is_stored=True),
+                    version,
+                    tuple(members),
+                    created_ns,
+                ),
+                Move.from_json(move) if move is not None else None,
+                MoveReport.from_json(last_move) if last_move is not None else None,
+                Recovery.from_json(recovery) if recovery is not None else None,
+                Standing(standing[0] if standing else 0),
+                Restoring.from_json(told) if (told := whole.get("restoring", {}).get(group)) else None,
+            )
+            state._put((account, name), restored)
+        for node, cluster, incarnation, since_ns, *tags in whole["brokers"]:
+            state.brokers[node] = BrokerRecord(node, cluster, incarnation, since_ns, *map(tuple, tags))
+        state.accounts = Accounts.from_json(whole.get("accounts", ()), (key[0] for key in state.streams))
+        state.leaving.update(whole.get("leaving", ()))
+        state.away.update(whole.get("away", {}))
+        state.unusable.update(whole.get("unusable", {}))
+        state.level = whole.get("level", FIRST)
+        state.cordoned.update({n: Cordon.from_json(told) for n, told in whole.get("cordoned", {}).items()})
+        if whole.get("recovery") is not None:
+            state.recovery = MapRecovery.from_json(whole["recovery"])
+        return state

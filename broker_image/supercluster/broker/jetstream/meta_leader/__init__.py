@@ -1,0 +1,1 @@
+"""What the meta group's leader decides."""

@@ -1,0 +1,169 @@
+"""Brokers that go for good: said by whoever takes them away, and forgotten by the meta group when nothing is left of them.
+
+A broker that leaves gets no copies and votes no more once others do; while it is there it follows, so that its clients are
+served to the last. When it is gone, and no copy of a stream is held by it, the group strikes it from its members and its
+record. Nobody has to say so of one that is out of contact for very long: it comes back as one that is new (SF-4).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
+
+from supercluster.broker.jetstream import errors
+from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.meta.cordons import Cordon, put_cordon
+from supercluster.broker.jetstream.meta.level import CORDONS
+from supercluster.broker.jetstream.meta.operations import forget_broker, put_broker
+from supercluster.broker.jetstream.meta.state import MetaState
+from supercluster.broker.jetstream.meta_leader.requests import NotAppendedError
+from supercluster.broker.raft.confchange import Membership, MembershipChange, node_of
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.meta_leader.replica import MetaGroup
+
+# Requests that wait for a turn or for their commit.
+WAITING_MAX = 256
+# A broker that leaves counts as gone when it is out of contact for so long: its process may only restart.
+GONE_MS = 60_000
+# One that leaves and comes back after so long was begun anew: it stays, unless somebody says again that it leaves.
+BACK_MS = 10_000
+# One that nobody said anything of counts as one that left when it is out of contact for so long and holds no copy.
+FORGET_MS = 24 * 3_600_000
+
+Answer = Callable[[ApiError | None], None]
+"""None: it is so, and committed."""
+
+
+class BrokerRequests:
+    """What people say of brokers: judged by the meta group's leader, answered when it is committed."""
+
+    def __init__(self, group: MetaGroup) -> None:
+        self._group = group
+        self._queue: deque[tuple[Callable[[], int], Answer, Callable[[], None]]] = deque()
+        self._waiting: deque[tuple[int, Answer, Callable[[], None]]] = deque()
+
+    def ask(self, node: str, answer: Answer, undecided: Callable[[], None], *, leaves: bool) -> None:
+        """`undecided` is called when this leader falls: the next one is to be asked."""
+        self._take(lambda: self._judge(node, leaves=leaves), answer, undecided)
+
+    def cordon(self, node: str, cordon: Cordon | None, answer: Answer, undecided: Callable[[], None]) -> None:
+        """The broker is to get no new copies; None: it gets some again."""
+        self._take(lambda: self._judge_cordon(node, cordon), answer, undecided)
+
+    def _take(self, judge: Callable[[], int], answer: Answer, undecided: Callable[[], None]) -> None:
+        if len(self._queue) + len(self._waiting) >= WAITING_MAX:
+            answer(errors.error(10023))
+            return
+        self._queue.append((judge, answer, undecided))
+
+    def came_back(self, node: str) -> None:
+        """Whoever took it away has brought it back, with its volume."""
+        self.ask(node, lambda refused: None, lambda: None, leaves=False)
+
+    def turn(self) -> None:
+        """Judge what was asked."""
+        while self._queue:
+            judge, answer, undecided = self._queue.popleft()
+            try:
+                index = judge()
+            except ApiError as refused:
+                answer(refused)
+            except NotAppendedError:
+                undecided()
+            else:
+                self._waiting.append((index, answer, undecided))
+
+    def _judge(self, node: str, *, leaves: bool) -> int:
+        state = self._group.end
+        record = state.brokers.get(node)
+        if record is None:
+            if leaves:
+                return state.applied_index  # It is forgotten already.
+            raise errors.error(10040)
+        if leaves == (node in state.leaving):
+            return state.applied_index
+        if leaves and not state.brokers.keys() - state.leaving - {node}:
+            raise errors.error(
+                10052, f"broker {node} is the last one that does not leave; somebody has to stay"
+            )
+        told = (record.cluster, record.incarnation, record.tags)
+        index = self._group.propose(put_broker(node, *told, leaving=leaves)).index
+        text = "leaves for good: it gets no copies, and votes no more" if leaves else "stays after all"
+        self._group.host.event(self._group.id, "BrokerLeaves" if leaves else "BrokerStays", f"{node} {text}")
+        return index
+
+    def _judge_cordon(self, node: str, cordon: Cordon | None) -> int:
+        group = self._group
+        state = group.end
+        if node not in state.brokers:
+            if cordon is None:
+                return state.applied_index
+            raise errors.error(errors.PEER_NOT_MEMBER)
+        if state.cordoned.get(node) == cordon:
+            return state.applied_index
+        group.need_level(CORDONS, "a cordon")
+        index = group.propose(put_cordon(node, cordon)).index
+        reason, text = (
+            ("BrokerCordoned", cordon.text)
+            if cordon is not None
+            else ("BrokerUncordoned", "gets copies again")
+        )
+        group.host.event(group.id, reason, f"{node} {text}")
+        return index
+
+    def applied(self, index: int) -> None:
+        """Everything up to there is committed and applied."""
+        while self._waiting and self._waiting[0][0] <= index:
+            self._waiting.popleft()[1](None)
+
+    def clear(self) -> None:
+        """This replica does not lead any more."""
+        queue, self._queue = self._queue, deque()
+        waiting, self._waiting = self._waiting, deque()
+        for _, _, undecided in queue:
+            undecided()
+        for _, _, undecided in waiting:
+            undecided()
+
+
+def holders(state: MetaState) -> Counter[str]:
+    """Nodes that hold copies of streams, or are to, and of how many."""
+    found: Counter[str] = Counter()
+    for stream in state.streams.values():
+        move = stream.move
+        members = (*stream.members, *move.targets, *move.origin) if move is not None else stream.members
+        found.update(set(map(node_of, members)))
+    return found
+
+
+def leaving(state: MetaState, absent_ms: Mapping[str, int]) -> set[str]:
+    """Nodes that leave: because somebody said so, or because nobody has seen them for very long and nothing is there."""
+    long_gone = {node for node, ms in absent_ms.items() if ms >= FORGET_MS}
+    return set(state.leaving) | (long_gone - holders(state).keys() if long_gone else set())
+
+
+def forgettable(state: MetaState, going: Collection[str], absent_ms: Mapping[str, int]) -> set[str]:
+    """Those of them that are gone, and of whom nothing is left that anybody needs."""
+    gone = {node for node in going if absent_ms.get(node, 0) >= GONE_MS}
+    return gone - holders(state).keys() if gone else gone
+
+
+def forget(group: MetaGroup, membership: Membership, nodes: Collection[str]) -> None:
+    """Strike nodes from the group: from its learners first, then from the map. A voter is the voters' plan's to replace.
+
+    Raises:
+        NotAppendedError: Raft did not take it; the next look tries again.
+    """
+    voting = {node_of(voter) for voter in membership.all_voters}
+    learning = {node_of(member) for member in membership.members} - voting
+    struck = [node for node in sorted(nodes) if node in learning]
+    if struck:
+        learners = tuple(member for member in membership.learners if node_of(member) not in struck)
+        change = MembershipChange(membership.index, membership.voters, learners)
+        group.raft.propose_membership(change, group.leader_time_ns())
+        return
+    for node in sorted(set(nodes) - voting):
+        group.propose(forget_broker(group.end.brokers[node]))
+        group.host.event(group.id, "BrokerForgotten", f"{node} is gone for good, and holds nothing any more")

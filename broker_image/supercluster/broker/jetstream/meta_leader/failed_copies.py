@@ -1,0 +1,112 @@
+"""Which copies of streams are of no use although their brokers are there, and since when: what brokers say of their own
+(`node/failed_copies.py`), as the meta group's leader writes it into the map.
+
+It writes down what is told for long enough, and strikes it when the broker tells the rest without it, or tells nothing at all
+while it is in contact: a process that is new, say. A leader that is new goes by what is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from supercluster.broker.jetstream.meta.operations import note_unusable
+from supercluster.broker.jetstream.meta_leader.requests import NotAppendedError
+from supercluster.broker.raft.confchange import node_of
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.meta_leader.replica import MetaGroup
+
+# Told in one frame, and kept in the map of one broker; further ones come when those are exchanged or well.
+COPIES_MAX = 1024
+# What is well again so soon is not worth two entries.
+NOTED_MS = 5000
+# A broker that is in contact and says nothing of its copies for so long has nothing to say.
+SILENT_MS = 10_000
+
+
+class CopyReports:
+    """What all brokers say of their copies, at the meta group's leader: made when it begins to serve."""
+
+    def __init__(self, group: MetaGroup, now_ms: int) -> None:
+        self._group = group
+        self._began_ms = now_ms
+        self._first_ms: dict[str, dict[str, int]] = {}
+        """Node → group → when it was first told of, in a row."""
+        self._why: dict[str, Mapping[str, str]] = {}
+        self._heard_ms: dict[str, int] = {}
+        self._there_ms: dict[str, int] = {}
+        """Node → since when it has been in contact, as far as this leader knows."""
+
+    @property
+    def is_needed(self) -> bool:
+        """Is there anything that changes with time?"""
+        return bool(self._first_ms or self._group.end.unusable)
+
+    def told(self, node: str, copies: Mapping[str, str], now_ms: int) -> None:
+        """A broker's report: of those that it does not name it says that they are usable."""
+        before = self._first_ms.pop(node, {})
+        named = dict(islice(copies.items(), COPIES_MAX))
+        if named:
+            self._first_ms[node] = {group: before.get(group, now_ms) for group in named}
+        self._why[node], self._heard_ms[node] = named, now_ms
+
+    def why(self, node: str, group: str) -> str:
+        """What the broker said of its copy; empty: nothing, or this leader has not heard it yet."""
+        return self._why.get(node, {}).get(group, "")
+
+    def look(self, now_ms: int, contact: Collection[str]) -> None:
+        """Write down what has been so for long enough, and strike what is not so any more. Of a broker that is out of contact
+        everything stands as it was."""
+        for node in self._there_ms.keys() - set(contact):
+            for known in (self._there_ms, self._heard_ms, self._first_ms, self._why):
+                known.pop(node, None)
+        for node in contact:
+            self._there_ms.setdefault(node, now_ms)
+        if not self.is_needed:
+            return
+        end = self._group.end
+        held = {found.group: found for found in end.streams.values()}
+        for node, record in list(end.brokers.items()):
+            if node not in contact:
+                continue
+            mine = {
+                group
+                for group in (*self._first_ms.get(node, ()), *end.unusable.get(node, ()))
+                if group in held and any(node_of(member) == node for member in held[group].members)
+            }
+            changes = self._changes(node, mine, now_ms)
+            if not changes:
+                continue
+            try:
+                self._group.propose(note_unusable(record, end.away.get(node, 0), changes))
+            except NotAppendedError:
+                return  # The next look tries again.
+            for group in (group for group, since_ns in changes.items() if since_ns):
+                self._group.host.event(
+                    group,
+                    "CopyUnusable",
+                    f"the copy of stream {held[group].name} on {node} is of no use: {self._why[node][group]}",
+                )
+
+    def _changes(self, node: str, mine: Collection[str], now_ms: int) -> dict[str, int]:
+        """Group → since when, or 0 for one that is struck. `mine`: the groups that the node is a member of."""
+        noted, first = self._group.end.unusable.get(node, {}), self._first_ms.get(node, {})
+        heard_ms = self._heard_ms.get(node)
+        is_silent = now_ms - max(self._began_ms, self._there_ms[node], heard_ms or 0) >= SILENT_MS
+        if is_silent:
+            self._first_ms.pop(node, None)
+        is_told = heard_ms is not None
+        struck = dict.fromkeys(
+            (group for group in noted if group not in mine or is_silent or (is_told and group not in first)),
+            0,
+        )
+        time_ns = self._group.leader_time_ns()
+        new = {
+            group: max(1, time_ns - (now_ms - since_ms) * 1_000_000)
+            for group, since_ms in first.items()
+            if group in mine and group not in noted and not is_silent and now_ms - since_ms >= NOTED_MS
+        }
+        room = max(0, COPIES_MAX - len(noted) + len(struck))
+        return struck | dict(islice(new.items(), room))

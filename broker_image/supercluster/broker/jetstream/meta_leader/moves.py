@@ -1,0 +1,183 @@
+"""Moves, as the meta group's leader sees them: which nodes a stream goes to, what a move would cost, and targets that
+are gone for too long.
+
+Everything is judged against the state at the end of the log. How far a move is, only the stream's leader knows; it is
+asked before anything is decided that depends on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from supercluster.broker.jetstream import errors
+from supercluster.broker.jetstream.config.metadata_keys import PREFERRED_LEADER_KEY
+from supercluster.broker.jetstream.config.stream import Placement, StreamConfig
+from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.meta.state import Assignment, MetaState
+from supercluster.broker.jetstream.placement.choice import (
+    Choice,
+    NodeFacts,
+    Wanted,
+    choose,
+    is_satisfied,
+    room_needed,
+)
+from supercluster.broker.jetstream.placement.dry_run import copy_bytes
+from supercluster.broker.jetstream.placement.scaling import choose_scaled
+from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
+from supercluster.broker.raft.confchange import node_of
+
+
+def wanted_of(
+    config: StreamConfig,
+    cluster: str,
+    bytes_held: int,
+    not_on: Mapping[str, str] | None = None,
+    cluster_why: str = "",
+) -> Wanted:
+    """What a configuration asks of the nodes."""
+    return Wanted(
+        config.num_replicas,
+        config.placement.cluster or cluster,
+        config.placement.tags,
+        room_needed(bytes_held),
+        dict(config.metadata).get(PREFERRED_LEADER_KEY) or config.placement.preferred,
+        not_on or {},
+        "" if config.placement.cluster else cluster_why,
+    )
+
+
+def asks_elsewhere(before: Placement, after: Placement) -> bool:
+    """Is it a placement that could move the stream? Another preferred leader is none."""
+    return (before.cluster, frozenset(before.tags)) != (after.cluster, frozenset(after.tags))
+
+
+def home_cluster(nodes: Iterable[str], known: Mapping[str, NodeFacts]) -> str:
+    """The cluster that all these nodes are in; empty when there is no one such."""
+    clusters = {known[node].cluster if node in known else "" for node in nodes}
+    return clusters.pop() if len(clusters) == 1 else ""
+
+
+def stays(found: Assignment, config: StreamConfig, known: Mapping[str, NodeFacts]) -> bool:
+    """Do the present members satisfy the wanted placement?"""
+    return is_satisfied(map(node_of, found.members), known, wanted_of(config, "", 0))
+
+
+def choose_targets(
+    config: StreamConfig,
+    facts: StreamFacts,
+    known: Mapping[str, NodeFacts],
+    state: MetaState,
+    removed: Collection[str] = (),
+    not_planned: Mapping[str, str] | None = None,
+) -> Choice:
+    """The nodes for a stream that lives already, without those that are `removed`. Where nobody names a cluster, it
+    stays in its own: always when a node is removed, and else if that will do."""
+    out = _lost_volumes(facts, state) | dict.fromkeys(removed, "is to be removed")
+    out |= not_planned or {}
+    members = {node_of(voter) for voter in facts.voters} - out.keys()
+    size = copy_bytes(facts)
+    home, why = _home(facts, known)
+    found = choose(known.values(), wanted_of(config, home, size, out, why), frozenset(members))
+    if found.refusal and not config.placement.cluster and home and not removed:
+        found = choose(known.values(), wanted_of(config, "", size, out), frozenset(members))
+    return found
+
+
+def choose_replacements(
+    config: StreamConfig,
+    facts: StreamFacts,
+    known: Mapping[str, NodeFacts],
+    replaced: Collection[str],
+    not_planned: Mapping[str, str] | None = None,
+) -> Choice:
+    """The nodes for a stream some of whose copies are lost: others come in their places, in the cluster where it is, and
+    all who hold a copy keep it, also one that is away and not yet to be replaced."""
+    home, why = _home(facts, known)
+    out = {**(not_planned or {}), **dict.fromkeys(replaced, "is to be replaced")}
+    wanted = wanted_of(config, home, copy_bytes(facts), out, why)
+    return choose(
+        known.values(), wanted, kept=frozenset({node_of(voter) for voter in facts.voters} - set(replaced))
+    )
+
+
+def why_not_dead(
+    state: MetaState, group: str, facts: StreamFacts, nodes: Iterable[str], away_ms: int, now_ns: int
+) -> str:
+    """What speaks against replacing the copies on these nodes; empty when nothing does. A broker that came back, if only a
+    moment ago, keeps its copy, and so does one whose copy is usable again: what it lacks is less than a whole one."""
+    held = {node_of(voter) for voter in facts.voters}
+    for node in nodes:
+        if node not in held:
+            return f"broker {node} holds none of the stream"
+        away_ns, unusable_ns = state.away.get(node), state.unusable.get(node, {}).get(group)
+        since_ns = min((since for since in (away_ns, unusable_ns) if since is not None), default=None)
+        if away_ms and since_ns is None:
+            return f"broker {node} is in contact"
+        if since_ns is not None and (gone_ms := (now_ns - since_ns) // 1_000_000) < away_ms:
+            what = "out of contact" if since_ns == away_ns else "in contact without a usable copy"
+            return f"broker {node} has been {what} for {gone_ms} ms, and {away_ms} are asked for"
+    return ""
+
+
+def choose_for_count(
+    config: StreamConfig,
+    facts: StreamFacts,
+    known: Mapping[str, NodeFacts],
+    state: MetaState,
+    not_planned: Mapping[str, str] | None = None,
+) -> Choice:
+    """The nodes for a stream that is to have another count of replicas. It does not leave its cluster for them."""
+    home, why = _home(facts, known)
+    wanted = wanted_of(config, home, copy_bytes(facts), not_planned, cluster_why=why)
+    return choose_scaled(wanted, facts, known, {**(not_planned or {}), **_lost_volumes(facts, state)})
+
+
+def _home(facts: StreamFacts, known: Mapping[str, NodeFacts]) -> tuple[str, str]:
+    """The cluster where the stream is, and how that is said."""
+    home = home_cluster([node_of(voter) for voter in facts.voters], known)
+    return home, ", where the stream is" if home else ""
+
+
+def _lost_volumes(facts: StreamFacts, state: MetaState) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for voter in facts.voters:
+        node, _, incarnation = voter.partition("@")
+        record = state.brokers.get(node)
+        if record is not None and incarnation.partition(".")[0] != record.incarnation:
+            found[node] = "lost its volume and is about to be given its copy again"
+    return found
+
+
+def with_changes(config: StreamConfig, placement: Placement | None, replicas: int) -> StreamConfig:
+    """The configuration moved elsewhere, or with another count of replicas (0: as it is). The preferred leader stays
+    unless another one is named."""
+    if placement is None:
+        placement = config.placement
+    elif not placement.preferred:
+        placement = replace(placement, preferred=config.placement.preferred)
+    return replace(config, placement=placement, num_replicas=replicas or config.num_replicas)
+
+
+def members_of(nodes: Iterable[str], facts: StreamFacts, state: MetaState, token: str) -> tuple[str, ...]:
+    """Member ids: those of present members as they are, new ones for the others."""
+    present = {node_of(voter): voter for voter in facts.voters}
+    return tuple(present.get(node) or f"{node}@{state.brokers[node].incarnation}.{token}" for node in nodes)
+
+
+def one_of(wanted: Wanted, preferred: str) -> Wanted:
+    """The same for a single node."""
+    return replace(wanted, replicas=1, preferred=preferred)
+
+
+def in_progress(found: Assignment, facts: StreamFacts | None) -> ApiError:
+    """NATS's 10124, with total peers, current peers and combined lag (MV-3)."""
+    assert found.move is not None
+    if facts is not None:
+        return errors.error(10124, facts.progress())
+    total = len({*found.move.targets, *found.move.origin})
+    return errors.error(
+        10124,
+        f"total peers: {total}, current peers and combined lag are unknown: the stream's leader does not answer",
+    )

@@ -1,0 +1,92 @@
+"""Gives a stream its replicas again after a forced recovery: learners on as many nodes as it lacks, by a move (SF-9).
+
+The meta group's leader looks again and again, so whatever leaders do, a stream that is short is grown as soon as there are
+nodes for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from supercluster.broker.jetstream.meta.operations import start_move
+from supercluster.broker.jetstream.meta.state import Assignment
+from supercluster.broker.jetstream.meta_leader import moves as meta_moves
+from supercluster.broker.jetstream.meta_leader.requests import NotAppendedError
+from supercluster.broker.jetstream.placement.choice import Choice, NodeFacts
+from supercluster.broker.jetstream.placement.dry_run import copy_bytes
+from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.meta_leader.replica import MetaGroup
+
+# Streams whose leaders are asked at a time; the others have their turn with the next look.
+ASKED_MAX = 64
+
+
+class Regrow:
+    """See the module."""
+
+    def __init__(self, group: MetaGroup) -> None:
+        self._group = group
+        self._asking: set[str] = set()
+        self._said: set[str] = set()
+
+    def look(self, found: Assignment) -> None:
+        """Ask the stream's leader how large it is, and start the move by its answer."""
+        if found.group in self._asking or len(self._asking) >= ASKED_MAX:
+            return
+        self._asking.add(found.group)
+
+        def answered(facts: StreamFacts | None) -> None:
+            self._asking.discard(found.group)
+            if facts is not None and self._group.serves:
+                self._grow(found.group, facts)
+                self._group.host.touch(self._group.id)
+
+        self._group.host.ask_stream(found, answered)
+
+    def _choose(self, found: Assignment, facts: StreamFacts, known: Mapping[str, NodeFacts]) -> Choice:
+        """As many as the stream is to have, or as many as can be had now: the largest odd number, for an even one tolerates no
+        more failures than one less would."""
+        wanted, there = found.config.num_replicas, len(facts.voters)
+        whole = meta_moves.choose_targets(found.config, facts, known, self._group.end)
+        if not whole.refusal:
+            return whole
+        for count in (count for count in range(wanted - 1, there, -1) if count % 2):
+            part = replace(found.config, num_replicas=count)
+            choice = meta_moves.choose_targets(part, facts, known, self._group.end)
+            if not choice.refusal:
+                return choice
+        return whole
+
+    def _grow(self, group_id: str, facts: StreamFacts) -> None:
+        group = self._group
+        state = group.end
+        found = state.by_group(group_id)
+        if found is None or not found.is_short or not facts.voters:
+            return
+        known = group.nodes(found.config.storage, without=group_id)
+        choice = self._choose(found, facts, known)
+        if choice.refusal:
+            if group_id not in self._said:
+                self._said = {*list(self._said)[-1023:], group_id}
+                group.host.event(
+                    group_id,
+                    "ReplicasWait",
+                    f"stream {found.name} has {len(facts.voters)} of {found.config.num_replicas} replicas since it was "
+                    f"recovered: {choice.refusal}",
+                )
+            return
+        targets = meta_moves.members_of(choice.nodes, facts, state, group.host.new_token())
+        move_id = f"regrow-{group.host.new_token()}"
+        try:
+            group.propose(
+                start_move(found, found.config, move_id, targets, facts.voters, 0, copy_bytes(facts))
+            )
+        except NotAppendedError:
+            return  # The next look tries again.
+        group.host.event(
+            group_id, "MoveStarted", f"stream {found.name} is given its replicas again: {', '.join(targets)}"
+        )

@@ -1,0 +1,404 @@
+"""The meta group's replica on one broker: it takes requests about streams and answers them when all who are in contact
+have the new map.
+
+The leader judges a request (`meta_leader/decisions.py`) against the state at the end of its log, as a stream's leader does. A
+change is answered when it is committed and every broker in contact has the new map of streams (SF-14), within a bound.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator
+from itertools import count
+
+from supercluster.broker.jetstream import errors
+from supercluster.broker.jetstream.config.sources import counts_sources, has_external
+from supercluster.broker.jetstream.encoding.sections import Section, section
+from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.meta.level import (
+    COUNTED_SOURCES,
+    EXTERNAL,
+    RESTORES,
+    needs_raise,
+    raise_level,
+)
+from supercluster.broker.jetstream.meta.move_record import Move, MoveEnd
+from supercluster.broker.jetstream.meta.operations import end_move, put_broker
+from supercluster.broker.jetstream.meta.state import Assignment, MetaState
+from supercluster.broker.jetstream.meta_leader import candidates as meta_nodes
+from supercluster.broker.jetstream.meta_leader.accounts import AccountRequests
+from supercluster.broker.jetstream.meta_leader.barriers import MapWaits
+from supercluster.broker.jetstream.meta_leader.brokers import BrokerRequests
+from supercluster.broker.jetstream.meta_leader.decisions import StreamDecisions
+from supercluster.broker.jetstream.meta_leader.host import MetaHost
+from supercluster.broker.jetstream.meta_leader.memory_loss import MemoryLoss
+from supercluster.broker.jetstream.meta_leader.recoveries import Recoveries
+from supercluster.broker.jetstream.meta_leader.requests import (
+    Asked,
+    Decided,
+    FactsNeededError,
+    NotAppendedError,
+    StreamRequest,
+)
+from supercluster.broker.jetstream.meta_leader.upkeep import Upkeep
+from supercluster.broker.jetstream.placement.choice import NodeFacts
+from supercluster.broker.jetstream.placement.dry_run import MovePlan
+from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
+from supercluster.broker.jetstream.replica.lineage import META_GROUP
+from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.jetstream.turn.state_view import WholeState
+from supercluster.broker.ports import StreamLog
+from supercluster.broker.raft.confchange import node_of
+from supercluster.broker.raft.config import ReadState
+from supercluster.broker.raft.entry import Entry
+from supercluster.broker.raft.node import Raft
+
+# Requests that may wait for a turn; more are refused at once.
+REQUESTS_MAX = 1024
+
+
+class MetaGroup(Group):
+    """See the module."""
+
+    host: MetaHost
+    recovers_at_once = True
+    takes_learners = True
+
+    def __init__(
+        self,
+        member: str,
+        log: StreamLog,
+        raft: Raft,
+        host: MetaHost,
+        *,
+        name: str = META_GROUP,
+        shown: MetaState | None = None,
+    ) -> None:
+        """`name` has the lineage; `shown` is the map of an older one, which stands until this one's was read."""
+        super().__init__(name, member, log, raft, host)
+        self._state = MetaState()
+        self._shown = shown
+        self._end: MetaState | None = None
+        self.upkeep: Upkeep | None = None
+        self._requests: deque[tuple[StreamRequest, Asked | None]] = deque()
+        self._asking: dict[int, StreamRequest] = {}
+        self._asked_numbers = count(1)
+        self._ends: dict[str, MoveEnd] = {}
+        self._waits = MapWaits(host)
+        self._refused: deque[tuple[int, StreamRequest, ApiError]] = deque()
+        """Refusals with the index of what they were judged by: told when that is committed, for it may never be."""
+        self._touched: list[str] = []
+        self._changed = False
+        self.people = BrokerRequests(self)
+        self.accounts = AccountRequests(self)
+        self.recoveries = Recoveries(self)
+        self.memory = MemoryLoss(self)
+        self._read: int | None = None
+        """The read that counts: what was asked before says nothing about a later contact."""
+        self._read_target: int | None = None
+        self._heard_leader: str | None = None
+
+    # ---- state machine --------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> MetaState:
+        """The map that this broker goes by."""
+        return self._state if self._shown is None else self._shown
+
+    @property
+    def replica(self) -> MetaState:
+        """What is applied here, though it may not be all that was ever decided: see `is_behind`."""
+        return self._state
+
+    @property
+    def is_behind(self) -> bool:
+        """Does this replica show the map of an older lineage, since it has not read its own (SF-9)?"""
+        return self._shown is not None
+
+    def _show_own(self) -> None:
+        """This lineage's map is whole here: whatever the older one had is looked at by it."""
+        if self._shown is not None:
+            before, self._shown = self._shown, None
+            groups = [found.group for state in (before, self._state) for found in state.streams.values()]
+            self._touched = sorted({*self._touched, *groups})
+            self._changed = True
+            self._tell_changed()
+
+    def _tell_changed(self) -> None:
+        if self._changed and self._shown is None:
+            touched, self._touched, self._changed = self._touched, [], False
+            self.host.map_changed(touched)
+
+    def apply_entry(self, entry: Entry) -> None:
+        self._touched += self._state.apply(entry)
+        self._changed = True
+
+    def state_view(self) -> WholeState:
+        return WholeState(self._state.snapshot())
+
+    def restoring(self, data: memoryview) -> Generator[int, None, MetaState]:
+        yield 0
+        return MetaState.restore(bytes(data))
+
+    def take_state(self, state: object) -> None:
+        assert isinstance(state, MetaState)
+        before = {found.group for found in self._state.streams.values()}
+        self._state = state
+        self._touched += sorted(before | {found.group for found in self._state.streams.values()})
+        self._changed = True
+
+    def let_go(self, state: object) -> None:
+        """It is small."""
+
+    def applied_time_ns(self) -> int:
+        return self._state.time_ns
+
+    def keep_from_index(self) -> int:
+        return self.applied_index + 1  # Nothing is read from the log but to replay it.
+
+    def holds_its_head(self) -> bool:
+        return True
+
+    def emptied_state(self, data: memoryview, *, for_member: bool) -> Generator[int, None, list[bytes]]:
+        yield 0
+        return [bytes(data)]
+
+    # ---- leading --------------------------------------------------------------------------------------------------
+
+    def start_serving(self, now_ms: int) -> None:
+        self._show_own()
+        self._end = MetaState.restore(self._state.snapshot())
+        if self.log.last_index > self.applied_index:
+            for entry in self.log.entries(self.applied_index + 1, self.log.last_index, 1 << 40):
+                self._end.apply(entry)
+        self.upkeep = Upkeep(self, now_ms)
+        self.host.touch(
+            self.id
+        )  # Brokers are recorded at once: the first record says which map this is (SF-26).
+
+    @property
+    def end(self) -> MetaState:
+        """The state at the end of the log; only a serving leader has it."""
+        assert self._end is not None
+        return self._end
+
+    def stop_serving(self) -> None:
+        self._end = self.upkeep = None
+        self.memory.clear()
+        self._ends.clear()
+        requests = [*self._asking.values(), *(request for request, _ in self._requests)]
+        self._requests.clear()
+        self._asking.clear()
+        self.people.clear()
+        self.accounts.clear()
+        self.recoveries.clear()
+        refused, self._refused = self._refused, deque()
+        for request in [*requests, *(request for _, request, _ in refused)]:
+            request.respond(None)
+        self._waits.clear()
+        self.host.meta_leadership_lost()
+
+    def request(self, request: StreamRequest) -> None:
+        """Queue a request for the next turn. The caller knows that this replica serves."""
+        if len(self._requests) + len(self._asking) + len(self._refused) >= REQUESTS_MAX:
+            request.respond(errors.error(10023))
+            return
+        self._requests.append((request, None))
+
+    def move_ended(self, end: MoveEnd) -> None:
+        """A stream's leader says, again and again until the map shows it, how a move ended."""
+        if self.serves and (len(self._ends) < REQUESTS_MAX or end.group in self._ends):
+            self._ends[end.group] = end
+
+    def copy_lost(self, node: str, group: str, member: str, now_ms: int) -> None:
+        """A broker says, again and again, that its copy of a stream in memory is gone, or one that was to join."""
+        if self.upkeep is not None:
+            self.upkeep.copy_lost(group, member)
+        self.memory.told(node, group, now_ms)
+
+    def propose_turn(self, now_ms: int) -> None:
+        self.memory.turn(now_ms)
+        try:
+            self._record_brokers()
+            self._end_moves()
+        except NotAppendedError:
+            pass  # What is still so with the next turn is appended then.
+        self.people.turn()
+        self.accounts.turn(now_ms)
+        self.recoveries.turn()
+        while self._requests:
+            request, asked = self._requests.popleft()
+            try:
+                self._decide(request, asked, now_ms)
+            except ApiError as refused:
+                self._refused.append((self.end.applied_index, request, refused))
+            except NotAppendedError:
+                request.respond(None)
+            except FactsNeededError as needed:
+                self._ask(request, needed.assignment)
+        self.newcomers.look(now_ms)
+        if self.upkeep is not None:
+            self.upkeep.turn(now_ms)
+
+    def propose(self, body: bytes) -> Entry:
+        """Append an operation.
+
+        Raises:
+            NotAppendedError: Raft did not take it.
+        """
+        entry = self.raft.propose(b"".join(section(Section.META, [body])), time_ns=self.leader_time_ns())
+        if entry is None:
+            raise NotAppendedError
+        self.end.apply(entry)
+        return entry
+
+    def _record_brokers(self) -> None:
+        """Who came with which volume and which tags."""
+        for node, (cluster, incarnation) in sorted(self.host.brokers_in_contact().items()):
+            tags, record = self.host.tags_of(node), self.end.brokers.get(node)
+            told = (cluster, incarnation, tags)
+            if record is None or (record.cluster, record.incarnation, record.tags) != told:
+                self.propose(put_broker(node, *told))
+
+    def _end_moves(self) -> None:
+        for group, end in list(self._ends.items()):
+            found = self.end.by_group(group)
+            if found is not None and found.move is not None and found.move.id == end.report.id:
+                self.propose(end_move(found, end))
+            del self._ends[group]
+
+    def nodes(self, storage: str, without: str = "") -> dict[str, NodeFacts]:
+        """Every broker that is known, as placement looks at it for a stream of that storage: its room is what copies under
+        way, except those of one group, leave of it."""
+        return meta_nodes.facts(self.end, self.host, self._still_to_come, storage, without)
+
+    def rooms(self, storage: str) -> dict[str, int]:
+        """Node → room for streams of that storage, as placement counts with it; of others nothing is known."""
+        return meta_nodes.rooms(self.end, self.host, self._still_to_come, storage)
+
+    def _still_to_come(self, move: Move, target: str) -> int:
+        return self.upkeep.still_to_come(move, target) if self.upkeep else move.copy_bytes
+
+    def _ask(self, request: StreamRequest, found: Assignment) -> None:
+        """The decision waits for what the stream's leader says, within a bound that the host keeps."""
+        number = next(self._asked_numbers)
+        self._asking[number] = request
+
+        def answered(facts: StreamFacts | None) -> None:
+            waiting = self._asking.pop(number, None)
+            if waiting is not None:
+                self._requests.append((waiting, Asked(found.group, facts)))
+                self.host.touch(self.id)
+
+        self.host.ask_stream(found, answered)
+
+    def _decide(self, request: StreamRequest, asked: Asked | None, now_ms: int) -> None:
+        present = self.end.streams.get(request.key)
+        now_ns = self.leader_time_ns()
+        decisions = StreamDecisions(
+            self.end,
+            self.nodes,
+            self.host.new_token,
+            request,
+            asked,
+            now_ns,
+            self.host.server_limits,
+            self.host.store_bytes_max,
+        )
+        decided = decisions.decide()
+        if isinstance(decided, MovePlan):
+            request.respond(decided)
+            return
+        if decided is not None and request.verb == "restore":
+            self.need_level(RESTORES, "a restore")
+        if decided is not None and request.config is not None and has_external(request.config):
+            self.need_level(EXTERNAL, f"stream {request.name} with an external origin")
+        if decided is not None and request.config is not None and counts_sources(request.config):
+            self.need_level(COUNTED_SOURCES, f"stream {request.name}, which counts over sources,")
+        index = self.propose(decided).index if decided is not None else self.end.applied_index
+        found = self.end.streams.get(request.key) or present
+        assert found is not None
+        if found.move is not None and (present is None or present.move is None):
+            self._say_move(found)
+        self._wait(found, index, request, now_ms)
+
+    def need_level(self, level: int, what: str) -> None:
+        """Before an operation that came with a version: raise the map's level, or refuse.
+
+        Raises:
+            ApiError: not all brokers can read it.
+        """
+        contact = self.host.brokers_in_contact()
+        known = {*self.end.brokers, *map(node_of, self.raft.membership.members), *contact}
+        if needs_raise(self.end.level, level, known, self.host.version_of, what):
+            self.propose(raise_level(level))
+
+    def _say_move(self, found: Assignment) -> None:
+        assert found.move is not None
+        text = f"stream {found.name} moves from {', '.join(found.move.origin)} to {', '.join(found.move.targets)}"
+        self.host.event(found.group, "MoveStarted", text)
+
+    def _wait(self, assignment: Assignment, index: int, request: StreamRequest, now_ms: int) -> None:
+        decided = Decided(assignment, assignment.version)
+        self._waits.add(index, now_ms, lambda: request.respond(decided), lambda: request.respond(None))
+
+    def after_turn(self, now_ms: int) -> None:
+        self._tell_changed()
+        self.people.applied(self.applied_index)
+        self.recoveries.applied(self.applied_index)
+        self._finish_read()
+        if self._heard_leader != self.raft.leader:
+            self._heard_leader = self.raft.leader
+            self.host.meta_leader_heard(heard=self._heard_leader is not None)
+        while self._refused and self._refused[0][0] <= self.applied_index:
+            _, request, refusal = self._refused.popleft()
+            request.respond(refusal)
+        self._waits.after_turn(self.applied_index, now_ms)
+        self.accounts.after_turn(self.applied_index, now_ms)
+
+    def read_map(self, number: int) -> None:
+        """Ask for what is committed now, under a number that was not used before (by former processes neither, whose
+        answers may still come)."""
+        self._read, self._read_target = number, None
+        self.raft.read_index(number)
+
+    def forget_read(self) -> None:
+        """Contact was lost: what a read under way will say may be older than the next contact."""
+        self._read = self._read_target = None
+
+    def reads_ready(self, reads: list[ReadState], failed: list[int]) -> None:
+        """The map is read when everything up to the confirmed index is applied (SF-14)."""
+        for read in reads:
+            if read.context == self._read:
+                self._read_target = read.index
+        if self._read is not None and self._read in failed:
+            self.forget_read()
+            self.host.map_read_failed()
+        self._finish_read()
+
+    def _finish_read(self) -> None:
+        if self._read_target is not None and self.applied_index >= self._read_target:
+            self.forget_read()
+            self._show_own()
+            self.host.map_was_read()
+
+    def tick(self, now_ms: int) -> bool:
+        """Do what is due; True when a turn is needed."""
+        due = super().tick(now_ms)
+        upkeep_ms = self.upkeep.deadline_ms() if self.upkeep is not None else None
+        if upkeep_ms is not None and now_ms >= upkeep_ms:
+            due = True
+        return due or any(now_ms >= at for at in self._give_up_ms())
+
+    def _give_up_ms(self) -> list[int]:
+        """When changes are answered at the latest."""
+        applied = self.applied_index
+        return [*self._waits.give_up_ms(applied), *self.accounts.give_up_ms(applied)]
+
+    def deadline_ms(self) -> int | None:
+        found = super().deadline_ms()
+        due = self._give_up_ms()
+        upkeep_ms = self.upkeep.deadline_ms() if self.upkeep is not None else None
+        if upkeep_ms is not None:
+            due.append(upkeep_ms)
+        return min([*due, *([found] if found is not None else [])], default=None)

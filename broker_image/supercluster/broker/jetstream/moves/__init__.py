@@ -1,0 +1,1 @@
+"""A stream's move to another cluster, on its leader."""

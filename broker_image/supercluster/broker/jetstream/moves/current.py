@@ -1,0 +1,86 @@
+"""Which move a stream's leader carries out: the one that the map shows, or what a move that the map does not know has left.
+
+The move itself is `moves/mover.py`. It begins anew with each leader, by what the one before has noted in the stream's log.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from supercluster.broker.jetstream.moves.leftover import Leftovers
+from supercluster.broker.jetstream.moves.mover import StreamMove
+from supercluster.broker.raft.confchange import node_of
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.stream.replica import StreamGroup
+
+
+class CurrentMove:
+    """Of one stream's replica. While it does not lead there is none."""
+
+    def __init__(self, group: StreamGroup) -> None:
+        self._group = group
+        self.mover: StreamMove | None = None
+        self._leftovers = Leftovers()
+
+    def follow(self, now_ms: int) -> None:
+        """The map shows a move, another one, or none; or this replica leads from now on."""
+        group = self._group
+        move = (group.assignment.move or self._leftovers.move) if group.serves else None
+        if self.mover is not None and (move is None or move.id != self.mover.move.id):
+            self.mover.close()
+            self.mover = None
+        if move is None:
+            return
+        if self.mover is None:
+            self.mover = StreamMove(group, move, now_ms)
+        else:
+            self.mover.set_move(move)
+        group.host.touch(group.id)
+
+    def stir(self) -> None:
+        """What the move may have waited for is applied."""
+        if self.mover is not None:
+            self.mover.stir()
+            self._group.host.touch(self._group.id)
+
+    def takes_in(self, member: str) -> bool:
+        """A copy is open: is it a target's, which the move takes in?"""
+        if self.mover is None or not self.mover.names_node(node_of(member)):
+            return False
+        self.mover.asked_to_join(member)
+        return True
+
+    def look(self, now_ms: int) -> None:
+        """In the turn of a serving leader: take the move's next step. Is there something of one that the map does not know?"""
+        group = self._group
+        fresh = group.host.map_is_fresh
+        if self._leftovers.look(group.raft.membership, group.assignment, now_ms, is_fresh=fresh):
+            self._tell_leftover()
+            self.follow(now_ms)
+        if self.mover is not None:
+            self.mover.look(now_ms)
+
+    def stop(self) -> None:
+        """This replica does not lead any more."""
+        if self.mover is not None:
+            self.mover.close()
+            self.mover = None
+        self._leftovers = Leftovers()
+
+    def deadline_ms(self) -> int | None:
+        """When there is something to do about it."""
+        move_ms = self.mover.deadline_ms() if self.mover is not None else None
+        if self._leftovers.since_ms is None:
+            return move_ms
+        leftover_ms = self._leftovers.deadline_ms()
+        return min((at for at in (move_ms, leftover_ms) if at is not None), default=None)
+
+    def _tell_leftover(self) -> None:
+        left = self._leftovers.move
+        if left is not None:
+            where = "goes back to" if left.cancelled else "goes on to"
+            members = ", ".join(left.origin if left.cancelled else left.targets)
+            group = self._group
+            text = f"the map knows no move of stream {group.assignment.name}, whose group {where} {members}"
+            group.host.event(group.id, "MoveLost", text)

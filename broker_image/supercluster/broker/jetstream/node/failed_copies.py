@@ -1,0 +1,91 @@
+"""Copies of streams that a broker holds and can do nothing with, although it is there itself: its disk refuses the log, or the
+copy can't be opened. Since when that is so belongs into the map of streams, like since when a broker is away (MR-2).
+
+The broker says so, and not the stream's leader, which hears nothing of a silent group's copies (RP-3). It tells all of them in one
+frame, again and again (`meta_leader/failed_copies.py` takes it), and goes on trying by itself (`node/copy_manager.py`). A copy that is opened anew counts as
+usable when it has not failed for a while: one whose disk fails at every write is open for a moment at each try.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from supercluster.broker.jetstream.links import frames
+from supercluster.broker.jetstream.links.frames import Frame
+from supercluster.broker.jetstream.meta_leader.failed_copies import COPIES_MAX
+from supercluster.broker.raft.errors import FaultError, ReplicaError
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.core.broker import BrokerCore
+
+REPORT_EVERY_MS = 2000
+# A copy that was opened anew is usable when it has not failed for so long.
+SETTLED_MS = 10_000
+WHY_CHARACTERS_MAX = 300
+
+
+class UnusableCopies:
+    """Those of one broker."""
+
+    def __init__(self, core: BrokerCore) -> None:
+        self._core = core
+        self._why: dict[str, str] = {}
+        self._advice: dict[str, str] = {}
+        self.faults_total = 0
+        """How often the broker's own code raised in a stream's group (SF-25)."""
+        self._well_ms: dict[str, int] = {}
+        """Those that are open again, and since when."""
+        self._is_owing = False
+        """The last report named some."""
+        self._due_ms = 0
+
+    def failed(self, group_id: str, error: ReplicaError | None) -> None:
+        """An error took the copy out of its group, or (None) it could not be opened, for a reason that may be known."""
+        self._well_ms.pop(group_id, None)
+        if error is None:
+            self._why.setdefault(group_id, "it could not be opened")
+            return
+        self.faults_total += isinstance(error, FaultError)
+        self._why[group_id] = str(error)[:WHY_CHARACTERS_MAX]
+        self._advice[group_id] = error.advice(group_id) if isinstance(error, FaultError) else ""
+
+    @property
+    def groups(self) -> list[str]:
+        """Whose copies are of no use, or were until a moment ago."""
+        return sorted(self._why)
+
+    def text_of(self, group_id: str) -> str:
+        """Why that copy is of no use, and the command that shows the entry it halted at."""
+        return "; ".join(filter(None, (self._why[group_id], self._advice.get(group_id))))
+
+    def forget(self, group_id: str) -> None:
+        """The copy is not needed any more."""
+        for known in (self._why, self._advice, self._well_ms):
+            known.pop(group_id, None)
+
+    def tick(self, now_ms: int) -> None:
+        """Tell the meta group's leader, again, for the word may be lost and the leader another one."""
+        due_ms = self.deadline_ms()
+        if due_ms is None or now_ms < due_ms:
+            return
+        self._due_ms = now_ms + REPORT_EVERY_MS
+        self._look(now_ms)
+        leader = self._core.leader_of(self._core.meta_id)
+        if leader is None:
+            return
+        told = dict(islice(sorted(self._why.items()), COPIES_MAX))
+        if self._core.post(leader, Frame.UNUSABLE, frames.encode_unusable(told)):
+            self._is_owing = bool(told)
+
+    def _look(self, now_ms: int) -> None:
+        for group_id in list(self._why):
+            group = self._core.groups.get(group_id)
+            if group is None or group.failed is not None:
+                self._well_ms.pop(group_id, None)
+            elif now_ms - self._well_ms.setdefault(group_id, now_ms) >= SETTLED_MS:
+                self.forget(group_id)
+
+    def deadline_ms(self) -> int | None:
+        """When `tick` has something to do."""
+        return self._due_ms if self._why or self._is_owing else None

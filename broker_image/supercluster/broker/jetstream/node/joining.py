@@ -1,0 +1,103 @@
+"""How a broker's replica comes to be a member of a group that exists already.
+
+An empty volume never votes with an identity that had data: it comes under a new one, learns, and takes the old one's
+place by a change of membership, for which it asks the group's leader until that is done (SF-4). So does a copy that a
+move named, which is to learn. A copy that the map has no explanation for asks nobody.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from supercluster.broker.jetstream.links import frames
+from supercluster.broker.jetstream.links.frames import Frame, Leadership
+from supercluster.broker.jetstream.replica.lineage import is_meta
+from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.raft.confchange import Membership, node_of
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.core.broker import BrokerCore
+
+# A member that waits to be taken in repeats its request at this pace.
+JOIN_RETRY_MS = 1000
+
+
+class Joining:
+    """The replicas of one broker that wait to be taken in."""
+
+    def __init__(self, core: BrokerCore) -> None:
+        self._core = core
+        self._asked_ms: dict[str, int] = {}
+        """Group → when its leader was last asked."""
+
+    def begin(self, group_id: str) -> None:
+        """The replica has no vote. The leader may have said long ago that it serves: do not wait for it to say so again."""
+        self._asked_ms[group_id] = self._core.clock.monotonic_ms() - JOIN_RETRY_MS
+
+    def end(self, group_id: str) -> None:
+        """The replica is to ask no more."""
+        self._asked_ms.pop(group_id, None)
+
+    def leader_serves(self, news: Leadership, membership: Membership) -> None:
+        """A leader told the membership in force: ask to be taken in where this broker is only an old identity."""
+        core = self._core
+        group = core.groups.get(news.group)
+        if group is None:
+            return
+        if self._is_in(group, membership) or core.life.is_unexplained(news.group):
+            self.end(news.group)
+        elif news.node != core.node:
+            self._asked_ms[news.group] = core.clock.monotonic_ms()
+            self._ask(group)
+
+    def _is_in(self, group: Group, membership: Membership) -> bool:
+        """Is this broker's replica what it should be: a voter; in the meta group a learner as well, unless the broker
+        votes there by an identity that it lost?"""
+        if group.member in membership.all_voters:
+            return True
+        if group.member not in membership.learners:
+            return False
+        if is_meta(group.id):
+            return all(node_of(voter) != self._core.node for voter in membership.voters)
+        move = group.assignment.move if isinstance(group, StreamGroup) else None
+        return move is not None and group.member in move.targets
+
+    def _ask(self, group: Group) -> None:
+        leader = self._core.leader_of(group.id)
+        if leader is None:
+            self._core.leaderships.ask(group.id)
+        elif leader != self._core.node:
+            self._core.post(leader, Frame.JOIN, frames.encode_texts(group.id, group.member))
+
+    def _tell_of_lost_copy(self, group: Group) -> None:
+        """A copy in memory went with its process. Where that was true of all copies, nobody leads: the meta group
+        has to begin the stream anew."""
+        if isinstance(group, StreamGroup) and group.assignment.config.storage == "memory":
+            move = group.assignment.move
+            named = move is not None and group.member in move.targets
+            if not group.raft.membership.voters and not named:
+                self.tell_lost(group.id, group.member)
+
+    def tell_lost(self, group_id: str, member: str) -> None:
+        """Say to the meta group's leader that a copy's data is gone."""
+        leader = self._core.leader_of(self._core.meta_id)
+        if leader is not None:
+            self._core.post(leader, Frame.COPY_LOST, frames.encode_texts(group_id, member))
+
+    # ---- time -----------------------------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> None:
+        """Ask again, where nothing came of it."""
+        for group_id, asked_ms in list(self._asked_ms.items()):
+            group = self._core.groups.get(group_id)
+            if group is None or self._is_in(group, group.raft.membership):
+                del self._asked_ms[group_id]
+            elif now_ms - asked_ms >= JOIN_RETRY_MS:
+                self._asked_ms[group_id] = now_ms
+                self._ask(group)
+                self._tell_of_lost_copy(group)
+
+    def deadline_ms(self) -> int | None:
+        """When `tick` has something to do."""
+        return min((asked + JOIN_RETRY_MS for asked in self._asked_ms.values()), default=None)

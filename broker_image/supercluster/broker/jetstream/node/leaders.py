@@ -1,0 +1,99 @@
+"""Who leads which group, as far as this broker was told, and what it tells others of those that it leads itself.
+
+A leader says so when it begins to serve and to every broker that is linked; whoever missed the word asks for it. The
+newest term is believed, until that broker says otherwise or is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from supercluster.broker.jetstream.links import frames
+from supercluster.broker.jetstream.links.frames import Frame, Leadership
+from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.ports import Channel
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.core.broker import BrokerCore
+
+# A frame names at most so many leaderships: some hundred KiB.
+LEADERSHIPS_PER_FRAME = 1000
+
+
+class Leaderships:
+    """See the module."""
+
+    def __init__(self, core: BrokerCore) -> None:
+        self._core = core
+        self._known: dict[str, tuple[int, str]] = {}
+        """Group → term and broker."""
+        self._news: list[Leadership] = []
+
+    # ---- what was told --------------------------------------------------------------------------------------------
+
+    def find(self, group_id: str) -> tuple[int, str] | None:
+        """The term, and the broker that said it serves as the group's leader in it."""
+        return self._known.get(group_id)
+
+    def heard(self, news: Leadership) -> bool:
+        """A broker says that it serves as a group's leader. False when a newer one is known."""
+        known = self._known.get(news.group)
+        if known is not None and known[0] > news.term:
+            return False
+        self._known[news.group] = (news.term, news.node)
+        return True
+
+    def forget(self, group_id: str, node: str | None = None) -> None:
+        """The broker does not lead the group (any more); without a broker: the group is gone."""
+        known = self._known.get(group_id)
+        if known is not None and node in (None, known[1]):
+            del self._known[group_id]
+
+    def forget_node(self, node: str) -> None:
+        """The broker is lost: believe in none of its leaderships."""
+        for group_id in [group_id for group_id, known in self._known.items() if known[1] == node]:
+            del self._known[group_id]
+
+    def resign(self, group_id: str) -> None:
+        """The replica here takes part no more, and may have led: nobody else would notice, where the group is silent."""
+        core = self._core
+        self.forget(group_id, core.node)
+        for node in core.peers:
+            core.post(node, Frame.NOT_LEADER, frames.encode_texts(group_id, ""))
+
+    def ask(self, group_id: str) -> None:
+        """The group's leader is not known: have it say so again, whoever it is."""
+        for node in self._core.peers:
+            self._core.post(node, Frame.WHO_LEADS, frames.encode_texts(group_id))
+
+    # ---- what is told ---------------------------------------------------------------------------------------------
+
+    def begin(self, group: Group) -> Leadership:
+        """This broker's replica serves: the others are told with the next `flush`."""
+        news = self._of(group)
+        self._news.append(news)
+        return news
+
+    def flush(self) -> None:
+        """Tell all brokers what began since the last time."""
+        if self._news:
+            news, self._news = self._news, []
+            self._tell(news, self._core.peers)
+
+    def tell(self, groups: Iterable[Group], node: str) -> None:
+        """Say to a broker that this one serves as these groups' leader."""
+        self._tell([self._of(group) for group in groups], [node])
+
+    def _of(self, group: Group) -> Leadership:
+        return Leadership(group.id, group.raft.term, self._core.node, group.raft.membership.encode())
+
+    def _tell(self, news: list[Leadership], nodes: Iterable[str]) -> None:
+        """As few frames as possible: after a broker was lost, or linked, there may be thousands of leaderships."""
+        bodies = [
+            frames.encode_leaderships(news[start : start + LEADERSHIPS_PER_FRAME])
+            for start in range(0, len(news), LEADERSHIPS_PER_FRAME)
+        ]
+        for node in nodes:
+            for body in bodies:
+                self._core.network.send(node, Frame.LEADER, body, Channel.CONTROL)

@@ -1,0 +1,1 @@
+"""Where copies are placed. Pure."""

@@ -1,0 +1,132 @@
+"""When a stream's leader carries old messages forward (`state/carried.py`), and how fast.
+
+Entries that only messages long gone and consumers' operations have made go with the log's beginning, once no message that the
+stream still has stands there. A round writes all that the stream has into new entries, oldest first, one entry at a time and a
+bounded number of bytes a second. It begins when what is pinned is several times what there is, so that carrying costs a third of
+what is written otherwise at most, however often it is done.
+
+A new leader decides anew: a round that its predecessor did not end has moved a part, and that counts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from supercluster.broker.jetstream.encoding.sections import Section, packed, section
+from supercluster.broker.jetstream.publish.proposal import Proposal
+from supercluster.broker.jetstream.state.carried import encode_carried
+from supercluster.broker.raft.confchange import node_of
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.stream.replica import StreamGroup
+
+CARRIES_FROM_VERSION = 13
+"""Brokers of versions before know no such section and would halt at it."""
+PINNED_SEGMENTS_MIN = 2
+"""So many segments' worth of log is not worth a round."""
+PINNED_TIMES = 4
+"""How many times as much log as messages there has to be."""
+CHECK_MS = 2000
+# An entry every so often, each of so many messages and bytes at most, out of so many entries: some milliseconds' work.
+PART_PAUSE_MS = 50
+PART_MESSAGES_MAX = 4096
+PART_BYTES_MAX = 1024 * 1024
+PART_ENTRIES_MAX = 128
+
+
+class Carrying:
+    """Of one stream's replica, while it leads."""
+
+    def __init__(self, group: StreamGroup) -> None:
+        self._group = group
+        self._next_seq = 0
+        self._last_seq = 0
+        """The round's; 0: there is none."""
+        self._is_under_way = False
+        self._at_ms = 0
+
+    def give_up(self) -> None:
+        """This replica does not lead any more."""
+        self._last_seq, self._is_under_way = 0, False
+
+    def deadline_ms(self) -> int | None:
+        """When the next part of a round is due."""
+        return self._at_ms if self._last_seq and not self._is_under_way else None
+
+    def put(self, proposal: Proposal, now_ms: int) -> None:
+        """The next messages become a part of this turn's entry, if there are any to carry."""
+        if self._is_under_way or now_ms < self._at_ms or proposal.is_full:
+            return
+        state = self._group.state
+        if not self._last_seq:
+            self._at_ms = now_ms + CHECK_MS
+            if not self._is_worth_it():
+                return
+            self._next_seq, self._last_seq = state.first_seq, state.last_seq
+        elif not self._may():
+            self._last_seq = 0
+            return
+        self._at_ms = now_ms + PART_PAUSE_MS
+        seqs, times_ns, parts = self._gather()
+        if not seqs:
+            self._last_seq = 0
+            return
+        first, self._next_seq = self._next_seq, seqs[-1] + 1
+        self._is_under_way = True
+        found = section(Section.CARRIED, encode_carried(first, seqs[-1], seqs, times_ns, parts))
+        if state.config.compression != "none":
+            found = [packed(b"".join(found))]
+        proposal.payload += found
+        proposal.size += sum(map(len, found))
+        proposal.commands.append(self._done)
+
+    def _done(self, result: int | None) -> None:
+        self._is_under_way = False
+        if result is None:
+            self._last_seq = 0
+
+    def _may(self) -> bool:
+        """A move compares copies entry by entry: meanwhile messages stay where they are."""
+        group = self._group
+        return group.assignment.move is None and not group.log.is_scarce
+
+    def _is_worth_it(self) -> bool:
+        group, log = self._group, self._group.log
+        state = group.state
+        least_index = group.least_index() if state.messages else None
+        if least_index is None or not self._may():
+            return False
+        pinned_bytes = log.bytes_behind(least_index - 1)
+        if pinned_bytes < max(PINNED_SEGMENTS_MIN * log.segment_bytes, PINNED_TIMES * state.bytes):
+            return False
+        versions = (group.host.peer_version(node_of(member)) for member in group.raft.membership.members)
+        is_older_there = any(version is not None and version < CARRIES_FROM_VERSION for version in versions)
+        return not is_older_there and log.has_room(state.bytes)
+
+    def _gather(self) -> tuple[list[int], list[int], list[bytes]]:
+        """The next messages of the round: sequences, times, and subject, header, payload of each."""
+        state = self._group.state
+        seqs: list[int] = []
+        times_ns: list[int] = []
+        parts: list[bytes] = []
+        size = 0
+        seq = max(self._next_seq, state.first_seq)
+        for _ in range(PART_ENTRIES_MAX):
+            seq = state.past(seq)
+            if seq > self._last_seq:
+                break
+            decoded = state.reader.entry_of(seq)
+            if decoded is None:
+                raise AssertionError(f"{state.config.name}: message {seq} is not in the log")
+            end = min(decoded.first_seq + decoded.count, self._last_seq + 1)
+            for at in state.deleted.absent(seq, end):
+                found = decoded.message(at)
+                size += len(found.subject) + len(found.header) + len(found.payload)
+                if seqs and (size > PART_BYTES_MAX or len(seqs) >= PART_MESSAGES_MAX):
+                    return seqs, times_ns, parts
+                if state.has(at):
+                    seqs.append(at)
+                    times_ns.append(found.time_ns)
+                    parts += (found.subject, found.header, found.payload)
+            seq = end
+        return seqs, times_ns, parts

@@ -1,0 +1,180 @@
+"""A stream leader's door for publishes: what other brokers' windows send waits here for the judge (SF-10, SF-11).
+
+Blocks are judged in the order of their arrival and become sections of the turn's entry. Every sender is answered: with
+its verdicts once they are committed, with the number that the leader waits for, or with what became of its session.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from supercluster.broker.jetstream.encoding.codec import WireError
+from supercluster.broker.jetstream.encoding.sections import (
+    Section,
+    SessionKey,
+    VerdictRun,
+    encode_messages,
+    encode_session,
+)
+from supercluster.broker.jetstream.links.frames import Forward, Frame, encode_numbered
+from supercluster.broker.jetstream.publish.admission import Answer, Judge
+from supercluster.broker.jetstream.publish.host import StreamHost
+from supercluster.broker.jetstream.publish.proposal import Append, Proposal
+from supercluster.broker.jetstream.state.stream import Applied, StreamState
+from supercluster.broker.ports import StreamLog
+
+# Forwards that wait for a turn. A window resends what was dropped here.
+FORWARDS_MAX = 8192
+# Appended and not committed bytes at which the leader takes no more: its followers are too slow, and windows hold.
+UNCOMMITTED_BYTES_MAX = 64 * 1024 * 1024
+
+
+_Block = tuple[SessionKey, int, int, int]
+
+
+def _block(forward: Forward) -> _Block:
+    """What a repeated forward has in common with the first one."""
+    return forward.session, forward.first_number, forward.config_version, len(forward.block)
+
+
+class Intake:
+    """See the module."""
+
+    def __init__(self, group: str, host: StreamHost) -> None:
+        self._group = group
+        self._host = host
+        self._forwards: deque[tuple[Forward, bool]] = deque()
+        self._waiting: set[_Block] = set()
+        """What of `_forwards` is of which block."""
+        self._opens: list[SessionKey] = []
+        self._verdicts: dict[SessionKey, list[VerdictRun]] = {}
+        self._asked_again: dict[SessionKey, tuple[int, int]] = {}
+
+    def clear(self) -> None:
+        """This replica ceased to lead: the windows ask the next leader."""
+        self._forwards.clear()
+        self._waiting.clear()
+        self._opens.clear()
+        self._verdicts.clear()
+        self._asked_again.clear()
+
+    def not_appended(self) -> None:
+        """What was judged is not in the log: ask for it again, though it was asked for before."""
+        self._asked_again.clear()
+
+    def offer(self, forward: Forward, *, early: bool) -> None:
+        """A block from a broker's window. Dropped when too much waits: the window repeats it. A leader that is full is asked again
+        for what waits here already, which is not kept twice."""
+        block = _block(forward)
+        if len(self._forwards) < FORWARDS_MAX and block not in self._waiting:
+            self._waiting.add(block)
+            self._forwards.append((forward, early))
+
+    def open_session(self, key: SessionKey) -> None:
+        """A broker's process wants to send."""
+        if len(self._opens) < FORWARDS_MAX:
+            self._opens.append(key)
+
+    # ---- proposing ------------------------------------------------------------------------------------------------
+
+    def put_sessions(self, judge: Judge, state: StreamState, proposal: Proposal) -> None:
+        """Openings of sessions."""
+        opens, self._opens = self._opens, []
+        for key in opens:
+            if not judge.end.may_open(key):
+                self._tell_opened(key, is_open=False)
+            elif state.sessions.current(key) is not None:
+                self._tell_opened(key, is_open=True)
+            elif judge.end.session(key) is None:
+                judge.end.opened(key)
+                proposal.add(Section.SESSION_OPEN, [encode_session(key)])
+
+    def put_messages(
+        self,
+        judge: Judge,
+        state: StreamState,
+        proposal: Proposal,
+        log: StreamLog,
+        now_ns: int,
+        append: Append,
+    ) -> Proposal:
+        """Blocks of messages. Entries that are full are appended on the way; returns the one that is not.
+
+        `append` says whether an entry was taken. Where not, all is judged anew, and what waits is for the next turn.
+        """
+        while self._forwards:
+            if judge.end.is_removing or judge.end.unapplied_bytes > UNCOMMITTED_BYTES_MAX:
+                break  # What waits stays in line; the windows behind it fill up and publishers slow down (MV-11).
+            forward, early = self._forwards.popleft()
+            self._waiting.discard(_block(forward))
+            room = log.has_room(len(forward.block) + proposal.size + judge.batches.bytes)
+            try:
+                taken = judge.take(forward, now_ns, room=room)
+            except WireError as error:
+                self._host.event(self._group, "BadFrame", f"forward of {forward.session.node}: {error}")
+                continue
+            if taken.answer is not Answer.TAKEN:
+                self._answer(forward, taken.answer, taken.next_number, state)
+                continue
+            self._asked_again.pop(forward.session, None)
+            for piece in taken.pieces:
+                # A block may end several batches of some MiB, so what is full is looked at piece by piece.
+                run = piece.section.run
+                proposal.put_own(piece.own, run.first_seq - len(piece.own) // 3)
+                proposal.add(Section.MESSAGES, encode_messages(piece.section))
+                proposal.count_from(run.first_seq, run.stored)
+                if early:
+                    proposal.early.append((forward.session, run))
+                if proposal.is_full:
+                    if not append(proposal):
+                        return Proposal()
+                    proposal = Proposal()
+        return proposal
+
+    @property
+    def has_waiting(self) -> bool:
+        """Does any block wait for a turn?"""
+        return bool(self._forwards)
+
+    # ---- answering ------------------------------------------------------------------------------------------------
+
+    def _answer(self, forward: Forward, answer: Answer, next_number: int, state: StreamState) -> None:
+        key = forward.session
+        if answer is Answer.KNOWN:
+            session = state.sessions.current(key)
+            known = session.verdicts_from(forward.first_number) if session is not None else []
+            if known:
+                self._host.verdicts(self._group, key, known, appended=False)
+        elif answer is Answer.AGAIN_FROM:
+            # Once per gap: each block behind it that is on its way would have the whole window sent again. Should the
+            # word be lost, the window repeats by itself, from its first block on; it may lack the number (SF-9), so it is
+            # told once more.
+            asked, behind = self._asked_again.get(key, (0, 0))
+            if asked == next_number and forward.first_number > behind:
+                return
+            self._asked_again[key] = next_number, forward.first_number
+            self._tell_again(key, next_number)
+        elif answer is Answer.OPEN_FIRST:
+            self._tell_again(key, 0)
+        else:
+            self._tell_opened(key, is_open=False)
+
+    def _tell_opened(self, key: SessionKey, *, is_open: bool) -> None:
+        self._host.post(key.node, Frame.OPENED, encode_numbered(self._group, key, int(is_open)))
+
+    def _tell_again(self, key: SessionKey, number: int) -> None:
+        self._host.post(key.node, Frame.AGAIN, encode_numbered(self._group, key, number))
+
+    def applied(self, done: Applied) -> None:
+        """A committed entry was applied: its verdicts and openings are in force."""
+        for key, run in done.verdicts:
+            self._verdicts.setdefault(key, []).append(run)
+        for key in done.opened:
+            self._tell_opened(key, is_open=True)
+
+    def send_verdicts(self) -> bool:
+        """The turn's verdicts, one frame per sender. False when there are none."""
+        found, self._verdicts = self._verdicts, {}
+        for key, runs in found.items():
+            self._host.verdicts(self._group, key, runs, appended=False)
+        return bool(found)

@@ -1,0 +1,52 @@
+"""NATS's words for publishes that a stream's leader refused."""
+
+from __future__ import annotations
+
+import json
+
+from supercluster.broker.jetstream import errors
+from supercluster.broker.jetstream.encoding.sections import Exceptional
+from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.publish import atomic_batches as batches
+from supercluster.broker.jetstream.publish.message_admission import (
+    EXPECTED_LAST_MSG_ID,
+    EXPECTED_LAST_SEQUENCE,
+    FULL_BYTES,
+    FULL_SUBJECT,
+    ROLLUP_ALL_IN_BATCH,
+    ROLLUP_INVALID,
+    ROLLUP_REFUSED,
+    ROLLUP_SUB_IN_BATCH,
+    SOURCE_REFUSED,
+    STREAM_FULL,
+)
+
+_NAMED = (EXPECTED_LAST_MSG_ID, batches.UNSUPPORTED_HEADER, batches.TOO_LARGE)
+
+
+def of_publish(item: Exceptional) -> ApiError:
+    """The error for a REFUSED verdict, as the judge wrote it into the log."""
+    code, detail, text = item.code, item.seq, item.text.decode("utf-8", "replace")
+    if code == STREAM_FULL:
+        if detail == FULL_BYTES:
+            return errors.maximum_bytes()
+        if detail == FULL_SUBJECT:
+            return errors.maximum_messages_per_subject()
+        return errors.maximum_messages()
+    if code == EXPECTED_LAST_SEQUENCE:
+        return errors.error(code, detail)
+    if code == ROLLUP_REFUSED and detail == SOURCE_REFUSED:
+        return errors.error(errors.SOURCE_HEADER_REFUSED)
+    if code == ROLLUP_REFUSED:
+        return errors.error(code, _rollup(detail, text))
+    if code not in errors.TABLE:  # Of a leader of a later version.
+        return ApiError(400, code, "the message is refused")
+    return errors.error(code, text) if code in _NAMED else errors.error(code)
+
+
+def _rollup(detail: int, value: str) -> str:
+    if detail == ROLLUP_INVALID:
+        return f"rollup value invalid: {json.dumps(value)}" if value else "rollup value invalid"
+    if detail == ROLLUP_SUB_IN_BATCH:
+        return "batch rollup sub invalid"
+    return "batch rollup all invalid" if detail == ROLLUP_ALL_IN_BATCH else "rollup not permitted"

@@ -1,0 +1,1 @@
+"""Recovery by force of streams and of the map, where no majority is left."""

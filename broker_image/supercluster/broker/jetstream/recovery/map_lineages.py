@@ -1,0 +1,388 @@
+"""Which lineage of the map a broker belongs to (SF-9): it hears of newer ones and follows, begins one where a person said so,
+and keeps apart from those that do not follow from its own, nor it from them.
+
+What the volume's journal says is what counts: the newest name of the meta group that it has joined. A broker that knows of a
+newer one in memory alone works in none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from supercluster.broker.jetstream.encoding.codec import WireError, blob
+from supercluster.broker.jetstream.links.frames import Frame, encode_texts
+from supercluster.broker.jetstream.meta.map_recovery import MapRecovery, first_index
+from supercluster.broker.jetstream.meta.state import MetaState
+from supercluster.broker.jetstream.recovery.map_copies import end_of, keep_tail
+from supercluster.broker.jetstream.replica.lineage import META_GROUP, follows, is_meta
+from supercluster.broker.jetstream.replica.opening import new_member, volume_member
+from supercluster.broker.ports import Channel, OpenedGroup, PeerInfo, StreamLog
+from supercluster.broker.raft.confchange import Membership, membership_of
+from supercluster.broker.raft.errors import DiskError
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.core.broker import BrokerCore
+
+# What the disk did not take is tried again after this; so is telling who has not heard.
+RETRY_MS = 1000
+# Whether an older copy of the map may go is looked at this often.
+OLDER_CHECK_MS = 60_000
+
+
+class MetaLineages:
+    """See the module."""
+
+    def __init__(self, core: BrokerCore) -> None:
+        self._core = core
+        joined = [group for group in core.store.registered() if is_meta(group)]
+        self.name = joined[-1] if joined else META_GROUP
+        """The meta group's name in the lineage that this volume has joined: the journal has them in that order."""
+        self._is_closed = False
+        """Was the log of the old group closed, whose replica was stopped?"""
+        self._following = ""
+        """A newer one that the disk has not taken: nobody works in any until it has."""
+        self._consent: str | None = None
+        """A lineage that does not follow from this one, and that a person said to follow."""
+        self._said: dict[str, str] = {}
+        """Linked broker → its lineage, as it said last."""
+        self._founding = ""
+        """The beginning by which it was last judged who is in contact."""
+        self._rivals: dict[str, PeerInfo] = {}
+        """Linked brokers that count as out of contact."""
+        self._retry_ms = 0
+        self._tell_ms = 0
+        self._older_since_ms: int | None = None
+        self._older_ms = core.clock.monotonic_ms()
+
+    # ---- who is there ---------------------------------------------------------------------------------------------
+
+    def takes_link(self, peer: PeerInfo) -> bool:
+        """A broker is linked. False: it is of a rival lineage or another beginning, and counts as out of contact."""
+        told = peer.lineage or META_GROUP
+        self._said[peer.node] = told
+        self._rivals.pop(peer.node, None)
+        if not self._is_rival(told) and not self._begun_apart(peer):
+            return True
+        self._rivals[peer.node] = peer
+        reason = "RivalMap" if self._begun_apart(peer) else "RivalLineage"
+        self._core.event(self.name, reason, f"{peer.node} counts as out of contact: {self._words(peer)}")
+        self._tell(peer.node)
+        return False
+
+    def lost_link(self, node: str) -> bool:
+        """True: it counted as out of contact before."""
+        self._said.pop(node, None)
+        return self._rivals.pop(node, None) is not None
+
+    def shuts_out(self, node: str) -> bool:
+        """Are this broker's frames not to be believed?"""
+        return node in self._rivals
+
+    def _is_rival(self, other: str) -> bool:
+        own = self._following or self.name
+        return other not in (own, self._consent) and not follows(other, own) and not follows(own, other)
+
+    def _begun_apart(self, peer: PeerInfo) -> bool:
+        """Does its map go back to another beginning? Nothing that the two say of streams and members is about the same (SF-26)."""
+        own = self._core.founding_id
+        return bool(own and peer.founding) and own != peer.founding
+
+    def _words(self, peer: PeerInfo) -> str:
+        node, other = peer.node, self._said[peer.node]
+        if self._begun_apart(peer):
+            return (
+                f"the map of streams was begun twice, and {node} has the one of beginning {peer.founding}, {self._core.node} that "
+                f"of {self._core.founding_id}; on the side that was begun when a volume was lost, save what was published since, "
+                "then give its brokers empty volumes and have them join"
+            )
+        return (
+            f"the map of streams was recovered by force twice, and {node} has lineage {other}, which does not follow from "
+            f"{self.name} of {self._core.node}, nor the other way round; at each broker of one side say that it is to "
+            "follow the other one"
+        )
+
+    @property
+    def troubles(self) -> list[str]:
+        """For /healthz."""
+        found = [self._words(self._rivals[node]) for node in sorted(self._rivals)]
+        if self._following:
+            found.append(
+                f"the disk has not taken lineage {self._following} of the map of streams: this broker works in none until then"
+            )
+        return found
+
+    @property
+    def rivals(self) -> dict[str, str]:
+        """Broker → its lineage."""
+        return {node: self._said[node] for node in sorted(self._rivals)}
+
+    # ---- what is told ---------------------------------------------------------------------------------------------
+
+    def heard(self, node: str, other: str, believed: str | None = None, founding: str = "") -> None:
+        """A linked broker says which lineage its volume has joined, which one it believes this one's has, and which beginning its
+        map goes back to.
+
+        Raises:
+            WireError: that is no lineage of the map.
+        """
+        if not is_meta(other):
+            raise WireError(f"{other[:64]!r} is no lineage of the map")
+        known = self._core.peers if node in self._core.peers else self._rivals
+        if node in known:
+            self._said[node] = other
+            if founding:
+                known[node] = replace(known[node], founding=founding)
+        own = self._following or self.name
+        if follows(other, own) or (other == self._consent and other != own):
+            self._follow(other)
+            return
+        self._look_at_peers()
+        if not self._following and (follows(own, other) or believed not in (None, own)):
+            self._tell(node)
+
+    def _tell(self, node: str) -> None:
+        core = self._core
+        told = encode_texts(self.name, self._said.get(node, ""), core.founding_id)
+        core.network.send(node, Frame.META_LINEAGE, told, Channel.CONTROL)
+
+    def _tell_all(self) -> None:
+        for node in (*self._core.peers, *self._rivals):
+            self._tell(node)
+
+    def map_changed(self) -> None:
+        """Which beginning it goes back to may be known now."""
+        if self._core.founding_id != self._founding:
+            self._founding = self._core.founding_id
+            self._look_at_peers()
+            self._tell_all()
+
+    def _look_at_peers(self) -> None:
+        """Somebody's lineage is another one by now, or the map's beginning is: who is in contact?"""
+        core = self._core
+        for node, peer in list(self._rivals.items()):
+            if not self._is_rival(self._said[node]) and not self._begun_apart(peer):
+                core.on_link_up(replace(peer, lineage=self._said[node]))
+        for node, peer in list(core.peers.items()):
+            told = self._said.get(node, META_GROUP)
+            if self._is_rival(told) or self._begun_apart(peer):
+                core.on_link_down(node)
+                core.on_link_up(replace(peer, lineage=told))
+
+    # ---- following ------------------------------------------------------------------------------------------------
+
+    def consent(self, other: str) -> None:
+        """A person says that this broker is to give its lineage up for that one, whenever it hears of it."""
+        self._consent = other
+        for node, said in list(self._said.items()):
+            if said == other:
+                self.heard(node, other)
+                return
+
+    def _follow(self, other: str) -> None:
+        """Work in the old lineage no more, from now on; and in the new one when that is durable."""
+        self._following = other
+        self._stop()
+        self._try_to_follow()
+
+    def _stop(self) -> None:
+        """Nobody votes, leads or confirms in the old group any more."""
+        core = self._core
+        group = core.drop_group(self.name)
+        if group is None:
+            return
+        served = group.serves
+        group.stop()
+        if served:
+            core.leaderships.resign(self.name)
+        core.leaderships.forget(self.name)
+
+    def _try_to_follow(self) -> None:
+        core = self._core
+        try:
+            self._join(self._following)
+        except DiskError as error:
+            self._retry_ms = core.clock.monotonic_ms() + RETRY_MS
+            core.event(
+                self.name,
+                "DiskFailed",
+                f"{core.node} works in no lineage of the map before the disk takes {self._following}: {error}",
+            )
+
+    def _join(self, other: str) -> None:
+        core, before = self._core, self.name
+        opened = self._open_new(other)
+        self._keep_end(before, other)
+        # Whom a person had change sides may have been there before, and voted.
+        member = volume_member(core) if follows(other, before) else new_member(core)
+        if other in core.store.registered():
+            core.store.forget(other)
+        core.store.register(other, member)
+        self.name, self._following, self._consent = other, "", ""
+        core.event(
+            other,
+            "LineageFollowed",
+            f"{core.node} joins it as {member}, and begins with nothing; before: {before}",
+        )
+        shown = core.meta.state if core.meta is not None else None
+        self._install(before, member, opened, shown)
+
+    def _open_new(self, group_id: str) -> OpenedGroup:
+        """An empty log, whatever an attempt before has left."""
+        store = self._core.store
+        opened = store.open(group_id, memory=False, fsync="always", create=True)
+        if opened.lost or opened.log.last_index:
+            opened.log.destroy()
+            opened = store.open(group_id, memory=False, fsync="always", create=True)
+        return opened
+
+    def _install(self, before: str, member: str, opened: OpenedGroup, shown: MetaState | None) -> None:
+        core = self._core
+        self._older_since_ms = None
+        self._is_closed = False
+        self._older_ms = core.clock.monotonic_ms()
+        core.map.begin_anew()
+        core.founding.install(member, opened, Membership(), shown)
+        core.requests.groups_gone([before], lambda request: self.name, lambda subject: b"")
+        self._tell_all()
+        self._look_at_peers()
+        core.leaderships.ask(self.name)
+
+    # ---- the end of what was ------------------------------------------------------------------------------------------
+
+    def _log_of(self, group_id: str) -> StreamLog | None:
+        """The copy's log, which nobody works on; None: there is none, or it is lost."""
+        core = self._core
+        if group_id not in core.store.registered():
+            return None
+        if core.meta is not None and core.meta.id == group_id:
+            if core.meta.log.failed is None and not self._is_closed:
+                return core.meta.log  # It was stopped just now.
+            core.meta.log.close(clean=False)
+        opened = core.store.open(group_id, memory=False, fsync="always", create=False)
+        if opened.lost:
+            opened.log.close(clean=False)
+            core.event(
+                group_id, "RecordLost", f"{core.node} lost its copy of the map: nothing of it can be kept"
+            )
+            return None
+        return opened.log
+
+    def _keep_end(self, group_id: str, successor: str) -> None:
+        """Everything that the copy has goes into a file: where the new lineage parted from it, only that one knows."""
+        log = self._log_of(group_id)
+        if log is None:
+            return
+        try:
+            keep_tail(self._core, log, group_id, successor)
+        finally:
+            self._is_closed = True
+            log.close(clean=log.failed is None)
+
+    def _drop(self, group_id: str) -> None:
+        core = self._core
+        core.store.destroy(group_id)
+        core.store.forget(group_id)
+
+    # ---- beginning ------------------------------------------------------------------------------------------------
+
+    def begin(self, recovery: MapRecovery) -> None:
+        """Go on from a copy of this volume, as the first member of a new lineage.
+
+        Raises:
+            DiskError: nothing has happened.
+        """
+        core, before = self._core, self.name
+        state, last_term = end_of(core, recovery.source)
+        index = first_index(recovery.lineage, recovery.last_index)
+        state.recovered(recovery, index)
+        membership = membership_of((recovery.member,), index=index)
+        opened = self._open_new(recovery.lineage)
+        try:
+            opened.log.save_vote(last_term + 1, "")
+            opened.log.install_base(index, last_term, blob(membership.encode()) + state.snapshot())
+            opened.log.sync()
+            core.store.register(recovery.lineage, recovery.member)
+        except DiskError:
+            opened.log.close(clean=False)
+            raise
+        # In force: whatever comes now, the next process works in the new lineage.
+        self._stop()
+        if core.meta is not None:
+            core.meta.log.close(clean=core.meta.log.failed is None)
+        if recovery.source != before:
+            self._keep_quietly(before, recovery.lineage)
+        self.name = recovery.lineage
+        core.event(
+            recovery.lineage,
+            "MapRecovered",
+            f"recovery {recovery.id} by a person, on {core.node} as {recovery.member}: {recovery.may_lose}",
+        )
+        opened = replace(opened, commit_index=index)
+        self._install(before, recovery.member, opened, None)
+
+    def _keep_quietly(self, group_id: str, successor: str) -> None:
+        try:
+            self._keep_end(group_id, successor)
+        except DiskError as error:
+            self._core.event(group_id, "DiskFailed", f"its copy stays where it is, and has no file: {error}")
+
+    # ---- time -----------------------------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> None:
+        """Try again what the disk did not take, and tell again who has not heard."""
+        if self._following and now_ms >= self._retry_ms:
+            self._try_to_follow()
+        if self._behind() and now_ms >= self._tell_ms:
+            self._tell_ms = now_ms + RETRY_MS
+            for node in self._behind():
+                self._tell(node)
+        if self._has_older and now_ms >= self._older_ms:
+            self._older_ms = now_ms + OLDER_CHECK_MS
+            self._let_older_go(now_ms)
+
+    def _behind(self) -> list[str]:
+        """Linked brokers that are of another lineage as far as they said."""
+        if self.name == META_GROUP or self._following:
+            return []
+        return [node for node, said in self._said.items() if said != self.name]
+
+    @property
+    def _has_older(self) -> bool:
+        return self.name != META_GROUP and bool(self._older())
+
+    def _older(self) -> list[str]:
+        registered = self._core.store.registered()
+        return [group for group in registered if is_meta(group) and group != self.name]
+
+    def _let_older_go(self, now_ms: int) -> None:
+        """Older copies are kept until others have the new map for good: should its first member be lost, somebody may choose
+        one of them."""
+        core = self._core
+        meta = core.meta
+        if meta is None or not core.map.is_fresh or meta.replica.recovery is None:
+            return
+        voters = meta.raft.committed_membership.voters
+        if len(voters) < min(3, meta.replica.recovery.voters):
+            self._older_since_ms = None
+            return
+        if self._older_since_ms is None:
+            self._older_since_ms = now_ms
+        if now_ms - self._older_since_ms < core.settings.retired_grace_ms:
+            return
+        for group_id in self._older():
+            try:
+                self._drop(group_id)
+            except DiskError as error:
+                core.event(group_id, "DiskFailed", f"an older copy of the map stays behind: {error}")
+                return
+            core.event(group_id, "CopyDropped", f"lineage {self.name} of the map has {len(voters)} voters")
+
+    def deadline_ms(self) -> int | None:
+        """When `tick` has something to do."""
+        due = [self._retry_ms] if self._following else []
+        if self._behind():
+            due.append(self._tell_ms)
+        if self._has_older:
+            due.append(self._older_ms)
+        return min(due, default=None)

@@ -1,0 +1,220 @@
+"""What copies of a stream there are, asked of every broker in contact: before a recovery is forced, nobody leads who could say.
+
+A broker answers for all copies that its volume holds, open or closed, of this lineage or an older one.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import TYPE_CHECKING
+
+from supercluster.broker.jetstream.config.metadata_keys import fsync_of
+from supercluster.broker.jetstream.encoding.codec import Reader, WireError, text, u64
+from supercluster.broker.jetstream.links.frames import Frame
+from supercluster.broker.jetstream.meta.state import Assignment
+from supercluster.broker.jetstream.meta.stream_recovery import CopiesTold, CopyFacts
+from supercluster.broker.jetstream.replica.lineage import is_same_stream
+from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.jetstream.state.stream import StreamState
+from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.ports import StreamLog
+from supercluster.broker.raft.confchange import node_of
+from supercluster.broker.raft.config import Role
+from supercluster.broker.raft.errors import DiskError
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.core.broker import BrokerCore
+
+# Who has not answered by then is taken for one that does not.
+SURVEY_MS = 2000
+# Surveys at a time; further ones are refused with what nobody answered.
+SURVEYS_MAX = 16
+# How many entries are read at once in search of the last message.
+STRETCH = 512
+
+
+# ---- at the broker that is asked -------------------------------------------------------------------------------------
+
+
+def last_seq_at(log: StreamLog, index: int, known: tuple[int, int] | None = None) -> int:
+    """The stream's last sequence as of an entry, by the log alone, or from where it is `known` on: as of an entry that is
+    not behind that one."""
+    begin = known[0] if known is not None else log.base_index
+    while index > begin:
+        first = max(begin + 1, index - STRETCH + 1)
+        for position in range(index, first - 1, -1):
+            entry = log.entry(position)
+            if entry is not None and entry.count:
+                return entry.last_seq
+        index = first - 1
+    if known is not None:
+        return known[1]
+    state = log.base_state()
+    if state is None:
+        return 0
+    reader = Reader(state)
+    reader.blob()
+    return StreamState.restore(reader.rest(), log).last_seq
+
+
+def facts_of_open(core: BrokerCore, group: Group) -> CopyFacts:
+    """Of a group whose copy is in use here; what is in its log is left to the caller."""
+    raft, log = group.raft, group.log
+    hears = group.member if raft.role is Role.LEADER else raft.leader
+    if hears and node_of(hears) not in core.brokers_in_contact():
+        hears = None  # A learner waits for it for ever: it has no time-out, since it never stands.
+    return CopyFacts(
+        core.node,
+        group.id,
+        group.member,
+        is_doubtful=raft.doubtful,
+        is_open=group.failed is None,
+        leader=(hears or "") if group.failed is None else "",
+        last_term=log.last_term,
+        last_index=log.last_index,
+        commit_index=raft.commit_index,
+        membership_index=raft.membership.index,
+        voters=raft.membership.voters,
+        voters_outgoing=raft.membership.voters_outgoing,
+    )
+
+
+def _of_open(core: BrokerCore, group: StreamGroup) -> CopyFacts:
+    log = group.log
+    # A healthy copy has counted already: behind its last message may be millions of entries that are consumers' alone.
+    is_healthy = group.failed is None and log.failed is None
+    known = (group.applied_index, group.state.last_seq) if is_healthy else None
+    return replace(
+        facts_of_open(core, group),
+        last_seq=last_seq_at(log, log.last_index, known),
+        commit_seq=last_seq_at(log, group.raft.commit_index, known),
+    )
+
+
+def _of_closed(core: BrokerCore, found: Assignment, group_id: str, member: str) -> CopyFacts:
+    opened = core.store.open(group_id, memory=False, fsync=fsync_of(found.config.metadata), create=False)
+    log = opened.log
+    try:
+        if opened.lost:
+            return CopyFacts(core.node, group_id, member, is_lost=True)
+        return CopyFacts(
+            core.node,
+            group_id,
+            member,
+            is_doubtful=opened.doubtful,
+            last_term=log.last_term,
+            last_index=log.last_index,
+            commit_index=opened.commit_index,
+            last_seq=last_seq_at(log, log.last_index),
+            commit_seq=last_seq_at(log, opened.commit_index),
+        )
+    finally:
+        log.close(clean=False)
+
+
+def copies_here(core: BrokerCore, found: Assignment) -> list[CopyFacts]:
+    """All copies of the stream that this broker's volume holds."""
+    told: list[CopyFacts] = []
+    for group_id, member in sorted(core.store.registered().items()):
+        if not is_same_stream(group_id, found.group):
+            continue
+        group = core.groups.get(group_id)
+        try:
+            if isinstance(group, StreamGroup):
+                told.append(_of_open(core, group))
+            elif found.config.storage == "file":
+                told.append(_of_closed(core, found, group_id, member))
+        except DiskError as error:
+            core.event(
+                group_id, "DiskFailed", f"the copy of {found.name} on {core.node} cannot be read: {error}"
+            )
+            told.append(CopyFacts(core.node, group_id, member, is_lost=True))
+    return told
+
+
+def asked(core: BrokerCore, node: str, body: memoryview) -> None:
+    """Frame.COPY_ASK: the meta group's leader wants to know of a group's stream."""
+    reader = Reader(body)
+    number, group_id = reader.u64(), reader.text()
+    if core.meta is not None and core.meta.is_behind:
+        return  # It would answer by the map of an older lineage (SF-9): "none" is not what it knows.
+    found = core.meta.state.by_group(group_id) if core.meta is not None else None
+    if found is None and core.meta is not None:
+        # The asker's map is a step ahead, or behind: the stream is what counts.
+        of_stream = (one for one in core.meta.state.streams.values() if is_same_stream(one.group, group_id))
+        found = next(of_stream, None)
+    told = copies_here(core, found) if found is not None else []
+    answer = json.dumps([copy.to_json() for copy in told]).encode()
+    core.post(node, Frame.COPY_TOLD, [u64(number), answer])
+
+
+# ---- at the one that asks --------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A survey under way."""
+
+    then: CopiesTold
+    until_ms: int
+    waits_for: set[str]
+    answered: set[str] = field(default_factory=set)
+    copies: list[CopyFacts] = field(default_factory=list)
+
+
+class Survey:
+    """Surveys that this broker, as the meta group's leader, has under way."""
+
+    def __init__(self, core: BrokerCore) -> None:
+        self._core = core
+        self._numbers = count(1)
+        self._running: dict[int, _Asked] = {}
+
+    def ask(self, found: Assignment, then: CopiesTold) -> None:
+        """Ask everybody in contact; `then` is called once."""
+        core = self._core
+        nodes = set(core.brokers_in_contact())
+        if len(self._running) >= SURVEYS_MAX:
+            then([], frozenset(nodes))
+            return
+        number = next(self._numbers)
+        self._running[number] = _Asked(then, core.clock.monotonic_ms() + SURVEY_MS, nodes)
+        for node in sorted(nodes):
+            core.post(node, Frame.COPY_ASK, [u64(number) + text(found.group)])
+
+    def told(self, node: str, body: memoryview) -> None:
+        """Frame.COPY_TOLD.
+
+        Raises:
+            WireError: it is none.
+        """
+        reader = Reader(body)
+        asked = self._running.get(reader.u64())
+        if asked is None or node not in asked.waits_for:
+            return
+        try:
+            copies = [CopyFacts.from_json(one) for one in json.loads(bytes(reader.rest()))]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise WireError(f"these are no copies: {error!r}") from error
+        asked.waits_for.discard(node)
+        asked.answered.add(node)
+        asked.copies.extend(copy for copy in copies if copy.node == node)
+        self._finish(self._core.clock.monotonic_ms())
+
+    def _finish(self, now_ms: int) -> None:
+        contact = self._core.brokers_in_contact().keys()
+        for number, asked in list(self._running.items()):
+            if now_ms >= asked.until_ms or not asked.waits_for & contact:
+                del self._running[number]
+                # Who came into contact meanwhile was not asked, or its answer is lost: it may hold a copy all the same.
+                asked.then(asked.copies, frozenset(contact - asked.answered))
+
+    def tick(self, now_ms: int) -> None:
+        if self._running:
+            self._finish(now_ms)
+
+    def deadline_ms(self) -> int | None:
+        """When `tick` has something to do."""
+        return min((asked.until_ms for asked in self._running.values()), default=None)

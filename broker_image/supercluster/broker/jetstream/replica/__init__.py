@@ -1,0 +1,1 @@
+"""One replica of a Raft group: roles, timers, checkpoints, lineages."""

@@ -1,0 +1,184 @@
+"""When a group takes checkpoints of its state, and how: encoded in slices, and written by a thread (`docs/adr/checkpoints.md`).
+
+A checkpoint is the state after one entry. It counts when it is durable (SF-17): until then the one before does, and nothing
+is dropped that the one before needs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from supercluster.broker.jetstream.encoding.codec import blob
+from supercluster.broker.jetstream.turn.slices import Job
+from supercluster.broker.jetstream.turn.state_view import StateView
+from supercluster.broker.ports import Ticket
+from supercluster.broker.raft.errors import DiskError
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.replica.replica import Group
+
+# One that the disk did not take is tried again at this pace.
+RETRY_MS = 1000
+# A start replays no more entries than about so many, some seconds' work.
+ENTRIES_MAX = 100_000
+# Voters begin theirs so far apart: each costs a part of a processor for a while.
+STAGGER_MS = 2000
+
+
+class Checkpointing:
+    """Of one group."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._view: StateView | None = None
+        self._job: Job | None = None
+        self._ticket: Ticket | None = None
+        self._needs_from = 0
+        """The first entry that the state needs which is being saved."""
+        self._begun_index = 0
+        """Of the newest one, whatever became of it."""
+        self._due_ms: int | None = None
+        self.deferred: DiskError | None = None
+        """Why the last one was not taken, until one is."""
+        self.needs_from = 0
+        """The first entry that the newest durable checkpoint needs: those before it may go."""
+
+    @property
+    def is_under_way(self) -> bool:
+        """Is a checkpoint being made?"""
+        return self._job is not None or self._ticket is not None
+
+    @property
+    def _must_wait(self) -> bool:
+        return self.is_under_way or self._group.transfer.is_arriving
+
+    def restored(self, index: int) -> None:
+        """The state of the newest checkpoint was read."""
+        self._begun_index = index
+        self.needs_from = self._group.keep_from_index()
+        self._group.checkpointed(index, self.needs_from)
+
+    def applied(self, index: int) -> None:
+        """An entry was applied: is a checkpoint due?"""
+        if self._group.log.checkpoint_at(index) or index - self._begun_index >= ENTRIES_MAX:
+            group = self._group
+            voters = sorted(group.raft.membership.voters)
+            rank = voters.index(group.member) if group.member in voters else 0
+            if rank == 0:
+                self.begin()
+            elif self._due_ms is None:
+                self._due_ms = group.host.clock.monotonic_ms() + rank * STAGGER_MS
+
+    def tick(self, now_ms: int) -> None:
+        if self._due_ms is not None and now_ms >= self._due_ms and not self._must_wait:
+            self.begin()
+
+    def deadline_ms(self) -> int | None:
+        return None if self._must_wait else self._due_ms
+
+    # ---- one checkpoint -------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Save the state as it is now; behind the one that is under way, the state as it is then."""
+        group = self._group
+        if not group.may_checkpoint:
+            return
+        if self._must_wait:
+            self._due_ms = self._due_ms or group.host.clock.monotonic_ms()
+            return
+        self._due_ms = None
+        self._begun_index = group.applied_index
+        self._needs_from = group.keep_from_index()
+        self._view = group.state_view()
+        self._job = self._encode(group.applied_index, blob(group.membership_applied.encode()), self._view)
+        group.host.in_slices(group, self._job)
+
+    def _encode(self, index: int, head: bytes, view: StateView) -> Job:
+        pieces = [head]
+        for piece in view.pieces():
+            if piece.data:
+                pieces.append(piece.data)
+            yield piece.units
+        self._close_view()
+        self._job = None
+        try:
+            self._wait_for(self._group.log.begin_checkpoint(index, pieces))
+        except DiskError as error:
+            self._defer(error)
+
+    def _wait_for(self, ticket: Ticket | None) -> None:
+        """None: it is durable."""
+        group, self._ticket = self._group, ticket
+        if ticket is not None:
+            group.host.save_checkpoint(group.id, ticket)
+            return
+        self.deferred = None
+        self.needs_from = self._needs_from
+        group.checkpointed(self._begun_index, self._needs_from)
+        group.head_may_go()
+
+    def saved(self, ticket: Ticket) -> None:
+        """A ticket was run."""
+        if ticket is not self._ticket:
+            return
+        try:
+            self._wait_for(self._group.log.finish_checkpoint(ticket))
+        except DiskError as error:
+            self._ticket = None
+            self._defer(error)
+
+    def at_once(self) -> bool:
+        """Save the state while the caller waits. Without a checkpoint the log is longer and the next start slower, and nothing
+        else: a disk that has no room for one is no reason to leave the group (SF-18)."""
+        self.give_up()
+        group = self._group
+        if not group.may_checkpoint:
+            return False
+        view = group.state_view()
+        try:
+            state = b"".join(piece.data for piece in view.pieces())
+            group.log.save_checkpoint(group.applied_index, blob(group.membership_applied.encode()) + state)
+        except DiskError as error:
+            self._defer(error)
+            return False
+        finally:
+            view.close()
+        self.deferred = None
+        self._begun_index, self.needs_from = group.applied_index, group.keep_from_index()
+        group.checkpointed(self._begun_index, self.needs_from)
+        return True
+
+    def drop_head(self, keep_from_index: int) -> None:
+        """Let go what neither the state nor the durable checkpoint needs."""
+        try:
+            self._group.log.drop_head(keep_from_index)
+        except DiskError as error:
+            self._defer(error)
+
+    def give_up(self) -> None:
+        """Whatever is under way is of no use any more."""
+        if self._job is not None:
+            self._job.close()
+        if self._ticket is not None:
+            self._group.log.drop_checkpoint()
+        self._job = self._ticket = None
+        self._close_view()
+
+    def _close_view(self) -> None:
+        view, self._view = self._view, None
+        if view is not None:
+            view.close()
+
+    def _defer(self, error: DiskError) -> None:
+        group = self._group
+        if group.log.failed is not None:
+            raise error
+        if self.deferred is None:
+            group.host.event(
+                group.id,
+                "CheckpointDeferred",
+                f"{group.member} keeps its log as it is until the disk has room: {error}",
+            )
+        self.deferred = error
+        self._due_ms = group.host.clock.monotonic_ms() + RETRY_MS
+        group.host.touch(group.id)

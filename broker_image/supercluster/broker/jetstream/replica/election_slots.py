@@ -1,0 +1,64 @@
+"""How many of a broker's groups stand for election at once (RP-3).
+
+When a broker is lost that led hundreds of groups, each of them elects. All at once they would wait for each other, stage by
+stage, until their time-outs were over and all began anew. A few at a time are through at once, and make room for the next.
+A group that stands late does no harm: its time-out was longer.
+
+Guarantees: a place is held until the standing has an end, at the latest by the group's next time-out; a group that cannot win,
+as too few of its voters are linked, takes none; the meta group never waits.
+"""
+
+from __future__ import annotations
+
+from supercluster.broker.jetstream.replica.lineage import is_meta
+from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.raft.config import Role
+
+# So many elections fill a turn of the loop and the disk's next fsync, and are over well before a time-out.
+STANDING_MAX = 32
+
+
+class Candidacies:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._standing: set[str] = set()
+        self._waiting: dict[str, None] = {}
+        """In the order in which they were due."""
+
+    def takes(self, group: Group, now_ms: int) -> bool:
+        """Would a tick make the group stand? Then it is in line for a place, and `admit` names it when it has one."""
+        if is_meta(group.id) or not group.raft.is_due_to_stand(now_ms):
+            return False
+        # If it stood before, nothing came of it: others go first.
+        self._standing.discard(group.id)
+        if not group.raft.could_win():
+            return False
+        self._waiting.setdefault(group.id)
+        return True
+
+    def admit(self) -> list[str]:
+        """Those who have waited longest, as many as there are places."""
+        free = max(STANDING_MAX - len(self._standing), 0)
+        admitted = [group_id for group_id, _ in zip(self._waiting, range(free), strict=False)]
+        for group_id in admitted:
+            del self._waiting[group_id]
+        return admitted
+
+    @property
+    def could_admit(self) -> bool:
+        """Does somebody wait, and is there a place?"""
+        return bool(self._waiting) and len(self._standing) < STANDING_MAX
+
+    def follow(self, group: Group) -> None:
+        """The group was ticked or had a turn: it may stand now, or not any more."""
+        if group.failed is None and group.raft.role in (Role.PRECANDIDATE, Role.CANDIDATE):
+            if not is_meta(group.id) and group.raft.could_win():
+                self._standing.add(group.id)
+        else:
+            self._standing.discard(group.id)
+
+    def end(self, group_id: str) -> None:
+        """The group is gone."""
+        self._standing.discard(group_id)
+        self._waiting.pop(group_id, None)

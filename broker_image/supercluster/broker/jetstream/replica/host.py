@@ -1,0 +1,60 @@
+"""What every group's replica needs from the broker that holds it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from supercluster.broker.jetstream.turn.slices import Job
+from supercluster.broker.ports import Clock, Ticket
+from supercluster.broker.raft.messages import Message
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.replica.replica import Group
+
+
+class GroupHost(Protocol):
+    """What a group needs from the broker that holds it."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def node(self) -> str: ...
+
+    def brokers_in_contact(self) -> dict[str, tuple[str, str]]:
+        """Own node and linked ones: node → (cluster, incarnation)."""
+        ...
+
+    def send_raft(self, group: str, message: Message) -> None: ...
+
+    def serving(self, group: Group) -> None:
+        """The group's leader is this replica, and it serves: tell the others."""
+        ...
+
+    def save_vote(self, group: str, ticket: Ticket) -> None:
+        """Run the ticket, beside others, and say so to `Group.vote_saved`."""
+        ...
+
+    def save_checkpoint(self, group: str, ticket: Ticket) -> None:
+        """Run the ticket, and say so to `Group.checkpoint_saved`."""
+        ...
+
+    def touch(self, group: str) -> None:
+        """The group has something to do in the next pass of this turn."""
+        ...
+
+    def touch_next(self, group: str) -> None:
+        """The group has something to do in the next turn, when sockets were served."""
+        ...
+
+    def in_slices(self, group: Group, job: Job) -> None:
+        """Do a long job a slice per turn (`turn/slices.py`)."""
+        ...
+
+    def event(self, group: str, reason: str, text: str) -> None:
+        """Something that people should see: a log line, and an event of the resource."""
+        ...
+
+    def group_failed(self, group: Group) -> None:
+        """The disk took the replica out of its group."""
+        ...

@@ -1,0 +1,94 @@
+"""When the groups of a broker are ticked: each at its own deadline, and none at another time (RP-3).
+
+A group's deadline is asked for after its turns and ticks. Whoever changes a group otherwise touches it, which leads to
+a turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from supercluster.broker.jetstream.replica.deadlines import Deadlines
+from supercluster.broker.jetstream.replica.election_slots import Candidacies
+from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.ports import Clock
+from supercluster.broker.raft.errors import DiskError
+
+# When the wall clock has moved so far against the monotonic one, all deadlines are looked at anew.
+CLOCK_MOVED_MS = 50
+# And not again before: of a process that gets little processor time, the monotonic clock stays behind all the time.
+CLOCK_LOOK_MS = 1000
+
+
+class GroupSchedule:
+    """See the module."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._deadlines = Deadlines()
+        self._candidacies = Candidacies()
+        self._wall_ahead_ms = self._wall_ms() - clock.monotonic_ms()
+        self._followed_ms = -CLOCK_LOOK_MS
+
+    def begin(self, group_id: str) -> None:
+        """A new group: its first tick is due at once."""
+        self._deadlines.set(group_id, self._clock.monotonic_ms())
+
+    def end(self, group_id: str) -> None:
+        """The group is gone."""
+        self._deadlines.set(group_id, None)
+        self._candidacies.end(group_id)
+
+    def follow(self, group: Group) -> None:
+        """Whatever the group waits for may be due at another time now."""
+        self._deadlines.set(group.id, group.deadline_ms() if group.failed is None else None)
+        self._candidacies.follow(group)
+
+    def tick(self, now_ms: int, groups: Mapping[str, Group]) -> list[str]:
+        """Tick what is due. Returns the groups that want a turn by it."""
+        self._follow_wall_clock(now_ms, groups)
+        stirred = []
+        for group_id in self._deadlines.due(now_ms):
+            group = groups.get(group_id)
+            if group is None or group.failed is not None or self._candidacies.takes(group, now_ms):
+                continue
+            if self._tick(group, now_ms):
+                stirred.append(group_id)
+        for group_id in self._candidacies.admit():
+            group = groups.get(group_id)
+            if group is not None and group.failed is None and self._tick(group, now_ms):
+                stirred.append(group_id)
+        return stirred
+
+    def _tick(self, group: Group, now_ms: int) -> bool:
+        """True when the group wants a turn by it."""
+        try:
+            if group.tick(now_ms):
+                self._candidacies.follow(group)
+                return True
+        except DiskError as error:
+            # One group's disk error is that group's alone.
+            group.fail(error)
+            return False
+        except Exception as error:
+            group.halt(error)
+            return False
+        self.follow(group)
+        return False
+
+    def next_ms(self) -> int | None:
+        """When the next group is due."""
+        return self._clock.monotonic_ms() if self._candidacies.could_admit else self._deadlines.next_ms()
+
+    def _wall_ms(self) -> int:
+        return self._clock.now_ns() // 1_000_000
+
+    def _follow_wall_clock(self, now_ms: int, groups: Mapping[str, Group]) -> None:
+        """What waits for a time of day (expiry, redelivery) was given a deadline by the monotonic clock: when the one
+        has moved against the other, these are wrong."""
+        ahead_ms = self._wall_ms() - now_ms
+        is_due = now_ms - self._followed_ms >= CLOCK_LOOK_MS
+        if is_due and abs(ahead_ms - self._wall_ahead_ms) > CLOCK_MOVED_MS:
+            self._wall_ahead_ms, self._followed_ms = ahead_ms, now_ms
+            for group in groups.values():
+                self.follow(group)

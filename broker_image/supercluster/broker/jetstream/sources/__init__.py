@@ -1,0 +1,1 @@
+"""Mirrors and sources: reading from another stream, and being read."""

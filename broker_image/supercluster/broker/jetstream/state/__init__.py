@@ -1,0 +1,1 @@
+"""A stream's replicated state: messages, consumers, sessions, snapshots."""

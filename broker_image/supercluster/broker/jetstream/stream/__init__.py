@@ -1,0 +1,1 @@
+"""A stream's replica, and the API requests that its leader answers."""

@@ -1,0 +1,368 @@
+"""API requests about a stream's consumers, answered by the stream's leader, which leads them as well."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from supercluster.broker.jetstream import errors
+from supercluster.broker.jetstream.api import answers as api_answers
+from supercluster.broker.jetstream.api import parser as api
+from supercluster.broker.jetstream.config import strict as pedantic
+from supercluster.broker.jetstream.config.consumer import ConsumerConfig, with_lasting_name
+from supercluster.broker.jetstream.config.consumer_checks import (
+    WIDER_VERSION,
+    check_consumer_update,
+    check_workqueue_filters,
+    is_wider,
+)
+from supercluster.broker.jetstream.config.limits import consumer_within
+from supercluster.broker.jetstream.encoding.codec import text
+from supercluster.broker.jetstream.encoding.sections import Section
+from supercluster.broker.jetstream.meta.accounts import consumers_max
+from supercluster.broker.jetstream.publish.interest_switch import passing_consumer
+from supercluster.broker.jetstream.state import lookup
+from supercluster.broker.jetstream.state.consumer import ConsumerState
+from supercluster.broker.jetstream.state.consumer_start import StartPosition, start_position
+from supercluster.broker.jetstream.stream import api as stream_api
+from supercluster.broker.jetstream.turn.slices import UNITS_PER_TURN, Job
+from supercluster.broker.raft.confchange import node_of
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.stream.api import Handler
+
+COUNTED_TRIES = 3
+"""While a consumer is told about, its stream may grow by more than is counted in a turn."""
+INFO_UNITS = 60
+"""What it takes to tell of one consumer."""
+CHOSEN_AS_JSON_MAX = 10_000
+"""A consumer of more chosen messages is written as a snapshot of its state."""
+
+
+def handle(handler: Handler, call: api.ApiRequest) -> None:
+    """Answer one request, now or when what it changes is applied.
+
+    Raises:
+        ApiError: it is refused.
+    """
+    _Calls(handler).handle(call)
+
+
+class _Calls:
+    """One request under way."""
+
+    def __init__(self, handler: Handler) -> None:
+        self.handler = handler
+        self.group = handler.group
+        self.state = handler.state
+
+    def handle(self, call: api.ApiRequest) -> None:
+        respond = self.handler.respond
+        match call:
+            case api.ConsumerCreateRequest():
+                self._put(call)
+            case api.ConsumerDeleteRequest():
+                self._delete(call)
+            case api.ConsumerInfoRequest():
+                if call.name not in self.state.consumers:
+                    raise errors.error(10014)
+                self.handler.in_slices(self._tell([call.name], partial(self._tell_one, call.name)))
+            case api.ConsumerNextRequest():
+                if not self.group.consumers.pull(
+                    call.name, self.handler.request, call.payload, self.handler.give_back
+                ):
+                    raise errors.error(10014)
+                respond(None)
+            case api.ConsumerListRequest():
+                names = sorted(self.state.consumers)
+                page = names[call.offset : call.offset + api_answers.LIST_PAGE]
+                told = partial(self._tell_page, page, len(names), call.offset)
+                self.handler.in_slices(self._tell(page, told))
+            case api.ConsumerNamesRequest():
+                respond(api_answers.consumer_names_answer(sorted(self.state.consumers), call.offset))
+            case api.ConsumerPauseRequest():
+                self._pause(call)
+            case api.ConsumerResetRequest():
+                self._reset(call)
+            case api.ConsumerUnpinRequest():
+                self._unpin(call)
+            case _:
+                raise errors.not_supported(f"API call {self.handler.request.subject.decode()!r} is")
+
+    def _tell(self, names: list[str], tell: Callable[[], Job]) -> Job:
+        """Answer when it is counted what is left for these consumers."""
+        consumers, source = self.group.consumers, self.group.source
+        for _ in range(COUNTED_TRIES):
+            uncounted: list[str] = []
+            for name in names:
+                leader = consumers.get(name)
+                looked_at = source.looked_at
+                if leader is not None and not leader.count_up(source):
+                    uncounted.append(name)
+                if source.looked_at > looked_at:
+                    yield (source.looked_at - looked_at) // 2
+            if not uncounted:
+                break
+            consumers.want_counts(uncounted)
+            self.group.host.touch(self.group.id)
+            yield UNITS_PER_TURN
+            while consumers.is_counting:
+                yield UNITS_PER_TURN
+        yield from tell()
+
+    def _tell_one(self, name: str) -> Job:
+        self.handler.respond(api_answers.consumer_info_answer(self._info(name)))
+        yield from ()
+
+    def _tell_page(self, names: list[str], total: int, offset: int) -> Job:
+        infos = []
+        for name in names:
+            if name in self.state.consumers:
+                infos.append(self._info(name))
+            yield INFO_UNITS
+        self.handler.respond(api_answers.consumer_list_page(infos, total=total, offset=offset))
+
+    def _present(self, name: str) -> ConsumerConfig:
+        found = self._config(name)
+        if found is None or name not in self.state.consumers:
+            raise errors.error(10014)
+        return found
+
+    def _config(self, name: str) -> ConsumerConfig | None:
+        """As it is when all that was asked for is applied (SF-12)."""
+        if name in self.group.coming:
+            return self.group.coming[name][-1]
+        found = self.state.consumers.get(name)
+        return found.config if found is not None else None
+
+    def _command(
+        self,
+        kind: Section,
+        name: str,
+        config: ConsumerConfig | None,
+        body: list[bytes | memoryview],
+        answer: Callable[[int], bytes],
+    ) -> None:
+        """A change of a consumer; `config` is what it has then, None: it is gone."""
+        coming = self.group.coming
+        asked = coming.setdefault(name, [])
+        asked.append(config)
+
+        def over() -> None:
+            place = next(at for at, one in enumerate(asked) if one is config)
+            del asked[place]
+            if not asked and coming.get(name) is asked:
+                del coming[name]
+
+        self.handler.command(kind, body, answer, over)
+
+    # ---- creating, changing, deleting -----------------------------------------------------------------------------
+
+    def _put(self, call: api.ConsumerCreateRequest, start: StartPosition | None = None) -> None:
+        state = self.state
+        name = call.name or self.group.new_consumer_name()
+        limits = self.group.host.account_limits(self.group.assignment.account)
+        if call.config.num_replicas > 1 and stream_api.is_alone(self.group):
+            raise errors.error(errors.REPLICAS_NOT_SUPPORTED)
+        server = self.group.host.server_limits
+        if call.pedantic:
+            pedantic.check_consumer_limits(call.config, state.config, server)
+        present = self._config(name)
+        config = call.config.for_stream(
+            state.config,
+            account_ack_pending=limits.ack_pending_max,
+            server_ack_pending=server.max_ack_pending,
+            is_new=present is None,
+        )
+        config = consumer_within(config, server)
+        self._check_readers(config)
+        if present is not None:
+            # Only PAUSE says for how long a consumer that is there is paused.
+            config = replace(config, pause_until_ns=present.pause_until_ns)
+            config = with_lasting_name(present, config)
+            if call.action == "create" and present != config:
+                raise errors.error(10148)
+            if present == config and name not in self.group.coming:
+                self.handler.respond(api_answers.consumer_create_answer(self._info(name)))
+                return
+            leader = self.group.consumers.get(name)
+            is_bound = leader is not None and leader.is_bound
+            self._check_shared(config)
+            check_consumer_update(present, config, is_bound=is_bound)
+        elif call.action == "update":
+            raise errors.error(10149)
+        else:
+            self._check_number(name)
+            self._check_shared(config)
+        if present is not None:
+            body = {"name": name, "config": config.to_json(), "start_seq": 0, "update": True}
+            self._put_command(Section.CONSUMER_PUT, name, config, json.dumps(body).encode())
+            if present.filter_subjects != config.filter_subjects and state.config.retention == "interest":
+                for kind, passing in passing_consumer():
+                    self.group.command(kind, [passing], lambda result: None)
+        elif start is None:
+            self.handler.in_slices(self._find_start(call, config))
+        else:
+            self._created(name, config, start)
+
+    def _check_shared(self, config: ConsumerConfig) -> None:
+        """No two consumers of a work queue are given the same message, whether by being created or by being changed.
+
+        It is held against the consumers that there are when all that was asked for is applied: of two changes that are under way
+        and would meet, it is the later one in the log that is refused.
+        """
+        if self.state.config.retention != "workqueue":
+            return
+        others = {other.name: other.config for other in self.state.consumers.values()}
+        for other, asked in self.group.coming.items():
+            if asked[-1] is None:
+                others.pop(other, None)
+            else:
+                others[other] = asked[-1]
+        check_workqueue_filters(config, others)
+        if any(reader.overlaps(config.filter_subjects) for reader in self.state.readers.values()):
+            raise errors.error(10100)
+
+    def _check_readers(self, config: ConsumerConfig) -> None:
+        """What replicas of an older version would end at is not written. Who is out of contact is taken for one of this version:
+        else no such consumer could be created while a broker is down."""
+        members = sorted({node_of(member) for member in self.group.raft.membership.members})
+        versions = {node: self.group.host.peer_version(node) for node in members}
+        older = [
+            node for node, version in versions.items() if version is not None and version < WIDER_VERSION
+        ]
+        if older and is_wider(config):
+            raise errors.map_level_too_low(
+                f"consumers like that came with version {WIDER_VERSION}, update {', '.join(older)} first"
+            )
+
+    def _check_number(self, name: str) -> None:
+        """By the stream's limit and its account's; those that are asked for and not applied count."""
+        state, group = self.state, self.group
+        account = group.assignment.account
+        most = consumers_max(state.config, group.host.account_limits(account))
+        coming = sum(
+            1
+            for other, asked in group.coming.items()
+            if asked[-1] is not None and other != name and other not in state.consumers
+        )
+        count = len(state.consumers) + coming
+        if 0 < most <= count:
+            raise errors.error(errors.MAXIMUM_CONSUMERS)
+
+    def _find_start(
+        self, call: api.ConsumerCreateRequest, config: ConsumerConfig
+    ) -> Generator[int, None, None]:
+        """Find where the consumer begins, and judge the request again with that: others may have come before it."""
+        state = self.state
+        start = yield from start_position(
+            config,
+            first_seq=state.first_seq,
+            last_seq=state.last_seq,
+            subjects=state.subjects,
+            seq_at_time=partial(lookup.seq_at, state),
+        )
+        self._put(call, start)
+
+    def _created(self, name: str, config: ConsumerConfig, start: StartPosition) -> None:
+        if len(start.last_seqs) > CHOSEN_AS_JSON_MAX:
+            # To write and to read so many as JSON would take long.
+            state = ConsumerState(
+                name=name,
+                config=config,
+                created_ns=self.group.leader_time_ns(),
+                start_seq=start.start_seq,
+                last_seqs=start.last_seqs,
+                stream_last_seq=self.state.last_seq,
+            )
+            self._put_command(Section.CONSUMER_RESTORED, name, config, state.snapshot())
+            return
+        body = {
+            "name": name,
+            "config": config.to_json(),
+            "start_seq": start.start_seq,
+            "last_seqs": list(start.last_seqs),
+        }
+        self._put_command(Section.CONSUMER_PUT, name, config, json.dumps(body).encode())
+
+    def _put_command(self, kind: Section, name: str, config: ConsumerConfig, body: bytes) -> None:
+        self._command(
+            kind,
+            name,
+            config,
+            [body],
+            lambda result: api_answers.consumer_create_answer(self._info(name)),
+        )
+
+    def _delete(self, call: api.ConsumerDeleteRequest) -> None:
+        self._present(call.name)
+
+        def answer(deleted: int) -> bytes:
+            if not deleted:
+                raise errors.error(10014)
+            return api_answers.success_answer(self.handler.kind)
+
+        self._command(Section.CONSUMER_DELETE, call.name, None, [text(call.name)], answer)
+
+    def _info(self, name: str) -> dict[str, Any]:
+        state, leader = self.state.consumers.get(name), self.group.consumers.get(name)
+        if state is None or leader is None:
+            raise errors.error(10014)
+        return api_answers.consumer_info(
+            self.state.config.name,
+            leader.state,
+            num_waiting=leader.num_waiting,
+            num_pending=leader.num_pending(self.group.source),
+            is_bound=leader.is_bound,
+            cluster=stream_api.cluster_info(self.group),
+            pins=leader.pins(),
+            now_ns=self.group.host.clock.now_ns(),
+        )
+
+    # ---- pause, reset, unpin --------------------------------------------------------------------------------------
+
+    def _pause(self, call: api.ConsumerPauseRequest) -> None:
+        config = self._present(call.name)
+
+        def answer(result: int) -> bytes:
+            return api_answers.pause_answer(call.until_ns, self.group.host.clock.now_ns())
+
+        if config.pause_until_ns == call.until_ns and call.name not in self.group.coming:
+            self.handler.respond(answer(1))
+            return
+        paused = replace(config, pause_until_ns=call.until_ns)
+        body = {"name": call.name, "config": paused.to_json(), "start_seq": 0, "update": True}
+        self._command(Section.CONSUMER_PUT, call.name, paused, [json.dumps(body).encode()], answer)
+
+    def _reset(self, call: api.ConsumerResetRequest) -> None:
+        """Without a sequence: to the first message that is not acknowledged."""
+        config = self._present(call.name)
+        if call.seq:
+            self._check_reset(config, call.seq)
+
+        def done(seq: int | None) -> None:
+            if seq is None:
+                self.handler.retry()
+            else:
+                self.handler.respond(api_answers.consumer_reset_answer(self._info(call.name), seq))
+
+        if not self.group.consumers.reset(call.name, call.seq, self.state.last_seq, done):
+            raise errors.error(10014)
+
+    def _check_reset(self, config: ConsumerConfig, seq: int) -> None:
+        policy = config.deliver_policy
+        if policy == "by_start_sequence" and seq < config.opt_start_seq:
+            raise errors.error(10204, "below start seq")
+        if policy == "by_start_time" and seq < lookup.seq_at(self.state, config.opt_start_time_ns):
+            raise errors.error(10204, "below start time")
+        if policy not in ("all", "by_start_sequence", "by_start_time"):
+            raise errors.error(10204, "not allowed")
+
+    def _unpin(self, call: api.ConsumerUnpinRequest) -> None:
+        if call.group not in self._present(call.name).priority_groups:
+            raise errors.error(10160)
+        self.group.consumers.unpin(call.name)
+        self.handler.respond(api_answers.unpin_answer())

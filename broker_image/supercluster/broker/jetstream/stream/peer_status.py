@@ -1,0 +1,51 @@
+"""Who else is in a group, and how far: as its leader knows it, and as far as a follower does.
+
+A follower hears of nobody but the leader. Of the others it says as NATS does that they are not known to be current, and nothing
+of a lag, which only the leader measures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from supercluster.broker.jetstream.api.answers import ReplicaInfo
+from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.raft.confchange import node_of
+from supercluster.broker.raft.config import Role
+
+
+def replicas_of(group: Group, contact: Container[str], unusable: Container[str] = ()) -> list[ReplicaInfo]:
+    """All members but this one; `contact` are the brokers in contact, `unusable` those that can do nothing with their copies."""
+    raft = group.raft
+    replicas: list[ReplicaInfo] = []
+    for member in raft.membership.members:
+        if member == group.member:
+            continue
+        node = node_of(member)
+        is_current, silence_ms, lag = _seen(group, member)
+        # In a quiesced group nobody says anything, since nothing is new: the link stands for its heartbeats.
+        is_at_rest = raft.quiesced and node in contact
+        replicas.append(
+            ReplicaInfo(
+                name=node,
+                current=node in contact and is_current,
+                active_ns=0 if is_at_rest else max(0, silence_ms) * 1_000_000,
+                lag=lag,
+                offline=node not in contact,
+                observer=not raft.membership.is_voter(member),
+                unusable=node in unusable,
+            )
+        )
+    return replicas
+
+
+def _seen(group: Group, member: str) -> tuple[bool, int, int]:
+    """Is it current, for how long was it not heard of, and how many entries does it lack?"""
+    raft, now_ms = group.raft, group.host.clock.monotonic_ms()
+    progress = raft.progress.get(member) if raft.role is Role.LEADER else None
+    if progress is not None:
+        lag = max(0, group.log.last_index - progress.match)
+        return progress.match >= raft.commit_index, now_ms - progress.heard_ms, lag
+    if member == raft.leader:
+        return True, now_ms - raft.heard_leader_ms, 0
+    return False, 0, 0

@@ -1,0 +1,58 @@
+"""A stream's preferred leader (`supercluster.dev/preferred-leader`): whoever else leads hands over to that broker's
+replica, once the broker is there, its replica is heard and has everything, and it is not about to be restarted. A hand-over that
+does not last is tried again ever more seldom: each one costs the stream a moment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from supercluster.broker.jetstream.config.metadata_keys import PREFERRED_LEADER_KEY
+from supercluster.broker.jetstream.replica.contact import is_current
+from supercluster.broker.raft.confchange import node_of
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.stream.replica import StreamGroup
+
+PREFERRED_CHECK_MS = 2000
+PREFERRED_WAIT_MS_MAX = 64_000
+"""Between two hand-overs at most; after twice that without one, the first wait is short again."""
+
+
+class Preference:
+    """What the leader of one stream does about it, while it leads."""
+
+    def __init__(self, group: StreamGroup) -> None:
+        self._group = group
+        self._check_ms = 0
+        self._tried_ms: int | None = None
+        self._wait_ms = PREFERRED_CHECK_MS
+
+    def look(self, now_ms: int) -> bool:
+        """Hand over where that is due; True when a hand-over began."""
+        voter = self._voter()
+        if voter is None or now_ms < self._check_ms:
+            return False
+        self._check_ms = now_ms + PREFERRED_CHECK_MS
+        if not is_current(self._group, voter, now_ms) or self._group.host.takes_no_leaderships(
+            node_of(voter)
+        ):
+            return False
+        if not self._group.raft.transfer_leadership(voter, now_ms):
+            return False
+        is_first = self._tried_ms is None or now_ms - self._tried_ms >= 2 * PREFERRED_WAIT_MS_MAX
+        self._wait_ms = PREFERRED_CHECK_MS if is_first else min(2 * self._wait_ms, PREFERRED_WAIT_MS_MAX)
+        self._tried_ms, self._check_ms = now_ms, now_ms + self._wait_ms
+        return True
+
+    def deadline_ms(self) -> int | None:
+        """When `look` has something to do."""
+        return self._check_ms if self._voter() is not None else None
+
+    def _voter(self) -> str | None:
+        """The voter that should lead in place of this one, while its broker is there."""
+        group = self._group
+        preferred = dict(group.assignment.config.metadata).get(PREFERRED_LEADER_KEY) or ""
+        if not preferred or preferred == group.host.node or preferred not in group.host.brokers_in_contact():
+            return None
+        return next((v for v in group.raft.membership.voters if node_of(v) == preferred), None)

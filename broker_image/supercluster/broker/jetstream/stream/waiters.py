@@ -1,0 +1,114 @@
+"""Who waits at a stream's leader: a command for its turn, an answer for the entry that it depends on, a request for the
+configuration that it was made under. All of them hear something: when this replica is deposed, that they are to ask again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from supercluster.broker.jetstream.encoding.ack_subjects import Ack
+from supercluster.broker.jetstream.publish.proposal import Append, Command, Done, Proposal
+
+# Commands that wait for a turn, or requests for a configuration; beyond it the asker is told to ask again.
+WAITING_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """What is owed when an entry is applied: results to those who asked, and bare acknowledgements."""
+
+    index: int
+    dones: list[Done]
+    replies: list[bytes]
+    noted: list[Done]
+    acks: list[tuple[str, list[Ack]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    version: int
+    run: Callable[[], None]
+    retry: Callable[[], None]
+
+
+class Waiting:
+    """See the module."""
+
+    def __init__(self, reply: Callable[[bytes], None]) -> None:
+        """`reply` publishes an empty message on a subject: a confirmed acknowledgement."""
+        self._reply = reply
+        self._commands: deque[Command] = deque()
+        self._answers: deque[_Answers] = deque()
+        self._requests: list[_Request] = []
+
+    def command(self, kind: int, body: list[bytes | memoryview], done: Done) -> None:
+        """A change that is to be proposed in the next turn."""
+        if len(self._commands) >= WAITING_MAX:
+            done(None)
+            return
+        self._commands.append(Command(kind, body, done))
+
+    def put_commands(self, proposal: Proposal, append: Append) -> Proposal:
+        """The turn has come. Entries that are full are appended on the way; returns the one that is not."""
+        while self._commands:
+            command = self._commands.popleft()
+            proposal.add(command.kind, command.body)
+            proposal.commands.append(command.done)
+            if proposal.is_full:
+                if not append(proposal):
+                    self._give_commands_back()
+                    return Proposal()
+                proposal = proposal.next()
+        return proposal
+
+    def _give_commands_back(self) -> None:
+        commands, self._commands = self._commands, deque()
+        for command in commands:
+            command.done(None)
+
+    def proposed(self, index: int, proposal: Proposal) -> None:
+        """The proposal's answers are due when the entry is applied."""
+        self._answers.append(
+            _Answers(index, proposal.commands, proposal.replies, proposal.noted, proposal.acks)
+        )
+
+    def applied(self, index: int, results: Sequence[int]) -> None:
+        """Entries up to `index` are applied, the last of them with these results of its commands."""
+        while self._answers and self._answers[0].index <= index:
+            answers = self._answers.popleft()
+            for done, result in zip(answers.dones, results, strict=False):
+                done(result)
+            for subject in answers.replies:
+                self._reply(subject)
+            for done in answers.noted:
+                done(1)
+
+    def for_version(self, version: int, run: Callable[[], None], retry: Callable[[], None]) -> None:
+        """A request for a stream whose configuration is to be at least so new."""
+        if len(self._requests) >= WAITING_MAX:
+            retry()
+            return
+        self._requests.append(_Request(version, run, retry))
+
+    def version_applied(self, version: int) -> None:
+        """The stream's configuration is so new."""
+        if self._requests:
+            ready = [request for request in self._requests if request.version <= version]
+            self._requests = [request for request in self._requests if request.version > version]
+            for request in ready:
+                request.run()
+
+    def give_back(self) -> list[tuple[str, list[Ack]]]:
+        """This replica does not lead any more: whoever waits asks again. Returns acknowledgements that were appended and
+        that nobody knows the commit of, by broker."""
+        answers, self._answers = self._answers, deque()
+        requests, self._requests = self._requests, []
+        for request in requests:
+            request.retry()
+        self._give_commands_back()
+        for owed in answers:
+            for done in (*owed.dones, *owed.noted):
+                done(None)
+        return [sent for owed in answers for sent in owed.acks]

@@ -1,0 +1,1 @@
+"""Subjects and filters: overlap, capture, interest."""

@@ -1,0 +1,1 @@
+"""Work cut into slices, so that no turn of the loop is long."""

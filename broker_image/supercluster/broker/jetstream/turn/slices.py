@@ -1,0 +1,110 @@
+"""Work that would hold the loop for too long is done a slice at a time, and sockets are served in between (SF-29).
+
+A job is a generator. Between two `yield`s it does one slice, and it yields about how many microseconds that slice takes. That is
+a count of items and not a measurement, so that every run does the same. No slice grows with the size of the state. The
+jobs of all groups of a broker share UNITS_PER_TURN: each gets one slice after the other.
+
+Entries may be applied between two slices. A job that works on a group's state has to allow for that.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from supercluster.broker.raft.errors import DiskError
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.replica.replica import Group
+
+Job = Generator[int, None, None]
+T = TypeVar("T")
+
+SLICE_UNITS = 2000
+"""What a job aims at between two `yield`s."""
+UNITS_PER_TURN = 4000
+"""A turn of the loop begins no slice beyond this."""
+_FREED = 8192
+
+
+class Slices:
+    """The jobs of one broker's groups."""
+
+    def __init__(self) -> None:
+        self._jobs: deque[tuple[Group | _Nobody, Job]] = deque()
+        self.units_per_turn = UNITS_PER_TURN
+
+    def __bool__(self) -> bool:
+        return bool(self._jobs)
+
+    def begin(self, group: Group, job: Job) -> None:
+        """Do the job from the end of this turn on. The generator is closed early when the group fails or goes, so its `finally`
+        is the place to clean up. Whoever began a job may close it, too."""
+        self._jobs.append((group, job))
+
+    def end(self, group: Group) -> None:
+        """The broker holds the group no more."""
+        for found, job in list(self._jobs):
+            if found is group:
+                self._jobs.remove((found, job))
+                job.close()
+
+    def begin_for_nobody(self, job: Job) -> None:
+        """Do a job whose group is not there any more."""
+        self._jobs.append((_Nobody(), job))
+
+    def go_on(self) -> None:
+        """Do what one turn has time for."""
+        left = self.units_per_turn
+        while self._jobs and left > 0:
+            group, job = self._jobs.popleft()
+            units = _slice(group, job)
+            if units is not None:
+                self._jobs.append((group, job))
+                left -= max(units, 1)
+
+
+def _slice(group: Group | _Nobody, job: Job) -> int | None:
+    """Do the next slice; None: there is none. An error is that of the group (SF-25)."""
+    if group.failed is not None:
+        job.close()
+        return None
+    try:
+        return next(job, None)
+    except DiskError as error:
+        group.fail(error)
+    except Exception as error:
+        group.halt(error)
+    return None
+
+
+def emptying(container: dict[Any, Any] | list[Any] | deque[Any]) -> Job:
+    """Let go of what nobody uses any more: to free a million entries at once takes 60 ms."""
+    take: Callable[[], object] = container.popitem if isinstance(container, dict) else container.pop
+    while container:
+        count = min(len(container), _FREED)
+        for _ in range(count):
+            take()
+        yield count // 5
+
+
+class _Nobody:
+    """In place of a group: whose jobs nobody hears of."""
+
+    failed = None
+
+    def fail(self, error: Exception) -> None:
+        raise error
+
+    halt = fail
+
+
+def at_once(job: Generator[int, None, T]) -> T:
+    """Do a whole job now: where nobody waits for the loop. Returns what the job does."""
+    while True:
+        try:
+            next(job)
+        except StopIteration as end:
+            found: T = end.value
+            return found

@@ -79,6 +79,32 @@ def test_the_product_never_names_where_it_was_planned() -> None:
     assert named == []
 
 
+def circles(graph: grimp.ImportGraph) -> list[list[str]]:
+    """Modules that import each other in the end: what is left when all that import nothing of the rest are taken away."""
+    left = {
+        module: {found for found in graph.find_modules_directly_imported_by(module) if found != module}
+        for module in graph.modules
+    }
+    while leaves := {module for module, imported in left.items() if not imported & left.keys()}:
+        left = {module: imported for module, imported in left.items() if module not in leaves}
+    # Those above a circle are in none.
+    while tops := left.keys() - set().union(*left.values()):
+        left = {module: imported for module, imported in left.items() if module not in tops}
+    return sorted([module, *sorted(imported & left.keys())] for module, imported in left.items())
+
+
+def test_no_modules_import_each_other() -> None:
+    graph = grimp.build_graph(
+        *IMPORTLINTER["root_packages"], exclude_type_checking_imports=True, cache_dir=None
+    )
+    assert circles(graph) == []
+    graph.add_import(
+        importer="supercluster.broker.jetstream.errors",
+        imported="supercluster.broker.jetstream.core.broker",
+    )
+    assert circles(graph)
+
+
 MODULES_MAX = 25
 # Packages that are still to be parted (docs/adr/layout.md): none of them may grow.
 TOO_LARGE = {

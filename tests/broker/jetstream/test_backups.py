@@ -40,7 +40,7 @@ from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.consumer_ops import Op, OpKind, encode_ops
 from supercluster.broker.jetstream.state.stream import StreamState
 from supercluster.broker.jetstream.state.stream_reader import StreamSource
-from supercluster.broker.jetstream.stream.api import state_info
+from supercluster.broker.jetstream.stream.call import state_info
 from supercluster.broker.jetstream.subjects.filters import overlaps
 
 

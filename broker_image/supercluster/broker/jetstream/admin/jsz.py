@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from supercluster.broker.jetstream.stream import api as stream_api
+from supercluster.broker.jetstream.stream import call as stream_call
 from supercluster.broker.jetstream.stream.replica import StreamGroup
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ def _stream(core: BrokerCore, group: StreamGroup) -> dict[str, Any]:
         "quiesced": group.raft.quiesced,
         "failed": str(group.failed) if group.failed is not None else "",
         "config": group.state.config.to_json(),
-        "state": stream_api.state_info(group.state).to_json(),
-        "cluster": stream_api.cluster_info(group).to_json(),
+        "state": stream_call.state_info(group.state).to_json(),
+        "cluster": stream_call.cluster_info(group).to_json(),
         "bytes_on_disk": group.log.bytes_on_disk(),
         "window_unconfirmed": core.ingest.unconfirmed(group.id),
     }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from supercluster.broker.jetstream.api import answers as api_answers
 from supercluster.broker.jetstream.config import api_level
 from supercluster.broker.jetstream.encoding.timestamps import format_time
-from supercluster.broker.jetstream.stream import api as stream_api
+from supercluster.broker.jetstream.stream import call as stream_call
 from supercluster.broker.jetstream.stream.peer_status import replicas_of
 from supercluster.broker.jetstream.stream.replica import StreamGroup
 
@@ -105,10 +105,10 @@ def stream_details(
             "name": group.assignment.name,
             "created": format_time(group.state.created_ns),
             "cluster": {
-                **stream_api.cluster_info(group).to_json(),
+                **stream_call.cluster_info(group).to_json(),
                 "leader": leader,
             },
-            "state": stream_api.state_info(group.state).to_json(),
+            "state": stream_call.state_info(group.state).to_json(),
         }
         if groups:
             told["stream_raft_group"] = group.id
@@ -121,7 +121,7 @@ def stream_details(
 
 
 def _consumers(group: StreamGroup, leader: str) -> Iterator[dict[str, Any]]:
-    cluster = replace(stream_api.cluster_info(group), leader=leader)
+    cluster = replace(stream_call.cluster_info(group), leader=leader)
     for name, state in sorted(group.state.consumers.items()):
         led = group.consumers.get(name) if group.serves else None
         yield api_answers.consumer_info(

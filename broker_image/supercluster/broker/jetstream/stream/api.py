@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator
-from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.api import answers as api_answers
 from supercluster.broker.jetstream.api import direct_get, subjects_page
 from supercluster.broker.jetstream.api import parser as api
-from supercluster.broker.jetstream.api.answers import ClusterInfo, StreamStateInfo
 from supercluster.broker.jetstream.api.direct_get import DirectGetRequest
 from supercluster.broker.jetstream.config.stream import Placement
 from supercluster.broker.jetstream.consumer.pull import GiveBack
@@ -24,25 +22,14 @@ from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.links.frames import Request
 from supercluster.broker.jetstream.placement import stream_facts
-from supercluster.broker.jetstream.publish.proposal import Done
 from supercluster.broker.jetstream.state import lookup
 from supercluster.broker.jetstream.state.log_reader import Message
-from supercluster.broker.jetstream.state.stream import StreamState
 from supercluster.broker.jetstream.stream import consumer_api
 from supercluster.broker.jetstream.stream import step_down as stepping_down
-from supercluster.broker.jetstream.stream.peer_status import replicas_of
-from supercluster.broker.jetstream.turn.slices import Job
-from supercluster.broker.raft.confchange import node_of
-from supercluster.broker.raft.errors import DiskError
+from supercluster.broker.jetstream.stream.call import Handler, Respond, deleted_seqs, info, is_alone
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.stream.replica import StreamGroup
-
-Respond = Callable[[bytes | None], None]
-"""Answers a request; None: it is taken and needs no answer (a pull)."""
-
-# STREAM.INFO lists at most this many deleted sequences.
-DELETED_MAX = 65_536
 
 
 def handle(
@@ -59,30 +46,13 @@ def handle(
     kind = api.answer_kind(request.subject)
     try:
         call = api.parse_api(request.subject, request.payload)
-        Handler(group, request, respond, retry, kind, give_back).handle(call)
+        _Calls(group, request, respond, retry, kind, give_back).handle(call)
     except ApiError as refused:
         respond(api_answers.error_answer(kind, refused))
 
 
-class Handler:
-    """One request under way."""
-
-    def __init__(
-        self,
-        group: StreamGroup,
-        request: Request,
-        respond: Respond,
-        retry: Callable[[], None],
-        kind: str,
-        give_back: GiveBack | None,
-    ) -> None:
-        self.group = group
-        self.state = group.state
-        self.request = request
-        self.respond = respond
-        self.retry = retry
-        self.kind = kind
-        self.give_back = give_back
+class _Calls(Handler):
+    """One request, about the stream or its messages."""
 
     def handle(self, call: api.ApiRequest) -> None:
         match call:
@@ -101,7 +71,7 @@ class Handler:
             case api.StreamPurgeRequest():
                 self._purge(call)
             case api.MessageGetRequest():
-                self.in_slices(self._answered(self._get(call)))
+                self.in_slices(self.answered(self._get(call)))
             case DirectGetRequest():
                 self.in_slices(self._get_direct(call))
             case api.MessageDeleteRequest():
@@ -115,60 +85,6 @@ class Handler:
             case _:
                 raise errors.not_supported(f"API call {self.request.subject.decode()!r} is")
 
-    def command(
-        self,
-        kind: int,
-        body: list[bytes | memoryview],
-        answer: Callable[[int], bytes],
-        over: Callable[[], None] = lambda: None,
-    ) -> None:
-        """`over` is called when the command is applied, or will not be by this leader."""
-        self.group.command(kind, body, self._done(answer, over))
-
-    def _done(self, answer: Callable[[int], bytes], over: Callable[[], None] = lambda: None) -> Done:
-        """Answers with what a command came to."""
-
-        def done(result: int | None) -> None:
-            over()
-            if result is None:
-                self.retry()
-                return
-            try:
-                self.respond(answer(result))
-            except ApiError as refused:
-                self.respond(api_answers.error_answer(self.kind, refused))
-            except Exception as error:
-                self.respond(api_answers.fault_answer(self.kind, self.group.host.node, error))
-                raise
-
-        return done
-
-    def in_slices(self, read: Job) -> None:
-        """Do a long read, which answers at its end; where this replica does not lead that long, the next leader does it."""
-        group = self.group
-        if not group.host.questions.ask(self.request.info.account, group, self._guarded(read)):
-            read.close()
-            raise errors.error(errors.JETSTREAM_NOT_AVAILABLE)
-
-    def _answered(self, read: Generator[int, None, bytes]) -> Job:
-        self.respond((yield from read))
-
-    def _guarded(self, read: Job) -> Job:
-        try:
-            for units in read:
-                yield units
-                if not self.group.serves:
-                    read.close()
-                    self.retry()
-                    return
-        except ApiError as refused:
-            self.respond(api_answers.error_answer(self.kind, refused))
-        except DiskError:
-            raise
-        except Exception as error:
-            self.respond(api_answers.fault_answer(self.kind, self.group.host.node, error))
-            raise
-
     # ---- the stream -----------------------------------------------------------------------------------------------
 
     def _info(self, call: api.StreamInfoRequest) -> None:
@@ -177,10 +93,10 @@ class Handler:
             # What placement counts with: the log as it is, which may be much more than the messages that are left in it.
             whole["copy_bytes"] = max(self.state.bytes, self.group.log.bytes_on_disk())
         if call.deleted_details and self.state.num_deleted:
-            whole["state"]["deleted"] = _deleted(self.state)
+            whole["state"]["deleted"] = deleted_seqs(self.state)
         if call.subjects_filter:
             rows = self.state.subjects.slices((call.subjects_filter,))
-            self.in_slices(self._answered(subjects_page.answer(whole, rows, call.offset)))
+            self.in_slices(self.answered(subjects_page.answer(whole, rows, call.offset)))
         else:
             self.respond(api_answers.stream_info_answer(whole))
 
@@ -189,7 +105,7 @@ class Handler:
             raise errors.error(10109)
         if self.state.config.deny_purge:
             raise errors.error(10110, "stream purge not permitted")
-        judge, done = self.group.appending.judge, self._done(api_answers.purge_answer)
+        judge, done = self.group.appending.judge, self.done_with(api_answers.purge_answer)
         if judge is None or not self.group.trimming.takes(call.filter, call.seq, call.keep, judge.end, done):
             body = json.dumps({"filter": call.filter, "seq": call.seq, "keep": call.keep}).encode()
             self.group.command(Section.PURGE, [body], done)
@@ -252,67 +168,3 @@ class Handler:
             raise errors.error(errors.CLUSTER_REQUIRED)
         stepping_down.step_down(self.group, successor)
         self.respond(api_answers.success_answer(self.kind))
-
-
-def is_alone(group: StreamGroup) -> bool:
-    """Is the stream's one replica on a broker that knows of no other?"""
-    return len(group.raft.membership.members) == 1 and len(group.host.brokers_in_contact()) == 1
-
-
-def _deleted(state: StreamState) -> list[int]:
-    """The first deleted sequences, as many as are shown."""
-    found = list(islice(state.deleted, DELETED_MAX))
-    for first, last in state.gaps.stretches():
-        if len(found) >= DELETED_MAX and first > found[DELETED_MAX - 1]:
-            break
-        found += range(first, min(last, first + DELETED_MAX - 1) + 1)
-        found = sorted(found)[:DELETED_MAX]
-    return found
-
-
-def state_info(state: StreamState) -> StreamStateInfo:
-    """A stream's state, as STREAM.INFO and /jsz show it."""
-    return StreamStateInfo(
-        messages=state.messages,
-        bytes=state.bytes,
-        first_seq=state.first_seq,
-        last_seq=state.last_seq,
-        first_time_ns=state.first_time_ns,
-        last_time_ns=state.last_time_ns,
-        consumer_count=len(state.consumers),
-        num_subjects=len(state.subjects),
-        num_deleted=state.num_deleted,
-    )
-
-
-def cluster_info(group: StreamGroup) -> ClusterInfo:
-    """The membership in force, and how far each replica is (MV-7)."""
-    members = map(node_of, group.raft.membership.members)
-    unusable = {node for node in members if group.host.is_unusable(group.id, node)}
-    contact = group.host.brokers_in_contact()
-    replicas = replicas_of(group, contact, unusable)
-    cluster = contact[group.host.node][0]
-    return ClusterInfo(cluster, group.host.node if group.serves else "", replicas, group.id)
-
-
-def info(group: StreamGroup, *, with_details: bool = False) -> dict[str, Any]:
-    """STREAM.INFO's body. Details (the running move, failed copies, compression) are fields that NATS does not have:
-    strict clients refuse an answer with any other field, so they are told to those who ask for them only."""
-    state = group.state
-    whole = api_answers.stream_info(
-        state.config,
-        state.created_ns,
-        state_info(state),
-        cluster_info(group),
-        group.host.clock.now_ns(),
-        with_details=with_details,
-    )
-    whole |= group.sourcing.info(state, group.host.clock.monotonic_ms())
-    if group.host.domain:
-        whole["domain"] = group.host.domain
-    if with_details and state.config.compression != "none":
-        # The configuration says s2, as the client that asked for it expects.
-        whole["compressed_by"] = "deflate"
-    if with_details and group.move.mover is not None:
-        whole["move"] = group.move.mover.info()
-    return whole

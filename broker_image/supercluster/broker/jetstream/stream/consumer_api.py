@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Generator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.api import answers as api_answers
@@ -27,12 +27,9 @@ from supercluster.broker.jetstream.publish.interest_switch import passing_consum
 from supercluster.broker.jetstream.state import lookup
 from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.consumer_start import StartPosition, start_position
-from supercluster.broker.jetstream.stream import api as stream_api
+from supercluster.broker.jetstream.stream.call import Handler, cluster_info, is_alone
 from supercluster.broker.jetstream.turn.slices import UNITS_PER_TURN, Job
 from supercluster.broker.raft.confchange import node_of
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.stream.api import Handler
 
 COUNTED_TRIES = 3
 """While a consumer is told about, its stream may grow by more than is counted in a turn."""
@@ -165,7 +162,7 @@ class _Calls:
         state = self.state
         name = call.name or self.group.new_consumer_name()
         limits = self.group.host.account_limits(self.group.assignment.account)
-        if call.config.num_replicas > 1 and stream_api.is_alone(self.group):
+        if call.config.num_replicas > 1 and is_alone(self.group):
             raise errors.error(errors.REPLICAS_NOT_SUPPORTED)
         server = self.group.host.server_limits
         if call.pedantic:
@@ -317,7 +314,7 @@ class _Calls:
             num_waiting=leader.num_waiting,
             num_pending=leader.num_pending(self.group.source),
             is_bound=leader.is_bound,
-            cluster=stream_api.cluster_info(self.group),
+            cluster=cluster_info(self.group),
             pins=leader.pins(),
             now_ns=self.group.host.clock.now_ns(),
         )

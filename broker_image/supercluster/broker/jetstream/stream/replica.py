@@ -46,6 +46,7 @@ from supercluster.broker.jetstream.state.source_readers import account_and_strea
 from supercluster.broker.jetstream.state.stream import Applied, StreamState
 from supercluster.broker.jetstream.state.stream_reader import StreamSource
 from supercluster.broker.jetstream.stream import api as stream_api
+from supercluster.broker.jetstream.stream import call as stream_call
 from supercluster.broker.jetstream.stream.appender import Appending
 from supercluster.broker.jetstream.stream.preferred_leader import Preference
 from supercluster.broker.jetstream.stream.waiters import Waiting
@@ -348,7 +349,7 @@ class StreamGroup(Group):
         self.appending.give_acks_back()
 
     def _replicas(self) -> list[dict[str, Any]]:
-        return [replica.to_json() for replica in stream_api.cluster_info(self).replicas]
+        return [replica.to_json() for replica in stream_call.cluster_info(self).replicas]
 
     def _hears_majority(self) -> bool:
         """Is a majority of the voters in contact?"""
@@ -434,7 +435,7 @@ class StreamGroup(Group):
         self.host.touch_next(self.id)
 
     def created_answer(self) -> bytes:
-        return api_answers.stream_create_answer(stream_api.info(self), did_create=False)
+        return api_answers.stream_create_answer(stream_call.info(self), did_create=False)
 
     # ---- proposing ------------------------------------------------------------------------------------------------
 

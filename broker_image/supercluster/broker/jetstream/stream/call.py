@@ -1,0 +1,168 @@
+"""A request to a stream's leader while it is under way, and what such answers say of the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from supercluster.broker.jetstream import errors
+from supercluster.broker.jetstream.api import answers as api_answers
+from supercluster.broker.jetstream.api.answers import ClusterInfo, StreamStateInfo
+from supercluster.broker.jetstream.consumer.pull import GiveBack
+from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.links.frames import Request
+from supercluster.broker.jetstream.publish.proposal import Done
+from supercluster.broker.jetstream.state.stream import StreamState
+from supercluster.broker.jetstream.stream.peer_status import replicas_of
+from supercluster.broker.jetstream.turn.slices import Job
+from supercluster.broker.raft.confchange import node_of
+from supercluster.broker.raft.errors import DiskError
+
+if TYPE_CHECKING:
+    from supercluster.broker.jetstream.stream.replica import StreamGroup
+
+Respond = Callable[[bytes | None], None]
+"""Answers a request; None: it is taken and needs no answer (a pull)."""
+
+# STREAM.INFO lists at most this many deleted sequences.
+DELETED_MAX = 65_536
+
+
+class Handler:
+    """One request under way."""
+
+    def __init__(
+        self,
+        group: StreamGroup,
+        request: Request,
+        respond: Respond,
+        retry: Callable[[], None],
+        kind: str,
+        give_back: GiveBack | None,
+    ) -> None:
+        self.group = group
+        self.state = group.state
+        self.request = request
+        self.respond = respond
+        self.retry = retry
+        self.kind = kind
+        self.give_back = give_back
+
+    def command(
+        self,
+        kind: int,
+        body: list[bytes | memoryview],
+        answer: Callable[[int], bytes],
+        over: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`over` is called when the command is applied, or will not be by this leader."""
+        self.group.command(kind, body, self.done_with(answer, over))
+
+    def done_with(self, answer: Callable[[int], bytes], over: Callable[[], None] = lambda: None) -> Done:
+        """Answers with what a command came to."""
+
+        def done(result: int | None) -> None:
+            over()
+            if result is None:
+                self.retry()
+                return
+            try:
+                self.respond(answer(result))
+            except ApiError as refused:
+                self.respond(api_answers.error_answer(self.kind, refused))
+            except Exception as error:
+                self.respond(api_answers.fault_answer(self.kind, self.group.host.node, error))
+                raise
+
+        return done
+
+    def in_slices(self, read: Job) -> None:
+        """Do a long read, which answers at its end; where this replica does not lead that long, the next leader does it."""
+        group = self.group
+        if not group.host.questions.ask(self.request.info.account, group, self._guarded(read)):
+            read.close()
+            raise errors.error(errors.JETSTREAM_NOT_AVAILABLE)
+
+    def answered(self, read: Generator[int, None, bytes]) -> Job:
+        self.respond((yield from read))
+
+    def _guarded(self, read: Job) -> Job:
+        try:
+            for units in read:
+                yield units
+                if not self.group.serves:
+                    read.close()
+                    self.retry()
+                    return
+        except ApiError as refused:
+            self.respond(api_answers.error_answer(self.kind, refused))
+        except DiskError:
+            raise
+        except Exception as error:
+            self.respond(api_answers.fault_answer(self.kind, self.group.host.node, error))
+            raise
+
+
+def is_alone(group: StreamGroup) -> bool:
+    """Is the stream's one replica on a broker that knows of no other?"""
+    return len(group.raft.membership.members) == 1 and len(group.host.brokers_in_contact()) == 1
+
+
+def deleted_seqs(state: StreamState) -> list[int]:
+    """The first deleted sequences, as many as are shown."""
+    found = list(islice(state.deleted, DELETED_MAX))
+    for first, last in state.gaps.stretches():
+        if len(found) >= DELETED_MAX and first > found[DELETED_MAX - 1]:
+            break
+        found += range(first, min(last, first + DELETED_MAX - 1) + 1)
+        found = sorted(found)[:DELETED_MAX]
+    return found
+
+
+def state_info(state: StreamState) -> StreamStateInfo:
+    """A stream's state, as STREAM.INFO and /jsz show it."""
+    return StreamStateInfo(
+        messages=state.messages,
+        bytes=state.bytes,
+        first_seq=state.first_seq,
+        last_seq=state.last_seq,
+        first_time_ns=state.first_time_ns,
+        last_time_ns=state.last_time_ns,
+        consumer_count=len(state.consumers),
+        num_subjects=len(state.subjects),
+        num_deleted=state.num_deleted,
+    )
+
+
+def cluster_info(group: StreamGroup) -> ClusterInfo:
+    """The membership in force, and how far each replica is (MV-7)."""
+    members = map(node_of, group.raft.membership.members)
+    unusable = {node for node in members if group.host.is_unusable(group.id, node)}
+    contact = group.host.brokers_in_contact()
+    replicas = replicas_of(group, contact, unusable)
+    cluster = contact[group.host.node][0]
+    return ClusterInfo(cluster, group.host.node if group.serves else "", replicas, group.id)
+
+
+def info(group: StreamGroup, *, with_details: bool = False) -> dict[str, Any]:
+    """STREAM.INFO's body. Details (the running move, failed copies, compression) are fields that NATS does not have:
+    strict clients refuse an answer with any other field, so they are told to those who ask for them only."""
+    state = group.state
+    whole = api_answers.stream_info(
+        state.config,
+        state.created_ns,
+        state_info(state),
+        cluster_info(group),
+        group.host.clock.now_ns(),
+        with_details=with_details,
+    )
+    whole |= group.sourcing.info(state, group.host.clock.monotonic_ms())
+    if group.host.domain:
+        whole["domain"] = group.host.domain
+    if with_details and state.config.compression != "none":
+        # The configuration says s2, as the client that asked for it expects.
+        whole["compressed_by"] = "deflate"
+    if with_details and group.move.mover is not None:
+        whole["move"] = group.move.mover.info()
+    return whole

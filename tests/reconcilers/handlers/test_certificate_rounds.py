@@ -5,19 +5,23 @@ from __future__ import annotations
 import itertools
 import json
 import ssl
+from base64 import b64decode
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.reconcilers.builders import NAMESPACE as NS
-from tests.reconcilers.builders import condition
+from tests.reconcilers.builders import clone, condition
 from tests.reconcilers.handlers.test_rounds import CLUSTER, SC, KilledError, World
 
 from supercluster.broker.net.tls import GatewayCertificates
 from supercluster.broker.runtime import settings
+from supercluster.reconcilers.execute import certificates
+from supercluster.reconcilers.execute.executor import Executor
 from supercluster.reconcilers.planners.manifests import TLS_FOLDER
-from supercluster.reconcilers.ports import Key
+from supercluster.reconcilers.planners.plan import ExchangeAuthority, Stage
+from supercluster.reconcilers.ports import Key, KubeError
 
 
 @pytest.fixture
@@ -211,6 +215,31 @@ async def test_the_former_authority_stays_while_a_broker_says_otherwise_than_whe
     assert "not yet: east-2" in json.dumps(world.status(SC)["conditions"])
 
 
+@pytest.mark.covers("SF-30")
+async def test_a_stage_of_an_exchange_that_another_operator_has_carried_out_is_stale(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.converge()
+    report(world, "east", tmp_path / "east")
+    annotations = {"supercluster.dev/exchange-authority": "monday"}
+    world.change("SuperCluster", "demo", lambda body: body["metadata"].update(annotations=annotations))
+    done: list[Stage] = []
+    run = Executor.run
+
+    async def twice(self: Executor, resource: Any, step: Any, target: Any) -> None:
+        await run(self, resource, step, target)
+        if isinstance(step, ExchangeAuthority):
+            done.append(step.stage)
+            with pytest.raises(KubeError, match="changed since the plan was made"):
+                await run(self, resource, step, target)
+
+    monkeypatch.setattr(Executor, "run", twice)
+    for number in range(3):
+        await world.converge()
+        report(world, "east", tmp_path / f"east-{number}")
+    assert done == [Stage.INTRODUCE, Stage.PROMOTE, Stage.DROP]
+
+
 async def test_an_authority_whose_secret_is_deleted_is_succeeded_without_a_break(
     world: World, tmp_path: Path
 ) -> None:
@@ -228,6 +257,36 @@ async def test_an_authority_whose_secret_is_deleted_is_succeeded_without_a_break
                     assert other.accepts(shake_hands(one, other))
     (found,) = loaded["east"].loaded.authorities
     assert found != lost
+
+
+@pytest.mark.covers("SF-30")
+async def test_no_certificate_is_issued_by_another_authority_than_when_the_plan_was_made(
+    world: World, tmp_path: Path
+) -> None:
+    """Two operators for a moment: one has planned a certificate that was missing, the other has dealt with all that came since."""
+    world.declare("Cluster", "west", superCluster="demo")
+    await world.converge()
+    for name in ("east", "west"):
+        report(world, name, tmp_path / name)
+    whole = {name: clone(world.kube.objects[("Secret", NS, f"{name}-tls")]) for name in ("east", "west")}
+    del world.kube.objects[("Secret", NS, "east-tls")]
+    plans: list[str] = []
+
+    def late(call: str) -> Exception | None:
+        if call == "get Secret demo-authority" and not plans:
+            plans.append(call)
+            world.kube.put(whole["east"])
+            signers = (b64decode(whole["east"]["data"]["ca.crt"]),)
+            made = certificates.successor_of(signers, "demo-authority", world.clock.now())
+            world.change("Secret", "demo-authority", lambda body: body.update(data=made))
+        return None
+
+    world.kube.fail = late
+    await world.round(SC)
+    assert plans
+    assert (
+        world.kube.objects[("Secret", NS, "east-tls")]["data"]["tls.crt"] == whole["east"]["data"]["tls.crt"]
+    )
 
 
 @pytest.mark.covers("SF-30")

@@ -302,7 +302,8 @@ class Executor:
     ) -> None:
         there = await self._own_secret(resource, step.manifest)
         found = authority_view(there)
-        if there is None or found is None or found.broken or found.trusted != step.trusted:
+        is_seen = found is not None and (found.issuer, found.trusted) == (step.issuer, step.trusted)
+        if there is None or found is None or found.broken or not is_seen:
             raise KubeError(
                 _CONFLICT, "Stale", f"Secret {_name(step.manifest)} was changed since the plan was made"
             )
@@ -320,6 +321,12 @@ class Executor:
         found = authority_view(authority)
         if authority is None or found is None or found.broken or not found.issuer:
             raise KubeError(_CONFLICT, "Stale", f"Secret {step.authority} has no authority any more")
+        if step.is_new and found.signer != step.signer:
+            raise KubeError(
+                _CONFLICT,
+                "Stale",
+                f"Secret {step.authority} has another authority than when the plan was made",
+            )
         there = await self._own_secret(resource, step.manifest)
         data = certificates.certificate(authority, step, self.now())
         await self._put_secret(step.manifest, there, data)

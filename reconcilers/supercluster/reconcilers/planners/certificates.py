@@ -178,7 +178,7 @@ def plan_certificates(
         Stage.DROP: "every broker shows a certificate of the new authority; the former one is trusted no more",
     }
     note = Note.done(EventReason.AUTHORITY_EXCHANGED, f"Secret {name}: {done[stage]}")
-    return (ExchangeAuthority(manifest, stage, authority.trusted, _asked(desired), note),)
+    return (ExchangeAuthority(manifest, stage, authority.issuer, authority.trusted, _asked(desired), note),)
 
 
 def is_exchanging(authority: AuthorityView | None) -> bool:
@@ -265,8 +265,9 @@ def _certificate(
         if why
         else f"set Secret {secret} right: its marks or authorities"
     )
-    signer = naming.authority_secret(desired.metadata.name)
-    return IssueCertificate(manifest, signer, names, lifetime, bool(why), Note.done(reason, text))
+    signs_in = naming.authority_secret(desired.metadata.name)
+    note = Note.done(reason, text)
+    return IssueCertificate(manifest, signs_in, names, lifetime, bool(why), authority.signer, note)
 
 
 def _why_issue(

@@ -147,6 +147,8 @@ class ExchangeAuthority:
 
     manifest: Manifest
     stage: Stage
+    issuer: str
+    """Fingerprint of the authority that signs before the stage."""
     trusted: frozenset[str]
     asked: str
     """The annotation that asks for it."""
@@ -168,6 +170,8 @@ class IssueCertificate:
     lifetime: timedelta
     is_new: bool
     """False: the certificate stays, and what is trusted beside it is written."""
+    signer: str
+    """Fingerprint of the authority that is to sign. Another one in its Secret by then may be one that not all brokers trust yet."""
     note: Note | None = None
 
     def __str__(self) -> str:

@@ -43,6 +43,11 @@ async def test_plain_messages_arrive_and_a_move_to_another_connection_loses_none
     assert publisher.url == other_way_to_write_it
     assert publisher.connection_starts == [201]
     assert publisher.sent == 1_500
+
+    # A flush says that the server has read them; it stores them after that.
+    async with asyncio.timeout(60):
+        while (await js.stream_info("F")).state.messages < 1_500:
+            pass
     assert (await js.stream_info("F")).state.messages == 1_500
 
 

@@ -30,18 +30,24 @@ UUID_PATTERN = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 class Tls(ApiModel):
     """TLS between brokers: each side of a link shows a certificate, and asks for one of a broker of the same super-cluster."""
 
-    issuer: Literal["Operator"] = Field(
+    issuer: Literal["Operator", "Secrets"] = Field(
         default="Operator",
         description="Who signs certificates. Operator: an authority of the super-cluster's own, whose key is in the Secret "
-        "<name>-authority.",
+        "<name>-authority. Secrets: somebody else, such as cert-manager, makes the Secret <cluster>-tls of each Cluster with tls.crt, "
+        "tls.key and ca.crt; the certificate has to be for brokers.<name>.<namespace>.supercluster.internal.",
     )
     certificate_lifetime: Duration = Field(
         default="2160h",
-        description="How long a broker's certificate is valid, 1h at least. Another one is issued when a third of that is left, and "
+        description="How long a certificate that the operator issues is valid, 1h at least. Another one is issued when a third of that is left, and "
         "brokers take it over while they run.",
     )
 
     cel_rules: ClassVar[tuple[CelRule, ...]] = (
+        CelRule(
+            rule="self.issuer == oldSelf.issuer",
+            message="spec.tls.issuer can't be changed; delete the resource and create it with the new value",
+            field_path=".issuer",
+        ),
         CelRule(
             rule="duration(self.certificateLifetime) >= duration('1h') && duration(self.certificateLifetime) <= duration('8784h')",
             message="spec.tls.certificateLifetime must be from 1h to 8784h",

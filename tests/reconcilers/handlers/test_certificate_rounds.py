@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import ssl
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 from tests.reconcilers.builders import NAMESPACE as NS
 from tests.reconcilers.builders import clone, condition
 from tests.reconcilers.handlers.test_rounds import CLUSTER, SC, KilledError, World
+from tests.support.certificates import Authority
 
 from supercluster.broker.net.tls import GatewayCertificates
 from supercluster.broker.runtime import settings
@@ -257,6 +258,52 @@ async def test_an_authority_whose_secret_is_deleted_is_succeeded_without_a_break
                     assert other.accepts(shake_hands(one, other))
     (found,) = loaded["east"].loaded.authorities
     assert found != lost
+
+
+async def test_certificates_of_somebody_else_are_used_as_they_are_and_what_is_wrong_with_them_is_said(
+    tmp_path: Path,
+) -> None:
+    world, authority = World(), Authority(tmp_path, "company")
+    world.clock.ms = (datetime.now(UTC) - world.clock.now()) // timedelta(milliseconds=1)
+    world.change("SuperCluster", "demo", lambda body: body["spec"].update(tls={"issuer": "Secrets"}))
+
+    def give(names: list[str], trusted: Authority) -> None:
+        found = authority.sign("east", dns=names)
+        files = {"tls.crt": found.cert, "tls.key": found.key, "ca.crt": trusted.file}
+        data = {name: b64encode(file.read_bytes()).decode() for name, file in files.items()}
+        metadata = {"name": "east-tls", "namespace": NS}
+        world.kube.put({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
+
+    async def settled() -> None:
+        # Of a status whose words alone change little is written in a minute.
+        await world.clock.advance(60_000)
+        await world.converge()
+
+    def waits_for() -> str:
+        synced = condition(world.status(CLUSTER), "Synced")
+        assert synced["status"] == "False"
+        assert ("StatefulSet", NS, "east") not in world.kube.objects
+        return str(synced["message"])
+
+    name = "brokers.demo.demo-ns.supercluster.internal"
+    await settled()
+    assert (
+        waits_for() == "waiting for Secret east-tls: it is not there, and spec.tls.issuer is Secrets: make it"
+    )
+    give([name], Authority(tmp_path, "another"))
+    await settled()
+    assert waits_for() == "waiting for Secret east-tls: ca.crt lacks the authority that signed tls.crt"
+    give(["east.demo-ns.svc"], authority)
+    await settled()
+    assert waits_for() == f"waiting for Secret east-tls: its certificate is not for {name}"
+    give([name], authority)
+    given = world.kube.objects[("Secret", NS, "east-tls")]
+    await settled()
+    _, loaded = mounted(world, "east", tmp_path / "east")
+    assert loaded.accepts(shake_hands(loaded, loaded))
+    assert world.kube.objects[("Secret", NS, "east-tls")] == given
+    assert ("Secret", NS, "demo-authority") not in world.kube.objects
+    assert condition(world.status(CLUSTER), "Synced")["status"] == "True"
 
 
 @pytest.mark.covers("SF-30")

@@ -32,7 +32,7 @@ from supercluster.reconcilers.observe.views import (
 from supercluster.reconcilers.planners import naming
 from supercluster.reconcilers.planners.accounts import AccountView
 from supercluster.reconcilers.planners.broker_config import is_join_only, voters_in
-from supercluster.reconcilers.planners.certificates import CertificatesView, is_exchanging
+from supercluster.reconcilers.planners.certificates import CertificatesView, is_exchanging, issues
 from supercluster.reconcilers.planners.cluster import (
     ClusterObserved,
     running_brokers,
@@ -99,7 +99,7 @@ async def look_at_super_cluster(
 async def _certificates(
     cache: ObjectCache, brokers: Brokers, hosts: Hosts, desired: SuperCluster, clusters: tuple[Cluster, ...]
 ) -> CertificatesView:
-    if desired.spec.tls is None:
+    if not issues(desired):
         return CertificatesView()
     namespace = desired.metadata.namespace
     authority = naming.authority_secret(desired.metadata.name)
@@ -304,6 +304,11 @@ async def look_at_cluster(
         rolling=_rolling(cache, desired, siblings),
         claims=tuple(claim_view(body) for body in await _claims(hosts, desired, bodies)),
         credentials_ready=credentials is not None and not credentials.missing(user),
+        certificate=certificate_view(
+            await _secret(cache, hosts, namespace, naming.certificate_secret(name))
+            if super_cluster is not None and super_cluster.spec.tls is not None
+            else None
+        ),
     )
     observed = replace(observed, expandable=await _expandable(hosts, desired, observed))
     if desired.metadata.deletion_timestamp is not None:

@@ -133,6 +133,27 @@ def names_of(super_cluster: SuperCluster, cluster: Cluster) -> tuple[str, ...]:
     return (server_name(super_cluster), *(f"{service}.{end}" for service in services for end in ends))
 
 
+def issues(super_cluster: SuperCluster) -> bool:
+    """Does the operator issue its certificates?"""
+    return super_cluster.spec.tls is not None and super_cluster.spec.tls.issuer == "Operator"
+
+
+def why_unusable(super_cluster: SuperCluster, found: CertificateView | None) -> str:
+    """Why brokers can't link by what is in the Secret of their cluster; empty: they can."""
+    if found is None:
+        return (
+            "it is not there"
+            if issues(super_cluster)
+            else "it is not there, and spec.tls.issuer is Secrets: make it"
+        )
+    if not found.fingerprint:
+        return "tls.crt and tls.key are no certificate and its key, or ca.crt has no authorities"
+    if not found.issuer:
+        return "ca.crt lacks the authority that signed tls.crt"
+    name = server_name(super_cluster)
+    return "" if name in found.names else f"its certificate is not for {name}"
+
+
 def lifetime_of(super_cluster: SuperCluster) -> timedelta:
     tls = super_cluster.spec.tls
     assert tls is not None
@@ -142,8 +163,8 @@ def lifetime_of(super_cluster: SuperCluster) -> timedelta:
 def plan_certificates(
     desired: SuperCluster, found: CertificatesView, clusters: tuple[Cluster, ...], now: datetime
 ) -> tuple[Step, ...]:
-    """The next steps; none where the resource asks for no TLS."""
-    if desired.spec.tls is None:
+    """The next steps; none where the resource asks for no certificates of ours."""
+    if not issues(desired):
         return ()
     authority, manifest = found.authority or AuthorityView(), manifests.authority_secret(desired)
     name = manifest["metadata"]["name"]

@@ -18,7 +18,7 @@ from supercluster.reconcilers.planners.broker_config import (
     out_of_range,
     voters_in,
 )
-from supercluster.reconcilers.planners.certificates import server_name
+from supercluster.reconcilers.planners.certificates import CertificateView, server_name, why_unusable
 from supercluster.reconcilers.planners.cluster_advice import advise
 from supercluster.reconcilers.planners.cluster_deletion import plan_deletion
 from supercluster.reconcilers.planners.cluster_rollout import (
@@ -91,6 +91,8 @@ class ClusterObserved:
     expandable: Mapping[str, bool] = field(default_factory=dict)
     """Storage classes of these claims, and whether they allow larger volumes; those of which nobody says are not in it."""
     credentials_ready: bool = False
+    certificate: CertificateView | None = None
+    """What the Secret of the brokers' certificate has; None: there is none, or none is asked for."""
     moving: tuple[BrokersMove, ...] = ()
     """What the brokers move, as far as anybody needed to know."""
     reports: Reports | None = None
@@ -344,19 +346,20 @@ def _apply_steps(desired: Cluster, observed: ClusterObserved, wanted: _Wanted) -
             continue
         steps.append(Apply(manifest, _apply_note(desired, manifest, there)))
     # Pods wait for the Secrets anyway; without them they would only collect errors.
-    if _awaited_secret(desired, observed) is not None:
+    if _awaited_secret(desired, observed):
         return tuple(step for step in steps if _kind(step) != "StatefulSet")
     return tuple(steps)
 
 
-def _awaited_secret(desired: Cluster, observed: ClusterObserved) -> str | None:
-    """A Secret that brokers mount and that is not there yet."""
+def _awaited_secret(desired: Cluster, observed: ClusterObserved) -> str:
+    """A Secret that brokers mount and that they can't work with yet, and why; empty: there is none."""
     if not observed.credentials_ready:
         return naming.credentials_secret(desired.spec.super_cluster)
     assert observed.super_cluster is not None
-    secret = naming.certificate_secret(desired.metadata.name)
-    is_wanted = observed.super_cluster.spec.tls is not None
-    return secret if is_wanted and ("Secret", secret) not in observed.objects else None
+    if observed.super_cluster.spec.tls is None:
+        return ""
+    why = why_unusable(observed.super_cluster, observed.certificate)
+    return f"{naming.certificate_secret(desired.metadata.name)}: {why}" if why else ""
 
 
 def _kind(step: Step) -> str:
@@ -402,7 +405,7 @@ def _describe(
     scaling = wanted.scaling
     if steps:
         conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, f"next: {steps[0]}")
-    elif (secret := _awaited_secret(desired, observed)) is not None:
+    elif secret := _awaited_secret(desired, observed):
         conditions.put(ConditionType.SYNCED, False, Reason.APPLYING, f"waiting for Secret {secret}")
     elif rollout.choice is not None:
         notes = tell_rollout(rollout, conditions)

@@ -110,7 +110,7 @@ MODULES_MAX = 25
 TOO_LARGE = {
     "supercluster.broker.net": 40,
     "supercluster.broker.storage": 27,
-    "supercluster.localplane.apiserver": 42,
+    "supercluster.localplane.apiserver": 45,
     "supercluster.reconcilers.planners": 49,
 }
 

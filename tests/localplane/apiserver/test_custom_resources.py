@@ -124,9 +124,9 @@ def test_rules_in_cel(rule: str, good: Json, bad: Json) -> None:
         **obj(
             low={"type": "integer"},
             high={"type": "integer"},
-            name={"type": "string"},
-            names={"type": "array", "items": {"type": "string"}},
-            time={"type": "string"},
+            name={"type": "string", "maxLength": 10},
+            names={"type": "array", "items": {"type": "string", "maxLength": 10}, "maxItems": 10},
+            time={"type": "string", "maxLength": 10},
             ratio={"type": "number"},
             **{"dash-d": {"type": "integer"}},
         ),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.localplane.kube_table.cases import applies, deletions, lists, objects, rules, schemas
+from tests.localplane.kube_table.cases import applies, crds, deletions, lists, objects, rules, schemas
 from tests.localplane.kube_table.table import Case, Json
 
 CASES: tuple[Case, ...] = (
     *objects.CASES,
     *schemas.CASES,
     *rules.CASES,
+    *crds.CASES,
     *applies.CASES,
     *deletions.CASES,
     *lists.CASES,

@@ -21,7 +21,7 @@ from supercluster.localplane.quantities import quantity
 Json = dict[str, Any]
 
 RULES = "x-kubernetes-validations"
-_OLD = re.compile(r"\boldSelf\b")
+OLD_SELF = re.compile(r"\boldSelf\b")
 _IDENTIFIER = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 # Words that CEL keeps for itself; Kubernetes lets rules name such fields as __word__.
 _RESERVED = frozenset(
@@ -79,6 +79,7 @@ def _functions() -> dict[str, Callable[..., Any]]:
         "trim": lambda value: text(str(value).strip()),
         "replace": lambda value, old, new: text(str(value).replace(str(old), str(new))),
         "substring": substring,
+        "charAt": lambda value, place: text(str(value)[int(place)]),
         "indexOf": lambda value, wanted: number(_index(value, wanted)),
         "isSorted": lambda items: truth(list(items) == sorted(items)),
         "sum": lambda items: sum(items, start=number(0)),
@@ -86,6 +87,7 @@ def _functions() -> dict[str, Callable[..., Any]]:
         "max": max,
         "hasValue": lambda value: truth(value.value is not None),
         "value": lambda value: value.value,
+        "orValue": lambda value, other: other if value.value is None else value.value,
         "find": lambda value, pattern: text(_first(re.search(str(pattern), str(value)))),
         "findAll": lambda value, pattern: celtypes.ListType(
             text(match[0]) for match in re.finditer(str(pattern), str(value))
@@ -135,22 +137,26 @@ def _index(value: Any, wanted: Any) -> int:
 def _program(rule: str) -> Any:
     import celpy
 
-    environment = celpy.Environment()
-    return environment.program(environment.compile(rule), functions=_functions())
+    return celpy.Environment().program(syntax_tree(rule), functions=_functions())
 
 
-def compile_error(rule: str) -> str:
-    """Why a rule cannot be compiled; empty when it can."""
+@lru_cache(maxsize=RULES_KEPT_COMPILED)
+def syntax_tree(rule: str) -> Any:
+    """A rule as celpy parses it.
+
+    Raises:
+        ValueError: it is not CEL.
+    """
+    import celpy
     from celpy.celparser import CELParseError
 
     try:
-        _program(rule)
+        return celpy.Environment().compile(rule)
     except CELParseError as error:
-        return f"compilation failed: {error}".splitlines()[0]
-    return ""
+        raise ValueError(f"compilation failed: {error}".splitlines()[0]) from error
 
 
-def _escaped(name: str) -> str:
+def escaped(name: str) -> str:
     """A field's name as rules write it."""
     if name in _RESERVED:
         return f"__{name}__"
@@ -186,7 +192,7 @@ def to_cel(value: Any, schema: Schema) -> Any:
         inner = additional if isinstance(additional, dict) else {}
         return celtypes.MapType(
             {
-                celtypes.StringType(_escaped(key) if key in properties else key): to_cel(
+                celtypes.StringType(escaped(key) if key in properties else key): to_cel(
                     item, properties.get(key, inner)
                 )
                 for key, item in value.items()
@@ -242,12 +248,13 @@ def _due(rules: Iterable[Json], value: Any, old: Any) -> list[Json]:
     if value is None:
         return []
     unchanged = old is not None and value == old
-    about_changes = [rule for rule in rules if _OLD.search(rule["rule"]) and not rule.get("optionalOldSelf")]
+    about_changes = [
+        rule for rule in rules if OLD_SELF.search(rule["rule"]) and not rule.get("optionalOldSelf")
+    ]
     return [rule for rule in rules if (old is not None if rule in about_changes else not unchanged)]
 
 
 def _broken(rule: Json, value: Any, variables: Json, path: str) -> Cause | None:
-    from celpy.celparser import CELParseError
     from celpy.evaluation import CELEvalError
 
     text = rule["rule"]
@@ -256,14 +263,14 @@ def _broken(rule: Json, value: Any, variables: Json, path: str) -> Cause | None:
     try:
         if _program(text).evaluate(variables):
             return None
-    except (CELEvalError, CELParseError) as error:
+    except (CELEvalError, ValueError) as error:
         first = str(error.args[0]) if error.args else str(error)
         return Cause(where, f"Invalid value: {_subject(value)}: rule could not be evaluated: {text}: {first}")
     message = rule.get("message") or f"failed rule: {text}"
     if rule.get("messageExpression"):
         try:
             message = str(_program(rule["messageExpression"]).evaluate(variables))
-        except (CELEvalError, CELParseError):
+        except (CELEvalError, ValueError):
             # The fixed message still says what is wrong.
             pass
     reason = rule.get("reason") or "FieldValueInvalid"

@@ -74,6 +74,9 @@ class KindRules:
         if resource.crd_version is None:
             # In a status the schemas call required what Go always writes, and what a server does not insist on.
             wrong = [cause for cause in wrong if not _is_unwritten_status(cause)]
+        if resource.storage == CRDS:
+            # What a definition must have its own rules tell.
+            wrong = [cause for cause in wrong if cause.reason != "FieldValueRequired"]
         wrong += scaling.problems(resource, new, subresource)
         # What goes on assumes the right types.
         if wrong:

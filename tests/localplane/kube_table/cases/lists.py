@@ -45,6 +45,7 @@ CASES: tuple[Case, ...] = (
     case("watch-resumes", post(SECRETS, a_secret(), save=RV), post(SECRETS, a_secret("b")), merge(f"{SECRETS}/b", {"metadata": {"labels": {"x": "y"}}}), delete(f"{SECRETS}/a"), watch(SECRETS, "resourceVersion={rv}"), watch(SECRETS, "resourceVersion={rv}&fieldSelector=metadata.name%3Db", shows=LISTED)),
     case("watch-of-labels", post(SECRETS, a_secret("z"), save=RV), post(SECRETS, a_secret()), merge(f"{SECRETS}/a", {"metadata": {"labels": {"x": "y"}}}), merge(f"{SECRETS}/a", {"metadata": {"labels": {"z": "y"}}}), merge(f"{SECRETS}/a", {"metadata": {"labels": {"x": None}}}), watch(SECRETS, "resourceVersion={rv}&labelSelector=x%3Dy")),
     case("watch-with-initial-events", *THREE, watch(SECRETS, "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&resourceVersion=", shows=LISTED), watch(SECRETS, "sendInitialEvents=true"), watch(SECRETS, "resourceVersionMatch=NotOlderThan")),
+    case("watch-too-old", post(THINGS, thing()), watch(THINGS, "resourceVersion=1")),
     case("watch-one", *THREE, get(f"{SECRETS}/b", "watch=true&timeoutSeconds=1", shows=LISTED), get(f"{SECRETS}/none", "watch=true")),
     case("watch-finalized", post(THINGS, thing(metadata={"finalizers": ["x/y"]}), save=RV), delete(f"{THINGS}/a"), merge(f"{THINGS}/a", {"metadata": {"finalizers": None}}), watch(THINGS, "resourceVersion={rv}")),
 )  # fmt: skip

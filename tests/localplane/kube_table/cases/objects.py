@@ -150,6 +150,7 @@ CASES: tuple[Case, ...] = (
     case("set-without-selector", post(SETS, _set(selector={})), post(SETS, _set(selector={"matchLabels": {"app": "x"}}))),
     case("claim-immutable", post(CLAIMS, _claim(), shows=()), merge(f"{CLAIMS}/c", {"spec": {"accessModes": ["ReadOnlyMany"]}}), merge(f"{CLAIMS}/c", {"spec": {"storageClassName": "x"}}, shows=("spec",))),
     case("claim-not-whole", post(CLAIMS, _claim(accessModes=[])), post(CLAIMS, _claim(resources={})), post(CLAIMS, _claim("x")), post(CLAIMS, _claim("-1Gi"))),
+    case("claim-protected", post(CLAIMS, _claim(), shows=("metadata.finalizers",)), differs="The plane's controller of claims adds the finalizer, a moment after the API server stored the claim."),
     case("map-immutable", post(MAPS, {**a_map(), "immutable": True}), merge(A, {"data": {"k": "w"}}), merge(A, {"immutable": None})),
     case("map-keys", post(MAPS, {**a_map(), "data": {"a b": "x"}}), post(MAPS, {**a_map(), "data": {"..": "x"}})),
     case("secret-type", post(SECRETS, {**a_secret(), "type": "a/b", "stringData": {"k": "v"}}), merge(f"{SECRETS}/a", {"type": "a/c"}), post(SECRETS, {**a_secret("b"), "data": {"k": "not base64!"}})),

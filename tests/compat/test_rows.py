@@ -15,6 +15,10 @@ from tests.compat.targets import Targets
 from tests.support import tiers
 from tests.support.tiers import case
 
+from supercluster.broker.jetstream.backup import receiver, sender
+from supercluster.broker.jetstream.publish import atomic_batches
+from supercluster.broker.jetstream.sources import server
+
 ROW_S = 240.0
 """Only ends a row that hangs."""
 
@@ -23,14 +27,13 @@ NATS_TRIES = 2
 messages that a stream stores or republishes). It is here to show that a row says what NATS does, so it may be asked twice; our
 brokers never are."""
 
-JETSTREAM = "supercluster.broker.jetstream"
 QUICK = Settings(
     "quick",
     constants={
-        f"{JETSTREAM}.batches.IDLE_MS_MAX": 1000,
-        f"{JETSTREAM}.origin_reads.HEARTBEAT_MS": 500,
-        f"{JETSTREAM}.restores.IDLE_MS": 1000,
-        f"{JETSTREAM}.snapshots.FLOW_WAIT_MS": 1000,
+        f"{atomic_batches.__name__}.IDLE_MS_MAX": 1000,
+        f"{server.__name__}.HEARTBEAT_MS": 500,
+        f"{receiver.__name__}.IDLE_MS": 1000,
+        f"{sender.__name__}.FLOW_WAIT_MS": 1000,
     },
 )
 QUICK_ROWS = {

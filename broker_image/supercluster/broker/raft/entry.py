@@ -39,7 +39,7 @@ class EntryKind(IntEnum):
     CONFIG = 1
     """The group's membership: see `raft.confchange`."""
     BATCH = 2
-    """Sections for the state machine: see `jetstream.sections`."""
+    """Sections for the state machine: see `jetstream.encoding.sections`."""
 
 
 class CorruptRecordError(ValueError):

@@ -11,8 +11,8 @@ from benchmarks.client import BenchError
 from benchmarks.table import Row, Target
 
 from supercluster.api.replica_policy import RepairRules
-from supercluster.reconcilers.planners.repairs import RepairPlan, StreamState, plan_repairs
-from supercluster.reconcilers.planners.replica_rules import Rule
+from supercluster.reconcilers.planners.replica.repairs import RepairPlan, StreamState, plan_repairs
+from supercluster.reconcilers.planners.replica.rules import Rule
 from supercluster.reconcilers.planners.strategies import BUILT_IN, Node
 
 STREAMS, BROKERS = 10_000, 30

@@ -110,8 +110,6 @@ MODULES_MAX = 25
 TOO_LARGE = {
     "supercluster.broker.net": 40,
     "supercluster.broker.storage": 27,
-    "supercluster.localplane.apiserver": 45,
-    "supercluster.reconcilers.planners": 49,
 }
 
 
@@ -145,10 +143,10 @@ def test_each_contract_about_floors_can_fail(contract: dict[str, list[str]], tmp
     """With any two neighbouring floors exchanged the linter says so; here with the two highest."""
     first, second, *rest = contract["layers"]
     breaks(
-        '[tool.importlinter]\nroot_packages = ["supercluster.broker"]\n'
+        f"[tool.importlinter]\nroot_packages = {json.dumps(IMPORTLINTER['root_packages'])}\n"
         '[[tool.importlinter.contracts]]\nname = "copy"\ntype = "layers"\n'
         f"containers = {json.dumps(contract['containers'])}\nlayers = {json.dumps([second, first, *rest])}\n"
-        f"ignore_imports = {json.dumps(contract['ignore_imports'])}\n",
+        f"ignore_imports = {json.dumps(contract.get('ignore_imports', []))}\n",
         tmp_path,
     )
 

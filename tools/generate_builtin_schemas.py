@@ -18,7 +18,8 @@ from kubernetes import client
 Json = dict[str, Any]
 
 TARGET = (
-    Path(__file__).resolve().parent.parent / "operator/supercluster/localplane/apiserver/builtin_schemas.json"
+    Path(__file__).resolve().parent.parent
+    / "operator/supercluster/localplane/apiserver/schema/builtin_schemas.json"
 )
 DESCRIPTION_MAX_CHARACTERS = 200
 PREFIX = re.compile(r"^(?:Core|Rbac|Discovery|Authentication|Events|Storage)?V1(?=[A-Z])")

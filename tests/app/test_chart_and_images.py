@@ -20,7 +20,7 @@ from tests.helm_command import run_helm_in
 from supercluster.api.cluster import Ports
 from supercluster.api.crd import KINDS, definition
 from supercluster.reconcilers.handlers.registration import CHILDREN
-from supercluster.reconcilers.planners.manifests import BROKER_UID
+from supercluster.reconcilers.planners.cluster.manifests import BROKER_UID
 from tools import lock_images
 
 LINUX_3_13 = {"python_version": "3.13", "python_full_version": "3.13.0", "sys_platform": "linux"}

@@ -18,10 +18,10 @@ from supercluster.api import StreamMove
 from supercluster.app import brokers as adapter
 from supercluster.app.brokers import MISSES_MAX, NatsBrokers
 from supercluster.reconcilers.observe.moves import move_view
-from supercluster.reconcilers.planners.move_views import MoveObserved
+from supercluster.reconcilers.planners.move.stream_move import plan_stream_move
+from supercluster.reconcilers.planners.move.views import MoveObserved
 from supercluster.reconcilers.planners.plan import CancelMove, Plan
-from supercluster.reconcilers.planners.stream import BrokersView, StreamInfo
-from supercluster.reconcilers.planners.stream_move import plan_stream_move
+from supercluster.reconcilers.planners.stream.stream import BrokersView, StreamInfo
 from supercluster.reconcilers.ports import BrokersRefusedError, BrokersUnreachableError, BrokerTarget
 
 NOT_AVAILABLE = {"error": "JetStream system temporarily unavailable", "err_code": 10008}

@@ -9,14 +9,14 @@ from typing import Any, TypeVar, cast
 from supercluster.api import Cluster, Stream, StreamMove, SuperCluster
 from supercluster.api.stream import ReplicaStatus
 from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners.cluster import ClusterObserved
-from supercluster.reconcilers.planners.credentials import CredentialsView
+from supercluster.reconcilers.planners.cluster.cluster import ClusterObserved
+from supercluster.reconcilers.planners.cluster.manifests import OperatorDefaults
+from supercluster.reconcilers.planners.cluster.restart_order import BrokerReport, PodView, Reports
 from supercluster.reconcilers.planners.founding import choose_meta_voters
-from supercluster.reconcilers.planners.manifests import OperatorDefaults
 from supercluster.reconcilers.planners.plan import FINALIZER, Plan
-from supercluster.reconcilers.planners.rollout import BrokerReport, PodView, Reports
-from supercluster.reconcilers.planners.stream import BrokersView, StreamInfo, StreamObserved
-from supercluster.reconcilers.planners.stream_config import create_config
+from supercluster.reconcilers.planners.stream.config import create_config
+from supercluster.reconcilers.planners.stream.stream import BrokersView, StreamInfo, StreamObserved
+from supercluster.reconcilers.planners.super_cluster.credentials import CredentialsView
 
 _Json = TypeVar("_Json")
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -27,8 +27,8 @@ from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.meta.state import Assignment
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.confchange import node_of
-from supercluster.reconcilers.planners.repairs import RunningRepair, StreamState, plan_repairs
-from supercluster.reconcilers.planners.replica_rules import Rule
+from supercluster.reconcilers.planners.replica.repairs import RunningRepair, StreamState, plan_repairs
+from supercluster.reconcilers.planners.replica.rules import Rule
 from supercluster.reconcilers.planners.strategies import BUILT_IN, Node
 
 LOST = "n4"

@@ -49,7 +49,7 @@ from supercluster.reconcilers.handlers.registration import (
 )
 from supercluster.reconcilers.handlers.rounds import Rounds
 from supercluster.reconcilers.observe.cache import ObjectCache
-from supercluster.reconcilers.planners.manifests import OperatorDefaults
+from supercluster.reconcilers.planners.cluster.manifests import OperatorDefaults
 from supercluster.reconcilers.ports import KubeError
 from supercluster.reconcilers.worker import Pace, Workers
 

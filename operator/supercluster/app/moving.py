@@ -18,8 +18,8 @@ from typing import Any
 from supercluster.api import API_VERSION, Stream, StreamMove
 from supercluster.app.kube import KubeClient
 from supercluster.app.showing import columns
-from supercluster.reconcilers.planners.move_views import ENDED
-from supercluster.reconcilers.planners.moves_of_stream import move_name
+from supercluster.reconcilers.planners.move.views import ENDED
+from supercluster.reconcilers.planners.stream.moves import move_name
 from supercluster.reconcilers.ports import Json, mapping
 
 POLL_S = 0.2

@@ -10,7 +10,7 @@ from supercluster.api import Cluster, Condition, StreamMove, SuperCluster
 from supercluster.api.conditions import ConditionType, Reason
 from supercluster.reconcilers.handlers.repair_counts import DONE, FAILED, RepairCounts
 from supercluster.reconcilers.observe.cache import ObjectCache
-from supercluster.reconcilers.planners.move_views import IN_FLIGHT, is_ended, is_repair
+from supercluster.reconcilers.planners.move.views import IN_FLIGHT, is_ended, is_repair
 
 WAITING, RUNNING = "waiting", "running"
 _WAITS_FOR_A_PERSON = frozenset({Reason.ROLL_OUT_STOPPED, Reason.AWAITING_RESTART})

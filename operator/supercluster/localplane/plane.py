@@ -15,7 +15,7 @@ import secrets
 from pathlib import Path
 
 from supercluster.localplane.agent import Agent, start_agent
-from supercluster.localplane.apiserver.server import ApiServer
+from supercluster.localplane.apiserver.http.server import ApiServer
 
 TOKEN_BYTES = 24
 

@@ -7,12 +7,12 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
-from supercluster.localplane.apiserver.garbage import Collector
-from supercluster.localplane.apiserver.objects import Objects
-from supercluster.localplane.apiserver.resources import Registry, Resource
-from supercluster.localplane.apiserver.rules import KindRules
-from supercluster.localplane.apiserver.store import Store
-from supercluster.localplane.apiserver.writes import Chance, DeleteOptions, Write
+from supercluster.localplane.apiserver.objects.garbage import Collector
+from supercluster.localplane.apiserver.objects.kinds import KindRules
+from supercluster.localplane.apiserver.objects.objects import Objects
+from supercluster.localplane.apiserver.objects.writes import Chance, DeleteOptions, Write
+from supercluster.localplane.apiserver.storage.registry import Registry, Resource
+from supercluster.localplane.apiserver.storage.store import Store
 
 Json = dict[str, Any]
 
@@ -73,7 +73,7 @@ class Lab:
         namespace: str = "default",
         **how: Any,
     ) -> Json:
-        from supercluster.localplane.apiserver.patches import merge_patch
+        from supercluster.localplane.apiserver.schema.patches import merge_patch
 
         return self.objects.patch(
             self.kind(plural),

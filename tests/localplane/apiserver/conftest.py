@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from supercluster.localplane.apiserver.store import Store
+from supercluster.localplane.apiserver.storage.store import Store
 
 
 @pytest.fixture(autouse=True)

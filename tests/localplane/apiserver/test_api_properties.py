@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.tiers import examples
 
-from supercluster.localplane.apiserver import fieldsets, managers
-from supercluster.localplane.apiserver.patches import merge_patch
-from supercluster.localplane.apiserver.schemas import ANYTHING
-from supercluster.localplane.apiserver.store import Store, clone
+from supercluster.localplane.apiserver.schema import fieldsets
+from supercluster.localplane.apiserver.schema import managed_fields as managers
+from supercluster.localplane.apiserver.schema.patches import merge_patch
+from supercluster.localplane.apiserver.schema.schemas import ANYTHING
+from supercluster.localplane.apiserver.storage.store import Store, clone
 
 Json = dict[str, Any]
 

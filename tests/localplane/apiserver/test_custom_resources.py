@@ -9,9 +9,9 @@ import pytest
 import yaml
 from tests.localplane.apiserver.apilab import Lab, a_definition
 
-from supercluster.localplane.apiserver import tables
 from supercluster.localplane.apiserver.errors import ApiError
-from supercluster.localplane.apiserver.validation import NOWHERE
+from supercluster.localplane.apiserver.http import tables
+from supercluster.localplane.apiserver.schema.validation import NOWHERE
 
 Json = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[3]

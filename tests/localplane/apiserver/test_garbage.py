@@ -8,7 +8,7 @@ import pytest
 from tests.localplane.apiserver.apilab import Lab, a_definition, a_map, a_pod
 
 from supercluster.localplane.apiserver.errors import ApiError
-from supercluster.localplane.apiserver.garbage import Collector
+from supercluster.localplane.apiserver.objects.garbage import Collector
 
 Json = dict[str, Any]
 

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from tests.localplane.apiserver.apilab import a_definition, a_map, a_pod, a_set
 
-from supercluster.localplane.apiserver.server import ApiServer
+from supercluster.localplane.apiserver.http.server import ApiServer
 
 Json = dict[str, Any]
 TOKEN = "secret-of-the-test"

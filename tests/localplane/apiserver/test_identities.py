@@ -6,8 +6,8 @@ import base64
 
 import pytest
 
-from supercluster.localplane.apiserver.identity import ADMINISTRATOR, Identities
-from supercluster.localplane.apiserver.store import Store
+from supercluster.localplane.apiserver.auth.identity import ADMINISTRATOR, Identities
+from supercluster.localplane.apiserver.storage.store import Store
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from supercluster.localplane.apiserver.errors import ApiError
-from supercluster.localplane.apiserver.patches import json_patch, merge_patch
+from supercluster.localplane.apiserver.schema.patches import json_patch, merge_patch
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from supercluster.localplane.apiserver import protobuf, protobuf_tables
 from supercluster.localplane.apiserver.errors import ApiError
+from supercluster.localplane.apiserver.http import protobuf, protobuf_tables
 
 
 def varint(value: int) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from supercluster.localplane.apiserver.errors import ApiError
-from supercluster.localplane.apiserver.selectors import (
+from supercluster.localplane.apiserver.storage.selectors import (
     label_selector_matches,
     parse_fields,
     parse_labels,

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.localplane.apiserver.apilab import Lab, a_definition, a_set
 
-from supercluster.localplane.apiserver import fieldsets
 from supercluster.localplane.apiserver.errors import ApiError
-from supercluster.localplane.apiserver.schemas import built_in
+from supercluster.localplane.apiserver.schema import fieldsets
+from supercluster.localplane.apiserver.schema.schemas import built_in
 
 Json = dict[str, Any]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from supercluster.localplane.apiserver.errors import ApiError
-from supercluster.localplane.apiserver.store import Store
+from supercluster.localplane.apiserver.storage.store import Store
 
 MAPS = ("", "configmaps")
 Json = dict[str, Any]

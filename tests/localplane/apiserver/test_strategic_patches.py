@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from supercluster.localplane.apiserver.errors import ApiError
-from supercluster.localplane.apiserver.schemas import built_in
-from supercluster.localplane.apiserver.strategic import strategic_patch
+from supercluster.localplane.apiserver.schema.schemas import built_in
+from supercluster.localplane.apiserver.schema.strategic import strategic_patch
 
 Json = dict[str, Any]
 

@@ -7,8 +7,8 @@ import datetime as dt
 import pytest
 from tests.localplane.apiserver.apilab import Lab, a_pod, a_set
 
-from supercluster.localplane.apiserver import tables
-from supercluster.localplane.apiserver.resources import BUILT_IN, Resource
+from supercluster.localplane.apiserver.http import tables
+from supercluster.localplane.apiserver.storage.registry import BUILT_IN, Resource
 
 NOW = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
 

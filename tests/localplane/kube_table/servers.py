@@ -16,7 +16,7 @@ from pathlib import Path
 import aiohttp
 from tests.localplane.kube_table.bench import Bench, Server
 
-from supercluster.localplane.apiserver.server import ApiServer
+from supercluster.localplane.apiserver.http.server import ApiServer
 
 # An end for a server that does not start.
 START_S = 120.0

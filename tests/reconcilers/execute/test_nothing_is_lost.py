@@ -23,7 +23,7 @@ from supercluster.reconcilers.execute import destructive
 from supercluster.reconcilers.execute.executor import Executor
 from supercluster.reconcilers.handlers.rounds import Rounds
 from supercluster.reconcilers.observe.cache import MODELS, ObjectCache, is_ours
-from supercluster.reconcilers.planners import cluster_deletion
+from supercluster.reconcilers.planners.cluster import deletion as cluster_deletion
 from supercluster.reconcilers.planners.plan import IDENTITY_ANNOTATION
 from supercluster.reconcilers.ports import BrokerTarget, Json, KubeError
 

@@ -20,7 +20,7 @@ from supercluster.broker.net.tls import GatewayCertificates
 from supercluster.broker.runtime import settings
 from supercluster.reconcilers.execute import certificates
 from supercluster.reconcilers.execute.executor import Executor
-from supercluster.reconcilers.planners.manifests import TLS_FOLDER
+from supercluster.reconcilers.planners.cluster.manifests import TLS_FOLDER
 from supercluster.reconcilers.planners.plan import ExchangeAuthority, Stage
 from supercluster.reconcilers.ports import Key, KubeError
 

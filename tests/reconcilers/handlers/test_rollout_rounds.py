@@ -14,7 +14,7 @@ from tests.support.tiers import every
 from supercluster.broker.runtime.reload import digest_of
 from supercluster.reconcilers.observe.rollouts import look_at_reports, reports_of
 from supercluster.reconcilers.observe.targets import broker_target
-from supercluster.reconcilers.planners.rollout import GroupTrouble
+from supercluster.reconcilers.planners.cluster.restart_order import GroupTrouble
 
 BROKERS = ("east-0", "east-1", "east-2")
 

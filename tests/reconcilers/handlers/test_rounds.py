@@ -18,8 +18,8 @@ from tests.support.tiers import every
 from supercluster.reconcilers.execute.executor import Executor
 from supercluster.reconcilers.handlers.rounds import Rounds
 from supercluster.reconcilers.observe.cache import MODELS, ObjectCache
-from supercluster.reconcilers.planners.recovery_of_map import recovery_id
-from supercluster.reconcilers.planners.stream_config import META_RESOURCE
+from supercluster.reconcilers.planners.stream.config import META_RESOURCE
+from supercluster.reconcilers.planners.super_cluster.map_recovery import recovery_id
 from supercluster.reconcilers.ports import (
     BrokersRefusedError,
     BrokersUnreachableError,

@@ -10,8 +10,8 @@ from tests.reconcilers.builders import NOW, info_for, stream, stream_move
 from supercluster.api.stream_move import HeadRoom
 from supercluster.reconcilers.observe.moves import move_plan, move_view
 from supercluster.reconcilers.observe.views import stream_info
-from supercluster.reconcilers.planners.move_views import NO_WORD, MoveView
-from supercluster.reconcilers.planners.stream import BrokersView
+from supercluster.reconcilers.planners.move.views import NO_WORD, MoveView
+from supercluster.reconcilers.planners.stream.stream import BrokersView
 
 INFO = BrokersView(reachable=True, error="", info=info_for(stream(), consumers=2))
 MOVE = {

@@ -10,9 +10,12 @@ from tests.reconcilers.builders import NOW, cluster, condition, credentials, sup
 from supercluster.api import SuperCluster
 from supercluster.api.conditions import EventReason
 from supercluster.reconcilers.observe.views import account_view
-from supercluster.reconcilers.planners.accounts import AccountView
 from supercluster.reconcilers.planners.plan import Plan, SetAccount
-from supercluster.reconcilers.planners.super_cluster import SuperClusterObserved, plan_super_cluster
+from supercluster.reconcilers.planners.super_cluster.accounts import AccountView
+from supercluster.reconcilers.planners.super_cluster.super_cluster import (
+    SuperClusterObserved,
+    plan_super_cluster,
+)
 
 MARK = "demo-ns/demo"
 NONE = dict.fromkeys(

@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 from tests.reconcilers.builders import NOW, cluster, super_cluster
 
-from supercluster.reconcilers.planners import manifests
-from supercluster.reconcilers.planners.certificates import (
+from supercluster.reconcilers.planners.cluster import manifests
+from supercluster.reconcilers.planners.cluster.certificates import (
     AuthorityView,
     CertificatesView,
     CertificateView,

@@ -28,10 +28,12 @@ from supercluster.api import Cluster, SuperCluster
 from supercluster.api.conditions import EventReason, Reason
 from supercluster.broker.runtime import reload, settings
 from supercluster.reconcilers.observe.views import pod_view
-from supercluster.reconcilers.planners.broker_config import BOUNDS, HOT, HOT_IN, broker_config
-from supercluster.reconcilers.planners.cluster import OPEN_AFTER, ClusterObserved, plan_cluster
-from supercluster.reconcilers.planners.cluster_rollout import HAND_OVER_RECHECK_MS
-from supercluster.reconcilers.planners.move_views import BrokersMove
+from supercluster.reconcilers.planners.cluster.broker_config import BOUNDS, HOT, HOT_IN, broker_config
+from supercluster.reconcilers.planners.cluster.cluster import OPEN_AFTER, ClusterObserved, plan_cluster
+from supercluster.reconcilers.planners.cluster.restart_order import BrokerReport, GroupTrouble, Reports
+from supercluster.reconcilers.planners.cluster.rollout_plan import HAND_OVER_RECHECK_MS
+from supercluster.reconcilers.planners.cluster.volumes import ClaimView
+from supercluster.reconcilers.planners.move.views import BrokersMove
 from supercluster.reconcilers.planners.plan import (
     FINALIZER,
     Apply,
@@ -41,12 +43,10 @@ from supercluster.reconcilers.planners.plan import (
     Plan,
     SetFinalizers,
 )
-from supercluster.reconcilers.planners.rollout import BrokerReport, GroupTrouble, Reports
-from supercluster.reconcilers.planners.super_cluster import (
+from supercluster.reconcilers.planners.super_cluster.super_cluster import (
     SuperClusterObserved,
     plan_super_cluster,
 )
-from supercluster.reconcilers.planners.volumes import ClaimView
 
 DELETED = {"deletionTimestamp": "2026-01-02T00:00:00Z"}
 

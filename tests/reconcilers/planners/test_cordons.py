@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.reconcilers.builders import cluster, super_cluster
 
-from supercluster.reconcilers.planners.cordons import CordonTold, CordonView, plan_cordons
+from supercluster.reconcilers.planners.super_cluster.cordons import CordonTold, CordonView, plan_cordons
 
 OWN = "demo-ns/demo"
 NODE = "Kubernetes node node-1 is cordoned"

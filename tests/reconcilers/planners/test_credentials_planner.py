@@ -7,8 +7,8 @@ from tests.reconcilers.builders import cluster, credentials, super_cluster
 
 from supercluster.api.conditions import EventReason
 from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners.credentials import CredentialsView, plan_credentials
 from supercluster.reconcilers.planners.plan import Apply, MakeCredentials, Step
+from supercluster.reconcilers.planners.super_cluster.credentials import CredentialsView, plan_credentials
 
 
 def planned(found: CredentialsView | None) -> tuple[Step, ...]:

@@ -9,11 +9,14 @@ import pytest
 from tests.reconcilers.builders import NOW, cluster, credentials, stream, stream_move, super_cluster
 
 from supercluster.api import Stream, StreamMove
-from supercluster.reconcilers.planners.drain_moves import HELD_MAX, Draining, consider
 from supercluster.reconcilers.planners.plan import CreateObject
-from supercluster.reconcilers.planners.repair_moves import LivingStream, RepairObserved
+from supercluster.reconcilers.planners.replica.drain_moves import HELD_MAX, Draining, consider
+from supercluster.reconcilers.planners.replica.repair_moves import LivingStream, RepairObserved
 from supercluster.reconcilers.planners.strategies import BUILT_IN, Node
-from supercluster.reconcilers.planners.super_cluster import SuperClusterObserved, plan_super_cluster
+from supercluster.reconcilers.planners.super_cluster.super_cluster import (
+    SuperClusterObserved,
+    plan_super_cluster,
+)
 
 NODES = {
     f"{name}-{n}": Node(f"{name}-{n}", name, copies=1, leaves=(name, n) == ("east", 2))

@@ -12,8 +12,8 @@ from tests.reconcilers.builders import NOW
 from tests.reconcilers.planners.test_repairs import LETTERS, nodes, rule, stream
 from tests.support.tiers import examples
 
-from supercluster.reconcilers.planners.drains import DrainPlan, plan_drains
-from supercluster.reconcilers.planners.repairs import StreamState
+from supercluster.reconcilers.planners.replica.drains import DrainPlan, plan_drains
+from supercluster.reconcilers.planners.replica.repairs import StreamState
 from supercluster.reconcilers.planners.strategies import BUILT_IN, Node
 
 ALL = 1_000

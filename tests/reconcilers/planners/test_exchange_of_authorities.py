@@ -14,7 +14,7 @@ from tests.reconcilers.builders import NOW, cluster, super_cluster
 from tests.support.tiers import examples
 
 from supercluster.api.super_cluster import EXCHANGE_AUTHORITY
-from supercluster.reconcilers.planners.certificates import (
+from supercluster.reconcilers.planners.cluster.certificates import (
     AUTHORITY_LIFETIME,
     AuthorityView,
     CertificatesView,

@@ -13,8 +13,8 @@ from tests.reconcilers.builders import NOW
 from tests.reconcilers.planners.test_repairs import LETTERS, nodes, plan, rule, stream
 from tests.support.tiers import examples
 
-from supercluster.reconcilers.planners.extra_replicas import Trim, plan_trims
-from supercluster.reconcilers.planners.repairs import Budget, RunningRepair, StreamState, is_usable
+from supercluster.reconcilers.planners.replica.extra_replicas import Trim, plan_trims
+from supercluster.reconcilers.planners.replica.repairs import Budget, RunningRepair, StreamState, is_usable
 from supercluster.reconcilers.planners.strategies import BUILT_IN, Node
 
 TRIM = {"autoRemove": "BeyondTarget"}

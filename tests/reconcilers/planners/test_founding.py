@@ -21,10 +21,13 @@ from tests.reconcilers.builders import (
 from supercluster.api import Cluster, SuperCluster
 from supercluster.api.recovery import BEGIN_MAP_ANEW
 from supercluster.api.super_cluster import FounderStatus
-from supercluster.reconcilers.planners.cluster import plan_cluster
+from supercluster.reconcilers.planners.cluster.cluster import plan_cluster
 from supercluster.reconcilers.planners.founding import Traces, choose_meta_voters, founder
 from supercluster.reconcilers.planners.plan import Apply, Plan
-from supercluster.reconcilers.planners.super_cluster import SuperClusterObserved, plan_super_cluster
+from supercluster.reconcilers.planners.super_cluster.super_cluster import (
+    SuperClusterObserved,
+    plan_super_cluster,
+)
 
 RECORD = FounderStatus.model_validate(EAST)
 FRESH: dict[str, Any] = {"metaVoters": []}

@@ -15,10 +15,10 @@ from tests.reconcilers.planners.test_repairs import nodes, rule, stream
 from supercluster.api import StreamMove
 from supercluster.api.moves import MoveBudget
 from supercluster.api.super_cluster import MoveGrant
-from supercluster.reconcilers.planners.leaderless_moves import leaderless
-from supercluster.reconcilers.planners.move_views import NO_WORD, BrokersMove, counted, grants
-from supercluster.reconcilers.planners.repair_moves import LivingStream, RepairObserved
-from supercluster.reconcilers.planners.repairs import RunningRepair, plan_repairs
+from supercluster.reconcilers.planners.move.views import NO_WORD, BrokersMove, counted, grants
+from supercluster.reconcilers.planners.replica.leaderless_moves import leaderless
+from supercluster.reconcilers.planners.replica.repair_moves import LivingStream, RepairObserved
+from supercluster.reconcilers.planners.replica.repairs import RunningRepair, plan_repairs
 from supercluster.reconcilers.planners.strategies import BUILT_IN
 
 TROUBLE = "stream m has had no leader for 10 s"

@@ -14,9 +14,12 @@ from supercluster.api import StreamMove, SuperCluster
 from supercluster.api.moves import MoveBudget
 from supercluster.api.stream_move import Repair
 from supercluster.api.super_cluster import MoveGrant
-from supercluster.reconcilers.planners.move_views import BrokersMove, grants, has_grant
+from supercluster.reconcilers.planners.move.views import BrokersMove, grants, has_grant
 from supercluster.reconcilers.planners.plan import Plan
-from supercluster.reconcilers.planners.super_cluster import SuperClusterObserved, plan_super_cluster
+from supercluster.reconcilers.planners.super_cluster.super_cluster import (
+    SuperClusterObserved,
+    plan_super_cluster,
+)
 
 
 def move(name: str, nodes: str = "", phase: str = "Queued", age: int = 0, ticket: int = 1) -> StreamMove:

@@ -8,7 +8,7 @@ import pytest
 from tests.reconcilers.builders import stream, super_cluster
 
 from supercluster.api import StreamMove
-from supercluster.reconcilers.planners.own_moves import base_name, next_name, slug, tries_of
+from supercluster.reconcilers.planners.move.generated import base_name, next_name, slug, tries_of
 
 
 def move(name: str) -> StreamMove:

@@ -16,8 +16,11 @@ from supercluster.reconcilers.planners.plan import (
     SetAccount,
     SetAside,
 )
-from supercluster.reconcilers.planners.recovery_of_map import MapRecoveryView, node_of, recovery_id
-from supercluster.reconcilers.planners.super_cluster import SuperClusterObserved, plan_super_cluster
+from supercluster.reconcilers.planners.super_cluster.map_recovery import MapRecoveryView, node_of, recovery_id
+from supercluster.reconcilers.planners.super_cluster.super_cluster import (
+    SuperClusterObserved,
+    plan_super_cluster,
+)
 
 BROKERS = ("east-0", "east-1", "east-2")
 

@@ -10,8 +10,8 @@ from tests.reconcilers.builders import NAMESPACE, NOW, stream, stream_observed, 
 from supercluster.api import Stream
 from supercluster.api.recovery import FORCE_RECOVER
 from supercluster.reconcilers.planners.plan import ForceRecovery, Plan
-from supercluster.reconcilers.planners.recovery_of_stream import RecoveryView, read, recovery_id
-from supercluster.reconcilers.planners.stream import BrokersView, plan_stream
+from supercluster.reconcilers.planners.stream.recovery import RecoveryView, read, recovery_id
+from supercluster.reconcilers.planners.stream.stream import BrokersView, plan_stream
 
 MARK = f"{NAMESPACE}/flights"
 OLDER = stream("older", meta={"creationTimestamp": "2025-01-01T00:00:00Z"}, name="flights")

@@ -8,9 +8,9 @@ import pytest
 from tests.reconcilers.builders import NAMESPACE, NOW, metadata, super_cluster
 
 from supercluster.api import ReplicaPolicy
-from supercluster.reconcilers.planners.repair_moves import RepairObserved
+from supercluster.reconcilers.planners.replica.repair_moves import RepairObserved
 from supercluster.reconcilers.planners.strategies import Node
-from supercluster.reconcilers.planners.super_cluster import (
+from supercluster.reconcilers.planners.super_cluster.super_cluster import (
     WAITING_RECHECK_MS,
     SuperClusterObserved,
     plan_super_cluster,

@@ -14,14 +14,14 @@ from tests.reconcilers.builders import NOW
 from tests.support.tiers import ALL, examples
 
 from supercluster.api.replica_policy import RepairRules
-from supercluster.reconcilers.planners.repairs import (
+from supercluster.reconcilers.planners.replica.repairs import (
     RepairPlan,
     RunningRepair,
     StreamState,
     due_at,
     plan_repairs,
 )
-from supercluster.reconcilers.planners.replica_rules import Rule
+from supercluster.reconcilers.planners.replica.rules import Rule
 from supercluster.reconcilers.planners.strategies import BUILT_IN, Node
 
 LETTERS = "abcdefghij"

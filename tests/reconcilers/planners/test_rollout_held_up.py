@@ -11,8 +11,8 @@ from tests.reconcilers.planners.test_cluster_planner import HANDED, rolled
 
 from supercluster.api import Cluster
 from supercluster.reconcilers.observe.views import pod_view
+from supercluster.reconcilers.planners.cluster.restart_order import GroupTrouble, Reports
 from supercluster.reconcilers.planners.plan import DeleteObject, Plan
-from supercluster.reconcilers.planners.rollout import GroupTrouble, Reports
 
 SHORT = GroupTrouble("orders", ("east-3",), ("east-0", "east-1", "east-3"))
 LOST = replace(HANDED, behind=(SHORT,))

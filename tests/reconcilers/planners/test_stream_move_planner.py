@@ -22,7 +22,8 @@ from supercluster.api.conditions import EventReason
 from supercluster.api.moves import MoveBudget
 from supercluster.api.stream import NodeFinding
 from supercluster.api.stream_move import MoveAudit, MovePlan, MoveProgress
-from supercluster.reconcilers.planners.move_views import (
+from supercluster.reconcilers.planners.move.stream_move import needs_plan, plan_stream_move
+from supercluster.reconcilers.planners.move.views import (
     NO_WORD,
     EndedMove,
     MoveObserved,
@@ -32,7 +33,6 @@ from supercluster.reconcilers.planners.move_views import (
 )
 from supercluster.reconcilers.planners.plan import FINALIZER, CancelMove, Plan, SetFinalizers, StartMove
 from supercluster.reconcilers.planners.status import timestamp
-from supercluster.reconcilers.planners.stream_move import needs_plan, plan_stream_move
 from supercluster.reconcilers.planners.window import Window
 
 EAST, WEST = (tuple(f"{name}-{n}" for n in range(3)) for name in ("east", "west"))

@@ -25,7 +25,7 @@ from tests.reconcilers.builders import (
 from supercluster.api import Stream, StreamMove
 from supercluster.api.conditions import EventReason
 from supercluster.api.stream import ReplicaStatus
-from supercluster.reconcilers.planners.cluster import plan_cluster
+from supercluster.reconcilers.planners.cluster.cluster import plan_cluster
 from supercluster.reconcilers.planners.plan import (
     CreateObject,
     CreateStream,
@@ -35,13 +35,13 @@ from supercluster.reconcilers.planners.plan import (
     SetFinalizers,
     UpdateStream,
 )
-from supercluster.reconcilers.planners.stream import BrokersView, StreamObserved, plan_stream
-from supercluster.reconcilers.planners.stream_config import (
+from supercluster.reconcilers.planners.stream.config import (
     META_RESOURCE,
     changed_fields,
     desired_config,
     merged_config,
 )
+from supercluster.reconcilers.planners.stream.stream import BrokersView, StreamObserved, plan_stream
 
 
 def plan(resource: Stream, observed: StreamObserved) -> Plan:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supercluster.reconcilers.planners.subjects import first_overlap, overlap
+from supercluster.reconcilers.planners.stream.subjects import first_overlap, overlap
 
 TOKENS = ("a", "b")
 SUBJECTS = [subject for length in range(1, 5) for subject in itertools.product(TOKENS, repeat=length)]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supercluster.reconcilers.planners.undeclared import common_name
+from supercluster.reconcilers.planners.replica.undeclared import common_name
 
 PATTERNS = st.text("ab*?", min_size=1, max_size=6)
 

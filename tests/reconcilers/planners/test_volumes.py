@@ -11,11 +11,11 @@ from tests.reconcilers.builders import NOW, cluster, condition, pods
 
 from supercluster.api import Cluster
 from supercluster.api.conditions import ConditionType
-from supercluster.reconcilers.planners.cluster_advice import advise
+from supercluster.reconcilers.planners.cluster.advice import advise
+from supercluster.reconcilers.planners.cluster.restart_order import PodView
+from supercluster.reconcilers.planners.cluster.volumes import ClaimView, Volumes, plan_volumes
 from supercluster.reconcilers.planners.plan import DeleteObject, ExpandClaim, MarkClaim
-from supercluster.reconcilers.planners.rollout import PodView
 from supercluster.reconcilers.planners.status import Conditions, timestamp
-from supercluster.reconcilers.planners.volumes import ClaimView, Volumes, plan_volumes
 
 IDENTITY = "uid-demo"
 OLD, YOUNG = timestamp(NOW - timedelta(minutes=5)), timestamp(NOW - timedelta(seconds=20))

@@ -26,7 +26,7 @@ from supercluster.reconcilers.observe.certificates import (
     NEXT_KEY,
     content,
 )
-from supercluster.reconcilers.planners.certificates import AUTHORITY_LIFETIME
+from supercluster.reconcilers.planners.cluster.certificates import AUTHORITY_LIFETIME
 from supercluster.reconcilers.planners.plan import ExchangeAuthority, IssueCertificate, Stage
 from supercluster.reconcilers.ports import mapping
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from supercluster.reconcilers.observe.views import secret_json
-from supercluster.reconcilers.planners.credentials import APPLICATION, GATEWAY, OPERATOR, ROUTE
 from supercluster.reconcilers.planners.naming import GATEWAY_USER, OPERATOR_USER, ROUTE_USER
+from supercluster.reconcilers.planners.super_cluster.credentials import APPLICATION, GATEWAY, OPERATOR, ROUTE
 from supercluster.reconcilers.ports import mapping
 
 ACCOUNT = "$G"

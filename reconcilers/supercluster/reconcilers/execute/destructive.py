@@ -25,9 +25,9 @@ from supercluster.reconcilers.observe.certificates import (
 )
 from supercluster.reconcilers.observe.views import living_stream, pod_view
 from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners.certificates import CertificatesView, why_waiting
-from supercluster.reconcilers.planners.manifests import owner
-from supercluster.reconcilers.planners.own_moves import TRIM_LABEL
+from supercluster.reconcilers.planners.cluster.certificates import CertificatesView, why_waiting
+from supercluster.reconcilers.planners.cluster.manifests import owner
+from supercluster.reconcilers.planners.move.generated import TRIM_LABEL
 from supercluster.reconcilers.planners.plan import (
     FINALIZER,
     IDENTITY_ANNOTATION,
@@ -44,7 +44,7 @@ from supercluster.reconcilers.planners.plan import (
     SetFinalizers,
     Stage,
 )
-from supercluster.reconcilers.planners.stream_config import mark_of, resource_mark
+from supercluster.reconcilers.planners.stream.config import mark_of, resource_mark
 from supercluster.reconcilers.ports import (
     Brokers,
     BrokersRefusedError,

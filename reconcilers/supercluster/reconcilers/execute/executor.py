@@ -47,8 +47,8 @@ from supercluster.reconcilers.planners.plan import (
     Step,
     UpdateStream,
 )
-from supercluster.reconcilers.planners.stream_config import changed_fields, in_its_place, mark_of
-from supercluster.reconcilers.planners.subjects import first_overlap
+from supercluster.reconcilers.planners.stream.config import changed_fields, in_its_place, mark_of
+from supercluster.reconcilers.planners.stream.subjects import first_overlap
 from supercluster.reconcilers.ports import (
     Brokers,
     BrokersRefusedError,

@@ -32,16 +32,16 @@ from supercluster.reconcilers.observe.moves import look_at_move
 from supercluster.reconcilers.observe.repairs import Hosts
 from supercluster.reconcilers.observe.targets import broker_target
 from supercluster.reconcilers.observe.waiting_moves import WaitingMoves
-from supercluster.reconcilers.planners.cluster import plan_cluster
+from supercluster.reconcilers.planners.cluster.cluster import plan_cluster
+from supercluster.reconcilers.planners.cluster.manifests import OperatorDefaults
 from supercluster.reconcilers.planners.kstatus import with_kstatus
-from supercluster.reconcilers.planners.manifests import OperatorDefaults
+from supercluster.reconcilers.planners.move.stream_move import plan_stream_move
 from supercluster.reconcilers.planners.plan import Note, Plan, SetAside, Step
-from supercluster.reconcilers.planners.replica_policy import plan_replica_policy
+from supercluster.reconcilers.planners.replica.policy import plan_replica_policy
 from supercluster.reconcilers.planners.status import Conditions, conditions_of, status_patch, with_held
 from supercluster.reconcilers.planners.strategies import BUILT_IN, Strategy
-from supercluster.reconcilers.planners.stream import plan_stream
-from supercluster.reconcilers.planners.stream_move import plan_stream_move
-from supercluster.reconcilers.planners.super_cluster import plan_super_cluster
+from supercluster.reconcilers.planners.stream.stream import plan_stream
+from supercluster.reconcilers.planners.super_cluster.super_cluster import plan_super_cluster
 from supercluster.reconcilers.ports import (
     Brokers,
     BrokersRefusedError,

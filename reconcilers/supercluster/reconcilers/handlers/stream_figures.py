@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from supercluster.api import Stream
-from supercluster.reconcilers.planners.stream import StreamInfo
+from supercluster.reconcilers.planners.stream.stream import StreamInfo
 from supercluster.reconcilers.ports import Key
 
 

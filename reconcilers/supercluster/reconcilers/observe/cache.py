@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from supercluster.api import Cluster, ReplicaPolicy, Stream, StreamMove, SuperCluster
 from supercluster.api.common import ApiModel
-from supercluster.reconcilers.planners.move_views import owner_uid
+from supercluster.reconcilers.planners.move.views import owner_uid
 from supercluster.reconcilers.planners.plan import LABEL_CLUSTER, LABEL_SUPER_CLUSTER
 from supercluster.reconcilers.ports import Key, mapping
 

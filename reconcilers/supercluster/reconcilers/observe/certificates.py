@@ -17,7 +17,7 @@ from supercluster.api.super_cluster import EXCHANGE_AUTHORITY
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.targets import pods_of
 from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners.certificates import (
+from supercluster.reconcilers.planners.cluster.certificates import (
     AuthorityView,
     CertificateView,
     LoadedView,

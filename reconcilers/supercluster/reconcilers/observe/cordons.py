@@ -9,7 +9,7 @@ from supercluster.api import Cluster
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.repairs import Hosts
 from supercluster.reconcilers.observe.targets import pods_of
-from supercluster.reconcilers.planners.cordons import CordonTold, CordonView
+from supercluster.reconcilers.planners.super_cluster.cordons import CordonTold, CordonView
 from supercluster.reconcilers.ports import mapping
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from supercluster.reconcilers.observe.views import living_stream
-from supercluster.reconcilers.planners.repair_moves import LivingStream
+from supercluster.reconcilers.planners.replica.repair_moves import LivingStream
 from supercluster.reconcilers.ports import Brokers, BrokerTarget, Clock
 
 AGE_PER_COST = 10

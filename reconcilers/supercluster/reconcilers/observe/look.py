@@ -30,30 +30,33 @@ from supercluster.reconcilers.observe.views import (
     stream_info,
 )
 from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners.accounts import AccountView
-from supercluster.reconcilers.planners.broker_config import is_join_only, voters_in
-from supercluster.reconcilers.planners.certificates import CertificatesView, is_exchanging, issues
-from supercluster.reconcilers.planners.cluster import (
+from supercluster.reconcilers.planners.cluster.broker_config import is_join_only, voters_in
+from supercluster.reconcilers.planners.cluster.certificates import CertificatesView, is_exchanging, issues
+from supercluster.reconcilers.planners.cluster.cluster import (
     ClusterObserved,
     running_brokers,
 )
-from supercluster.reconcilers.planners.cluster_rollout import is_at_it, is_rolling
-from supercluster.reconcilers.planners.drain_moves import of_others, stream_states
-from supercluster.reconcilers.planners.drains import plan_drains
-from supercluster.reconcilers.planners.founding import Traces
-from supercluster.reconcilers.planners.move_views import BrokersMove
-from supercluster.reconcilers.planners.parting import PartingBroker, others_stay
-from supercluster.reconcilers.planners.plan import IDENTITY_ANNOTATION, LABEL_CLUSTER
-from supercluster.reconcilers.planners.recovery_of_stream import RecoveryView, request_of
-from supercluster.reconcilers.planners.replica_policy import PolicyObserved
-from supercluster.reconcilers.planners.scale_down import (
+from supercluster.reconcilers.planners.cluster.departure import PartingBroker, others_stay
+from supercluster.reconcilers.planners.cluster.rollout_plan import is_at_it, is_rolling
+from supercluster.reconcilers.planners.cluster.scale_down import (
     GoingView,
     brokers_there,
     names_to_ask,
     new_victims,
 )
-from supercluster.reconcilers.planners.stream import BrokersView, StreamObserved
-from supercluster.reconcilers.planners.super_cluster import SuperClusterObserved, waits_for_a_place
+from supercluster.reconcilers.planners.founding import Traces
+from supercluster.reconcilers.planners.move.views import BrokersMove
+from supercluster.reconcilers.planners.plan import IDENTITY_ANNOTATION, LABEL_CLUSTER
+from supercluster.reconcilers.planners.replica.drain_moves import of_others, stream_states
+from supercluster.reconcilers.planners.replica.drains import plan_drains
+from supercluster.reconcilers.planners.replica.policy import PolicyObserved
+from supercluster.reconcilers.planners.stream.recovery import RecoveryView, request_of
+from supercluster.reconcilers.planners.stream.stream import BrokersView, StreamObserved
+from supercluster.reconcilers.planners.super_cluster.accounts import AccountView
+from supercluster.reconcilers.planners.super_cluster.super_cluster import (
+    SuperClusterObserved,
+    waits_for_a_place,
+)
 from supercluster.reconcilers.ports import (
     Brokers,
     BrokersRefusedError,

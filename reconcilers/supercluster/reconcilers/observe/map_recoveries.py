@@ -9,7 +9,7 @@ from supercluster.api import Cluster, SuperCluster
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.targets import each_broker, pods_of
 from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners.recovery_of_map import (
+from supercluster.reconcilers.planners.super_cluster.map_recovery import (
     MapRecoveryView,
     node_of,
     recovery_id,

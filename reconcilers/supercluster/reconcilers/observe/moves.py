@@ -23,7 +23,8 @@ from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.look import ask_for_stream
 from supercluster.reconcilers.observe.targets import broker_target
 from supercluster.reconcilers.observe.waiting_moves import Answer, WaitingMoves, depends_on
-from supercluster.reconcilers.planners.move_views import (
+from supercluster.reconcilers.planners.move.stream_move import needs_plan
+from supercluster.reconcilers.planners.move.views import (
     NO_WORD,
     EndedMove,
     MoveObserved,
@@ -33,11 +34,10 @@ from supercluster.reconcilers.planners.move_views import (
     is_ended,
     rate_bytes_per_s,
 )
-from supercluster.reconcilers.planners.replica_rules import rule_for
+from supercluster.reconcilers.planners.replica.rules import rule_for
 from supercluster.reconcilers.planners.status import timestamp
-from supercluster.reconcilers.planners.stream import BrokersView
-from supercluster.reconcilers.planners.stream_config import mark_of
-from supercluster.reconcilers.planners.stream_move import needs_plan
+from supercluster.reconcilers.planners.stream.config import mark_of
+from supercluster.reconcilers.planners.stream.stream import BrokersView
 from supercluster.reconcilers.planners.window import Window, WindowError, window_at
 from supercluster.reconcilers.ports import (
     Brokers,

@@ -13,9 +13,9 @@ from supercluster.api.units import duration_ms
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.lists import StreamLists
 from supercluster.reconcilers.observe.views import DEFAULT_ACCOUNT, living_stream, pod_view
-from supercluster.reconcilers.planners.move_views import is_ended
-from supercluster.reconcilers.planners.own_moves import stream_of
-from supercluster.reconcilers.planners.repair_moves import LivingStream, RepairObserved, is_own
+from supercluster.reconcilers.planners.move.generated import stream_of
+from supercluster.reconcilers.planners.move.views import is_ended
+from supercluster.reconcilers.planners.replica.repair_moves import LivingStream, RepairObserved, is_own
 from supercluster.reconcilers.planners.status import parse_timestamp
 from supercluster.reconcilers.planners.strategies import Node
 from supercluster.reconcilers.ports import (

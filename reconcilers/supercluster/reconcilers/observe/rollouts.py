@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from supercluster.reconcilers.observe.views import DEFAULT_ACCOUNT, stream_info
-from supercluster.reconcilers.planners.rollout import BrokerReport, GroupTrouble, Reports
+from supercluster.reconcilers.planners.cluster.restart_order import BrokerReport, GroupTrouble, Reports
 from supercluster.reconcilers.ports import (
     Brokers,
     BrokersRefusedError,

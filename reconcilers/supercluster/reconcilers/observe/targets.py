@@ -6,7 +6,7 @@ from supercluster.api import Cluster
 from supercluster.reconcilers.observe.cache import ObjectCache
 from supercluster.reconcilers.observe.views import credentials_view, pod_view
 from supercluster.reconcilers.planners import naming
-from supercluster.reconcilers.planners.rollout import PodView
+from supercluster.reconcilers.planners.cluster.restart_order import PodView
 from supercluster.reconcilers.ports import BrokerTarget
 
 

@@ -9,15 +9,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from supercluster.api.stream import ReplicaStatus
-from supercluster.reconcilers.planners.accounts import AccountView
-from supercluster.reconcilers.planners.credentials import CredentialsView
-from supercluster.reconcilers.planners.move_views import BrokersMove
+from supercluster.reconcilers.planners.cluster.restart_order import PodView
+from supercluster.reconcilers.planners.cluster.volumes import ClaimView
+from supercluster.reconcilers.planners.move.views import BrokersMove
 from supercluster.reconcilers.planners.plan import IDENTITY_ANNOTATION, LABEL_SUPER_CLUSTER
-from supercluster.reconcilers.planners.repair_moves import LivingStream
-from supercluster.reconcilers.planners.rollout import PodView
-from supercluster.reconcilers.planners.stream import StreamInfo
-from supercluster.reconcilers.planners.stream_config import mark_of
-from supercluster.reconcilers.planners.volumes import ClaimView
+from supercluster.reconcilers.planners.replica.repair_moves import LivingStream
+from supercluster.reconcilers.planners.stream.config import mark_of
+from supercluster.reconcilers.planners.stream.stream import StreamInfo
+from supercluster.reconcilers.planners.super_cluster.accounts import AccountView
+from supercluster.reconcilers.planners.super_cluster.credentials import CredentialsView
 from supercluster.reconcilers.ports import mapping
 
 TROUBLE_CHARACTERS_MAX = 400

@@ -1,0 +1,1 @@
+"""Requests and answers: paths, bodies, lists, watches, tables, discovery."""

@@ -1,0 +1,42 @@
+"""What of a Cluster's spec is ill-advised, or asks for something that can't be done as things are."""
+
+from __future__ import annotations
+
+from supercluster.api import Cluster
+from supercluster.api.conditions import ConditionType, Reason
+from supercluster.reconcilers.planners.cluster.volumes import Volumes
+from supercluster.reconcilers.planners.status import Conditions, put_findings
+
+
+def even_replicas(count: int) -> tuple[Reason, str]:
+    """What an even `count` of brokers or of copies is worth."""
+    tolerated = (count - 1) // 2
+    failures = "1 failure" if tolerated == 1 else f"{tolerated or 'no'} failures"
+    return (
+        Reason.EVEN_REPLICAS,
+        (
+            f"spec.replicas is {count}, which tolerates {failures}, just as {count - 1} would; "
+            f"use {count - 1} or {count + 1}"
+        ),
+    )
+
+
+def advise(desired: Cluster, refused: str, volumes: Volumes, conditions: Conditions) -> None:
+    """`refused`: why fewer brokers can't be had."""
+    spec = desired.spec
+    unwise = []
+    if spec.replicas % 2 == 0:
+        unwise.append(even_replicas(spec.replicas))
+    if spec.storage.type == "EmptyDir":
+        unwise.append(
+            (
+                Reason.VOLATILE_STORAGE,
+                (
+                    "spec.storage.type is EmptyDir: a broker's data is lost with its pod, and all data when a majority of "
+                    "pods is; use PersistentVolumeClaim"
+                ),
+            )
+        )
+    put_findings(conditions, ConditionType.UNWISE, [*unwise, *volumes.unwise])
+    deferred = [(Reason.SCALE_DOWN_REFUSED, refused)] if refused else []
+    put_findings(conditions, ConditionType.DEFERRED, [*deferred, *volumes.deferred])

@@ -1,0 +1,1 @@
+"""A StreamMove: what it waits for, how far it is, what it says."""

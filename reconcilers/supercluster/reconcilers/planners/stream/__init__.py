@@ -1,0 +1,1 @@
+"""A Stream: its configuration, where its replicas live, and its recovery."""

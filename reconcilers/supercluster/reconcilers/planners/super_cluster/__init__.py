@@ -1,0 +1,1 @@
+"""A SuperCluster: accounts, credentials, cordons, and the recovery of its map of streams."""

@@ -1,0 +1,112 @@
+"""Plans for a super-cluster's credentials: those that brokers let in, in one Secret, and what applications connect with, in another.
+
+Passwords are made where the step is carried out, and never again for whoever has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from supercluster.api import Cluster, SuperCluster
+from supercluster.api.conditions import EventReason
+from supercluster.reconcilers.planners import naming
+from supercluster.reconcilers.planners.cluster import manifests
+from supercluster.reconcilers.planners.drift import differences
+from supercluster.reconcilers.planners.founding import first_of
+from supercluster.reconcilers.planners.plan import (
+    IDENTITY_ANNOTATION,
+    Apply,
+    MakeCredentials,
+    Manifest,
+    Note,
+    Step,
+)
+
+APPLICATION = "application"
+OPERATOR = "operator"
+ROUTE = "route"
+GATEWAY = "gateway"
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialsView:
+    """What the credentials Secret has. Passwords are kept out of repr, so that no log shows them."""
+
+    passwords: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """By user of users.json."""
+    operator_users: frozenset[str] = frozenset()
+    """Those with the operator's role."""
+    has_route: bool = False
+    has_gateway: bool = False
+    broken: str = ""
+    """Which files a person has made unreadable; nothing is written then."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    identity: str = ""
+    """Of the super-cluster that it says it belongs to."""
+    owners: tuple[Mapping[str, Any], ...] = ()
+    """Whose deletion would take it along: nobody's is to."""
+    uid: str = ""
+    terminating: bool = False
+
+    def is_marked(self, manifest: Manifest) -> bool:
+        """As ours, so that it is seen and not taken for somebody else's; by no owner that takes it along."""
+        metadata = manifest["metadata"]
+        return (
+            not self.owners
+            and self.identity == metadata["annotations"][IDENTITY_ANNOTATION]
+            and metadata["labels"].items() <= self.labels.items()
+        )
+
+    def missing(self, application_user: str) -> tuple[str, ...]:
+        wanting = []
+        if application_user not in self.passwords:
+            wanting.append(APPLICATION)
+        if naming.OPERATOR_USER not in self.operator_users:
+            wanting.append(OPERATOR)
+        if not self.has_route:
+            wanting.append(ROUTE)
+        if not self.has_gateway:
+            wanting.append(GATEWAY)
+        return tuple(wanting)
+
+
+def plan_credentials(
+    desired: SuperCluster,
+    found: CredentialsView | None,
+    client_secret: Mapping[str, Any] | None,
+    clusters: tuple[Cluster, ...],
+) -> tuple[Step, ...]:
+    """`found` and `client_secret`: what there is; None: no such Secret."""
+    user = desired.spec.application_user
+    credentials = found or CredentialsView()
+    if credentials.broken:
+        return ()
+    made = plan_secret(desired, found)
+    if made is not None:
+        return (made,)
+    first = first_of(desired, clusters)
+    url = naming.client_url(first) if first else ""
+    urls = ",".join(sorted(naming.client_url(cluster) for cluster in clusters))
+    secret = manifests.client_secret(desired, user, credentials.passwords[user], url, urls)
+    if client_secret is None or differences(secret, client_secret):
+        return (Apply(secret),)
+    return ()
+
+
+def plan_secret(desired: SuperCluster, found: CredentialsView | None) -> MakeCredentials | None:
+    """The brokers' Secret alone, without which none of them is let in."""
+    credentials, manifest = found or CredentialsView(), manifests.credentials_secret(desired)
+    name, user = manifest["metadata"]["name"], desired.spec.application_user
+    if credentials.broken or credentials.terminating:
+        return None
+    missing = credentials.missing(user)
+    if missing:
+        reason = EventReason.DRIFT_REPAIRED if found is not None else EventReason.CREDENTIALS_GENERATED
+        note = Note.done(reason, f"made credentials in Secret {name} for: {', '.join(missing)}")
+        return MakeCredentials(manifest, user, missing, note)
+    if not credentials.is_marked(manifest):
+        note = Note.done(EventReason.DRIFT_REPAIRED, f"marked Secret {name} as ours; its content stays")
+        return MakeCredentials(manifest, user, (), note)
+    return None

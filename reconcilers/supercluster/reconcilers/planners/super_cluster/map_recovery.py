@@ -1,0 +1,118 @@
+"""The annotation supercluster.dev/force-recover-meta of a SuperCluster: one value of it is one act (RP-8, SF-9).
+
+As with a Stream's (`recovery_of_stream.py`), the act's identity on the brokers comes from the resource and the value, and what
+came of it is in the status: a value that stands there is not acted upon again. What differs is whom to ask: nobody leads the map,
+so the broker whose copy it is to go on from is asked itself, ready or not; and where it does not answer, any broker that knows of
+the act may tell of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from supercluster.api import SuperCluster
+from supercluster.api.conditions import ConditionType, EventReason, Reason
+from supercluster.api.recovery import ACCEPT_DOUBTFUL, FORCE_RECOVER_META, RecoveryStatus
+from supercluster.reconcilers.planners.plan import ForceMapRecovery, Note
+from supercluster.reconcilers.planners.status import Conditions
+from supercluster.reconcilers.planners.stream.recovery import (
+    INHERITED,
+    MESSAGE_CHARS_MAX,
+    is_inherited,
+    read,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MapRecoveryView:
+    """What there is of brokers, and what one says of the last recovery of the map."""
+
+    brokers: tuple[str, ...] = ()
+    """All that the super-cluster's Clusters have or had pods of, with an address or not."""
+    error: str = ""
+    """Why nobody says anything now; empty when somebody does."""
+    done: Mapping[str, Any] = field(default_factory=dict)
+    """The recovery that the map's present lineage began with; empty when there was none."""
+
+
+@dataclass(frozen=True, slots=True)
+class MapRecovering:
+    """What the annotation comes to in this round."""
+
+    steps: tuple[ForceMapRecovery, ...] = ()
+    status: RecoveryStatus | None = None
+    """What is to stand in the status: of the last value that was dealt with."""
+    is_waiting: bool = False
+    """Somebody asks, and nothing came of it so far."""
+
+
+def request_of(desired: SuperCluster) -> str:
+    """The annotation's value that nobody has dealt with so far; empty when there is none."""
+    value = desired.metadata.annotations.get(FORCE_RECOVER_META, "")
+    dealt_with = desired.status.map_recovery.request if desired.status.map_recovery is not None else ""
+    return value if value != dealt_with else ""
+
+
+def node_of(desired: SuperCluster) -> str:
+    """The broker that is to be asked; empty when nobody asks, or the value names none."""
+    wanted = read(request_of(desired))
+    return wanted[0] if wanted is not None else ""
+
+
+def recovery_id(desired: SuperCluster, value: str) -> str:
+    """The act's name on the brokers, the same for a resource that was restored from a backup."""
+    metadata = desired.metadata
+    return hashlib.sha256(f"{metadata.namespace}/{metadata.name} meta {value}".encode()).hexdigest()[:40]
+
+
+def consider(
+    desired: SuperCluster, view: MapRecoveryView, refusal: str | None, conditions: Conditions
+) -> MapRecovering:
+    """What is next for a request that nobody has dealt with. `refusal` is what the brokers said to this round's step of it."""
+    value = request_of(desired)
+    if not value:
+        return MapRecovering(status=desired.status.map_recovery)
+    wanted = read(value)
+    if wanted is None:
+        why = (
+            f"annotation {FORCE_RECOVER_META} is {value[:100]!r}; it has to be <broker>:<last entry that its copy must have>, "
+            "such as east-0:840"
+        )
+        return _refused(value, why, conditions)
+    if is_inherited(desired.status.observed_generation):
+        return _refused(value, INHERITED, conditions)
+    node, accepted = wanted
+    if node not in view.brokers:
+        there = ", ".join(view.brokers) or "none"
+        return _refused(value, f"there is no broker {node}; there are: {there}", conditions)
+    act = recovery_id(desired, value)
+    if act in (view.done.get("known") or ()):
+        # Of one that another came after, the brokers have no words any more.
+        is_last = view.done.get("id") == act
+        message = str(view.done.get("mayLose", ""))[:MESSAGE_CHARS_MAX] if is_last else ""
+        conditions.put(ConditionType.RECOVERED, True, Reason.RECOVERY_FORCED, message)
+        return MapRecovering(status=RecoveryStatus(request=value, outcome="Recovered", message=message))
+    before = desired.status.map_recovery
+    if view.error:
+        conditions.put(ConditionType.RECOVERED, None, Reason.RECOVERING, view.error[:MESSAGE_CHARS_MAX])
+        return MapRecovering(status=before, is_waiting=True)
+    if refusal is not None:
+        return _refused(value, refusal, conditions)
+    goes_on = f"the map of streams is to go on from the copy on {node}"
+    conditions.put(ConditionType.RECOVERED, None, Reason.RECOVERING, goes_on)
+    note = Note.done(
+        EventReason.RECOVERY_BEGUN,
+        f"annotation {FORCE_RECOVER_META}: the map of streams goes on from the copy on {node}, which has entry {accepted} at least",
+    )
+    accepts_doubt = ACCEPT_DOUBTFUL in value.split(":")[2:]
+    step = ForceMapRecovery(act, node, accepted, accepts_doubt, note)
+    return MapRecovering((step,), before, is_waiting=True)
+
+
+def _refused(value: str, why: str, conditions: Conditions) -> MapRecovering:
+    message = why[:MESSAGE_CHARS_MAX]
+    conditions.put(ConditionType.RECOVERED, False, Reason.RECOVERY_REFUSED, message)
+    return MapRecovering(status=RecoveryStatus(request=value, outcome="Refused", message=message))

@@ -43,7 +43,7 @@ class Faults:
     bulk_bytes_per_ms: float = 0.0
     """What a bulk link carries, 0: all there is. The control link carries `CONTROL_SHARE` times that."""
     queue_bytes_max: int = 64 << 20
-    """What waits on a link of bounded bandwidth beyond so many bytes is refused, as in `net/link.py`."""
+    """What waits on a link of bounded bandwidth beyond so many bytes is refused, as in `net/links/link.py`."""
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class Node:
 
 CONTROL_SHARE = 10
 
-# The loop goes round so often when nothing happens, as `net/turn.py` sees to.
+# The loop goes round so often when nothing happens, as `net/routing/turn.py` sees to.
 PULSE_MS = 100
 # Of a broker that says nothing for so long the others give the link up; it asks for the map anew when it stood still for half of it.
 SILENCE_MS = 1000

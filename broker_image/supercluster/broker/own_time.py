@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 STEP_MS = 200
 """A quarter of the shortest election time-out: nobody is given up before the loop has gone round a few times. The loop goes round
-at least twice within it (`PULSE_S` in `net/turn.py`), so while nothing stands still all time counts."""
+at least twice within it (`PULSE_S` in `net/routing/turn.py`), so while nothing stands still all time counts."""
 
 REMEMBERED_MS = 10_000
 """For so long, and at most twice that, the longest stall is remembered."""

@@ -15,7 +15,7 @@ from supercluster.broker.jetstream.encoding.sections import (
 from supercluster.broker.jetstream.meta.state import Assignment
 from supercluster.broker.jetstream.publish.window import SessionPhase, Window
 from supercluster.broker.jetstream.publish.windows import HeldCapture, Ingest
-from supercluster.broker.net.held import HeldMessages
+from supercluster.broker.net.routing.held_messages import HeldMessages
 from supercluster.broker.protocol.parser import Message
 
 ACCOUNT, SUBJECT = "$G", b"orders.1"

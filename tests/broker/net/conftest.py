@@ -14,7 +14,7 @@ import uvloop
 from nats.aio.client import Client
 from tests.support.local_clusters import fresh_address
 
-from supercluster.broker.net import mesh
+from supercluster.broker.net.links import mesh
 from supercluster.broker.runtime import process as process_module
 from supercluster.broker.runtime import settings as settings_module
 from supercluster.broker.runtime.place import Place

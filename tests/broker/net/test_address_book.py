@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supercluster.broker.net import address_book
-from supercluster.broker.net.address_book import ADDRESSES_MAX, BROKERS_MAX, FORGET_MS, AddressBook
+from supercluster.broker.net.links import address_book
+from supercluster.broker.net.links.address_book import ADDRESSES_MAX, BROKERS_MAX, FORGET_MS, AddressBook
 from supercluster.broker.protocol.frames import GatewayAddress
 
 

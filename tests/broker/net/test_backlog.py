@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from supercluster.broker.net import backlog, client, turn
-from supercluster.broker.net.backlog import FEW, FanOut, FromLink, ItemsFanOut, Lanes
-from supercluster.broker.net.subscription import Account, Subscription
-from supercluster.broker.net.turn import DELIVERY_BYTES, FLUSH_BYTES
+from supercluster.broker.net.clients import connection as client
+from supercluster.broker.net.routing import backlog, turn
+from supercluster.broker.net.routing.backlog import FEW, FanOut, FromLink, ItemsFanOut, Lanes
+from supercluster.broker.net.routing.subscription import Account, Subscription
+from supercluster.broker.net.routing.turn import DELIVERY_BYTES, FLUSH_BYTES
 
 ROOM = 100 * DELIVERY_BYTES
 

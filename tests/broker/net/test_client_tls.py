@@ -12,7 +12,7 @@ import pytest
 from tests.compat.raw import RawClient
 from tests.support.certificates import Authority, Certificate
 
-from supercluster.broker.net.tls import ClientCertificates
+from supercluster.broker.net.clients.certificates import ClientCertificates
 from supercluster.broker.runtime.settings import ClientTls, SettingsError
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.broker.net.conftest import until
 
-from supercluster.broker.net.facts import Door
+from supercluster.broker.net.links.self_description import Door
 from supercluster.broker.ports import Channel
 from supercluster.broker.protocol import frames
 from supercluster.broker.protocol.frames import FrameType, Hello

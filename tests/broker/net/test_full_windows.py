@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from supercluster.broker.monitor import views
-from supercluster.broker.net import server
+from supercluster.broker.net.clients import listener as server
 from supercluster.broker.ports import ClientInfo, PeerInfo, Publisher
 
 Taken = tuple[bytes, bytes, bytes]

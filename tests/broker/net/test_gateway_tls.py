@@ -12,7 +12,7 @@ from tests.broker.net.test_gateways import hello
 from tests.support.certificates import Authority
 
 from supercluster.broker.monitor import views
-from supercluster.broker.net.tls import GatewayCertificates
+from supercluster.broker.net.clients.certificates import GatewayCertificates
 from supercluster.broker.runtime.settings import GatewayTls, SettingsError
 
 

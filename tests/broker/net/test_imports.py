@@ -11,7 +11,7 @@ import pytest
 from nats.aio.msg import Msg
 from tests.broker.net.test_full_windows import start
 
-from supercluster.broker.net.replies import REPLIES_MAX, SWEEP_MS, Replies
+from supercluster.broker.net.routing.cross_account_replies import REPLIES_MAX, SWEEP_MS, Replies
 from supercluster.broker.protocol.frames import Item
 from supercluster.broker.protocol.imports import Export
 

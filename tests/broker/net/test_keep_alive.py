@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from supercluster.broker.net.keep_alive import KeepAlive
+from supercluster.broker.net.clients.keep_alive import KeepAlive
 
 AUTH_MS = 300
 INTERVAL_MS = 1000

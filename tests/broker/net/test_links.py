@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from supercluster.broker.net.mesh import SILENCE_MAX_MS
+from supercluster.broker.net.links.mesh import SILENCE_MAX_MS
 from supercluster.broker.ports import Channel, ClientInfo, PeerInfo
 
 

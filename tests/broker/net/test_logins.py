@@ -15,7 +15,7 @@ import bcrypt
 import pytest
 
 from supercluster.broker.monitor import app
-from supercluster.broker.net.comparisons import ATTEMPTS_BURST, THREADS, Comparisons
+from supercluster.broker.net.clients.comparisons import ATTEMPTS_BURST, THREADS, Comparisons
 from supercluster.broker.runtime.credentials import KNOWN_MAX, Credentials, Shown, User
 
 HASHED = bcrypt.hashpw(b"right", bcrypt.gensalt(4)).decode()

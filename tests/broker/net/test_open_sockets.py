@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from supercluster.broker.net import open_sockets
-from supercluster.broker.net.open_sockets import OpenSockets
+from supercluster.broker.net.links import open_sockets
+from supercluster.broker.net.links.open_sockets import OpenSockets
 
 
 class Socket:

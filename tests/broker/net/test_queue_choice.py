@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from supercluster.broker.net.queue_choice import QueueChoice
+from supercluster.broker.net.routing.queue_choice import QueueChoice
 
 pytestmark = pytest.mark.covers("CL-2")
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supercluster.broker.net.delivery_plan import DELIVER_TO_VERSION, parts_of
+from supercluster.broker.net.routing.delivery_plan import DELIVER_TO_VERSION, parts_of
 from supercluster.broker.protocol.frames import QUEUES_PER_MESSAGE_MAX, Item
 from supercluster.broker.protocol.sublist import GroupMatch, Match
 

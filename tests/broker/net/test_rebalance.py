@@ -11,8 +11,8 @@ import aiohttp
 import pytest
 from tests.broker.net.test_full_windows import Shelves
 
-from supercluster.broker.net import rebalance
-from supercluster.broker.net.rebalance import CannotAskError
+from supercluster.broker.net.clients import rebalance
+from supercluster.broker.net.clients.rebalance import CannotAskError
 from supercluster.broker.ports import ClientInfo, Publisher
 
 pytestmark = pytest.mark.covers("CL-7")

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from supercluster.broker.net import routes
-from supercluster.broker.net.routes import Routes
+from supercluster.broker.net.links import routes
+from supercluster.broker.net.links.routes import Routes
 from supercluster.broker.protocol import frames
 from supercluster.broker.protocol.frames import FrameType, GatewayAddress
 

@@ -8,8 +8,14 @@ from typing import Any
 import pytest
 from tests.broker.net.test_credentials_on_the_wire import LINKS, hello
 
-from supercluster.broker.net import handshake
-from supercluster.broker.net.strangers import ADDRESSES_MAX, Attempts, Rationed, Unfinished, network_of
+from supercluster.broker.net.clients.strangers import (
+    ADDRESSES_MAX,
+    Attempts,
+    Rationed,
+    Unfinished,
+    network_of,
+)
+from supercluster.broker.net.links import handshake
 
 
 @pytest.mark.parametrize(

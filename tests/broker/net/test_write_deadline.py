@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
-from supercluster.broker.net.write_deadline import WriteDeadline
+from supercluster.broker.net.clients.write_deadline import WriteDeadline
 
 
 class Loop:

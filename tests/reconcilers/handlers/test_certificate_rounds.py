@@ -16,7 +16,7 @@ from tests.reconcilers.builders import clone, condition
 from tests.reconcilers.handlers.test_rounds import CLUSTER, SC, KilledError, World
 from tests.support.certificates import Authority
 
-from supercluster.broker.net.tls import GatewayCertificates
+from supercluster.broker.net.clients.certificates import GatewayCertificates
 from supercluster.broker.runtime import settings
 from supercluster.reconcilers.execute import certificates
 from supercluster.reconcilers.execute.executor import Executor

@@ -10,7 +10,7 @@ from pathlib import Path
 from supercluster.broker.dropin import conf, flags, options
 from supercluster.broker.dropin.flags import Flags
 from supercluster.broker.dropin.options import Options
-from supercluster.broker.net.tls import ClientCertificates
+from supercluster.broker.net.clients.certificates import ClientCertificates
 from supercluster.broker.runtime.settings import SettingsError
 
 FILE_BYTES_MAX = 16 << 20

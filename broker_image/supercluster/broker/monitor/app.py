@@ -22,9 +22,9 @@ from supercluster.broker.bounds import read_json
 from supercluster.broker.monitor import guard, health, nats_pages, same_site, views
 from supercluster.broker.monitor.options import Options, WrongOptionsError
 from supercluster.broker.monitor.slices import encode_rows
+from supercluster.broker.net.clients.certificates import ClientCertificates, renewed
+from supercluster.broker.net.clients.strangers import Rationed
 from supercluster.broker.net.listening import where
-from supercluster.broker.net.strangers import Rationed
-from supercluster.broker.net.tls import ClientCertificates, renewed
 from supercluster.broker.runtime.credentials import Shown, User
 
 if TYPE_CHECKING:

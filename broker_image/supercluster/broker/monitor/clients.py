@@ -1,6 +1,6 @@
 """Clients that are asked to go to other brokers of the cluster, over HTTP (`/admin/rebalance`; CL-7).
 
-Thin: `net/rebalance.py` picks and asks them; how many, the caller says, who has looked at all brokers of the cluster.
+Thin: `net/clients/rebalance.py` picks and asks them; how many, the caller says, who has looked at all brokers of the cluster.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from supercluster.broker.net.rebalance import PER_S, PER_S_MAX, CannotAskError
+from supercluster.broker.net.clients.rebalance import PER_S, PER_S_MAX, CannotAskError
 
 if TYPE_CHECKING:
     from supercluster.broker.monitor.app import Monitor

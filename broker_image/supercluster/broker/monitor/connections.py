@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.monitor import views
 from supercluster.broker.monitor.options import Options, WrongOptionsError
-from supercluster.broker.net.router import BROKERS_ACCOUNT
+from supercluster.broker.net.routing.router import BROKERS_ACCOUNT
 from supercluster.broker.protocol.subjects import matches
 
 if TYPE_CHECKING:
-    from supercluster.broker.net.client import ClientConnection
-    from supercluster.broker.net.subscription import Subscription
+    from supercluster.broker.net.clients.connection import ClientConnection
+    from supercluster.broker.net.routing.subscription import Subscription
     from supercluster.broker.runtime.process import BrokerProcess
 
 Json = dict[str, Any]

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Hashable
 from typing import cast
 
-from supercluster.broker.net.strangers import Unfinished
+from supercluster.broker.net.clients.strangers import Unfinished
 
 CONNECTIONS_MAX = 512
 PER_ADDRESS_MAX = 64

@@ -21,13 +21,13 @@ from supercluster.broker.monitor.slices import encode_jsz
 from supercluster.broker.monitor.system_documents import Documents, Json
 from supercluster.broker.monitor.system_events import SystemEvents
 from supercluster.broker.monitor.tracing import Tracer
-from supercluster.broker.net.foreign import Foreign
-from supercluster.broker.net.router import BROKERS_ACCOUNT, SYSTEM_PREFIX
+from supercluster.broker.net.routing.cross_account_origin import Foreign
+from supercluster.broker.net.routing.router import BROKERS_ACCOUNT, SYSTEM_PREFIX
 from supercluster.broker.ports import Publisher
 from supercluster.broker.protocol.frames import RemoteMessage
 
 if TYPE_CHECKING:
-    from supercluster.broker.net.client import ClientConnection
+    from supercluster.broker.net.clients.connection import ClientConnection
     from supercluster.broker.runtime.process import BrokerProcess
 
 log = logging.getLogger(__name__)

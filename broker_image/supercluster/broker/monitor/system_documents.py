@@ -15,14 +15,14 @@ from supercluster.broker.jetstream.config.api_level import LEVEL
 from supercluster.broker.monitor import health, varz, views
 from supercluster.broker.monitor.connections import Connections
 from supercluster.broker.monitor.options import Options, WrongOptionsError
-from supercluster.broker.net.router import BROKERS_ACCOUNT
-from supercluster.broker.net.server import Traffic
+from supercluster.broker.net.clients.listener import Traffic
+from supercluster.broker.net.routing.router import BROKERS_ACCOUNT
 from supercluster.broker.version import NATS_VERSION
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.admin.totals import Held, Totals
-    from supercluster.broker.net.client import ClientConnection
-    from supercluster.broker.net.link import Link
+    from supercluster.broker.net.clients.connection import ClientConnection
+    from supercluster.broker.net.links.link import Link
     from supercluster.broker.runtime.process import BrokerProcess
 
 Json = dict[str, Any]

@@ -14,7 +14,7 @@ from supercluster.broker.monitor import views
 from supercluster.broker.monitor.system_documents import Documents, Json
 
 if TYPE_CHECKING:
-    from supercluster.broker.net.client import ClientConnection
+    from supercluster.broker.net.clients.connection import ClientConnection
     from supercluster.broker.runtime.process import BrokerProcess
 
 STATS_EVERY_S = 10.0

@@ -13,16 +13,16 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from supercluster.broker.monitor.system_documents import Documents, Json
-from supercluster.broker.net.foreign import BETWEEN
-from supercluster.broker.net.subscription import Subscription
+from supercluster.broker.net.routing.cross_account_origin import BETWEEN
+from supercluster.broker.net.routing.subscription import Subscription
 from supercluster.broker.protocol import headers
 from supercluster.broker.protocol.parser import Message
 from supercluster.broker.protocol.subjects import is_valid_literal
 from supercluster.broker.protocol.sublist import Match
 
 if TYPE_CHECKING:
-    from supercluster.broker.net.client import ClientConnection
-    from supercluster.broker.net.router import Router
+    from supercluster.broker.net.clients.connection import ClientConnection
+    from supercluster.broker.net.routing.router import Router
 
 DESTINATION, ALONE = b"Nats-Trace-Dest", b"Nats-Trace-Only"
 _YES = (b"1", b"true", b"on")

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.monitor import views
-from supercluster.broker.net.info import RUNTIME
+from supercluster.broker.net.clients.info import RUNTIME
 from supercluster.broker.version import NATS_VERSION, VERSION
 
 if TYPE_CHECKING:

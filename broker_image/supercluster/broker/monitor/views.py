@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from supercluster.broker.version import NATS_VERSION, VERSION
 
 if TYPE_CHECKING:
-    from supercluster.broker.net.client import ClientConnection
-    from supercluster.broker.net.link import Link
+    from supercluster.broker.net.clients.connection import ClientConnection
+    from supercluster.broker.net.links.link import Link
     from supercluster.broker.runtime.process import BrokerProcess
 
 View: TypeAlias = Callable[["BrokerProcess", dict[str, str]], Any]

@@ -16,8 +16,8 @@ from supercluster.broker.runtime.settings import Settings
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.admin.health import Ailment
     from supercluster.broker.jetstream.admin.totals import Totals
-    from supercluster.broker.net.client import ClientConnection
-    from supercluster.broker.net.subscription import Subscription
+    from supercluster.broker.net.clients.connection import ClientConnection
+    from supercluster.broker.net.routing.subscription import Subscription
     from supercluster.broker.protocol.parser import Message
     from supercluster.broker.protocol.sublist import Match
 

@@ -39,7 +39,7 @@ class Place:
     has_headers: bool = True
     """Are messages with headers taken from clients, and given to them?"""
     routes: tuple[str, ...] | None = None
-    """Addresses of other brokers of the cluster, and perhaps of this one, where they are not declared by name (`net/routes.py`):
+    """Addresses of other brokers of the cluster, and perhaps of this one, where they are not declared by name (`net/links/routes.py`):
     the settings have neither peers nor voters of the map then. Whoever started it says when its configuration is read again."""
     has_cluster_port: bool = True
     """Is there a port for brokers of the own cluster? Without one it has this broker alone."""

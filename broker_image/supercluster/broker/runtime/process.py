@@ -17,17 +17,22 @@ from typing import Any
 from supercluster.broker.monitor import accounts, brokers, clients, moves, recoveries, restarts
 from supercluster.broker.monitor.app import Monitor
 from supercluster.broker.monitor.system import SystemRequests
-from supercluster.broker.net.facts import BrokerFacts, Door
+from supercluster.broker.net.clients.certificates import (
+    ClientCertificates,
+    GatewayCertificates,
+    Loaded,
+    renewed,
+)
+from supercluster.broker.net.clients.info import ServerFacts
+from supercluster.broker.net.clients.listener import ClientServer
+from supercluster.broker.net.clients.rebalance import Rebalance
 from supercluster.broker.net.hooks import Core
-from supercluster.broker.net.info import ServerFacts
+from supercluster.broker.net.links.mesh import Mesh
+from supercluster.broker.net.links.routes import Routes
+from supercluster.broker.net.links.self_description import BrokerFacts, Door
 from supercluster.broker.net.listening import opened, shown
-from supercluster.broker.net.mesh import Mesh
-from supercluster.broker.net.rebalance import Rebalance
-from supercluster.broker.net.router import Router
-from supercluster.broker.net.routes import Routes
-from supercluster.broker.net.server import ClientServer
-from supercluster.broker.net.tls import ClientCertificates, GatewayCertificates, Loaded, renewed
-from supercluster.broker.net.turn import Turn
+from supercluster.broker.net.routing.router import Router
+from supercluster.broker.net.routing.turn import Turn
 from supercluster.broker.runtime import founders
 from supercluster.broker.runtime.clock import SystemClock
 from supercluster.broker.runtime.collector import Collector

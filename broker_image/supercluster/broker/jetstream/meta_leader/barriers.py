@@ -10,7 +10,7 @@ from typing import Protocol
 
 # A change is answered after this long even if a broker in contact has not said that it has the map: such a broker is
 # on its way out of contact, and reads the map before it captures again. So it is longer than the silence after which a
-# link is given up (2 s between clusters, `net/mesh.py`), and shorter than clients wait (5 s).
+# link is given up (2 s between clusters, `net/links/mesh.py`), and shorter than clients wait (5 s).
 MAP_WAIT_MS = 3000
 
 

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from supercluster.broker.ports import ClientInfo, Publisher
 
 if TYPE_CHECKING:
-    from supercluster.broker.net.client import ClientConnection
-    from supercluster.broker.net.server import ClientServer
+    from supercluster.broker.net.clients.connection import ClientConnection
+    from supercluster.broker.net.clients.listener import ClientServer
 
 log = logging.getLogger(__name__)
 

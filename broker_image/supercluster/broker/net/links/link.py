@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from supercluster.broker.bounds import FRAME_BYTES_MAX
-from supercluster.broker.net.facts import Door
+from supercluster.broker.net.links.self_description import Door
 from supercluster.broker.ports import Channel, PeerInfo
 from supercluster.broker.protocol.frames import (
     QUEUES_PER_MESSAGE_MAX,
@@ -27,8 +27,8 @@ from supercluster.broker.protocol.frames import (
 )
 
 if TYPE_CHECKING:
-    from supercluster.broker.net.client import ClientConnection
-    from supercluster.broker.net.mesh import Mesh
+    from supercluster.broker.net.clients.connection import ClientConnection
+    from supercluster.broker.net.links.mesh import Mesh
 
 HELLO_BYTES_MAX = 16384
 """Whoever has not authenticated can't make us keep more than this."""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any, Protocol, cast
 
-from supercluster.broker.net.tls import ClientCertificates
+from supercluster.broker.net.clients.certificates import ClientCertificates
 
 log = logging.getLogger(__name__)
 

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from supercluster.broker.net.subscription import Account, Subscription
+from supercluster.broker.net.routing.subscription import Account, Subscription
 from supercluster.broker.protocol.imports import SINGLETON, Export
 from supercluster.broker.protocol.parser import Message
 from supercluster.broker.protocol.subjects import REPLY_PREFIX
 
 if TYPE_CHECKING:
-    from supercluster.broker.net.router import Router
+    from supercluster.broker.net.routing.router import Router
 
 REPLIES_MAX = 65_536
 """Of all accounts together."""

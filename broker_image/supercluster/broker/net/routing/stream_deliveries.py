@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from supercluster.broker.net.backlog import ItemsFanOut
-from supercluster.broker.net.delivery import put_items
-from supercluster.broker.net.delivery_plan import DELIVER_TO_VERSION, parts_of
-from supercluster.broker.net.queue_choice import QueueChoice
-from supercluster.broker.net.subscription import Subscription
+from supercluster.broker.net.routing.backlog import ItemsFanOut
+from supercluster.broker.net.routing.client_writes import put_items
+from supercluster.broker.net.routing.delivery_plan import DELIVER_TO_VERSION, parts_of
+from supercluster.broker.net.routing.queue_choice import QueueChoice
+from supercluster.broker.net.routing.subscription import Subscription
 from supercluster.broker.ports import Channel
 from supercluster.broker.protocol.frames import (
     FrameType,
@@ -25,8 +25,8 @@ from supercluster.broker.protocol.frames import (
 from supercluster.broker.protocol.subjects import REPLY_PREFIX
 
 if TYPE_CHECKING:
-    from supercluster.broker.net.client import ClientConnection
-    from supercluster.broker.net.router import Router
+    from supercluster.broker.net.clients.connection import ClientConnection
+    from supercluster.broker.net.routing.router import Router
 
 
 class Deliveries:

@@ -14,7 +14,7 @@ from supercluster.broker.protocol.permissions import Gate, Permissions
 from supercluster.broker.runtime.credentials import Credentials, User
 
 if TYPE_CHECKING:
-    from supercluster.broker.net.client import ClientConnection
+    from supercluster.broker.net.clients.connection import ClientConnection
 
 VIOLATION = "Authorization Violation"
 GONE = "Client Closed"

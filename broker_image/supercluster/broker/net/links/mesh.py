@@ -14,20 +14,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ParamSpec
 
-from supercluster.broker.net.client import CONGESTED_BYTES, ClientConnection
-from supercluster.broker.net.dialler import Dialler
-from supercluster.broker.net.facts import BrokerFacts
-from supercluster.broker.net.faults import LinkFaults
-from supercluster.broker.net.gateways import Gateways
-from supercluster.broker.net.handshake import Handshakes
+from supercluster.broker.net.clients.connection import CONGESTED_BYTES, ClientConnection
+from supercluster.broker.net.clients.listener import ClientServer
+from supercluster.broker.net.clients.strangers import Rationed
 from supercluster.broker.net.hooks import CoreHooks
-from supercluster.broker.net.link import Link, LinkConnection
-from supercluster.broker.net.open_sockets import OpenSockets
-from supercluster.broker.net.router import Router
-from supercluster.broker.net.routes import Routes
-from supercluster.broker.net.server import ClientServer
-from supercluster.broker.net.strangers import Rationed
-from supercluster.broker.net.turn import Turn
+from supercluster.broker.net.links.dialler import Dialler
+from supercluster.broker.net.links.faults import LinkFaults
+from supercluster.broker.net.links.gateways import Gateways
+from supercluster.broker.net.links.handshake import Handshakes
+from supercluster.broker.net.links.link import Link, LinkConnection
+from supercluster.broker.net.links.open_sockets import OpenSockets
+from supercluster.broker.net.links.routes import Routes
+from supercluster.broker.net.links.self_description import BrokerFacts
+from supercluster.broker.net.routing.router import Router
+from supercluster.broker.net.routing.turn import Turn
 from supercluster.broker.own_time import OwnTime, patience_ms
 from supercluster.broker.ports import Channel, PeerInfo
 from supercluster.broker.protocol import frames
@@ -36,7 +36,7 @@ from supercluster.broker.runtime.credentials import Credentials
 from supercluster.broker.runtime.resolver import Resolver
 
 if TYPE_CHECKING:
-    from supercluster.broker.net.tls import GatewayCertificates
+    from supercluster.broker.net.clients.certificates import GatewayCertificates
 
 log = logging.getLogger(__name__)
 

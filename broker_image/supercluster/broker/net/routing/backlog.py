@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from supercluster.broker.net.delivery import put, put_items
-from supercluster.broker.net.subscription import Account, Subscription
-from supercluster.broker.net.turn import DELIVERY_BYTES, FLUSH_BYTES, SHARE_BYTES, Turn
+from supercluster.broker.net.routing.client_writes import put, put_items
+from supercluster.broker.net.routing.subscription import Account, Subscription
+from supercluster.broker.net.routing.turn import DELIVERY_BYTES, FLUSH_BYTES, SHARE_BYTES, Turn
 from supercluster.broker.protocol.frames import Item, RemoteMessage
 from supercluster.broker.protocol.parser import Message
 

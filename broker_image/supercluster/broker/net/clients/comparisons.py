@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-from supercluster.broker.net.strangers import Attempts, network_of
+from supercluster.broker.net.clients.strangers import Attempts, network_of
 from supercluster.broker.ports import Clock
 from supercluster.broker.runtime.credentials import Credentials, Shown, User
 

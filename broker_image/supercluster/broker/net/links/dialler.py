@@ -14,16 +14,16 @@ import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from supercluster.broker.net.facts import Door
-from supercluster.broker.net.link import Link, LinkConnection
+from supercluster.broker.net.links.link import Link, LinkConnection
+from supercluster.broker.net.links.self_description import Door
 from supercluster.broker.ports import Channel
 from supercluster.broker.protocol.frames import FrameError, Hello
 from supercluster.broker.runtime.resolver import Resolver
 from supercluster.broker.runtime.settings import split_address
 
 if TYPE_CHECKING:
-    from supercluster.broker.net.mesh import Mesh
-    from supercluster.broker.net.tls import GatewayCertificates
+    from supercluster.broker.net.clients.certificates import GatewayCertificates
+    from supercluster.broker.net.links.mesh import Mesh
 
 log = logging.getLogger(__name__)
 

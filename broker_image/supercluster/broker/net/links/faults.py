@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from supercluster.broker.net.mesh import Mesh
+    from supercluster.broker.net.links.mesh import Mesh
 
 PARKED_MAX = 1024
 

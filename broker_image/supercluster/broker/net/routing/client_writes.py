@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from supercluster.broker.net.subscription import Subscription
-from supercluster.broker.net.turn import Turn
+from supercluster.broker.net.routing.subscription import Subscription
+from supercluster.broker.net.routing.turn import Turn
 from supercluster.broker.protocol.frames import Item
 from supercluster.broker.protocol.parser import Message
 

@@ -12,7 +12,7 @@ from supercluster.broker.protocol.parser import Publishes
 from supercluster.broker.runtime.credentials import NO_CLIENT_LIMITS, ClientLimits
 
 if TYPE_CHECKING:
-    from supercluster.broker.net.client import ClientConnection
+    from supercluster.broker.net.clients.connection import ClientConnection
 
 TOO_MANY = "maximum account active connections exceeded"
 

@@ -9,20 +9,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from supercluster.broker.net.account_limits import AccountLimits
-from supercluster.broker.net.admission import Admission
-from supercluster.broker.net.client import ClientConnection
+from supercluster.broker.net.clients.account_limits import AccountLimits
+from supercluster.broker.net.clients.admission import Admission
+from supercluster.broker.net.clients.certificates import ClientCertificates
+from supercluster.broker.net.clients.connection import ClientConnection
+from supercluster.broker.net.clients.info import ServerFacts, info_line
+from supercluster.broker.net.clients.reauthorization import Reauthorization
+from supercluster.broker.net.clients.strangers import Rationed, Unfinished
+from supercluster.broker.net.clients.tls_transport import SecureProtocol
+from supercluster.broker.net.clients.websocket import WebSocketProtocol
 from supercluster.broker.net.hooks import SystemHooks
-from supercluster.broker.net.info import ServerFacts, info_line
 from supercluster.broker.net.listening import where
-from supercluster.broker.net.reauthorization import Reauthorization
-from supercluster.broker.net.replies import Replies
-from supercluster.broker.net.router import DEFAULT_ACCOUNT, Router
-from supercluster.broker.net.secure import SecureProtocol
-from supercluster.broker.net.strangers import Rationed, Unfinished
-from supercluster.broker.net.tls import ClientCertificates
-from supercluster.broker.net.turn import Turn
-from supercluster.broker.net.websocket import WebSocketProtocol
+from supercluster.broker.net.routing.cross_account_replies import Replies
+from supercluster.broker.net.routing.router import DEFAULT_ACCOUNT, Router
+from supercluster.broker.net.routing.turn import Turn
 from supercluster.broker.ports import Clock
 from supercluster.broker.protocol.websocket import NO_RULES
 from supercluster.broker.runtime.credentials import Credentials

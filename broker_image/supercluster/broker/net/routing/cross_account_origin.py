@@ -8,8 +8,8 @@ from supercluster.broker.ports import ClientInfo
 from supercluster.broker.protocol.parser import Message
 
 if TYPE_CHECKING:
-    from supercluster.broker.net.client import ClientConnection
-    from supercluster.broker.net.subscription import Account
+    from supercluster.broker.net.clients.connection import ClientConnection
+    from supercluster.broker.net.routing.subscription import Account
 
 BETWEEN = "\x00"
 """Between account and stream, in the name that a client's messages are held under."""

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.bounds import read_json
-from supercluster.broker.net.account_limits import TOO_MANY
-from supercluster.broker.net.connect_options import PROTOCOLS, are_typed
+from supercluster.broker.net.clients.account_limits import TOO_MANY
+from supercluster.broker.net.clients.connect_options import PROTOCOLS, are_typed
 from supercluster.broker.protocol.parser import PARSER_ERROR
 
 if TYPE_CHECKING:
-    from supercluster.broker.net.client import ClientConnection
+    from supercluster.broker.net.clients.connection import ClientConnection
 
 _JUDGED = " "
 """A reason for not reading that is no broker's name."""

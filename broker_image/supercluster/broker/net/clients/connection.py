@@ -15,14 +15,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from supercluster.broker.net.account_limits import Allowance
-from supercluster.broker.net.backlog import FanOut, Lane, fan_out
-from supercluster.broker.net.foreign import BETWEEN, Foreign
-from supercluster.broker.net.held import HeldMessages
-from supercluster.broker.net.keep_alive import KeepAlive
-from supercluster.broker.net.login import Login
-from supercluster.broker.net.subscription import Subscription
-from supercluster.broker.net.write_deadline import WriteDeadline
+from supercluster.broker.net.clients.account_limits import Allowance
+from supercluster.broker.net.clients.keep_alive import KeepAlive
+from supercluster.broker.net.clients.login import Login
+from supercluster.broker.net.clients.write_deadline import WriteDeadline
+from supercluster.broker.net.routing.backlog import FanOut, Lane, fan_out
+from supercluster.broker.net.routing.cross_account_origin import BETWEEN, Foreign
+from supercluster.broker.net.routing.held_messages import HeldMessages
+from supercluster.broker.net.routing.subscription import Subscription
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.protocol.not_stored import not_stored
 from supercluster.broker.protocol.parser import (
@@ -43,9 +43,9 @@ from supercluster.broker.protocol.subjects import is_valid_filter
 from supercluster.broker.runtime.credentials import STANDARD, WEBSOCKET, User
 
 if TYPE_CHECKING:
-    from supercluster.broker.net.router import Router
-    from supercluster.broker.net.server import ClientServer
-    from supercluster.broker.net.turn import Turn
+    from supercluster.broker.net.clients.listener import ClientServer
+    from supercluster.broker.net.routing.router import Router
+    from supercluster.broker.net.routing.turn import Turn
 
 log = logging.getLogger(__name__)
 

@@ -12,17 +12,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from supercluster.broker.net.backlog import FanOut, FromLink, Lanes, fan_out
-from supercluster.broker.net.beyond import Beyond, Passage
-from supercluster.broker.net.deliveries import Deliveries
-from supercluster.broker.net.delivery import put, put_plain
-from supercluster.broker.net.foreign import Foreign
-from supercluster.broker.net.held import HOLD_ALL
 from supercluster.broker.net.hooks import CoreHooks, SystemHooks
-from supercluster.broker.net.queue_choice import QueueChoice, Rng
-from supercluster.broker.net.replies import Replies
-from supercluster.broker.net.subscription import Account, Subscription
-from supercluster.broker.net.turn import DELIVERY_BYTES, Turn
+from supercluster.broker.net.routing.account_imports import Beyond, Passage
+from supercluster.broker.net.routing.backlog import FanOut, FromLink, Lanes, fan_out
+from supercluster.broker.net.routing.client_writes import put, put_plain
+from supercluster.broker.net.routing.cross_account_origin import Foreign
+from supercluster.broker.net.routing.cross_account_replies import Replies
+from supercluster.broker.net.routing.held_messages import HOLD_ALL
+from supercluster.broker.net.routing.queue_choice import QueueChoice, Rng
+from supercluster.broker.net.routing.stream_deliveries import Deliveries
+from supercluster.broker.net.routing.subscription import Account, Subscription
+from supercluster.broker.net.routing.turn import DELIVERY_BYTES, Turn
 from supercluster.broker.ports import Channel
 from supercluster.broker.protocol import headers
 from supercluster.broker.protocol.frames import (
@@ -43,8 +43,8 @@ from supercluster.broker.protocol.subjects import (
 from supercluster.broker.protocol.sublist import UNRESOLVED, Match
 
 if TYPE_CHECKING:
-    from supercluster.broker.net.client import ClientConnection
-    from supercluster.broker.net.mesh import Mesh
+    from supercluster.broker.net.clients.connection import ClientConnection
+    from supercluster.broker.net.links.mesh import Mesh
 
     Origin = ClientConnection | Foreign
 

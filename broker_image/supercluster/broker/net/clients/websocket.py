@@ -10,11 +10,11 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, cast
 
-from supercluster.broker.net.client import ClientConnection
+from supercluster.broker.net.clients.connection import ClientConnection
 from supercluster.broker.protocol import websocket
 
 if TYPE_CHECKING:
-    from supercluster.broker.net.server import ClientServer
+    from supercluster.broker.net.clients.listener import ClientServer
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from supercluster.broker.protocol.parser import Message
 from supercluster.broker.protocol.sublist import Sublist
 
 if TYPE_CHECKING:
-    from supercluster.broker.net.beyond import AccountRoutes
-    from supercluster.broker.net.client import ClientConnection
+    from supercluster.broker.net.clients.connection import ClientConnection
+    from supercluster.broker.net.routing.account_imports import AccountRoutes
 
 
 class Subscription:

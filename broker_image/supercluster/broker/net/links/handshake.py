@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from supercluster.broker.net.facts import BrokerFacts, Door
-from supercluster.broker.net.link import LinkConnection
+from supercluster.broker.net.clients.strangers import Unfinished
+from supercluster.broker.net.links.link import LinkConnection
+from supercluster.broker.net.links.self_description import BrokerFacts, Door
 from supercluster.broker.net.listening import where
-from supercluster.broker.net.strangers import Unfinished
 from supercluster.broker.ports import Channel
 from supercluster.broker.protocol import frames
 from supercluster.broker.protocol.frames import Hello
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import asyncio
     import ssl
 
-    from supercluster.broker.net.mesh import Mesh
+    from supercluster.broker.net.links.mesh import Mesh
 
 HANDSHAKES_MAX = 256
 """Connections that have not said HELLO yet. A new one always gets in; the oldest of the address with the most goes for it."""

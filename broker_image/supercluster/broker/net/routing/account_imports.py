@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from supercluster.broker.bounds import TEXT_BYTES_MAX
-from supercluster.broker.net.delivery import put
-from supercluster.broker.net.foreign import Foreign, foreign_of
-from supercluster.broker.net.replies import Replies
-from supercluster.broker.net.subscription import Account, Subscription
+from supercluster.broker.net.routing.client_writes import put
+from supercluster.broker.net.routing.cross_account_origin import Foreign, foreign_of
+from supercluster.broker.net.routing.cross_account_replies import Replies
+from supercluster.broker.net.routing.subscription import Account, Subscription
 from supercluster.broker.protocol import headers
 from supercluster.broker.protocol.imports import (
     AccountBook,
@@ -32,8 +32,8 @@ from supercluster.broker.protocol.subjects import matches
 from supercluster.broker.protocol.sublist import CACHE_ENTRIES_MAX, Match
 
 if TYPE_CHECKING:
-    from supercluster.broker.net.client import ClientConnection
-    from supercluster.broker.net.router import Router
+    from supercluster.broker.net.clients.connection import ClientConnection
+    from supercluster.broker.net.routing.router import Router
 
 REQUEST_INFO = b"Nats-Request-Info"
 NO_STREAM = "\x00"

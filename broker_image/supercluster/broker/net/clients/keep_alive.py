@@ -9,7 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from supercluster.broker.net.client import ClientConnection
+    from supercluster.broker.net.clients.connection import ClientConnection
 
 
 class KeepAlive:

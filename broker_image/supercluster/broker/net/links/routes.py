@@ -18,16 +18,16 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from supercluster.broker.net.dialler import introduce
-from supercluster.broker.net.facts import Door
-from supercluster.broker.net.link import LinkConnection
+from supercluster.broker.net.links.dialler import introduce
+from supercluster.broker.net.links.link import LinkConnection
+from supercluster.broker.net.links.self_description import Door
 from supercluster.broker.protocol import frames
 from supercluster.broker.protocol.frames import FrameError, FrameType, GatewayAddress, Hello
 from supercluster.broker.runtime.resolver import Resolver
 from supercluster.broker.runtime.settings import SettingsError, check_name, split_address
 
 if TYPE_CHECKING:
-    from supercluster.broker.net.mesh import Mesh
+    from supercluster.broker.net.links.mesh import Mesh
 
 log = logging.getLogger(__name__)
 

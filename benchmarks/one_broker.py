@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.core.settings import CoreSettings
 from supercluster.broker.jetstream.publish.window import Window
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import Channel, ClientInfo, Ticket
 from supercluster.broker.storage.options import LogOptions
 from supercluster.broker.storage.osdisk import OsDisk
@@ -298,11 +298,11 @@ class OneBroker:
 
     # ---- streams --------------------------------------------------------------------------------------------------
 
-    def _streams(self) -> dict[str, StreamGroup]:
-        groups = [group for group in self.core.groups.values() if isinstance(group, StreamGroup)]
+    def _streams(self) -> dict[str, StreamReplica]:
+        groups = [group for group in self.core.groups.values() if isinstance(group, StreamReplica)]
         return {group.assignment.name: group for group in groups}
 
-    def stream(self, name: str) -> StreamGroup:
+    def stream(self, name: str) -> StreamReplica:
         return self._streams()[name]
 
     def create(self, name: str, **config: object) -> None:

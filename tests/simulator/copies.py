@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.jetstream.state.log_reader import Message, decode_stored
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.raft.entry import Entry
 
 if TYPE_CHECKING:
@@ -71,12 +71,12 @@ class Copies:
         if len(self._made) < len(self._taken):
             self._world.at(700, self._create)
 
-    def is_copy(self, group: StreamGroup) -> bool:
+    def is_copy(self, group: StreamReplica) -> bool:
         return group.assignment.name in self._taken
 
     # ---- what is committed ------------------------------------------------------------------------------------------
 
-    def new_entry(self, group: StreamGroup, entry: Entry, origin: History | None) -> str:
+    def new_entry(self, group: StreamReplica, entry: Entry, origin: History | None) -> str:
         """What is wrong with an entry of a copy; empty: nothing."""
         if not entry.count:
             return ""
@@ -103,7 +103,7 @@ class Copies:
 
     # ---- the end ----------------------------------------------------------------------------------------------------
 
-    def unsettled(self, origin: StreamGroup) -> str:
+    def unsettled(self, origin: StreamReplica) -> str:
         """What a copy still lacks; empty: nothing."""
         if not self.is_on:
             return ""
@@ -122,7 +122,7 @@ class Copies:
     def _left_in_the_queue(self) -> str:
         for node in self._world.nodes.values():
             for group in list(node.core.groups.values()) if node.core is not None else ():
-                if isinstance(group, StreamGroup) and group.serves and group.assignment.name == QUEUE:
+                if isinstance(group, StreamReplica) and group.serves and group.assignment.name == QUEUE:
                     left = group.state.messages
                     return f"{QUEUE} holds {left} messages that were taken" if left else ""
         return f"nobody leads {QUEUE}"

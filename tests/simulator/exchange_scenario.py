@@ -18,7 +18,7 @@ from tests.simulator.recover_scenario import RecoverScenario
 from tests.simulator.scenario import SIDE
 from tests.simulator.world import Faults
 
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.raft.confchange import node_of
 
 SECONDS_LEAST = 80.0
@@ -140,7 +140,7 @@ class ExchangeScenario(RecoverScenario):
     def _is_well(self, node: str, group_id: str) -> bool:
         core = self.world.nodes[node].core
         group = core.groups.get(group_id) if core is not None else None
-        return isinstance(group, StreamGroup) and group.failed is None
+        return isinstance(group, StreamReplica) and group.failed is None
 
     def _look(self) -> None:
         if self._is_over:

@@ -20,10 +20,10 @@ from tests.simulator.recoveries import Recoveries
 from tests.simulator.retention import Retention
 
 from supercluster.broker.jetstream.core.broker import BrokerCore
-from supercluster.broker.jetstream.meta_leader.replica import MetaGroup
-from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
+from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.state.log_reader import decode_stored
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.raft.confchange import Membership
 from supercluster.broker.raft.config import Role
 from supercluster.broker.raft.entry import Entry, EntryKind
@@ -94,7 +94,7 @@ class Ledger:
         self.maps = MapRecoveries(self, world)
         self.copies: Copies | None = None
         """Streams that take their messages from the main one."""
-        self.on_new: Callable[[str, Group, Entry], None] = lambda node, group, entry: None
+        self.on_new: Callable[[str, Replica, Entry], None] = lambda node, group, entry: None
         """An entry was applied that nobody had applied before."""
 
     def broken(self, what: str) -> InvariantBrokenError:
@@ -112,7 +112,7 @@ class Ledger:
         self.oracle.on_sent = self.maps.sends
         serving = core.serving
 
-        def on_serving(group: Group) -> None:
+        def on_serving(group: Replica) -> None:
             self._leader(node, group)
             serving(group)
 
@@ -125,7 +125,7 @@ class Ledger:
         for key in [key for key in self._floors if key[0] == node]:
             del self._floors[key]
 
-    def _watch_group(self, node: str, group: Group) -> None:
+    def _watch_group(self, node: str, group: Replica) -> None:
         # A copy that was retired gives way to one that begins empty, within the same process.
         for key in [key for key in self._floors if key[:2] == (node, group.id)]:
             del self._floors[key]
@@ -149,7 +149,7 @@ class Ledger:
 
         group.take_state = taken  # type: ignore[method-assign]
 
-    def _leader(self, node: str, group: Group) -> None:
+    def _leader(self, node: str, group: Replica) -> None:
         history = self.groups.setdefault(group.id, History())
         term = self._serving[node, group.id] = group.raft.term
         known = history.leaders.setdefault(term, group.member)
@@ -158,7 +158,7 @@ class Ledger:
         if group.raft.role is not Role.LEADER:
             raise self.broken(f"{group.member} serves {group.id} without leading it")
 
-    def _applied(self, node: str, group: Group, entry: Entry) -> None:
+    def _applied(self, node: str, group: Replica, entry: Entry) -> None:
         self.applied_total += 1
         history = self.groups.setdefault(group.id, History())
         if entry.index > group.raft.commit_index:
@@ -183,11 +183,11 @@ class Ledger:
                 history.last_time_ns = entry.time_ns
             if entry.kind == EntryKind.CONFIG:
                 self.oracle.membership(group, Membership.decode(entry.payload))
-            if isinstance(group, StreamGroup):
+            if isinstance(group, StreamReplica):
                 self._new_entry(group, entry, history)
                 if early := self.retention.applied(group.id, group.state, entry):
                     raise self.broken(early)
-            elif isinstance(group, MetaGroup) and (beyond := self._map.beyond(group.replica)):
+            elif isinstance(group, MetaReplica) and (beyond := self._map.beyond(group.replica)):
                 raise self.broken(f"SF-12: by entry {entry.index} of the map {beyond}")
             self.maps.applied(group, entry)
             self.on_new(node, group, entry)
@@ -195,14 +195,14 @@ class Ledger:
             raise self.broken(
                 f"invariant 4: committed entry {entry.index} of {group.id} is {known}, {node} applied {record}"
             )
-        if isinstance(group, StreamGroup):
+        if isinstance(group, StreamReplica):
             self._state(node, group, entry, history)
-        elif isinstance(group, MetaGroup):
+        elif isinstance(group, MetaReplica):
             view = (crc32(group.replica.snapshot()),)
             if history.states.setdefault(entry.index, view) != view:
                 raise self.broken(f"SF-13: the map at entry {entry.index} is another one on {node}")
 
-    def _new_entry(self, group: StreamGroup, entry: Entry, history: History) -> None:
+    def _new_entry(self, group: StreamReplica, entry: Entry, history: History) -> None:
         if self.recoveries.is_over(group.id):
             self.recoveries.committed_late(entry, history)
             return
@@ -259,12 +259,12 @@ class Ledger:
             history.last_of_publisher.pop(payload.partition(b":")[0], None)
         return late
 
-    def _state(self, node: str, group: StreamGroup, entry: Entry, history: History) -> None:
+    def _state(self, node: str, group: StreamReplica, entry: Entry, history: History) -> None:
         state = group.state
         if state.late is not None:
             return  # Its own state comes with an entry that it has not reached.
         if entry.index <= self._converging.get((node, group.id), 0):
-            return  # Replays from an emptied base: equal again once it is where the others were (Group.emptied_state).
+            return  # Replays from an emptied base: equal again once it is where the others were (Replica.emptied_state).
         view = (
             *(
                 state.first_seq,
@@ -332,11 +332,11 @@ class Ledger:
         self.refused.add(payload)
 
 
-class _WatchedGroups(dict[str, Group]):
+class _WatchedGroups(dict[str, Replica]):
     """The core's groups; tells of each that is added or removed."""
 
     def __init__(
-        self, core: BrokerCore, on_group: Callable[[Group], None], on_gone: Callable[[str], None]
+        self, core: BrokerCore, on_group: Callable[[Replica], None], on_gone: Callable[[str], None]
     ) -> None:
         super().__init__()
         self._on_group = on_group
@@ -345,7 +345,7 @@ class _WatchedGroups(dict[str, Group]):
             self[name] = group
         core.groups = self
 
-    def __setitem__(self, key: str, group: Group) -> None:
+    def __setitem__(self, key: str, group: Replica) -> None:
         self._on_group(group)
         super().__setitem__(key, group)
 

@@ -11,7 +11,7 @@ from supercluster.broker.jetstream.encoding.codec import Reader
 from supercluster.broker.jetstream.encoding.sections import Section, sections
 from supercluster.broker.jetstream.state.log_reader import Message
 from supercluster.broker.jetstream.state.stream import StreamState
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.raft.entry import Entry, EntryKind
 
 SECOND_NS = 1_000_000_000
@@ -37,7 +37,7 @@ class Lifetimes:
                 self._due_ns[key] = None if text == b"never" else message.time_ns + int(text) * SECOND_NS
         return b"Nats-Marker-Reason: MaxAge" in message.header
 
-    def too_early(self, group: StreamGroup, entry: Entry) -> str:
+    def too_early(self, group: StreamReplica, entry: Entry) -> str:
         """What the entry lets go before its time is over."""
         for kind, body in sections(entry.payload) if entry.kind == EntryKind.BATCH else ():
             if kind != Section.EXPIRE_MESSAGES:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.encoding.codec import Reader
 from supercluster.broker.jetstream.meta.state import MetaState
-from supercluster.broker.jetstream.meta_leader.replica import MetaGroup
+from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 from supercluster.broker.jetstream.replica.lineage import META_GROUP, follows, is_meta, lineage_of
-from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.raft.entry import Entry, decode_entries
 from supercluster.broker.raft.messages import Message
 
@@ -47,14 +47,14 @@ class MapRecoveries:
 
     # ---- what is committed ----------------------------------------------------------------------------------------
 
-    def applied(self, group: Group, entry: Entry) -> None:
+    def applied(self, group: Replica, entry: Entry) -> None:
         """An entry that nobody had applied before."""
-        if isinstance(group, MetaGroup):
+        if isinstance(group, MetaReplica):
             self._entries.setdefault(group.id, {})[entry.index] = entry
 
-    def watch(self, group: Group) -> None:
+    def watch(self, group: Replica) -> None:
         """A copy is opened: the first of a new lineage is the chosen one."""
-        if not isinstance(group, MetaGroup) or not lineage_of(group.id) or group.id in self._bases:
+        if not isinstance(group, MetaReplica) or not lineage_of(group.id) or group.id in self._bases:
             return
         state = group.log.base_state()
         if state is None:

@@ -14,7 +14,7 @@ from tests.simulator.plan import Plan
 from tests.simulator.world import World
 
 from supercluster.broker.jetstream.replica.lineage import META_GROUP
-from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.jetstream.replica.replica import Replica
 
 
 class Striker(Protocol):
@@ -67,7 +67,7 @@ class Moments:
             power = self._rng.random() < 0.5
             self._strike(node, 0.1, 5 + self._rng.random() * 50, power=power)
 
-    def _at_birth(self, group: Group) -> None:
+    def _at_birth(self, group: Replica) -> None:
         """The meta group was begun by one of its voters; another is not reached by the word of it before the rest have
         elected a leader."""
         if group.id != META_GROUP:

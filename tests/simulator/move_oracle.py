@@ -16,9 +16,9 @@ from tests.simulator.super_world import SuperWorld
 
 from supercluster.broker.jetstream.meta.move_record import Move, MoveReport, Outcome
 from supercluster.broker.jetstream.meta.state import Assignment
-from supercluster.broker.jetstream.meta_leader.replica import MetaGroup
-from supercluster.broker.jetstream.replica.replica import Group
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
+from supercluster.broker.jetstream.replica.replica import Replica
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.raft.confchange import Membership, membership_of, node_of
 from supercluster.broker.raft.entry import Entry, EntryKind
 
@@ -57,7 +57,7 @@ class MoveOracle:
         """The joint membership of a move was committed, or the one behind it."""
         watch_group = world.ledger.oracle.watch_group
 
-        def watched(group: Group) -> None:
+        def watched(group: Replica) -> None:
             watch_group(group)
             self._copy_begun(group)
 
@@ -75,8 +75,8 @@ class MoveOracle:
 
     # ---- committed entries ----------------------------------------------------------------------------------------
 
-    def _applied(self, node: str, group: Group, entry: Entry) -> None:
-        if isinstance(group, MetaGroup):
+    def _applied(self, node: str, group: Replica, entry: Entry) -> None:
+        if isinstance(group, MetaReplica):
             self._map(group.state.streams.get(self._key))
         elif group.id == self.group and entry.kind == EntryKind.CONFIG:
             # Carried in the entry is the index of the membership before it: its own is where it stands.
@@ -206,7 +206,7 @@ class MoveOracle:
 
     # ---- copies ---------------------------------------------------------------------------------------------------
 
-    def _copy_begun(self, group: Group) -> None:
+    def _copy_begun(self, group: Replica) -> None:
         """SF-4: a copy is named after the volume that it is on."""
         node, _, incarnation = group.member.partition("@")
         if incarnation.partition(".")[0] != self._world.nodes[node].store.incarnation:
@@ -245,7 +245,7 @@ class MoveOracle:
         known += [found for at_us, found in self._since_us if at_us < asked_us][-1:]
         for node in self._world.nodes.values():
             group = node.core.groups.get(self.group) if node.core is not None else None
-            if isinstance(group, StreamGroup) and group.serves:
+            if isinstance(group, StreamReplica) and group.serves:
                 known.append(group.raft.membership)
         if not any(sorted(map(node_of, found.members)) == names for found in known):
             raise self._broken(

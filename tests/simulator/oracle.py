@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.replica.lineage import lineage_of
-from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.confchange import Membership, node_of
 from supercluster.broker.raft.config import Role
@@ -63,7 +63,7 @@ class Oracle:
         self.on_sent: Callable[[str, BrokerCore, str, Message], None] = lambda node, core, group, message: (
             None
         )
-        self.on_begun: Callable[[Group], None] = lambda group: None
+        self.on_begun: Callable[[Replica], None] = lambda group: None
         """A group was begun for the first time, by its first member."""
         self.on_hand_over: Callable[[str, str], None] = lambda node, to: None
         """The word that hands leadership over is about to leave a broker."""
@@ -83,7 +83,7 @@ class Oracle:
 
         core.send_raft = on_send  # type: ignore[method-assign]
 
-    def watch_group(self, group: Group) -> None:
+    def watch_group(self, group: Replica) -> None:
         logs = self._logs.setdefault((group.id, group.member), [])
         self._came_back(group, logs)
         logs.append(group.log)
@@ -112,7 +112,7 @@ class Oracle:
 
         log.destroy = destroyed  # type: ignore[method-assign]
 
-    def _came_back(self, group: Group, logs: list[StreamLog]) -> None:
+    def _came_back(self, group: Replica, logs: list[StreamLog]) -> None:
         """SF-4: who is a member again has its votes and, unless it says that it is not sure, every entry that it had
         and that is committed."""
         raft, log = group.raft, group.log
@@ -226,7 +226,7 @@ class Oracle:
                 raft.membership,
             )
 
-    def _committed(self, group: Group, in_force: tuple[Membership, ...]) -> None:
+    def _committed(self, group: Replica, in_force: tuple[Membership, ...]) -> None:
         """A leader committed: by counting, an entry of its own term, which a majority of both halves of one of the
         memberships in force has durably."""
         raft = group.raft
@@ -246,7 +246,7 @@ class Oracle:
                 f"SF-1: {group.member} committed entry {index} of {group.id}: {lacking[0]} have it"
             )
 
-    def _lacking(self, group: Group, membership: Membership, index: int, term: int) -> str:
+    def _lacking(self, group: Replica, membership: Membership, index: int, term: int) -> str:
         """Which half of a membership has no majority with that entry; empty when both have."""
         for half in (membership.voters, membership.voters_outgoing):
             have = [member for member in half if self._holds(group.id, member, index, term)]
@@ -264,7 +264,7 @@ class Oracle:
             for base_index, held in self._destroyed.get((group, member), ())
         )
 
-    def _silent(self, group: Group) -> None:
+    def _silent(self, group: Replica) -> None:
         """SF-7: a follower falls silent only with the leader's log and commit index."""
         raft = group.raft
         if raft.commit_index != group.log.last_index:
@@ -282,7 +282,7 @@ class Oracle:
                     f"has {group.log.last_index}"
                 )
 
-    def _leads_in_silence(self, group: Group, core: BrokerCore) -> None:
+    def _leads_in_silence(self, group: Replica, core: BrokerCore) -> None:
         """SF-7: a silent leader lacks nobody's word that it is linked with; who was away woke it when it came back."""
         for member, progress in group.raft.progress.items():
             if node_of(member) in core.peers and progress.match != group.log.last_index:
@@ -293,7 +293,7 @@ class Oracle:
 
     # ---- memberships ----------------------------------------------------------------------------------------------
 
-    def membership(self, group: Group, membership: Membership) -> None:
+    def membership(self, group: Replica, membership: Membership) -> None:
         """A committed CONFIG entry, in order. SF-4: a new identity learns before it votes."""
         before = self._memberships.get(group.id)
         self._memberships[group.id] = membership

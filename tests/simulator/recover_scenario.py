@@ -19,7 +19,7 @@ from tests.simulator.world import Faults, World
 
 from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.meta.state import Assignment
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.raft.confchange import node_of
 
 FORCED = "forced"
@@ -117,12 +117,12 @@ class RecoverScenario(Scenario):
 
         self._call(node_of(found.members[0]), 0, "early", answered)
 
-    def _copies(self) -> list[StreamGroup]:
+    def _copies(self) -> list[StreamReplica]:
         return [
             group
             for core in self._cores()
             for group in core.groups.values()
-            if isinstance(group, StreamGroup)
+            if isinstance(group, StreamReplica)
         ]
 
     def _lag(self) -> None:

@@ -12,9 +12,9 @@ from zlib import crc32
 
 from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.replica.lineage import is_same_stream, lineage_of
-from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.state.log_reader import decode_stored
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.raft.entry import Entry, decode_entries
 
 if TYPE_CHECKING:
@@ -33,9 +33,13 @@ class Recoveries:
         self._over: set[str] = set()
         self.begun = 0
 
-    def watch(self, group: Group) -> None:
+    def watch(self, group: Replica) -> None:
         """A copy is opened: the first of a new lineage is the chosen one."""
-        if not isinstance(group, StreamGroup) or not lineage_of(group.id) or group.id in self._ledger.groups:
+        if (
+            not isinstance(group, StreamReplica)
+            or not lineage_of(group.id)
+            or group.id in self._ledger.groups
+        ):
             return
         recovery = group.assignment.recovery
         assert recovery is not None
@@ -55,7 +59,7 @@ class Recoveries:
             one for one in self._ledger.groups if one != group.id and is_same_stream(one, group.id)
         }
 
-    def _common(self, group: StreamGroup, old: History) -> int:
+    def _common(self, group: StreamReplica, old: History) -> int:
         """Up to which entry the log is what was committed."""
         index, log = old.last_index, group.log
         while index > log.base_index:
@@ -65,7 +69,7 @@ class Recoveries:
             index -= 1
         return log.base_index
 
-    def _last_seq(self, group: StreamGroup, index: int) -> int:
+    def _last_seq(self, group: StreamReplica, index: int) -> int:
         last = 0
         for position in range(group.log.base_index + 1, index + 1):
             entry = group.log.entry(position)
@@ -73,7 +77,7 @@ class Recoveries:
                 last = entry.last_seq
         return last
 
-    def _heir(self, group: StreamGroup, old: History, kept: int, kept_seq: int) -> History:
+    def _heir(self, group: StreamReplica, old: History, kept: int, kept_seq: int) -> History:
         """The new lineage's history so far; what is not in it is lost."""
         ledger = self._ledger
         heir = type(old)(

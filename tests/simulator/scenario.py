@@ -19,9 +19,9 @@ from tests.simulator.weather import Weather
 from tests.simulator.world import World
 
 from supercluster.broker.jetstream.config.metadata_keys import FSYNC_KEY
-from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.state.stream import StreamState
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 
 SIDE = "SIDE"
 # The part of a run in which there is weather.
@@ -269,7 +269,7 @@ class Scenario:
                 return f"{name} applied {group.applied_index} of {history.last_index}"
             if group.member not in group.raft.membership.voters:
                 return f"{name} is {group.member}, voters are {group.raft.membership.voters}"
-            if isinstance(group, StreamGroup):
+            if isinstance(group, StreamReplica):
                 overdue = self.world.ledger.lifetimes.overdue(self.group, group.state, core.clock.now_ns())
                 if overdue:
                     return f"on {name} {overdue}"
@@ -290,7 +290,7 @@ class Scenario:
             if node.core and self.group in node.core.groups
         )
         origin = next(leaders, None)
-        if not isinstance(origin, StreamGroup):
+        if not isinstance(origin, StreamReplica):
             return ""
         delivered = set(self.consumer.delivered)
         undelivered = self.world.ledger.retention.undelivered(origin.state, history.last_seq, delivered)
@@ -301,7 +301,7 @@ class Scenario:
     def _disagreeing(self) -> str:
         """Which replica knows another membership than its group's leader? (MV-7: what is reported is what is in force,
         and who does not know that it is a voter never stands for election.)"""
-        leaders: dict[str, Group] = {}
+        leaders: dict[str, Replica] = {}
         groups = [
             group for node in self.world.nodes.values() if node.core for group in node.core.groups.values()
         ]
@@ -325,7 +325,7 @@ class Scenario:
         views: dict[str, dict[str, Any]] = {}
         for name, node in world.nodes.items():
             group = node.core.groups.get(self.group) if node.core is not None else None
-            if isinstance(group, StreamGroup):
+            if isinstance(group, StreamReplica):
                 views[name] = _view(group.state)
                 missing = world.ledger.lifetimes.missing(group.id, group.state)
                 kept = world.ledger.retention.kept(group.state, self.consumer.confirmed)

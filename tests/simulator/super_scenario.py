@@ -21,8 +21,8 @@ from tests.simulator.weather import Weather
 from tests.simulator.world import World
 
 from supercluster.broker.jetstream.core.broker import BrokerCore
-from supercluster.broker.jetstream.replica.replica import Group
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.replica.replica import Replica
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.raft.confchange import Membership, node_of
 
 BAD_COPY_PART = 0.4
@@ -86,7 +86,7 @@ class SuperWeather(Weather):
     def _cores(self) -> list[BrokerCore]:
         return [node.core for node in self.world.nodes.values() if node.core is not None]
 
-    def _has_all(self, name: str, group: Group | None, group_id: str) -> bool:
+    def _has_all(self, name: str, group: Replica | None, group_id: str) -> bool:
         """Is a broker the sure member that anybody who may lead a group knows it as?"""
         history = self.world.ledger.groups.get(group_id)
         known: list[Membership] = []
@@ -140,9 +140,9 @@ class SuperScenario(Scenario):
         ledger, watch = self.world.ledger, self.world.ledger.oracle.watch_group
         drawn: set[str] = set()
 
-        def watched(group: Group) -> None:
+        def watched(group: Replica) -> None:
             watch(group)
-            if not isinstance(group, StreamGroup) or group.assignment.name != MAIN:
+            if not isinstance(group, StreamReplica) or group.assignment.name != MAIN:
                 return
             history = ledger.groups.get(group.id)
             move = group.assignment.move

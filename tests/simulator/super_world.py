@@ -20,7 +20,7 @@ from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.core.settings import CoreSettings
 from supercluster.broker.jetstream.state.interior_deletes import DeletedSeqs
 from supercluster.broker.jetstream.state.stream import StreamState
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.jetstream.turn.slices import Job
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.entry import Entry
@@ -73,7 +73,7 @@ class SuperWorld(World):
         store.forget = forgotten  # type: ignore[method-assign]
         return core
 
-    def damage(self, group: StreamGroup) -> None:
+    def damage(self, group: StreamReplica) -> None:
         """From now on this copy reads other bytes than it was sent; or it has deleted other messages than it was told to,
         as many."""
         auditor, log = group.auditor, group.auditor._log

@@ -14,7 +14,7 @@ from tests.simulator.stores import SEGMENT_BYTES
 from tests.simulator.world import World
 
 from supercluster.broker.jetstream.core.broker import BrokerCore
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import ClientInfo
 
 BUCKET = {
@@ -50,16 +50,16 @@ class Bucket:
     def cores(self) -> list[BrokerCore]:
         return [node.core for node in self.world.nodes.values() if node.core is not None]
 
-    def copies(self) -> dict[str, StreamGroup]:
+    def copies(self) -> dict[str, StreamReplica]:
         return {
             core.node: group
             for core in self.cores
             for group in core.groups.values()
-            if isinstance(group, StreamGroup) and group.failed is None
+            if isinstance(group, StreamReplica) and group.failed is None
         }
 
     @property
-    def leader(self) -> StreamGroup:
+    def leader(self) -> StreamReplica:
         assert self.world.run_until(lambda: any(group.serves for group in self.copies().values()), 20_000)
         return next(group for group in self.copies().values() if group.serves)
 

@@ -13,7 +13,7 @@ from tests.simulator.world import World
 from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.node.copy_manager import OPEN_RETRY_MS, OPEN_RETRY_MS_MAX
 from supercluster.broker.jetstream.replica.lineage import META_GROUP
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.log import FileLog
@@ -49,19 +49,19 @@ class Story:
     def cores(self) -> list[BrokerCore]:
         return [node.core for node in self.world.nodes.values() if node.core is not None]
 
-    def copies(self) -> dict[str, StreamGroup]:
+    def copies(self) -> dict[str, StreamReplica]:
         return {
             core.node: group
             for core in self.cores
             for group in core.groups.values()
-            if isinstance(group, StreamGroup) and group.failed is None
+            if isinstance(group, StreamReplica) and group.failed is None
         }
 
     @property
-    def broken(self) -> StreamGroup:
+    def broken(self) -> StreamReplica:
         core = self.world.nodes[BROKEN].core
         assert core is not None
-        return next(group for group in core.groups.values() if isinstance(group, StreamGroup))
+        return next(group for group in core.groups.values() if isinstance(group, StreamReplica))
 
     @property
     def leader(self) -> BrokerCore:
@@ -212,7 +212,7 @@ def test_one_whose_fsync_failed_is_left_to_a_new_process() -> None:
     assert story.world.run_until(story.is_level, 20_000)
 
 
-def damage(story: Story, group: StreamGroup) -> None:
+def damage(story: Story, group: StreamReplica) -> None:
     """A record that was confirmed is found damaged."""
     assert isinstance(group.log, FileLog)
     with pytest.raises(DiskError) as found:

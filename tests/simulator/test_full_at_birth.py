@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from tests.simulator.world import World
 
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import ClientInfo
 
 CREATE = {"name": "S", "subjects": ["s.>"], "num_replicas": 3, "storage": "file"}
@@ -20,7 +20,7 @@ def copies(world: World) -> list[str]:
         name
         for name, node in world.nodes.items()
         for group in (node.core.groups.values() if node.core is not None else ())
-        if isinstance(group, StreamGroup) and group.failed is None
+        if isinstance(group, StreamReplica) and group.failed is None
     ]
 
 
@@ -49,5 +49,5 @@ def test_a_copy_that_had_no_room_is_begun_when_there_is_some(room_bytes: int) ->
     leader = next(
         core for core in cores for group in core.groups.values() if group.serves and group.id != "meta"
     )
-    group = next(g for g in leader.groups.values() if isinstance(g, StreamGroup))
+    group = next(g for g in leader.groups.values() if isinstance(g, StreamReplica))
     assert all(progress.match == group.log.last_index for progress in group.raft.progress.values())

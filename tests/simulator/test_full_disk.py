@@ -11,7 +11,7 @@ from tests.simulator.publishers import ACCOUNT, SimPublisher
 from tests.simulator.stores import RESERVE_BYTES
 from tests.simulator.world import World
 
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.storage.ballast import BALLAST
 
@@ -44,8 +44,8 @@ class Story:
         return self.node.core
 
     @property
-    def group(self) -> StreamGroup:
-        return next(group for group in self.core.groups.values() if isinstance(group, StreamGroup))
+    def group(self) -> StreamReplica:
+        return next(group for group in self.core.groups.values() if isinstance(group, StreamReplica))
 
     def _answer(self, act: Any) -> dict[str, Any]:
         self._asked += 1

@@ -15,7 +15,7 @@ from supercluster.broker.jetstream.node.copy_manager import OPEN_RETRY_MS
 from supercluster.broker.jetstream.state.stream import StreamState
 from supercluster.broker.jetstream.stream import api as stream_api
 from supercluster.broker.jetstream.stream.appender import Appending
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import ClientInfo
 
 OTHER = {"name": "T", "subjects": ["t.>"], "num_replicas": 3}
@@ -36,7 +36,7 @@ class Faulty(Story):
     def _told(self, node: str, group: str, reason: str, text: str) -> None:
         self.events.append((node, reason, text))
 
-    def copies(self) -> dict[str, StreamGroup]:
+    def copies(self) -> dict[str, StreamReplica]:
         return {group.host.node: group for group in self.held("S") if group.failed is None}
 
     @property
@@ -44,12 +44,12 @@ class Faulty(Story):
         assert self.cores[0].meta is not None
         return next(found.group for found in self.cores[0].meta.state.streams.values() if found.name == "S")
 
-    def held(self, name: str) -> list[StreamGroup]:
+    def held(self, name: str) -> list[StreamReplica]:
         return [
             group
             for core in self.cores
             for group in core.groups.values()
-            if isinstance(group, StreamGroup) and group.assignment.name == name
+            if isinstance(group, StreamReplica) and group.assignment.name == name
         ]
 
     def reports(self) -> dict[str, str]:
@@ -139,7 +139,7 @@ def test_a_request_on_which_the_leader_fails_is_answered_with_500_and_not_sent_t
     asked: list[str] = []
     handle = stream_api.handle
 
-    def broken(group: StreamGroup, request: Any, *rest: Any) -> None:
+    def broken(group: StreamReplica, request: Any, *rest: Any) -> None:
         if b"STREAM.PURGE" in request.subject:
             asked.append(group.host.node)
             raise RecursionError("maximum recursion depth exceeded")

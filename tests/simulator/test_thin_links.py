@@ -10,15 +10,15 @@ from tests.simulator.publishers import ACCOUNT, SimPublisher
 from tests.simulator.world import Faults, World
 
 from supercluster.broker.jetstream.core.broker import BrokerCore
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import Channel, ClientInfo
 
 CREATE = {"name": "S", "subjects": ["s.>"], "num_replicas": 3, "storage": "file"}
 MESSAGES, MESSAGE_BYTES = 64, 64 * 1024
 
 
-def stream_of(core: BrokerCore) -> StreamGroup:
-    return next(group for group in core.groups.values() if isinstance(group, StreamGroup))
+def stream_of(core: BrokerCore) -> StreamReplica:
+    return next(group for group in core.groups.values() if isinstance(group, StreamReplica))
 
 
 @pytest.mark.covers("SF-29", "RP-2")
@@ -50,7 +50,7 @@ def test_what_a_replica_lacks_crosses_a_thin_link_once() -> None:
     def is_whole() -> bool:
         core = world.nodes["n2"].core
         return core is not None and any(
-            isinstance(group, StreamGroup) and group.state.last_seq == MESSAGES
+            isinstance(group, StreamReplica) and group.state.last_seq == MESSAGES
             for group in core.groups.values()
         )
 

@@ -15,11 +15,11 @@ from tests.simulator.plan import Plan
 from tests.simulator.world import Faults, World
 
 from supercluster.broker.jetstream.replica.lineage import META_GROUP
-from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.storage.segment import SEGMENT_SUFFIX
 
 
-def _needs_restart(group: Group) -> bool:
+def _needs_restart(group: Replica) -> bool:
     """Was it a log that only a new process may open again? The meta group's is not opened anew at all."""
     return group.failed is not None and (group.id == META_GROUP or not group.log.may_ever_open_anew)
 
@@ -193,7 +193,7 @@ class Weather:
         wanted = [
             f for f in core.meta.state.streams.values() if any(m.startswith(f"{name}@") for m in f.members)
         ]
-        groups: list[Group | None] = [core.meta, *(core.groups.get(found.group) for found in wanted)]
+        groups: list[Replica | None] = [core.meta, *(core.groups.get(found.group) for found in wanted)]
         for group in groups:
             if group is None or group.failed is not None or group.raft.doubtful:
                 return False

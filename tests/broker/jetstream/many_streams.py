@@ -10,8 +10,8 @@ from tests.simulator.world import World
 
 from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.links.frames import Frame
-from supercluster.broker.jetstream.replica.replica import Group
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.replica.replica import Replica
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import Channel, ClientInfo
 
 CLIENT = ClientInfo("$G", "app", is_operator=False)
@@ -36,9 +36,9 @@ class Brokers:
         self.published = 0
         self.ticks: Counter[str] = Counter()
         self.frames: list[tuple[str, str, int, bytes]] = []
-        tick, send = Group.tick, self.world.send
+        tick, send = Replica.tick, self.world.send
 
-        def counted_tick(group: Group, now_ms: int) -> bool:
+        def counted_tick(group: Replica, now_ms: int) -> bool:
             self.ticks[group.id.split(".")[-2] if "." in group.id else group.id] += 1
             return tick(group, now_ms)
 
@@ -47,7 +47,7 @@ class Brokers:
                 self.frames.append((frm, to, frame_type, body))
             return send(frm, to, frame_type, body, *rest)
 
-        monkeypatch.setattr(Group, "tick", counted_tick)
+        monkeypatch.setattr(Replica, "tick", counted_tick)
         monkeypatch.setattr(self.world, "send", counted_send)
         for name in self.world.names:
             self.world.start(name)
@@ -83,8 +83,8 @@ class Brokers:
         seq = self.copies(name)[0].state.last_seq + 1
         assert self.world.run_until(lambda: all(g.state.last_seq == seq for g in self.copies(name)), 5_000)
 
-    def copies(self, name: str) -> list[StreamGroup]:
-        found = [g for core in self.cores for g in core.groups.values() if isinstance(g, StreamGroup)]
+    def copies(self, name: str) -> list[StreamReplica]:
+        found = [g for core in self.cores for g in core.groups.values() if isinstance(g, StreamReplica)]
         return [group for group in found if group.assignment.name == name]
 
     def is_silent(self) -> bool:

@@ -11,12 +11,12 @@ from supercluster.broker.jetstream.config.stream import Placement, StreamConfig
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.state import Assignment
 from supercluster.broker.jetstream.meta.stream_recovery import CopiesTold, CopyFacts
-from supercluster.broker.jetstream.meta_leader.replica import MetaGroup
+from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 from supercluster.broker.jetstream.meta_leader.requests import Decided, StreamRequest
 from supercluster.broker.jetstream.placement.dry_run import MovePlan
 from supercluster.broker.jetstream.placement.room import Room
 from supercluster.broker.jetstream.placement.stream_facts import MemberFacts, StreamFacts
-from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.turn.slices import Job, at_once
 from supercluster.broker.ports import ClientInfo, Ticket
 from supercluster.broker.protocol.frames import VERSION
@@ -62,7 +62,7 @@ class Host:
     server_limits: ServerLimits = NO_SERVER_LIMITS
     tokens: int = 0
     bytes_max: dict[str, int] = field(default_factory=dict)
-    meta: MetaGroup | None = None
+    meta: MetaReplica | None = None
 
     @property
     def clock(self) -> Host:
@@ -79,7 +79,7 @@ class Host:
 
     def send_raft(self, group: str, message: Message) -> None: ...
 
-    def serving(self, group: Group) -> None: ...
+    def serving(self, group: Replica) -> None: ...
 
     def save_vote(self, group: str, ticket: Ticket) -> None:
         raise AssertionError(f"{group} is kept in memory")
@@ -91,7 +91,7 @@ class Host:
     def save_checkpoint(self, group: str, ticket: Ticket) -> None:
         raise AssertionError("a log in memory has no tickets")
 
-    def in_slices(self, group: Group, job: Job) -> None:
+    def in_slices(self, group: Replica, job: Job) -> None:
         at_once(job)
 
     def event(self, group: str, reason: str, text: str) -> None:
@@ -139,7 +139,7 @@ class Host:
 
     def meta_leadership_lost(self) -> None: ...
 
-    def group_failed(self, group: Group) -> None: ...
+    def group_failed(self, group: Replica) -> None: ...
 
     def new_token(self) -> str:
         self.tokens += 1
@@ -166,7 +166,7 @@ class Meta:
     """A leader to ask."""
 
     host: Host
-    group: MetaGroup
+    group: MetaReplica
 
     def turn(self, after_ms: int = 0) -> None:
         self.host.now_ms += after_ms
@@ -230,7 +230,7 @@ def meta(**clusters: str) -> Meta:
         now_ms=0,
         doubtful=False,
     )
-    group = host.meta = MetaGroup(member, log, raft, host)
+    group = host.meta = MetaReplica(member, log, raft, host)
     group.recover(0)
     found = Meta(host, group)
     while not group.serves:

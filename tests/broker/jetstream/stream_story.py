@@ -17,7 +17,7 @@ from supercluster.broker.jetstream.encoding.sections import (
     sections,
 )
 from supercluster.broker.jetstream.links.frames import Forward
-from supercluster.broker.jetstream.publish.admission import Answer, Judge, Piece, Taken
+from supercluster.broker.jetstream.publish.admission import Admission, Answer, Piece, Taken
 from supercluster.broker.jetstream.publish.expiry import Expiry
 from supercluster.broker.jetstream.publish.proposal import Proposal
 from supercluster.broker.jetstream.publish.scheduling import Scheduling
@@ -74,7 +74,7 @@ class StreamStory:
         self.now_ns = SECOND
         self.numbers: dict[SessionKey, int] = {}
         self.uncommitted: list[Entry] = []
-        self.judge = Judge(self.state, [])
+        self.judge = Admission(self.state, [])
         self.expiry = Expiry()
         self.scheduling = Scheduling()
         self.texts: list[bytes] = []
@@ -213,7 +213,7 @@ class StreamStory:
 
     def new_leader(self) -> None:
         """Another replica with the same log leads: it judges from its own state and the log's end."""
-        self.judge = Judge(self.state, list(self.uncommitted))
+        self.judge = Admission(self.state, list(self.uncommitted))
 
     def held(self) -> list[int]:
         return [seq for seq in range(self.state.first_seq, self.state.last_seq + 1) if self.state.has(seq)]

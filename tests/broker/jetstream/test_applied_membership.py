@@ -6,7 +6,7 @@ import pytest
 from tests.broker.jetstream.test_stream_group import ASSIGNMENT, Replicas
 
 from supercluster.broker.jetstream.encoding.codec import Reader
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.raft.confchange import Membership, membership_of
 from supercluster.broker.raft.config import RaftConfig
 from supercluster.broker.raft.entry import EntryKind, make_entry
@@ -38,7 +38,7 @@ def test_a_copy_without_a_checkpoint_keeps_no_membership_that_may_be_truncated()
     raft = Raft(
         RaftConfig(member), log, term=1, vote="", membership=before, commit_index=1, rng=host, now_ms=0
     )
-    group = StreamGroup(ASSIGNMENT, member, log, raft, host)
+    group = StreamReplica(ASSIGNMENT, member, log, raft, host)
     group.recover(1)
     group.turn(0)
     assert (group.applied_index, raft.membership.voters) == (1, appended.voters)

@@ -19,7 +19,7 @@ from supercluster.broker.jetstream.state import lookup
 from supercluster.broker.jetstream.state.carried import Carried, encode_carried
 from supercluster.broker.jetstream.state.stream import StreamState
 from supercluster.broker.jetstream.state.stream_reader import StreamSource
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.jetstream.turn.slices import at_once
 
 
@@ -44,7 +44,7 @@ def test_the_newest_stretch_counts(puts: list[tuple[int, int]], below: int) -> N
     assert not [last for _, last, _ in found if last < below]
 
 
-def group_of(story: StreamStory, **fields: Any) -> StreamGroup:
+def group_of(story: StreamStory, **fields: Any) -> StreamReplica:
     log = SimpleNamespace(
         bytes_behind=lambda index: 1 << 40, segment_bytes=1 << 20, has_room=lambda size: True, is_scarce=False
     )
@@ -59,7 +59,7 @@ def group_of(story: StreamStory, **fields: Any) -> StreamGroup:
         "assignment": assignment,
         "least_index": lambda: 1,
     }
-    return cast("StreamGroup", SimpleNamespace(**{**found, **fields}))
+    return cast("StreamReplica", SimpleNamespace(**{**found, **fields}))
 
 
 def carry(story: StreamStory) -> list[tuple[int, int]]:

@@ -18,7 +18,7 @@ from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.consumer_ops import Op, OpKind, encode_ops
 from supercluster.broker.jetstream.state.consumers import ConsumerStates, ConsumersView, keep_up
-from supercluster.broker.jetstream.state.interest_retention import WantedBy
+from supercluster.broker.jetstream.state.interest_retention import InterestRetention
 from supercluster.broker.jetstream.state.stream import StreamState
 
 pytestmark = [pytest.mark.covers("SF-13"), pytest.mark.covers("RP-3")]
@@ -265,7 +265,7 @@ def test_a_witness_that_went_is_not_believed() -> None:
         states[f"c{number}"] = ConsumerState(
             name=f"c{number}", config=ConsumerConfig.from_json(story_config), created_ns=0, start_seq=1
         )
-    wanted = WantedBy(states)
+    wanted = InterestRetention(states)
     for number in range(9):
         states[f"c{number}"].delivered_sseq = 5
     assert wanted.wants(3, b"s")

@@ -13,7 +13,7 @@ from supercluster.broker.jetstream.meta.map_recovery import LINEAGE_ENTRIES
 from supercluster.broker.jetstream.meta.state import Assignment
 from supercluster.broker.jetstream.recovery.stream_survey import copies_here
 from supercluster.broker.jetstream.replica.lineage import META_GROUP, follows
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.entry import decode_entries
@@ -150,9 +150,9 @@ class Story:
         assert leader.meta is not None
         return sorted(node_of(voter) for voter in leader.meta.raft.membership.voters)
 
-    def copy(self, name: str, stream: str = "S") -> StreamGroup | None:
+    def copy(self, name: str, stream: str = "S") -> StreamReplica | None:
         for group in self.core(name).groups.values():
-            if isinstance(group, StreamGroup) and group.assignment.name == stream:
+            if isinstance(group, StreamReplica) and group.assignment.name == stream:
                 return group
         return None
 

@@ -14,7 +14,7 @@ from supercluster.broker.jetstream.meta.state import Assignment
 from supercluster.broker.jetstream.recovery.stream_lineages import Lineages
 from supercluster.broker.jetstream.recovery.stream_survey import copies_here
 from supercluster.broker.jetstream.replica.lineage import is_same_stream, lineage_of
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.entry import decode_entries
@@ -87,12 +87,12 @@ class Story:
         assert leader.meta is not None
         return leader.meta.state.streams["$G", "S"]
 
-    def copies(self) -> dict[str, StreamGroup]:
+    def copies(self) -> dict[str, StreamReplica]:
         return {
             core.node: group
             for core in self.up()
             for group in core.groups.values()
-            if isinstance(group, StreamGroup)
+            if isinstance(group, StreamReplica)
         }
 
     def has_back(self, node: str) -> bool:
@@ -100,7 +100,7 @@ class Story:
         leader = self.meta_leader()
         return leader is not None and node in self.copies() and node in leader.brokers_in_contact()
 
-    def leader(self) -> StreamGroup | None:
+    def leader(self) -> StreamReplica | None:
         return next((group for group in self.copies().values() if group.serves), None)
 
     def ask(self, at: str, subject: str, body: Any) -> dict[str, Any]:
@@ -330,7 +330,7 @@ def test_what_a_copy_took_after_its_end_was_kept_is_kept_in_another_file(
     story = Story(tags=("ssd",))
     others = _put_aside_and_restarted_cut_off(story)
 
-    def older() -> StreamGroup | None:
+    def older() -> StreamReplica | None:
         copies = (group for name, group in story.copies().items() if name in others)
         return next((group for group in copies if group.serves and not lineage_of(group.id)), None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.broker.jetstream.consumer_story import SECOND, Source, Story, shown
 
-from supercluster.broker.jetstream.consumer.commit_gate import HELD_BYTES_MAX, STALL_MS_MAX, HandingOut
+from supercluster.broker.jetstream.consumer.commit_gate import HELD_BYTES_MAX, STALL_MS_MAX, CommitGate
 from supercluster.broker.jetstream.consumer.pull import Delivery
 
 
@@ -36,20 +36,20 @@ def clients() -> Clients:
     return Clients()
 
 
-def ask(story: Story, handing_out: HandingOut, *, inbox: str = "in", **request: object) -> None:
+def ask(story: Story, handing_out: CommitGate, *, inbox: str = "in", **request: object) -> None:
     """A pull request and the pump behind it."""
     payload = str(request).replace("'", '"').replace("True", "true").encode()
     story.leader.on_pull(payload, inbox.encode(), story.now_ns, story.has_interest)
     pump(story, handing_out)
 
 
-def pump(story: Story, handing_out: HandingOut) -> None:
+def pump(story: Story, handing_out: CommitGate) -> None:
     handing_out.add(story.leader, story.leader.pump(story.source, story.now_ns, story.has_interest))
 
 
 @pytest.mark.covers("SF-2")
 def test_a_delivery_leaves_behind_its_entry(source: Source, clients: Clients) -> None:
-    story, handing_out = Story(source, ack_policy="explicit"), HandingOut(clients.deliver)
+    story, handing_out = Story(source, ack_policy="explicit"), CommitGate(clients.deliver)
     ask(story, handing_out, batch=2)
     assert clients.news() == []
     handing_out.proposed(7, 1, 0)
@@ -63,7 +63,7 @@ def test_a_delivery_leaves_behind_its_entry(source: Source, clients: Clients) ->
 def test_behind_a_stall_a_delivery_leaves_once_the_leadership_is_confirmed(
     source: Source, clients: Clients
 ) -> None:
-    story, handing_out = Story(source, ack_policy="explicit"), HandingOut(clients.deliver)
+    story, handing_out = Story(source, ack_policy="explicit"), CommitGate(clients.deliver)
     ask(story, handing_out, batch=1)
     handing_out.proposed(7, 1, 0, 500)
     ask(story, handing_out, batch=1)
@@ -76,7 +76,7 @@ def test_behind_a_stall_a_delivery_leaves_once_the_leadership_is_confirmed(
 
 
 def test_a_request_for_too_few_bytes_is_told_so_at_once(source: Source, clients: Clients) -> None:
-    story, handing_out = Story(source, ack_policy="explicit"), HandingOut(clients.deliver)
+    story, handing_out = Story(source, ack_policy="explicit"), CommitGate(clients.deliver)
     ask(story, handing_out, batch=1, max_bytes=1)
     handing_out.proposed(7, 1, 0)
     (said,) = clients.news()
@@ -84,14 +84,14 @@ def test_a_request_for_too_few_bytes_is_told_so_at_once(source: Source, clients:
 
 
 def test_without_acknowledgements_nothing_waits(source: Source, clients: Clients) -> None:
-    story, handing_out = Story(source, ack_policy="none"), HandingOut(clients.deliver)
+    story, handing_out = Story(source, ack_policy="none"), CommitGate(clients.deliver)
     ask(story, handing_out, batch=1)
     handing_out.proposed(7, 1, 0)
     assert clients.news() == ["in<s.0 1.1.1.5"]
 
 
 def test_a_status_stays_behind_the_messages_before_it(source: Source, clients: Clients) -> None:
-    story, handing_out = Story(source, ack_policy="explicit"), HandingOut(clients.deliver)
+    story, handing_out = Story(source, ack_policy="explicit"), CommitGate(clients.deliver)
     ask(story, handing_out, inbox="one", batch=9, expires=SECOND)
     handing_out.proposed(7, 1, 0)
     story.at(SECOND)
@@ -109,7 +109,7 @@ def test_a_status_stays_behind_the_messages_before_it(source: Source, clients: C
 
 
 def test_bytes_that_a_request_was_not_given_are_its_again(source: Source, clients: Clients) -> None:
-    story, handing_out = Story(source, ack_policy="explicit"), HandingOut(clients.deliver)
+    story, handing_out = Story(source, ack_policy="explicit"), CommitGate(clients.deliver)
     ask(story, handing_out, batch=6, max_bytes=100)
     handing_out.not_proposed()
     story.leader.rewind(story.committed, last_seq=source.last_seq)
@@ -117,7 +117,7 @@ def test_bytes_that_a_request_was_not_given_are_its_again(source: Source, client
     handing_out.proposed(7, 1, 0)
     handing_out.committed(7, 0)
     again = clients.news()
-    story, handing_out = Story(source, ack_policy="explicit"), HandingOut(clients.deliver)
+    story, handing_out = Story(source, ack_policy="explicit"), CommitGate(clients.deliver)
     ask(story, handing_out, batch=6, max_bytes=100)
     handing_out.proposed(7, 1, 0)
     handing_out.committed(7, 0)
@@ -127,7 +127,7 @@ def test_bytes_that_a_request_was_not_given_are_its_again(source: Source, client
 
 def test_a_consumer_that_is_deleted_takes_its_deliveries_along(source: Source, clients: Clients) -> None:
     gone, other = Story(source, ack_policy="explicit"), Story(source, ack_policy="explicit")
-    handing_out = HandingOut(clients.deliver)
+    handing_out = CommitGate(clients.deliver)
     ask(gone, handing_out, inbox="gone", batch=1)
     ask(other, handing_out, inbox="other", batch=1)
     handing_out.proposed(7, 1, 0)
@@ -142,7 +142,7 @@ def test_what_waits_for_commits_is_bounded(clients: Clients) -> None:
     source = Source()
     for _ in range(5):
         source.store("s", b"x" * (HELD_BYTES_MAX // 4))
-    story, handing_out = Story(source, ack_policy="explicit"), HandingOut(clients.deliver)
+    story, handing_out = Story(source, ack_policy="explicit"), CommitGate(clients.deliver)
     story.leader.on_pull(b"100", b"in", 0, story.has_interest)
     for index in range(1, 5):
         assert not handing_out.is_full

@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 from tests.broker.jetstream.consumer_story import SECOND, Source, Story, shown
 
-from supercluster.broker.jetstream.consumer.commit_gate import HandingOut
+from supercluster.broker.jetstream.consumer.commit_gate import CommitGate
 from supercluster.broker.jetstream.consumer.pull import Delivery
-from supercluster.broker.jetstream.consumer.uncertain_deliveries import DOUBT_MS_MAX, LOOK_MS, InDoubt
+from supercluster.broker.jetstream.consumer.uncertain_deliveries import (
+    DOUBT_MS_MAX,
+    LOOK_MS,
+    UncertainDeliveries,
+)
 
 ENTRY, TERM = 7, 3
 
@@ -24,9 +28,9 @@ class Deposed:
     given_back: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.handing_out = HandingOut(self.deliver)
+        self.handing_out = CommitGate(self.deliver)
         self.listens = True
-        self.in_doubt = InDoubt(self.deliver, lambda inbox: self.listens)
+        self.in_doubt = UncertainDeliveries(self.deliver, lambda inbox: self.listens)
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         self.said += shown(deliveries)

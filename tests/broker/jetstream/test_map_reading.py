@@ -12,7 +12,7 @@ from supercluster.broker.jetstream.core.settings import CoreSettings
 from supercluster.broker.jetstream.links import frames
 from supercluster.broker.jetstream.links.frames import Frame, Leadership
 from supercluster.broker.jetstream.meta.state import MetaState
-from supercluster.broker.jetstream.meta_leader.replica import MetaGroup
+from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 from supercluster.broker.jetstream.node.map_reader import MAP_RETRY_MS, MAP_WAIT_MS
 from supercluster.broker.jetstream.replica.lineage import META_GROUP
 from supercluster.broker.ports import Channel, PeerInfo
@@ -248,7 +248,7 @@ def test_only_the_last_read_counts_and_none_after_contact_was_lost() -> None:
     raft = Raft(
         RaftConfig("n@vol"), log, term=0, vote="", membership=MEMBERS, commit_index=0, rng=host, now_ms=1000
     )
-    group = MetaGroup("n@vol", log, raft, host)  # type: ignore[arg-type]  # What a follower's replica asks of it.
+    group = MetaReplica("n@vol", log, raft, host)  # type: ignore[arg-type]  # What a follower's replica asks of it.
 
     def turn(*messages: Message) -> list[str]:
         for message in messages:

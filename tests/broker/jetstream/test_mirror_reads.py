@@ -15,7 +15,7 @@ from supercluster.broker.jetstream.frontend.pending_requests import ASK_LEADER_M
 from supercluster.broker.jetstream.links.frames import Request, ResponseStatus
 from supercluster.broker.jetstream.links.source_frames import OriginTold
 from supercluster.broker.jetstream.meta.state import Assignment
-from supercluster.broker.jetstream.sources.puller import Sourcing
+from supercluster.broker.jetstream.sources.puller import SourcePuller
 from supercluster.broker.jetstream.state.stream_reader import StreamSource
 from supercluster.broker.jetstream.turn.questions import Questions
 from supercluster.broker.jetstream.turn.slices import Slices
@@ -233,7 +233,7 @@ def test_who_gets_no_answer_of_a_mirror_asks_whoever_is_there_now() -> None:
 
 
 def test_a_mirror_is_as_new_as_the_last_answer_of_which_all_is_applied() -> None:
-    sourcing = Sourcing("S.$G.M.1", "$G", "M", SimpleNamespace(watch_origins=lambda group, found: None))
+    sourcing = SourcePuller("S.$G.M.1", "$G", "M", SimpleNamespace(watch_origins=lambda group, found: None))
     state: Any = SimpleNamespace(last_seq=0)
     assert sourcing.whole_since_ms(state) == -1
     sourcing.follow(mirror())

@@ -19,7 +19,7 @@ from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.links.source_frames import OriginAsk, OriginTold
 from supercluster.broker.jetstream.moves.range_hasher import state_hash
 from supercluster.broker.jetstream.publish.expiry import Expiry
-from supercluster.broker.jetstream.publish.log_tail import LogEnd
+from supercluster.broker.jetstream.publish.log_tail import LogTail
 from supercluster.broker.jetstream.publish.proposal import Proposal
 from supercluster.broker.jetstream.publish.source_rewrite import Conversion, origin_token
 from supercluster.broker.jetstream.state.gaps import Gaps
@@ -453,7 +453,7 @@ def test_a_snapshot_of_a_mirror_has_its_gaps_and_position() -> None:
 def test_a_mirror_expires_by_the_times_of_its_origin() -> None:
     state = a_mirror(max_age=5 * 10**9)
     mirrored(state, 1, 1, *([b"a"] * 10), up_to=10)
-    proposal, end = Proposal(), LogEnd(state, [])
+    proposal, end = Proposal(), LogTail(state, [])
     Expiry().put(end, 10 * 10**9, 0, proposal)
     (body,) = [
         bytes(body)

@@ -25,7 +25,7 @@ from supercluster.broker.jetstream.config.metadata_keys import (
 )
 from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.storage.log import FileLog
@@ -115,7 +115,7 @@ def started(world: World) -> list[BrokerCore]:
 
 def copies(world: World) -> int:
     return sum(
-        isinstance(group, StreamGroup) and group.failed is None
+        isinstance(group, StreamReplica) and group.failed is None
         for node in world.nodes.values()
         for group in (node.core.groups.values() if node.core is not None else ())
     )
@@ -158,7 +158,7 @@ def test_a_changed_policy_counts_at_once_or_it_is_said_when() -> None:
             name: group.log.fsync
             for name, node in world.nodes.items()
             for group in (node.core.groups.values() if node.core is not None else ())
-            if isinstance(group, StreamGroup) and isinstance(group.log, FileLog)
+            if isinstance(group, StreamReplica) and isinstance(group.log, FileLog)
         }
 
     wanted = {"n0": Fsync.ALWAYS, "n1": Fsync.NEVER, "n2": Fsync.ALWAYS}
@@ -181,16 +181,16 @@ def test_an_error_with_one_group_leaves_the_broker_and_its_other_groups(
     monkeypatch.setattr(BrokerCore, "event", lambda core, group, reason, text: told.append((reason, text)))
     (core,) = started(world)
     # A second stream, whose beginning fails in a way that nobody thought of, when part of it is there.
-    recover = StreamGroup.recover
-    failed: list[StreamGroup] = []
+    recover = StreamReplica.recover
+    failed: list[StreamReplica] = []
 
-    def fails(group: StreamGroup, commit_index: int) -> None:
+    def fails(group: StreamReplica, commit_index: int) -> None:
         if group.assignment.name == "T":
             failed.append(group)
             raise KeyError("nobody thought of this")
         recover(group, commit_index)
 
-    monkeypatch.setattr(StreamGroup, "recover", fails)
+    monkeypatch.setattr(StreamReplica, "recover", fails)
     info = ClientInfo("$G", "operator", is_operator=True)
     body = json.dumps({"name": "T", "subjects": ["t"]}).encode()
     core.on_api(info, b"$JS.API.STREAM.CREATE.T", b"_R2", b"", body)
@@ -199,8 +199,8 @@ def test_an_error_with_one_group_leaves_the_broker_and_its_other_groups(
     assert next(text for reason, text in told if reason == "GroupFailed").endswith(
         "KeyError: 'nobody thought of this'"
     )
-    assert [g.assignment.name for g in core.groups.values() if isinstance(g, StreamGroup)] == ["S"]
+    assert [g.assignment.name for g in core.groups.values() if isinstance(g, StreamReplica)] == ["S"]
     with pytest.raises(DiskError, match="closed"):
         failed[0].log.append([])
-    monkeypatch.setattr(StreamGroup, "recover", recover)
+    monkeypatch.setattr(StreamReplica, "recover", recover)
     assert world.run_until(lambda: copies(world) == 2, 20_000), "it is tried again"

@@ -16,7 +16,7 @@ from supercluster.broker.jetstream.state import consumers as consumer_states
 from supercluster.broker.jetstream.state import digest as state_digest
 from supercluster.broker.jetstream.state import message_ids, subject_index
 from supercluster.broker.jetstream.state import snapshot as stream_snapshot
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.jetstream.turn import slices
 from supercluster.broker.ports import OpenedGroup
 from supercluster.broker.storage.store import VolumeStore
@@ -85,13 +85,13 @@ def test_no_turn_grows_with_the_state(tmp_path: Path) -> None:
 
 def entries_applied(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     applied: list[str] = []
-    apply_entry = StreamGroup.apply_entry
+    apply_entry = StreamReplica.apply_entry
 
-    def noted(group: StreamGroup, entry: Any) -> None:
+    def noted(group: StreamReplica, entry: Any) -> None:
         applied.append(group.assignment.name)
         apply_entry(group, entry)
 
-    monkeypatch.setattr(StreamGroup, "apply_entry", noted)
+    monkeypatch.setattr(StreamReplica, "apply_entry", noted)
     return applied
 
 

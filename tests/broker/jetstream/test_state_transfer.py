@@ -6,7 +6,7 @@ import pytest
 from tests.broker.jetstream.test_stream_group import ORIGIN, Broker, Replicas, forward
 
 from supercluster.broker.jetstream.encoding.codec import blob
-from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.turn.slices import Job, at_once
 from supercluster.broker.raft.config import Snapshot
 from supercluster.broker.raft.errors import DiskError
@@ -39,7 +39,7 @@ class Late:
         self.late.group.raft._installing = self.snapshot
         self.late.group.transfer.arrived(self.snapshot)
 
-    def hold(self, group: Group, job: Job) -> None:
+    def hold(self, group: Replica, job: Job) -> None:
         self.jobs.append(job)
 
     def publish(self, first: int, count: int) -> None:

@@ -24,10 +24,10 @@ from supercluster.broker.jetstream.meta.state import Assignment
 from supercluster.broker.jetstream.publish import proposal
 from supercluster.broker.jetstream.publish.atomic_batches import batch_room
 from supercluster.broker.jetstream.replica import replica as group
-from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.state import consumer_ops
 from supercluster.broker.jetstream.stream import appender as appending
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.jetstream.subjects.interest_watch import Interests
 from supercluster.broker.jetstream.turn.questions import Questions
 from supercluster.broker.jetstream.turn.share import TurnShare
@@ -90,7 +90,7 @@ class Broker:
         """What the meta group is asked for."""
         assignment = replicas.assignment
         member, membership, log = f"{node}@1", membership_of(assignment.members), BreakableLog()
-        log.save_checkpoint(0, blob(membership.encode()) + StreamGroup.blank_state(assignment))
+        log.save_checkpoint(0, blob(membership.encode()) + StreamReplica.blank_state(assignment))
         raft = Raft(
             RaftConfig(member),
             log,
@@ -101,7 +101,7 @@ class Broker:
             rng=self,
             now_ms=0,
         )
-        self.group = StreamGroup(assignment, member, log, raft, self)
+        self.group = StreamReplica(assignment, member, log, raft, self)
         self.group.recover(0)
 
     @property
@@ -188,7 +188,7 @@ class Broker:
     def verdicts(self, group: str, key: SessionKey, runs: list[VerdictRun], *, appended: bool) -> None:
         self.stored += runs
 
-    def serving(self, group: Group) -> None: ...
+    def serving(self, group: Replica) -> None: ...
 
     def save_vote(self, group: str, ticket: Ticket) -> None:
         raise AssertionError(f"{group} is kept in memory")
@@ -202,13 +202,13 @@ class Broker:
     def save_checkpoint(self, group: str, ticket: Ticket) -> None:
         raise AssertionError("a log in memory has no tickets")
 
-    def in_slices(self, group: Group, job: Job) -> None:
+    def in_slices(self, group: Replica, job: Job) -> None:
         at_once(job)
 
     def event(self, group: str, reason: str, text: str) -> None:
         self.events.append(reason)
 
-    def group_failed(self, group: Group) -> None: ...
+    def group_failed(self, group: Replica) -> None: ...
 
     def new_token(self) -> str:
         return "t"

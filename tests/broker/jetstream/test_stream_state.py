@@ -23,7 +23,7 @@ from tests.support.tiers import examples
 
 from supercluster.broker.jetstream.encoding.codec import u64
 from supercluster.broker.jetstream.encoding.sections import Section, SessionKey, encode_session
-from supercluster.broker.jetstream.publish.admission import Answer, Judge
+from supercluster.broker.jetstream.publish.admission import Admission, Answer
 from supercluster.broker.jetstream.state import messages as stored
 from supercluster.broker.jetstream.state.log_reader import logical_bytes
 from supercluster.broker.jetstream.state.stream import StreamState
@@ -289,7 +289,7 @@ def test_replicas_are_equal_whatever_happened_in_between(
             restored.apply(entry)
         assert restored.snapshot() == final
     # A leader made anew continues where the log ends.
-    assert Judge(story.state, []).end.next_seq == story.state.last_seq + 1
+    assert Admission(story.state, []).end.next_seq == story.state.last_seq + 1
     assert story.offer(block(message()), story.numbers.get(session, 0) + 1, session).answer is Answer.TAKEN
 
 

@@ -25,8 +25,8 @@ from supercluster.broker.jetstream.meta.state import Assignment, MetaState
 from supercluster.broker.jetstream.publish import counters as counting
 from supercluster.broker.jetstream.publish.admission import Answer
 from supercluster.broker.jetstream.publish.counters import CounterError
-from supercluster.broker.jetstream.publish.inbox import Intake
-from supercluster.broker.jetstream.publish.log_tail import LogEnd
+from supercluster.broker.jetstream.publish.inbox import PublishInbox
+from supercluster.broker.jetstream.publish.log_tail import LogTail
 from supercluster.broker.jetstream.publish.proposal import ENTRY_BYTES_MAX, Proposal
 from supercluster.broker.jetstream.state.source_positions import OriginPosition, encode_positions
 from supercluster.broker.ports import Channel
@@ -185,7 +185,7 @@ def test_blocks_that_end_many_large_batches_become_entries_of_a_bounded_size() -
         def take(self, forward: Forward, now_ns: int, *, room: bool) -> Any:
             return _Taken([Piece(_big(taken.pieces[0].section)) for _ in range(8)])
 
-    intake = Intake("g", None)  # type: ignore[arg-type]  # Nobody is told anything.
+    intake = PublishInbox("g", None)  # type: ignore[arg-type]  # Nobody is told anything.
     intake.offer(Forward(story_key(story), 1, 0, 0, block(message())), early=False)
     sizes: list[int] = []
 
@@ -224,7 +224,7 @@ def test_a_session_of_an_incarnation_that_was_followed_by_another_is_not_opened_
     story = StreamStory()
     key = story_key(story)
     newer = SessionKey(key.node, "newer", 1)
-    end: LogEnd = story.judge.end
+    end: LogTail = story.judge.end
     assert end.may_open(newer)
     end.opened(newer)  # appended, and not committed
     assert not end.may_open(SessionKey(key.node, key.incarnation, key.counter + 1))
@@ -256,7 +256,7 @@ def test_what_all_groups_have_to_say_in_a_turn_goes_in_frames_of_a_bounded_size(
 @pytest.mark.covers("SF-29")
 def test_a_block_that_waits_already_is_not_kept_again() -> None:
     """A window repeats what a full leader has not answered: 8,192 copies of a block were 8 GiB."""
-    story, intake = StreamStory(), Intake("g", None)  # type: ignore[arg-type]  # Nobody is told anything.
+    story, intake = StreamStory(), PublishInbox("g", None)  # type: ignore[arg-type]  # Nobody is told anything.
     for _ in range(3):
         for number in (1, 2):
             intake.offer(Forward(story_key(story), number, 0, 0, block(message())), early=False)

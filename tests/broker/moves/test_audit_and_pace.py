@@ -17,8 +17,8 @@ from supercluster.broker.moves.audit import (
     RANGE_SEQS,
     Ask,
     Comparison,
+    EntryHasher,
     RangeHash,
-    RangeHasher,
     range_of,
 )
 from supercluster.broker.moves.note import Note, StageClock, note_of
@@ -46,7 +46,7 @@ def entries(*counts: int, first_seq: int = 1) -> list[Entry]:
 
 
 def hashes(found: list[Entry], floor: int = 1, first_range: int = 0) -> list[RangeHash]:
-    hasher = RangeHasher(floor, first_range)
+    hasher = EntryHasher(floor, first_range)
     return [*hasher.take(found), *hasher.finish()]
 
 
@@ -56,7 +56,7 @@ counts = st.lists(st.sampled_from([0, 1, 700, 4000, 9999, 25_000]), max_size=12)
 @given(counts, st.integers(0, 12))
 def test_hashes_do_not_depend_on_how_entries_are_handed_in(sizes: list[int], cut: int) -> None:
     found = entries(*sizes)
-    hasher = RangeHasher(1, 0)
+    hasher = EntryHasher(1, 0)
     pieces = [*hasher.take(found[:cut]), *hasher.take(found[cut:]), *hasher.finish()]
     assert pieces == hashes(found)
     assert sum(piece.count for piece in pieces) == sum(sizes)

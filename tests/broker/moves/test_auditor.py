@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from supercluster.broker.jetstream.links.comparison_frames import Answered, HashesAsked, HashesTold
-from supercluster.broker.jetstream.moves.range_hasher import HOLD_MS, Auditor
+from supercluster.broker.jetstream.moves.range_hasher import HOLD_MS, RangeHasher
 from supercluster.broker.jetstream.state.carried import Carried
 from supercluster.broker.jetstream.state.gaps import Gaps
 from supercluster.broker.raft.entry import Entry, EntryKind, make_entry
@@ -51,7 +51,7 @@ def test_who_asks_again_after_the_head_was_dropped_hears_where_the_copy_begins()
     """Nobody asked for longer than the head is held (a cut): it goes in the middle of the work, which then would wait for
     ever for entries that are gone."""
     log, told = Log(), list[HashesTold]()
-    auditor = Auditor(log)  # type: ignore[arg-type]  # As much of a log as is read.
+    auditor = RangeHasher(log)  # type: ignore[arg-type]  # As much of a log as is read.
     state: Any = SimpleNamespace(first_seq=1, last_seq=ENTRIES * EACH, gaps=Gaps(), carried=Carried())
     auditor.ask(ASK, told.append, 0)
     auditor.advance(state, ENTRIES, 0)
@@ -66,7 +66,7 @@ def test_who_asks_again_after_the_head_was_dropped_hears_where_the_copy_begins()
 
 def test_a_copy_that_stands_still_is_told_to_its_end() -> None:
     told: list[HashesTold] = []
-    auditor = Auditor(Log())  # type: ignore[arg-type]  # As much of a log as is read.
+    auditor = RangeHasher(Log())  # type: ignore[arg-type]  # As much of a log as is read.
     state: Any = SimpleNamespace(first_seq=1, last_seq=ENTRIES * EACH, gaps=Gaps(), carried=Carried())
     auditor.ask(ASK, told.append, 0)
     for now_ms in range(ENTRIES):
@@ -81,7 +81,7 @@ def test_an_ask_of_an_earlier_comparison_does_not_take_the_work_from_a_later_one
     """Of an earlier leader, or of this one's comparison before; the first comparison of its next move has a smaller number
     again, and a later mark."""
     told = list[HashesTold]()
-    auditor = Auditor(Log())  # type: ignore[arg-type]  # As much of a log as is read.
+    auditor = RangeHasher(Log())  # type: ignore[arg-type]  # As much of a log as is read.
     state: Any = SimpleNamespace(first_seq=1, last_seq=ENTRIES * EACH, gaps=Gaps(), carried=Carried())
     term = 7 << 16
     auditor.ask(replace(ASK, number=term + 3), told.append, 0)

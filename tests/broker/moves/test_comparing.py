@@ -15,7 +15,7 @@ from supercluster.broker.jetstream.links.comparison_frames import (
 )
 from supercluster.broker.jetstream.links.frames import Frame
 from supercluster.broker.jetstream.moves import range_hasher as auditor
-from supercluster.broker.jetstream.moves.range_hasher import Auditor
+from supercluster.broker.jetstream.moves.range_hasher import RangeHasher
 from supercluster.broker.moves.audit import Comparison, Digest
 from supercluster.broker.moves.watch import UNANSWERED_MS
 from supercluster.broker.ports import Channel
@@ -61,7 +61,7 @@ def moving() -> ComparingWorld:
     return world
 
 
-def own_comparison(world: MoveWorld) -> tuple[Comparison, Auditor] | None:
+def own_comparison(world: MoveWorld) -> tuple[Comparison, RangeHasher] | None:
     """The joint comparison, while the leader hashes its own copy for it."""
     leader = world.leader()
     if leader is None or leader.move.mover is None or not leader.move.mover._compare.is_for(joint=True):

@@ -14,7 +14,7 @@ from supercluster.broker.moves.plan import (
     NEAR_BYTES,
     TAIL_BYTES,
     Do,
-    Replica,
+    ReplicaProgress,
     Stage,
     View,
     next_step,
@@ -30,7 +30,7 @@ from supercluster.broker.raft.confchange import (
 
 OLD = ("a@1", "b@1", "c@1")
 NEW = ("d@1", "e@1", "f@1")
-NEAR = Replica(0, 0, in_contact=True)
+NEAR = ReplicaProgress(0, 0, in_contact=True)
 
 
 def view(membership: Membership, **fields: object) -> View:
@@ -70,7 +70,7 @@ def test_only_targets_that_asked_are_added_and_never_anybody_else() -> None:
 def test_the_joint_membership_waits_for_everybody_who_joins() -> None:
     learning = plain(learners=NEW)
     for lag, stage in ((TAIL_BYTES + 1, Stage.LEARNING), (NEAR_BYTES + 1, Stage.TAIL)):
-        behind = {**dict.fromkeys([*OLD, *NEW], NEAR), "f@1": Replica(9, lag, in_contact=True)}
+        behind = {**dict.fromkeys([*OLD, *NEW], NEAR), "f@1": ReplicaProgress(9, lag, in_contact=True)}
         step = next_step(view(learning, replicas=behind, compared=frozenset(NEW)))
         assert (step.do, step.stage, step.members) == (Do.WAIT, stage, ("f@1",))
 
@@ -83,19 +83,19 @@ def test_ranges_are_compared_before_anybody_votes() -> None:
 
 
 def test_nothing_is_joined_that_could_not_commit() -> None:
-    away = {**dict.fromkeys([*OLD, *NEW], NEAR), "f@1": Replica(0, 0, in_contact=False)}
+    away = {**dict.fromkeys([*OLD, *NEW], NEAR), "f@1": ReplicaProgress(0, 0, in_contact=False)}
     step = next_step(view(plain(learners=NEW), replicas=away, compared=frozenset(NEW)))
     assert step.do is Do.WAIT
-    unsure = {**away, "f@1": Replica(0, 0, in_contact=True, sure=False)}
+    unsure = {**away, "f@1": ReplicaProgress(0, 0, in_contact=True, sure=False)}
     assert next_step(view(plain(learners=NEW), replicas=unsure, compared=frozenset(NEW))).do is Do.WAIT
 
 
 @pytest.mark.covers("MV-7")
 def test_leadership_goes_to_the_new_voter_that_lacks_least_and_took_it_when_asked() -> None:
     replicas = {
-        "d@1": Replica(3, 0, in_contact=True),
-        "e@1": Replica(1, 0, in_contact=True),
-        "f@1": Replica(HAND_OVER_ENTRIES + 1, 0, in_contact=True),
+        "d@1": ReplicaProgress(3, 0, in_contact=True),
+        "e@1": ReplicaProgress(1, 0, in_contact=True),
+        "f@1": ReplicaProgress(HAND_OVER_ENTRIES + 1, 0, in_contact=True),
         **dict.fromkeys(OLD[1:], NEAR),
     }
     step = next_step(view(JOINT, replicas=replicas))
@@ -180,7 +180,9 @@ def test_every_step_is_one_that_raft_takes_and_none_skips_the_joint_membership(
         difference=difference,
         waiting=waiting,
         compared=compared,
-        replicas={member: Replica(0, lag, in_contact=True) for member in membership.members if member != me},
+        replicas={
+            member: ReplicaProgress(0, lag, in_contact=True) for member in membership.members if member != me
+        },
     )
     step = next_step(seen)
     if step.do is Do.ADD:

@@ -10,7 +10,7 @@ from tests.broker.moves.world import ACCOUNT, STREAM, MoveWorld
 from tests.simulator.consumers import INFO
 
 from supercluster.broker.jetstream.core.broker import BrokerCore
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 
 
 def brokers(world: MoveWorld) -> tuple[BrokerCore, dict[str, dict[str, Any]]]:
@@ -80,15 +80,15 @@ def test_a_leader_of_an_older_version_is_asked_without_details(monkeypatch: pyte
     world = MoveWorld(1, east=3, meta=1)
     world.begin()
     world.create("east")
-    request = StreamGroup.request
+    request = StreamReplica.request
 
-    def older(group: StreamGroup, asked: Any, respond: Any, *rest: Any) -> None:
+    def older(group: StreamReplica, asked: Any, respond: Any, *rest: Any) -> None:
         if b"supercluster_details" in asked.payload:
             respond(b'{"error": {"code": 400, "err_code": 10025, "description": "json: unknown field"}}')
         else:
             request(group, asked, respond, *rest)
 
-    monkeypatch.setattr(StreamGroup, "request", older)
+    monkeypatch.setattr(StreamReplica, "request", older)
     operator = replace(INFO, is_operator=True)
     listed = world.api("east-1", "$JS.API.STREAM.LIST", {"supercluster_details": True}, operator)
     assert [stream["config"]["name"] for stream in listed["streams"]] == [STREAM]

@@ -24,8 +24,8 @@ from supercluster.broker.jetstream.core.settings import CoreSettings
 from supercluster.broker.jetstream.links.frames import Frame
 from supercluster.broker.jetstream.meta.operations import cancel_move, replace_target, start_move
 from supercluster.broker.jetstream.meta.state import Assignment
-from supercluster.broker.jetstream.replica.replica import Group
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.replica.replica import Replica
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import Channel, ClientInfo
 from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.errors import DiskError
@@ -174,8 +174,8 @@ class MoveWorld(World):
         core.event = told  # type: ignore[method-assign]
         serving = core.serving
 
-        def serves(group: Group) -> None:
-            if isinstance(group, StreamGroup):
+        def serves(group: Replica) -> None:
+            if isinstance(group, StreamReplica):
                 told(group.id, "Leads", f"{group.member} leads in term {group.raft.term}")
             serving(group)
 
@@ -210,16 +210,16 @@ class MoveWorld(World):
         assert leader.meta is not None
         return leader.meta.state.streams[ACCOUNT, STREAM]
 
-    def groups(self) -> dict[str, StreamGroup]:
+    def groups(self) -> dict[str, StreamReplica]:
         """node → its replica."""
-        found: dict[str, StreamGroup] = {}
+        found: dict[str, StreamReplica] = {}
         for name, node in self.nodes.items():
             for group in node.core.groups.values() if node.core is not None else ():
-                if isinstance(group, StreamGroup) and group.assignment.name == STREAM:
+                if isinstance(group, StreamReplica) and group.assignment.name == STREAM:
                     found[name] = group
         return found
 
-    def leader(self) -> StreamGroup | None:
+    def leader(self) -> StreamReplica | None:
         serving = [group for group in self.groups().values() if group.serves]
         return max(serving, key=lambda group: group.raft.term, default=None)
 
@@ -374,7 +374,7 @@ class MoveWorld(World):
         the next copies of the stream there, and with this one when it is opened anew."""
         left = [copies]
 
-        def fail(group: StreamGroup) -> None:
+        def fail(group: StreamReplica) -> None:
             left[0] -= 1
             group.fail(DiskError("input/output error", group.id))
 
@@ -383,9 +383,9 @@ class MoveWorld(World):
         assert core is not None
         add_group = core.add_group
 
-        def added(group: Group) -> None:
+        def added(group: Replica) -> None:
             add_group(group)
-            if isinstance(group, StreamGroup) and left[0] > 0:
+            if isinstance(group, StreamReplica) and left[0] > 0:
                 fail(group)
 
         core.add_group = added  # type: ignore[method-assign]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.simulator.disk import SimDisk, _SimSyncHandle
 
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.runtime import settings as settings_module
@@ -100,12 +100,12 @@ class Story:
             await asyncio.gather(*running, return_exceptions=True)
             await asyncio.sleep(0)
 
-    async def create(self, fsync: str) -> StreamGroup:
+    async def create(self, fsync: str) -> StreamReplica:
         body = {"name": "S", "subjects": ["s"], "metadata": {"supercluster.dev/fsync": fsync}}
         await self.pass_time(3000)
         self.core.on_api(OPERATOR, b"$JS.API.STREAM.CREATE.S", b"", b"", json.dumps(body).encode())
         await self.pass_time(3000)
-        (group,) = (found for found in self.core.groups.values() if isinstance(found, StreamGroup))
+        (group,) = (found for found in self.core.groups.values() if isinstance(found, StreamReplica))
         assert group.serves
         return group
 
@@ -220,7 +220,9 @@ async def test_whatever_ends_the_fsync_of_a_vote_takes_its_replica_out(
     body = {"name": "T", "subjects": ["t"]}
     story.core.on_api(OPERATOR, b"$JS.API.STREAM.CREATE.T", b"", b"", json.dumps(body).encode())
     await story.pass_time(3000)
-    others = [one for one in story.core.groups.values() if isinstance(one, StreamGroup) and one is not group]
+    others = [
+        one for one in story.core.groups.values() if isinstance(one, StreamReplica) and one is not group
+    ]
     assert [one.failed is not None and one.log.failed is not None for one in others] == [True]
     assert group.failed is None
 

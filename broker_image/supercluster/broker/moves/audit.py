@@ -4,7 +4,7 @@ A range has the entries whose first message lies in it. Entries are hashed as th
 checksum, since replicas hold the same bytes: index, term, time, sequences and payload. So nothing is decoded, and two
 copies with the same hashes would give every reader the same messages.
 
-`RangeHasher` makes the hashes of one copy from entries in order. `Comparison` is the asker's side: it asks each member
+`EntryHasher` makes the hashes of one copy from entries in order. `Comparison` is the asker's side: it asks each member
 for pages of hashes, and goes on with its own.
 """
 
@@ -84,7 +84,7 @@ class RangeHash:
         return ""
 
 
-class RangeHasher:
+class EntryHasher:
     """Hashes entries that are handed in, in order."""
 
     def __init__(self, floor_seq: int, first_range: int, digest: Digest = Digest.XXH3_128) -> None:

@@ -78,7 +78,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class ReplicaProgress:
     """A member other than the leader, as the leader sees it."""
 
     lag_entries: int
@@ -104,7 +104,7 @@ class View:
     """What a comparison found; empty: nothing."""
     waiting: frozenset[str] = frozenset()
     """Targets whose copy is open and asks to be taken in."""
-    replicas: Mapping[str, Replica] = field(default_factory=dict)
+    replicas: Mapping[str, ReplicaProgress] = field(default_factory=dict)
     compared: frozenset[str] = frozenset()
     """Members that compared equal up to the mark that belongs to this shape."""
     refused_lead: frozenset[str] = frozenset()

@@ -21,7 +21,7 @@ from supercluster.broker.jetstream.admin.totals import Totals
 from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.core.settings import CoreSettings
 from supercluster.broker.jetstream.node.drain import HOLD_MS_MAX
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import Ticket
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.runtime import descriptors
@@ -171,7 +171,7 @@ class ProcessCore(BrokerCore):
         found += [
             errors.no_voter_left(group.assignment.name, self.node).description
             for group in self.groups.values()
-            if isinstance(group, StreamGroup) and group.has_no_voter
+            if isinstance(group, StreamReplica) and group.has_no_voter
         ]
         if descriptors.are_short():
             found.append(

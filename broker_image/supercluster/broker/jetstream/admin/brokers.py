@@ -16,7 +16,7 @@ from supercluster.broker.jetstream.admin.call import MetaCall, Then, ask_meta_le
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta_leader.brokers import holders
-from supercluster.broker.jetstream.meta_leader.replica import MetaGroup
+from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 from supercluster.broker.raft.confchange import node_of
 
 if TYPE_CHECKING:
@@ -71,13 +71,13 @@ def _one(core: BrokerCore, node: str) -> tuple[int, dict[str, Any]]:
     return 200, _state(core, core.meta, node, holders(core.meta.state), _rooms(core.meta))
 
 
-def _rooms(meta: MetaGroup) -> Rooms:
+def _rooms(meta: MetaReplica) -> Rooms:
     """Only the map's leader knows how much room there is."""
     return {storage: meta.rooms(storage) if meta.upkeep is not None else {} for storage in ("file", "memory")}
 
 
 def _state(
-    core: BrokerCore, meta: MetaGroup, node: str, copies: Mapping[str, int], rooms: Rooms
+    core: BrokerCore, meta: MetaReplica, node: str, copies: Mapping[str, int], rooms: Rooms
 ) -> dict[str, Any]:
     """As this broker's map has it."""
     state, membership = meta.state, meta.raft.membership
@@ -109,7 +109,7 @@ def _beyond_target(state: MetaState) -> list[dict[str, str]]:
     return list(islice(beyond, BEYOND_MAX))
 
 
-def _unusable(meta: MetaGroup, node: str) -> list[dict[str, Any]]:
+def _unusable(meta: MetaReplica, node: str) -> list[dict[str, Any]]:
     """Copies that the broker says it can do nothing with. Why is known at the map's leader alone."""
     since = meta.state.unusable.get(node)
     if not since:
@@ -131,7 +131,7 @@ def is_internal(subject: bytes) -> bool:
     return subject.startswith(PREFIX)
 
 
-def answer(meta: MetaGroup, call: MetaCall) -> None:
+def answer(meta: MetaReplica, call: MetaCall) -> None:
     """Another broker's call, at the meta group's leader."""
     node = call.request.payload.decode("utf-8", "replace")
 

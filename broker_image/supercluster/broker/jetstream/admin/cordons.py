@@ -15,7 +15,7 @@ from supercluster.broker.jetstream.meta.cordons import REASON_CHARACTERS_MAX, Co
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.core.broker import BrokerCore
-    from supercluster.broker.jetstream.meta_leader.replica import MetaGroup
+    from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 
 SUBJECT = b"$SC.CORDON"
 DECLARED_BY_CHARACTERS_MAX = 512
@@ -62,7 +62,7 @@ def is_internal(subject: bytes) -> bool:
     return subject == SUBJECT
 
 
-def answer(meta: MetaGroup, call: MetaCall) -> None:
+def answer(meta: MetaReplica, call: MetaCall) -> None:
     """Another broker's call, at the meta group's leader."""
     try:
         told = read_json(call.request.payload)

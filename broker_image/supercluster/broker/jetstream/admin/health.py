@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.core.broker import BrokerCore
@@ -29,7 +29,7 @@ def ailment_of(core: BrokerCore, account: str, stream: str, consumer: str) -> Ai
     if assignment is None:
         return Ailment("STREAM", 404, f'JetStream stream "{stream}" not found on account "{account}"')
     group = core.groups.get(assignment.group)
-    if not isinstance(group, StreamGroup):
+    if not isinstance(group, StreamReplica):
         return None
     if group.failed is not None:
         text = f'JetStream stream "{stream}" on account "{account}" is out of its group: {group.failed}'

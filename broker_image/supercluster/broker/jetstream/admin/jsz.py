@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.jetstream.stream import call as stream_call
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.core.broker import BrokerCore
@@ -40,11 +40,11 @@ def streams(core: BrokerCore) -> Iterator[dict[str, Any]]:
     """Every stream that this broker holds a replica of; those that come or go while somebody reads may be left out."""
     for group_id in list(core.groups):
         group = core.groups.get(group_id)
-        if isinstance(group, StreamGroup):
+        if isinstance(group, StreamReplica):
             yield _stream(core, group)
 
 
-def _stream(core: BrokerCore, group: StreamGroup) -> dict[str, Any]:
+def _stream(core: BrokerCore, group: StreamReplica) -> dict[str, Any]:
     return {
         "account": group.assignment.account,
         "name": group.assignment.name,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from supercluster.broker.jetstream.node.drain import HOLD_MS_MAX
 from supercluster.broker.jetstream.replica.contact import is_current
 from supercluster.broker.jetstream.replica.lineage import is_meta
-from supercluster.broker.jetstream.replica.replica import Group
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.replica.replica import Replica
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.raft.confchange import node_of
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _state(core: BrokerCore) -> dict[str, Any]:
     }
 
 
-def _lacking(core: BrokerCore, group: Group) -> list[str]:
+def _lacking(core: BrokerCore, group: Replica) -> list[str]:
     """Brokers whose votes count and that are out of contact, or lack what is committed."""
     now_ms = core.clock.monotonic_ms()
     return [
@@ -91,7 +91,7 @@ def _lacking(core: BrokerCore, group: Group) -> list[str]:
     ]
 
 
-def _name(group: Group) -> dict[str, str]:
-    if isinstance(group, StreamGroup):
+def _name(group: Replica) -> dict[str, str]:
+    if isinstance(group, StreamReplica):
         return {"account": group.assignment.account, "name": group.assignment.name}
     return {"account": "", "name": MAP_OF_STREAMS if is_meta(group.id) else group.id}

@@ -11,7 +11,7 @@ from supercluster.broker.jetstream.config import api_level
 from supercluster.broker.jetstream.encoding.timestamps import format_time
 from supercluster.broker.jetstream.stream import call as stream_call
 from supercluster.broker.jetstream.stream.peer_status import replicas_of
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.core.broker import BrokerCore
@@ -64,7 +64,7 @@ def totals(core: BrokerCore) -> Totals:
             found.meta_replicas.append(replica.to_json())
     room = core.surroundings.own_room()
     for group in core.groups.values():
-        if isinstance(group, StreamGroup):
+        if isinstance(group, StreamReplica):
             _add(found.by_account.setdefault(group.assignment.account, Held()), group)
     found.max_memory_bytes = room.memory_bytes + found.sum("memory_bytes")
     found.max_storage_bytes = room.file_bytes + found.sum("storage_bytes")
@@ -74,7 +74,7 @@ def totals(core: BrokerCore) -> Totals:
     return found
 
 
-def _add(held: Held, group: StreamGroup) -> None:
+def _add(held: Held, group: StreamReplica) -> None:
     state, config = group.state, group.state.config
     reserved = max(config.max_bytes, 0)
     if config.storage == "memory":
@@ -96,7 +96,7 @@ def stream_details(
     """An account's streams with a replica here, one by one; what waits for a consumer is known to its leader alone."""
     for group_id in list(core.groups):
         group = core.groups.get(group_id)
-        if not isinstance(group, StreamGroup) or group.assignment.account != account:
+        if not isinstance(group, StreamReplica) or group.assignment.account != account:
             continue
         if led_only and not group.serves:
             continue
@@ -120,7 +120,7 @@ def stream_details(
         yield told
 
 
-def _consumers(group: StreamGroup, leader: str) -> Iterator[dict[str, Any]]:
+def _consumers(group: StreamReplica, leader: str) -> Iterator[dict[str, Any]]:
     cluster = replace(stream_call.cluster_info(group), leader=leader)
     for name, state in sorted(group.state.consumers.items()):
         led = group.consumers.get(name) if group.serves else None

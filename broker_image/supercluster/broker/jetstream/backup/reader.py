@@ -23,7 +23,7 @@ from supercluster.broker.jetstream.config.workqueue_filters import WorkqueueFilt
 from supercluster.broker.jetstream.encoding.sections import Section, encode_mirrored
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.accounts import NO_LIMITS, AccountLimits, consumers_max
-from supercluster.broker.jetstream.publish.admission import Judge
+from supercluster.broker.jetstream.publish.admission import Admission
 from supercluster.broker.jetstream.publish.proposal import Append, Proposal
 from supercluster.broker.jetstream.publish.source_rewrite import SOURCE
 from supercluster.broker.jetstream.state.message_ttl import ttl_seconds
@@ -86,7 +86,7 @@ class RestoreReader:
             else:
                 yield entry
 
-    def read(self, judge: Judge, append: Append, bytes_max: int) -> bool:
+    def read(self, judge: Admission, append: Append, bytes_max: int) -> bool:
         """Take what is in them, until that is about so much (`taken_bytes` counts on); `is_read` says that it was all. False:
         the log did not take an entry.
 
@@ -110,7 +110,7 @@ class RestoreReader:
         self.is_read = True
         return True
 
-    def end(self, judge: Judge, append: Append) -> bool:
+    def end(self, judge: Admission, append: Append) -> bool:
         """Nothing more comes.
 
         Raises:
@@ -120,7 +120,7 @@ class RestoreReader:
             raise ArchiveError(self._archive.missing or "backup was truncated")
         return self._flush(judge, append)
 
-    def _take(self, entry: Entry, judge: Judge, append: Append) -> bool:
+    def _take(self, entry: Entry, judge: Admission, append: Append) -> bool:
         if self._is_over:
             raise ArchiveError("there is more behind the end of the backup")
         if self.told is None:
@@ -163,7 +163,7 @@ class RestoreReader:
             self.taken_bytes += _ENTRY_COSTS_BYTES * (self._filters.looked_at - before)
         return config
 
-    def _take_message(self, entry: Entry, judge: Judge, append: Append) -> bool:
+    def _take_message(self, entry: Entry, judge: Admission, append: Append) -> bool:
         self._check(entry)
         seq = entry.seq
         gap = seq - self._next_seq if self._times else 0
@@ -226,7 +226,7 @@ class RestoreReader:
     def _next_seq(self) -> int:
         return self._first_seq + len(self._times)
 
-    def _flush(self, judge: Judge, append: Append) -> bool:
+    def _flush(self, judge: Admission, append: Append) -> bool:
         """Append what is put together."""
         if not self._times:
             return True

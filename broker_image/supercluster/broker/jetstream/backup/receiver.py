@@ -26,13 +26,13 @@ from supercluster.broker.jetstream.encoding.timestamps import format_time
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.links.frames import Request
 from supercluster.broker.jetstream.meta.restoring import Restoring
-from supercluster.broker.jetstream.publish.admission import Judge
+from supercluster.broker.jetstream.publish.admission import Admission
 from supercluster.broker.jetstream.publish.proposal import Proposal
 from supercluster.broker.jetstream.replica.lineage import base_of
 from supercluster.broker.jetstream.state.source_positions import OriginPosition, encode_taken
 
 if TYPE_CHECKING:
-    from supercluster.broker.jetstream.stream.replica import StreamGroup
+    from supercluster.broker.jetstream.stream.replica import StreamReplica
 
 # A sender that says nothing for so long has gone.
 IDLE_MS = 5000
@@ -104,7 +104,7 @@ class _Restore:
 class Restores:
     """See the module. One per replica; does something while it leads a stream that is not whole."""
 
-    def __init__(self, group: StreamGroup) -> None:
+    def __init__(self, group: StreamReplica) -> None:
         self._group = group
         self._now: _Restore | None = None
         self._began_ms = 0
@@ -194,7 +194,7 @@ class Restores:
 
     # ---- what is written --------------------------------------------------------------------------------------------
 
-    def put(self, judge: Judge, append: Callable[[Proposal], bool], now_ms: int) -> None:
+    def put(self, judge: Admission, append: Callable[[Proposal], bool], now_ms: int) -> None:
         """The turn of the stream's leader."""
         now = self._now
         if now is None:
@@ -216,7 +216,7 @@ class Restores:
         self._fail(self._now, self._deposed())
         self._now.ask_ms = 0
 
-    def _read(self, now: _Restore, judge: Judge, append: Callable[[Proposal], bool], now_ms: int) -> None:
+    def _read(self, now: _Restore, judge: Admission, append: Callable[[Proposal], bool], now_ms: int) -> None:
         left = TURN_BYTES_MAX
         try:
             while now.chunks and left > 0 and not _is_behind(judge):
@@ -239,7 +239,7 @@ class Restores:
             now.ask_ms = 0
 
     def _read_chunk(
-        self, now: _Restore, chunk: _Chunk, judge: Judge, append: Callable[[Proposal], bool], left: int
+        self, now: _Restore, chunk: _Chunk, judge: Admission, append: Callable[[Proposal], bool], left: int
     ) -> None:
         """Read the chunk, or about so much of what it unpacks to."""
         if not chunk.has_reply:
@@ -269,7 +269,7 @@ class Restores:
         is_file = self._group.assignment.config.storage == "file"
         return errors.STORAGE_RESOURCES if is_file else errors.MEMORY_RESOURCES
 
-    def _close(self, now: _Restore, judge: Judge, append: Callable[[Proposal], bool]) -> None:
+    def _close(self, now: _Restore, judge: Admission, append: Callable[[Proposal], bool]) -> None:
         """All messages are there: what they belong to follows, the last entry ends it."""
         told, state = now.reader.told, self._group.state
         assert told is not None
@@ -401,7 +401,7 @@ class Restores:
         return None
 
 
-def _is_behind(judge: Judge) -> bool:
+def _is_behind(judge: Admission) -> bool:
     """Is so much appended and not applied that no more is read?"""
     return judge.end.unapplied_bytes > UNCOMMITTED_BYTES_MAX
 

@@ -19,7 +19,7 @@ from supercluster.broker.jetstream.state.reading import MessageSource
 from supercluster.broker.raft.errors import DiskError
 
 if TYPE_CHECKING:
-    from supercluster.broker.jetstream.stream.replica import StreamGroup
+    from supercluster.broker.jetstream.stream.replica import StreamReplica
 
 CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MIN, CHUNK_BYTES_MAX = 128 * 1024, 1024, 1024 * 1024
 WINDOW_BYTES_DEFAULT, WINDOW_BYTES_MIN, WINDOW_BYTES_MAX = 8 * 1024 * 1024, 1024, 32 * 1024 * 1024
@@ -43,7 +43,7 @@ class _Sending:
     """One backup on its way."""
 
     def __init__(
-        self, group: StreamGroup, request: Request, call: StreamSnapshotRequest, pieces: Iterator[bytes]
+        self, group: StreamReplica, request: Request, call: StreamSnapshotRequest, pieces: Iterator[bytes]
     ) -> None:
         self.account = request.info.account
         self.subject = call.deliver_subject.encode()
@@ -99,7 +99,7 @@ def entries_of(source: MessageSource, head: list[bytes], last_seq: int) -> Itera
 class Snapshots:
     """See the module. One per replica; does something while it leads."""
 
-    def __init__(self, group: StreamGroup) -> None:
+    def __init__(self, group: StreamReplica) -> None:
         self._group = group
         self._sending: dict[str, _Sending] = {}
 

@@ -25,7 +25,7 @@ HELD_BYTES_MAX = 16 * 1024 * 1024
 STALL_MS_MAX = 300
 
 
-class HandingOut:
+class CommitGate:
     """Deliveries of one stream's consumers, on its leader."""
 
     def __init__(self, deliver: Deliver) -> None:

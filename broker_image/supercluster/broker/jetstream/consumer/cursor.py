@@ -23,7 +23,7 @@ _ASK_INDEX_AFTER = 512
 _SUBJECTS_REMEMBERED = 65_536
 
 
-class Feed:
+class Cursor:
     """New messages for one consumer. `took` says what was really delivered."""
 
     __slots__ = (

@@ -13,13 +13,13 @@ from functools import partial
 
 from supercluster.broker.jetstream.consumer import advisories
 from supercluster.broker.jetstream.consumer.advisories import Advisories
-from supercluster.broker.jetstream.consumer.commit_gate import HandingOut
+from supercluster.broker.jetstream.consumer.commit_gate import CommitGate
 from supercluster.broker.jetstream.consumer.leader import ConsumerLeader, Delivery
 from supercluster.broker.jetstream.consumer.pending_counts import PendingCounts
 from supercluster.broker.jetstream.consumer.pull import GiveBack
 from supercluster.broker.jetstream.consumer.push import PushTarget, parse_flow_subject
 from supercluster.broker.jetstream.consumer.ready_set import ReadyConsumers
-from supercluster.broker.jetstream.consumer.uncertain_deliveries import InDoubt
+from supercluster.broker.jetstream.consumer.uncertain_deliveries import UncertainDeliveries
 from supercluster.broker.jetstream.encoding.ack_subjects import Ack, parse_ack_subject
 from supercluster.broker.jetstream.encoding.codec import text
 from supercluster.broker.jetstream.encoding.sections import Section
@@ -73,8 +73,8 @@ class ConsumerLeaders:
         """Those of `_pump` that this turn had no time for."""
         self._held_back: dict[str, None] = {}
         self._held_back_until_ms = 0
-        self._handing_out = HandingOut(self._deliver)
-        self.in_doubt = InDoubt(self._deliver, self._has_interest)
+        self._handing_out = CommitGate(self._deliver)
+        self.in_doubt = UncertainDeliveries(self._deliver, self._has_interest)
         self.advisories = Advisories(account, stream, host)
 
     def get(self, name: str) -> ConsumerLeader | None:

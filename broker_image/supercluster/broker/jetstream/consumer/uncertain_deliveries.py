@@ -57,7 +57,7 @@ class Held:
                     yield served.request
 
 
-class InDoubt:
+class UncertainDeliveries:
     """Of one stream's replica, since it ceased to lead."""
 
     def __init__(self, deliver: Deliver, has_interest: HasInterest) -> None:

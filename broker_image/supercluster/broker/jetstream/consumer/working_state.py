@@ -20,7 +20,7 @@ from supercluster.broker.jetstream.consumer.advisories import (
     naked,
     terminated,
 )
-from supercluster.broker.jetstream.consumer.cursor import Feed
+from supercluster.broker.jetstream.consumer.cursor import Cursor
 from supercluster.broker.jetstream.consumer.delivery_format import cut_to_bytes, new_replies, shown_items
 from supercluster.broker.jetstream.consumer.pull import Asker, Item
 from supercluster.broker.jetstream.consumer.rate_limit import Pace
@@ -57,7 +57,7 @@ class ConsumerWork:
 
     def __init__(self, stream: str, committed: ConsumerState, now_ns: int) -> None:
         self.state = committed.copy()
-        self.feed = Feed(self.state)
+        self.feed = Cursor(self.state)
         self.again = RedeliveryQueue(self.state)
         self.pace = Pace(committed.config, now_ns)
         self.replies: list[bytes] = []
@@ -78,7 +78,7 @@ class ConsumerWork:
         self.give_back()
 
     def _look_anew(self) -> None:
-        self.feed = Feed(self.state)
+        self.feed = Cursor(self.state)
         self.again = RedeliveryQueue(self.state)
 
     def give_back(self) -> None:

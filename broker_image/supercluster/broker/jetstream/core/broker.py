@@ -40,15 +40,15 @@ from supercluster.broker.jetstream.links.source_frames import OriginAsk, OriginT
 from supercluster.broker.jetstream.meta.accounts import NO_LIMITS, AccountLimits
 from supercluster.broker.jetstream.meta.state import Assignment
 from supercluster.broker.jetstream.meta.stream_recovery import CopiesTold
-from supercluster.broker.jetstream.meta_leader.replica import MetaGroup
-from supercluster.broker.jetstream.node.bootstrap import Founding
-from supercluster.broker.jetstream.node.copy_manager import GroupLife
-from supercluster.broker.jetstream.node.drain import SteppingAside
-from supercluster.broker.jetstream.node.failed_copies import UnusableCopies
+from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
+from supercluster.broker.jetstream.node.bootstrap import MapBootstrap
+from supercluster.broker.jetstream.node.copy_manager import CopyManager
+from supercluster.broker.jetstream.node.drain import LeadershipDrain
+from supercluster.broker.jetstream.node.failed_copies import FailedCopies
 from supercluster.broker.jetstream.node.joining import Joining
 from supercluster.broker.jetstream.node.leaders import Leaderships
 from supercluster.broker.jetstream.node.map_reader import MapReader
-from supercluster.broker.jetstream.node.neighbours import Surroundings
+from supercluster.broker.jetstream.node.neighbours import Neighbours
 from supercluster.broker.jetstream.node.source_links import OriginLinks, find_origin
 from supercluster.broker.jetstream.placement.room import Room
 from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
@@ -58,11 +58,11 @@ from supercluster.broker.jetstream.publish.window import Window
 from supercluster.broker.jetstream.publish.windows import HeldCapture, Ingest
 from supercluster.broker.jetstream.recovery.map_lineages import MetaLineages
 from supercluster.broker.jetstream.recovery.map_survey import MapSurvey
-from supercluster.broker.jetstream.recovery.orphaned_copies import KeptCopies
+from supercluster.broker.jetstream.recovery.orphaned_copies import OrphanedCopies
 from supercluster.broker.jetstream.recovery.stream_lineages import Lineages
 from supercluster.broker.jetstream.recovery.stream_survey import Survey
 from supercluster.broker.jetstream.replica.lineage import META_GROUP
-from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.subjects.interest_watch import Interests
 from supercluster.broker.jetstream.turn.questions import Questions
 from supercluster.broker.jetstream.turn.share import TurnShare
@@ -119,8 +119,8 @@ class BrokerCore:
         self.node = settings.node
         self.clock = clock
         self.network = network
-        self.groups: dict[str, Group] = {}
-        self.meta: MetaGroup | None = None
+        self.groups: dict[str, Replica] = {}
+        self.meta: MetaReplica | None = None
         self.peers: dict[str, PeerInfo] = {}
         self._stalls: dict[str, int] = {}
         self._rng = rng
@@ -170,7 +170,7 @@ class BrokerCore:
         self.answers = AnswerBook()
         self.meta_lineages = MetaLineages(self)
         self.leaderships = Leaderships(self)
-        self.aside = SteppingAside(self)
+        self.aside = LeadershipDrain(self)
         self.map = MapReader(
             self,
             partial(
@@ -179,15 +179,15 @@ class BrokerCore:
                 answer=api_routing.not_there,
             ),
         )
-        self.surroundings = Surroundings(self)
+        self.surroundings = Neighbours(self)
         self.survey = Survey(self)
         self.map_survey = MapSurvey(self)
         self.lineages = Lineages(self)
-        self.unusable = UnusableCopies(self)
-        self.kept = KeptCopies(self)
-        self.life = GroupLife(self)
+        self.unusable = FailedCopies(self)
+        self.kept = OrphanedCopies(self)
+        self.life = CopyManager(self)
         self.joining = Joining(self)
-        self.founding = Founding(self)
+        self.founding = MapBootstrap(self)
         self.founding.open_registered()
 
     # ---- what groups ask of their host ----------------------------------------------------------------------------
@@ -227,13 +227,13 @@ class BrokerCore:
             group.checkpoint_saved(ticket)
             self.touch(group_id)
 
-    def serving(self, group: Group) -> None:
+    def serving(self, group: Replica) -> None:
         self.leader_news(self.leaderships.begin(group))
 
     def event(self, group: str, reason: str, text: str) -> None:
         self._on_event(group, reason, text)
 
-    def group_failed(self, group: Group) -> None:
+    def group_failed(self, group: Replica) -> None:
         self.leaderships.resign(group.id)
         self.life.copy_failed(group)
 
@@ -541,13 +541,13 @@ class BrokerCore:
         self.surroundings.link_down(node)
         self.touch(self.meta_id)
 
-    def _wake(self, group: Group, node: str, now_ms: int, spread_ms: int | None = None) -> None:
+    def _wake(self, group: Replica, node: str, now_ms: int, spread_ms: int | None = None) -> None:
         if any(node_of(member) == node for member in group.raft.membership.members):
             group.raft.wake(now_ms, node, spread_ms)
             self.touch(group.id)
 
     @staticmethod
-    def _is_led_by(group: Group, node: str) -> bool:
+    def _is_led_by(group: Replica, node: str) -> bool:
         leader = group.raft.leader
         return leader is not None and node_of(leader) == node
 
@@ -615,7 +615,7 @@ class BrokerCore:
         """What consumers may still be handed out in this turn."""
         return self.turns.share
 
-    def in_slices(self, group: Group, job: Job) -> None:
+    def in_slices(self, group: Replica, job: Job) -> None:
         """The group has a job that is more than is good for one turn."""
         self.turns.slices.begin(group, job)
 
@@ -662,16 +662,16 @@ class BrokerCore:
             self.surroundings.load,
         )
 
-    def reschedule(self, group: Group) -> None:
+    def reschedule(self, group: Replica) -> None:
         """Whatever a group waits for may be due at another time now."""
         self.turns.reschedule(group)
 
-    def add_group(self, group: Group) -> None:
+    def add_group(self, group: Replica) -> None:
         """This broker holds a replica of the group from now on."""
         self.groups[group.id] = group
         self.turns.begin(group)
 
-    def drop_group(self, group_id: str) -> Group | None:
+    def drop_group(self, group_id: str) -> Replica | None:
         """It does not any more."""
         group = self.groups.pop(group_id, None)
         self.turns.end(group_id, group)

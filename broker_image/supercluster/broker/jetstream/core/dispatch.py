@@ -16,7 +16,7 @@ from supercluster.broker.jetstream.node.drain import decode_aside
 from supercluster.broker.jetstream.placement.room import Room
 from supercluster.broker.jetstream.recovery import map_survey
 from supercluster.broker.jetstream.recovery import stream_survey as copy_facts
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.messages import Message, decode
 
@@ -120,13 +120,13 @@ def _dispatch_rare(core: BrokerCore, node: str, frame: int, body: memoryview, no
     elif frame == Frame.MOVE_HASHES:
         ask = move_frames.decode_ask(body)
         group = core.groups.get(ask.group)
-        if isinstance(group, StreamGroup) and group.member == ask.member and group.failed is None:
+        if isinstance(group, StreamReplica) and group.member == ask.member and group.failed is None:
             group.guarded(partial(group.auditor.ask, ask, partial(_tell_hashes, core, node), now_ms))
             core.touch(ask.group)
     elif frame == Frame.MOVE_HASHED:
         told = move_frames.decode_told(body)
         group = core.groups.get(told.group)
-        if isinstance(group, StreamGroup) and group.move.mover is not None:
+        if isinstance(group, StreamReplica) and group.move.mover is not None:
             group.guarded(partial(group.move.mover.told, told))
             core.touch(told.group)
     elif frame == Frame.COPY_ASK:
@@ -167,7 +167,7 @@ def _leads_no_more(core: BrokerCore, group_id: str, node: str, now_ms: int) -> N
         core.touch(group_id)
 
 
-def _acknowledge(group: StreamGroup, node: str, acks: list[Ack]) -> None:
+def _acknowledge(group: StreamReplica, node: str, acks: list[Ack]) -> None:
     group.appending.acknowledge(node, group.snapshots.take_acks(acks))
 
 
@@ -183,10 +183,10 @@ def _raft_message(core: BrokerCore, group_id: str, message: Message, now_ms: int
     core.touch(group_id)
 
 
-def _serving_stream(core: BrokerCore, group_id: str, node: str) -> StreamGroup | None:
+def _serving_stream(core: BrokerCore, group_id: str, node: str) -> StreamReplica | None:
     """The stream that this broker leads; where it does not, the sender is told who may."""
     group = core.groups.get(group_id)
-    if isinstance(group, StreamGroup) and group.serves:
+    if isinstance(group, StreamReplica) and group.serves:
         core.touch(group_id)
         return group
     hint = core.leader_of(group_id)

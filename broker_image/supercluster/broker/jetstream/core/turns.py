@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from supercluster.broker.jetstream.core.dispatch import dispatch
 from supercluster.broker.jetstream.links.frames import Body
 from supercluster.broker.jetstream.links.raft_outbox import RaftMail
-from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.replica.timers import GroupSchedule
 from supercluster.broker.jetstream.turn.questions import Questions
 from supercluster.broker.jetstream.turn.share import TurnShare
@@ -84,19 +84,19 @@ class Turns:
     def _has_input(self) -> bool:
         return bool(self._dirty or self._local or self._core.ingest.dirty or self._core.acks)
 
-    def begin(self, group: Group) -> None:
+    def begin(self, group: Replica) -> None:
         """This broker holds a replica of the group from now on."""
         self._schedule.begin(group.id)
         self.touch(group.id)
 
-    def end(self, group_id: str, group: Group | None) -> None:
+    def end(self, group_id: str, group: Replica | None) -> None:
         """It does not any more."""
         self._schedule.end(group_id)
         if group is not None:
             self.slices.end(group)
             self.slices.begin_for_nobody(group.discarding())
 
-    def reschedule(self, group: Group) -> None:
+    def reschedule(self, group: Replica) -> None:
         """Whatever a group waits for may be due at another time now."""
         if self._core.groups.get(group.id) is group:
             self._schedule.follow(group)
@@ -107,7 +107,7 @@ class Turns:
         """Do it, within the bounds."""
         core = self._core
         now_ms, began_ms = core.clock.monotonic_ms(), core.clock.machine_ms()
-        turned: dict[str, Group] = {}
+        turned: dict[str, Replica] = {}
         self.share.renew()
         self.questions.renew()
         for number in range(PASSES_MAX):
@@ -133,12 +133,12 @@ class Turns:
         self._dirty |= self._next
         self._next = {}
 
-    def _turn_groups(self, now_ms: int, began_ms: int) -> dict[str, Group]:
+    def _turn_groups(self, now_ms: int, began_ms: int) -> dict[str, Replica]:
         """The touched groups' turns, as many as the time allows: the rest keeps its place in line. A thousand elections at
         once, whose votes have to be durable, would otherwise keep the loop from its links until these count as silent,
         which would lead to a thousand elections more."""
         core = self._core
-        turned: dict[str, Group] = {}
+        turned: dict[str, Replica] = {}
         dirty, self._dirty = self._dirty, {}
         if core.meta_id in dirty:  # While it has no leader, nobody takes messages for any stream.
             dirty = {core.meta_id: None} | dirty

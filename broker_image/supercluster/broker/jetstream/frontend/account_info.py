@@ -15,7 +15,7 @@ from supercluster.broker.jetstream.api.answers import AccountTotals
 from supercluster.broker.jetstream.frontend.pending_requests import DIRECT_PREFIX, PULL_PREFIX
 from supercluster.broker.jetstream.meta import accounts
 from supercluster.broker.jetstream.meta.state import Assignment
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import ClientInfo
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class AccountInfos:
 
     def _held(self, found: Assignment) -> _Held | None:
         group = self._core.groups.get(found.group)
-        if isinstance(group, StreamGroup) and group.failed is None:
+        if isinstance(group, StreamReplica) and group.failed is None:
             raft = group.raft
             if group.serves or (raft.leader is not None and raft.membership.is_voter(group.member)):
                 return _Held(group.state.bytes, len(group.state.consumers))

@@ -22,7 +22,7 @@ from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.frontend.pending_requests import DIRECT_PREFIX, continue_payload
 from supercluster.broker.jetstream.links.frames import Request, ResponseStatus
 from supercluster.broker.jetstream.meta.state import Assignment
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.jetstream.turn.slices import Job
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class MirrorReads:
 
     # ---- the mirror's leader ----------------------------------------------------------------------------------------
 
-    def takes(self, group: StreamGroup, request: Request) -> bool:
+    def takes(self, group: StreamReplica, request: Request) -> bool:
         """Is this mirror asked for messages of its origin?"""
         return (
             request.subject.startswith(DIRECT_PREFIX)
@@ -132,7 +132,7 @@ class MirrorReads:
         )
 
     def answer(
-        self, group: StreamGroup, request: Request, settle: Callable[[ResponseStatus, bytes], None]
+        self, group: StreamReplica, request: Request, settle: Callable[[ResponseStatus, bytes], None]
     ) -> None:
         """Answer for the origin, or have that one asked."""
         question = self._question(group, request, settle)
@@ -144,7 +144,7 @@ class MirrorReads:
             )
 
     def _question(
-        self, group: StreamGroup, request: Request, settle: Callable[[ResponseStatus, bytes], None]
+        self, group: StreamReplica, request: Request, settle: Callable[[ResponseStatus, bytes], None]
     ) -> Job:
         state, network = group.state, self._core.network
         try:
@@ -168,7 +168,7 @@ class MirrorReads:
             network.publish(request.info.account, request.reply, b"", header, payload)
         settle(ResponseStatus.TAKEN, b"")
 
-    def _may_say(self, group: StreamGroup, origin: Assignment | None, call: DirectGetRequest) -> bool:
+    def _may_say(self, group: StreamReplica, origin: Assignment | None, call: DirectGetRequest) -> bool:
         """Does what this mirror has count as what the origin has?"""
         state = group.state
         taken = state.config.mirror

@@ -27,8 +27,8 @@ from supercluster.broker.jetstream.links.frames import (
     encode_request,
     encode_response,
 )
-from supercluster.broker.jetstream.meta_leader.replica import MetaGroup
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.jetstream.subjects.filters import overlaps
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.protocol.subjects import SNAPSHOT_PREFIX
@@ -353,7 +353,7 @@ def answer(core: BrokerCore, node: str, request: Request, now_ms: int) -> None:
         core.post(node, Frame.PULL_BACK, encode_request(replace(request, payload=left)))
 
     group = core.groups.get(request.group)
-    if isinstance(group, StreamGroup) and group.has_no_voter:
+    if isinstance(group, StreamReplica) and group.has_no_voter:
         refusal = errors.no_voter_left(group.assignment.name, core.node)
         send(ResponseStatus.ANSWER, api_answers.error_answer(api.answer_kind(request.subject), refusal))
         return
@@ -365,15 +365,15 @@ def answer(core: BrokerCore, node: str, request: Request, now_ms: int) -> None:
         send(ResponseStatus(known[0]), known[1])
     elif known is Known.UNDER_WAY:
         return
-    elif isinstance(group, StreamGroup) and core.mirror_reads.takes(group, request):
+    elif isinstance(group, StreamReplica) and core.mirror_reads.takes(group, request):
         group.guarded(partial(core.mirror_reads.answer, group, request, settle))
-    elif isinstance(group, StreamGroup):
+    elif isinstance(group, StreamReplica):
         try:
             group.request(request, respond, undecided, give_back)
         except DiskError as error:
             group.fail(error)
             undecided()
-    elif isinstance(group, MetaGroup):
+    elif isinstance(group, MetaReplica):
         try:
             call = MetaCall(node, request, settle, undecided)
             meta_calls.answer(group, call, core.settings.move_bytes_per_s)

@@ -19,7 +19,7 @@ from supercluster.broker.jetstream.meta_leader.barriers import MapWaits
 from supercluster.broker.jetstream.meta_leader.requests import NotAppendedError
 
 if TYPE_CHECKING:
-    from supercluster.broker.jetstream.meta_leader.replica import MetaGroup
+    from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 
 # Requests that wait for a turn or for their commit.
 WAITING_MAX = 256
@@ -62,7 +62,7 @@ def all_shown(state: MetaState) -> list[dict[str, Any]]:
 class AccountRequests:
     """See the module."""
 
-    def __init__(self, group: MetaGroup) -> None:
+    def __init__(self, group: MetaReplica) -> None:
         self._group = group
         self._queue: deque[_Asked] = deque()
         self._waits = MapWaits(group.host)

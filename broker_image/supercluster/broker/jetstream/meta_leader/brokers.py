@@ -21,7 +21,7 @@ from supercluster.broker.jetstream.meta_leader.requests import NotAppendedError
 from supercluster.broker.raft.confchange import Membership, MembershipChange, node_of
 
 if TYPE_CHECKING:
-    from supercluster.broker.jetstream.meta_leader.replica import MetaGroup
+    from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 
 # Requests that wait for a turn or for their commit.
 WAITING_MAX = 256
@@ -39,7 +39,7 @@ Answer = Callable[[ApiError | None], None]
 class BrokerRequests:
     """What people say of brokers: judged by the meta group's leader, answered when it is committed."""
 
-    def __init__(self, group: MetaGroup) -> None:
+    def __init__(self, group: MetaReplica) -> None:
         self._group = group
         self._queue: deque[tuple[Callable[[], int], Answer, Callable[[], None]]] = deque()
         self._waiting: deque[tuple[int, Answer, Callable[[], None]]] = deque()
@@ -150,7 +150,7 @@ def forgettable(state: MetaState, going: Collection[str], absent_ms: Mapping[str
     return gone - holders(state).keys() if gone else gone
 
 
-def forget(group: MetaGroup, membership: Membership, nodes: Collection[str]) -> None:
+def forget(group: MetaReplica, membership: Membership, nodes: Collection[str]) -> None:
     """Strike nodes from the group: from its learners first, then from the map. A voter is the voters' plan's to replace.
 
     Raises:

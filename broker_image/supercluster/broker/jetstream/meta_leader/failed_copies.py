@@ -16,7 +16,7 @@ from supercluster.broker.jetstream.meta_leader.requests import NotAppendedError
 from supercluster.broker.raft.confchange import node_of
 
 if TYPE_CHECKING:
-    from supercluster.broker.jetstream.meta_leader.replica import MetaGroup
+    from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 
 # Told in one frame, and kept in the map of one broker; further ones come when those are exchanged or well.
 COPIES_MAX = 1024
@@ -29,7 +29,7 @@ SILENT_MS = 10_000
 class CopyReports:
     """What all brokers say of their copies, at the meta group's leader: made when it begins to serve."""
 
-    def __init__(self, group: MetaGroup, now_ms: int) -> None:
+    def __init__(self, group: MetaReplica, now_ms: int) -> None:
         self._group = group
         self._began_ms = now_ms
         self._first_ms: dict[str, dict[str, int]] = {}

@@ -20,7 +20,7 @@ from supercluster.broker.jetstream.meta_leader.requests import NotAppendedError
 from supercluster.broker.raft.confchange import node_of
 
 if TYPE_CHECKING:
-    from supercluster.broker.jetstream.meta_leader.replica import MetaGroup
+    from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 
 # A broker's word that its copy is gone starts nothing any more after so long: it is said once a second.
 LOST_REPORT_MS = 3000
@@ -67,7 +67,7 @@ def held_by_targets(found: Assignment, copies: Sequence[CopyFacts]) -> str:
 class MemoryLoss:
     """The leader's; forgets everything when it stops to serve."""
 
-    def __init__(self, group: MetaGroup) -> None:
+    def __init__(self, group: MetaReplica) -> None:
         self._group = group
         self._reports: dict[str, dict[str, int]] = {}
         """Group → broker → when it said that its copy is gone."""

@@ -25,7 +25,7 @@ from supercluster.broker.jetstream.replica.lineage import lineage_of
 from supercluster.broker.raft.confchange import node_of
 
 if TYPE_CHECKING:
-    from supercluster.broker.jetstream.meta_leader.replica import MetaGroup
+    from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 
 # Recoveries that wait for a survey, for a turn or for their commit.
 WAITING_MAX = 64
@@ -58,7 +58,7 @@ class _Asked:
 class Recoveries:
     """See the module."""
 
-    def __init__(self, group: MetaGroup) -> None:
+    def __init__(self, group: MetaReplica) -> None:
         self._group = group
         self._asking: set[_Asked] = set()
         self._surveyed: deque[tuple[_Asked, str, list[CopyFacts], frozenset[str]]] = deque()

@@ -19,7 +19,7 @@ from supercluster.broker.jetstream.placement.dry_run import copy_bytes
 from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
 
 if TYPE_CHECKING:
-    from supercluster.broker.jetstream.meta_leader.replica import MetaGroup
+    from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 
 # Streams whose leaders are asked at a time; the others have their turn with the next look.
 ASKED_MAX = 64
@@ -28,7 +28,7 @@ ASKED_MAX = 64
 class Regrow:
     """See the module."""
 
-    def __init__(self, group: MetaGroup) -> None:
+    def __init__(self, group: MetaReplica) -> None:
         self._group = group
         self._asking: set[str] = set()
         self._said: set[str] = set()

@@ -45,7 +45,7 @@ from supercluster.broker.jetstream.placement.choice import NodeFacts
 from supercluster.broker.jetstream.placement.dry_run import MovePlan
 from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
 from supercluster.broker.jetstream.replica.lineage import META_GROUP
-from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.turn.state_view import WholeState
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.confchange import node_of
@@ -57,7 +57,7 @@ from supercluster.broker.raft.node import Raft
 REQUESTS_MAX = 1024
 
 
-class MetaGroup(Group):
+class MetaReplica(Replica):
     """See the module."""
 
     host: MetaHost

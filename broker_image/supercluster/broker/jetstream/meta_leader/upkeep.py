@@ -27,7 +27,7 @@ from supercluster.broker.jetstream.placement.stream_facts import EARLY_STAGES, S
 from supercluster.broker.raft.confchange import MembershipChange, node_of
 
 if TYPE_CHECKING:
-    from supercluster.broker.jetstream.meta_leader.replica import MetaGroup
+    from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 
 UPKEEP_EVERY_MS = 1000
 # A voter that is out of contact is not replaced for so long: restarts and short cuts of the network change nothing.
@@ -56,7 +56,7 @@ TOLD_MAX = 1024
 class Upkeep:
     """The leader's; made when it begins to serve, dropped when it stops."""
 
-    def __init__(self, group: MetaGroup, now_ms: int) -> None:
+    def __init__(self, group: MetaReplica, now_ms: int) -> None:
         self._group = group
         self._absent_since_ms: dict[str, int] = {}
         self._due_ms = now_ms

@@ -22,7 +22,7 @@ from supercluster.broker.moves.note import Note
 from supercluster.broker.raft.confchange import node_of
 
 if TYPE_CHECKING:
-    from supercluster.broker.jetstream.stream.replica import StreamGroup
+    from supercluster.broker.jetstream.stream.replica import StreamReplica
 
 # A comparison that had to start anew so often does not come to an end: the move is taken back.
 STARTS_MAX = 50
@@ -31,7 +31,7 @@ STARTS_MAX = 50
 class MoveCompare:
     """See the module."""
 
-    def __init__(self, group: StreamGroup, now_ms: int) -> None:
+    def __init__(self, group: StreamReplica, now_ms: int) -> None:
         self._group = group
         self._comparison: Comparison | None = None
         self._joint = False

@@ -12,13 +12,13 @@ from supercluster.broker.jetstream.moves.mover import StreamMove
 from supercluster.broker.raft.confchange import node_of
 
 if TYPE_CHECKING:
-    from supercluster.broker.jetstream.stream.replica import StreamGroup
+    from supercluster.broker.jetstream.stream.replica import StreamReplica
 
 
 class CurrentMove:
     """Of one stream's replica. While it does not lead there is none."""
 
-    def __init__(self, group: StreamGroup) -> None:
+    def __init__(self, group: StreamReplica) -> None:
         self._group = group
         self.mover: StreamMove | None = None
         self._leftovers = Leftovers()

@@ -20,12 +20,12 @@ from supercluster.broker.jetstream.moves.progress import MoveHeadway
 from supercluster.broker.jetstream.replica.contact import is_heard
 from supercluster.broker.moves.note import Note, StageClock, note_of
 from supercluster.broker.moves.pace import Pace
-from supercluster.broker.moves.plan import Do, Replica, Stage, Step, View, next_step, resolve_targets
+from supercluster.broker.moves.plan import Do, ReplicaProgress, Stage, Step, View, next_step, resolve_targets
 from supercluster.broker.raft.confchange import Membership, MembershipChange, node_of
 from supercluster.broker.raft.config import NEVER_MS
 
 if TYPE_CHECKING:
-    from supercluster.broker.jetstream.stream.replica import StreamGroup
+    from supercluster.broker.jetstream.stream.replica import StreamReplica
 
 # While a move runs, its leader looks this often; what it waits for makes it look at once.
 LOOK_MS = 25
@@ -43,7 +43,7 @@ REST_MS_MAX = 300_000
 class StreamMove:
     """See the module. Made when a leader serves and the map shows a move, dropped when either ends."""
 
-    def __init__(self, group: StreamGroup, move: Move, now_ms: int) -> None:
+    def __init__(self, group: StreamReplica, move: Move, now_ms: int) -> None:
         self._group = group
         self.move = move
         self._note = note_of(group.state.move_note, move.id)
@@ -120,16 +120,16 @@ class StreamMove:
     def _is_heard(self, member: str) -> bool:
         return is_heard(self._group, member)
 
-    def _replicas(self) -> dict[str, Replica]:
+    def _replicas(self) -> dict[str, ReplicaProgress]:
         group = self._group
         log, raft = group.log, group.raft
-        found: dict[str, Replica] = {}
+        found: dict[str, ReplicaProgress] = {}
         for member, progress in raft.progress.items():
             lag = log.last_index - progress.match
             # What is before the log's base is sent as a state, not as entries.
             left_bytes = log.bytes_behind(progress.match)
             sure = not progress.doubtful
-            found[member] = Replica(lag, left_bytes, self._is_heard(member), sure)
+            found[member] = ReplicaProgress(lag, left_bytes, self._is_heard(member), sure)
         return found
 
     def _view(self, now_ms: int) -> View:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from supercluster.broker.jetstream.meta.move_record import Move
 from supercluster.broker.moves.catch_up import CatchUp, Sample
 from supercluster.broker.moves.pace import Pace
-from supercluster.broker.moves.plan import NEAR_BYTES, Replica
+from supercluster.broker.moves.plan import NEAR_BYTES, ReplicaProgress
 from supercluster.broker.moves.watch import AWAY_MS, STUCK_MS, UNANSWERED_MS, Sight, TargetWatch
 from supercluster.broker.raft.confchange import node_of
 
 if TYPE_CHECKING:
-    from supercluster.broker.jetstream.stream.replica import StreamGroup
+    from supercluster.broker.jetstream.stream.replica import StreamReplica
 
 
 # A limit that lets nothing go for longer than this is told of: to whoever looks, the move stands still.
@@ -28,7 +28,7 @@ PACE_WAIT_MS = 60_000
 class MoveHeadway:
     """See the module."""
 
-    def __init__(self, group: StreamGroup) -> None:
+    def __init__(self, group: StreamReplica) -> None:
         self._group = group
         self._watch = TargetWatch()
         self._catch_up = CatchUp()
@@ -89,7 +89,7 @@ class MoveHeadway:
         move: Move,
         targets: Collection[str],
         waiting: Collection[str],
-        replicas: Mapping[str, Replica],
+        replicas: Mapping[str, ReplicaProgress],
         sent_bytes: int,
         unanswered_ms: Mapping[str, int],
         now_ms: int,
@@ -118,7 +118,7 @@ class MoveHeadway:
         move: Move,
         joining: Collection[str],
         waiting: Collection[str],
-        replicas: Mapping[str, Replica],
+        replicas: Mapping[str, ReplicaProgress],
         now_ms: int,
     ) -> None:
         raft, contact = self._group.raft, self._group.host.brokers_in_contact()
@@ -149,7 +149,7 @@ class MoveHeadway:
             self._group.host.event(self._group.id, "MoveWaits", text)
         self._said = set(waits)
 
-    def _held_back(self, fed: Mapping[str, Replica], now_ms: int) -> str:
+    def _held_back(self, fed: Mapping[str, ReplicaProgress], now_ms: int) -> str:
         """What one message more than the limit allows costs: the next ones wait until it is paid for."""
         pace = self._group.raft.learner_pace
         wait_ms = pace.next_ms(now_ms) - now_ms if isinstance(pace, Pace) else 0
@@ -161,7 +161,7 @@ class MoveHeadway:
             f"next {wait_ms // 1000} s"
         )
 
-    def _measure(self, move: Move, fed: Mapping[str, Replica], sent_bytes: int, now_ms: int) -> str:
+    def _measure(self, move: Move, fed: Mapping[str, ReplicaProgress], sent_bytes: int, now_ms: int) -> str:
         """Do the copies come no nearer? Empty: they do, or it is too early to tell."""
         self._bytes_per_s = move.bytes_per_s
         left = sum(replica.lag_bytes for replica in fed.values())

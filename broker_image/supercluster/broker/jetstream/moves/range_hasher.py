@@ -16,7 +16,7 @@ from supercluster.broker.jetstream.state.digest import digesting
 from supercluster.broker.jetstream.state.source_positions import encode_positions
 from supercluster.broker.jetstream.state.stream import StreamState
 from supercluster.broker.jetstream.turn.slices import Job, at_once
-from supercluster.broker.moves.audit import PAGE_RANGES, RangeHash, RangeHasher, first_seq_of
+from supercluster.broker.moves.audit import PAGE_RANGES, EntryHasher, RangeHash, first_seq_of
 from supercluster.broker.ports import StreamLog
 
 # Bytes that are hashed in one go, and how long the loop is given in between: some milliseconds of each.
@@ -82,7 +82,7 @@ class _Work:
         self.ask = ask
         self.tell = tell
         self.page_from = ask.from_range
-        self.hasher = RangeHasher(ask.floor_seq, ask.from_range, ask.digest)
+        self.hasher = EntryHasher(ask.floor_seq, ask.from_range, ask.digest)
         self.found: list[RangeHash] = []
         self.next_index = 0
         self.read_all = False
@@ -92,7 +92,7 @@ class _Work:
         self.asked_ms = 0
 
 
-class Auditor:
+class RangeHasher:
     """See the module."""
 
     def __init__(self, log: StreamLog) -> None:

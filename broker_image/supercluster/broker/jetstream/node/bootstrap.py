@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from supercluster.broker.jetstream.encoding.codec import blob
 from supercluster.broker.jetstream.links.frames import Frame
 from supercluster.broker.jetstream.meta.state import MetaState
-from supercluster.broker.jetstream.meta_leader.replica import MetaGroup
+from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 from supercluster.broker.jetstream.replica.lineage import META_GROUP
 from supercluster.broker.jetstream.replica.opening import attempt, new_member, raft_over, volume_member
 from supercluster.broker.ports import OpenedGroup
@@ -28,7 +28,7 @@ BOOTSTRAP_RETRY_MS = 200
 LEADER_SEARCH_MS = 500
 
 
-class Founding:
+class MapBootstrap:
     """Opens, starts or joins the meta group on one broker."""
 
     def __init__(self, core: BrokerCore) -> None:
@@ -86,7 +86,7 @@ class Founding:
         """Work as that member from now on; until the map was read, `shown` stands for it."""
         core = self._core
         raft = raft_over(core, core.meta_id, opened, member, membership)
-        group = MetaGroup(member, opened.log, raft, core, name=core.meta_id, shown=shown)
+        group = MetaReplica(member, opened.log, raft, core, name=core.meta_id, shown=shown)
         core.meta = group
         core.add_group(group)
         group.recover(opened.commit_index)

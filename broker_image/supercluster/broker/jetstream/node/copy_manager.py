@@ -25,8 +25,8 @@ from supercluster.broker.jetstream.meta.state import Assignment
 from supercluster.broker.jetstream.node.copy_rules import Copy, Hold, copy_of
 from supercluster.broker.jetstream.replica.lineage import is_meta
 from supercluster.broker.jetstream.replica.opening import attempt, new_member, raft_over, volume_member
-from supercluster.broker.jetstream.replica.replica import Group
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.replica.replica import Replica
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.jetstream.turn.slices import SLICE_UNITS, Job
 from supercluster.broker.ports import OpenedGroup
 from supercluster.broker.raft.confchange import Membership, membership_of, node_of
@@ -62,12 +62,12 @@ def first_to_stand(assignment: Assignment) -> str:
     return chosen or members[crc32(assignment.group.encode()) % len(members)]
 
 
-def _takes_part(group: Group) -> bool:
+def _takes_part(group: Replica) -> bool:
     """Does the replica's own log say so? Who is taken out of a group is told."""
     return group.failed is None and group.member in group.raft.membership
 
 
-class GroupLife:
+class CopyManager:
     """Opens, puts away and drops the copies of one broker."""
 
     def __init__(self, core: BrokerCore) -> None:
@@ -157,7 +157,7 @@ class GroupLife:
     def _open(self, found: Assignment, act: Callable[[], None]) -> None:
         core = self._core
         group = core.groups.get(found.group)
-        if isinstance(group, StreamGroup):
+        if isinstance(group, StreamReplica):
             self._reassign(group, found)
             core.touch(found.group)
         elif group is None and not attempt(core, found.group, act):
@@ -165,7 +165,7 @@ class GroupLife:
             self._try_again_later(found.group)
             core.unusable.failed(found.group, None)
 
-    def _reassign(self, group: StreamGroup, found: Assignment) -> None:
+    def _reassign(self, group: StreamReplica, found: Assignment) -> None:
         """What is open follows what the map says now."""
         group.set_assignment(found)
         fsync = fsync_of(found.config.metadata)
@@ -220,7 +220,7 @@ class GroupLife:
         now_ms, group = core.clock.monotonic_ms(), core.groups.get(group_id)
         is_new = group_id not in self._unexplained_ms
         since_ms = self._unexplained_ms.setdefault(group_id, now_ms)
-        if isinstance(group, StreamGroup):
+        if isinstance(group, StreamReplica):
             self._reassign(group, found)
         elif is_new:
             opened = self._open_log(found, create=False)
@@ -294,11 +294,13 @@ class GroupLife:
         membership = membership_of(assignment.members) if first else Membership()
         if member != registered:
             if first:
-                opened.log.save_checkpoint(0, blob(membership.encode()) + StreamGroup.blank_state(assignment))
+                opened.log.save_checkpoint(
+                    0, blob(membership.encode()) + StreamReplica.blank_state(assignment)
+                )
             core.store.register(group_id, member)
         self._begin(assignment, member, opened, membership)
         group = core.groups[group_id]
-        if isinstance(group, StreamGroup) and group.has_no_voter:
+        if isinstance(group, StreamReplica) and group.has_no_voter:
             refusal = errors.no_voter_left(assignment.name, core.node)
             where = core.store.directory_of(group_id)
             core.event(group_id, "NoVoterLeft", f"{refusal.description}: {where} of the data directory")
@@ -311,7 +313,7 @@ class GroupLife:
         core = self._core
         group_id = assignment.group
         raft = raft_over(core, group_id, opened, member, membership)
-        group = StreamGroup(assignment, member, opened.log, raft, core)
+        group = StreamReplica(assignment, member, opened.log, raft, core)
         core.add_group(group)
         try:
             group.recover(opened.commit_index)
@@ -376,9 +378,9 @@ class GroupLife:
 
     # ---- copies that failed ---------------------------------------------------------------------------------------
 
-    def copy_failed(self, group: Group) -> None:
+    def copy_failed(self, group: Replica) -> None:
         """A disk error took the copy out of its group: it is opened anew."""
-        if isinstance(group, StreamGroup):
+        if isinstance(group, StreamReplica):
             self._try_again_later(group.id)
             self._core.unusable.failed(group.id, group.failed)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from supercluster.broker.jetstream.encoding.codec import Reader, u32
 from supercluster.broker.jetstream.links.frames import Body, Frame
 from supercluster.broker.jetstream.replica.contact import is_current
-from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.ports import PeerInfo
 from supercluster.broker.raft.confchange import node_of
 
@@ -33,7 +33,7 @@ RETRY_MS = 2000
 VERSION_NEEDED = 3
 
 
-class SteppingAside:
+class LeadershipDrain:
     """What this broker does about its leaderships, and what others said of theirs."""
 
     def __init__(self, core: BrokerCore) -> None:
@@ -69,7 +69,7 @@ class SteppingAside:
     def is_active(self) -> bool:
         return self._core.clock.monotonic_ms() < self._until_ms
 
-    def left(self) -> Iterator[Group]:
+    def left(self) -> Iterator[Replica]:
         """Groups that this broker leads and another one in contact could."""
         for group in self._core.groups.values():
             if group.serves and any(self._heirs(group)):
@@ -104,12 +104,12 @@ class SteppingAside:
                     self._core.touch(group.id)
                     break
 
-    def _heirs(self, group: Group) -> Iterator[str]:
+    def _heirs(self, group: Replica) -> Iterator[str]:
         for voter in group.raft.membership.voters:
             if voter != group.member and node_of(voter) in self._core.peers:
                 yield voter
 
-    def _in_order(self, group: Group, given: Counter[str], now_ms: int) -> list[str]:
+    def _in_order(self, group: Replica, given: Counter[str], now_ms: int) -> list[str]:
         """The voters that can lead at once, the best one first: it stays, and was given the fewest. One that lacks what is
         committed would keep the stream waiting; of two replicas and more, one always has it."""
         progress = group.raft.progress

@@ -25,7 +25,7 @@ SETTLED_MS = 10_000
 WHY_CHARACTERS_MAX = 300
 
 
-class UnusableCopies:
+class FailedCopies:
     """Those of one broker."""
 
     def __init__(self, core: BrokerCore) -> None:

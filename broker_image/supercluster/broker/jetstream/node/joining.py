@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from supercluster.broker.jetstream.links import frames
 from supercluster.broker.jetstream.links.frames import Frame, Leadership
 from supercluster.broker.jetstream.replica.lineage import is_meta
-from supercluster.broker.jetstream.replica.replica import Group
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.replica.replica import Replica
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.raft.confchange import Membership, node_of
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Joining:
             self._asked_ms[news.group] = core.clock.monotonic_ms()
             self._ask(group)
 
-    def _is_in(self, group: Group, membership: Membership) -> bool:
+    def _is_in(self, group: Replica, membership: Membership) -> bool:
         """Is this broker's replica what it should be: a voter; in the meta group a learner as well, unless the broker
         votes there by an identity that it lost?"""
         if group.member in membership.all_voters:
@@ -60,20 +60,20 @@ class Joining:
             return False
         if is_meta(group.id):
             return all(node_of(voter) != self._core.node for voter in membership.voters)
-        move = group.assignment.move if isinstance(group, StreamGroup) else None
+        move = group.assignment.move if isinstance(group, StreamReplica) else None
         return move is not None and group.member in move.targets
 
-    def _ask(self, group: Group) -> None:
+    def _ask(self, group: Replica) -> None:
         leader = self._core.leader_of(group.id)
         if leader is None:
             self._core.leaderships.ask(group.id)
         elif leader != self._core.node:
             self._core.post(leader, Frame.JOIN, frames.encode_texts(group.id, group.member))
 
-    def _tell_of_lost_copy(self, group: Group) -> None:
+    def _tell_of_lost_copy(self, group: Replica) -> None:
         """A copy in memory went with its process. Where that was true of all copies, nobody leads: the meta group
         has to begin the stream anew."""
-        if isinstance(group, StreamGroup) and group.assignment.config.storage == "memory":
+        if isinstance(group, StreamReplica) and group.assignment.config.storage == "memory":
             move = group.assignment.move
             named = move is not None and group.member in move.targets
             if not group.raft.membership.voters and not named:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream.links import frames
 from supercluster.broker.jetstream.links.frames import Frame, Leadership
-from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.ports import Channel
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Leaderships:
 
     # ---- what is told ---------------------------------------------------------------------------------------------
 
-    def begin(self, group: Group) -> Leadership:
+    def begin(self, group: Replica) -> Leadership:
         """This broker's replica serves: the others are told with the next `flush`."""
         news = self._of(group)
         self._news.append(news)
@@ -81,11 +81,11 @@ class Leaderships:
             news, self._news = self._news, []
             self._tell(news, self._core.peers)
 
-    def tell(self, groups: Iterable[Group], node: str) -> None:
+    def tell(self, groups: Iterable[Replica], node: str) -> None:
         """Say to a broker that this one serves as these groups' leader."""
         self._tell([self._of(group) for group in groups], [node])
 
-    def _of(self, group: Group) -> Leadership:
+    def _of(self, group: Replica) -> Leadership:
         return Leadership(group.id, group.raft.term, self._core.node, group.raft.membership.encode())
 
     def _tell(self, news: list[Leadership], nodes: Iterable[str]) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from supercluster.broker.jetstream.core.broker import BrokerCore
 
 
-class Surroundings:
+class Neighbours:
     """See the module."""
 
     def __init__(self, core: BrokerCore) -> None:

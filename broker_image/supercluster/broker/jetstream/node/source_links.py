@@ -9,7 +9,7 @@ from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.links.frames import Frame
 from supercluster.broker.jetstream.links.source_frames import OriginAsk, OriginTold
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import Channel
 
 if TYPE_CHECKING:
@@ -98,6 +98,6 @@ class OriginLinks:
         """An origin's leader answered."""
         told = OriginTold.decode(body)
         group = self._core.groups.get(told.target)
-        if isinstance(group, StreamGroup) and group.serves:
+        if isinstance(group, StreamReplica) and group.serves:
             group.sourcing.told(told, self._core.clock.monotonic_ms())
             self._core.touch(group.id)

@@ -15,7 +15,7 @@ from supercluster.broker.moves.plan import Stage
 from supercluster.broker.raft.confchange import node_of
 
 if TYPE_CHECKING:
-    from supercluster.broker.jetstream.stream.replica import StreamGroup
+    from supercluster.broker.jetstream.stream.replica import StreamReplica
 
 FACTS_SUBJECT = b"$SC.STREAM.FACTS"
 FACTS_WAIT_MS = 1500
@@ -116,7 +116,7 @@ class StreamFacts:
             return None
 
 
-def answer(group: StreamGroup, info: Mapping[str, Any]) -> bytes:
+def answer(group: StreamReplica, info: Mapping[str, Any]) -> bytes:
     """A stream's leader answers; `info` is STREAM.INFO's body."""
     raft, last, contact = group.raft, group.log.last_index, group.host.brokers_in_contact()
     members: list[MemberFacts] = []

@@ -28,7 +28,7 @@ from supercluster.broker.jetstream.publish.atomic_batches import (
     Batches,
     Candidate,
 )
-from supercluster.broker.jetstream.publish.log_tail import LogEnd
+from supercluster.broker.jetstream.publish.log_tail import LogTail
 from supercluster.broker.jetstream.publish.message_admission import InBatch, MessageJudge, refused
 from supercluster.broker.jetstream.state.stream import StreamState
 from supercluster.broker.protocol.headers import get as header_value
@@ -110,11 +110,11 @@ class _Pieces:
         self._begin()
 
 
-class Judge:
+class Admission:
     """Judges forwards at the end of the log. One per term of leadership."""
 
     def __init__(self, state: StreamState, uncommitted: Iterable[Entry]) -> None:
-        self.end = LogEnd(state, uncommitted)
+        self.end = LogTail(state, uncommitted)
         self.batches = Batches()
         self.messages = MessageJudge(self.end)
 

@@ -18,7 +18,7 @@ from supercluster.broker.jetstream.state.carried import encode_carried
 from supercluster.broker.raft.confchange import node_of
 
 if TYPE_CHECKING:
-    from supercluster.broker.jetstream.stream.replica import StreamGroup
+    from supercluster.broker.jetstream.stream.replica import StreamReplica
 
 CARRIES_FROM_VERSION = 13
 """Brokers of versions before know no such section and would halt at it."""
@@ -37,7 +37,7 @@ PART_ENTRIES_MAX = 128
 class Carrying:
     """Of one stream's replica, while it leads."""
 
-    def __init__(self, group: StreamGroup) -> None:
+    def __init__(self, group: StreamReplica) -> None:
         self._group = group
         self._next_seq = 0
         self._last_seq = 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 
 from supercluster.broker.bounds import read_json
-from supercluster.broker.jetstream.publish.log_tail import LogEnd
+from supercluster.broker.jetstream.publish.log_tail import LogTail
 from supercluster.broker.protocol.headers import get as header_value
 from supercluster.broker.protocol.headers import with_value
 
@@ -57,7 +57,7 @@ def check_increment(header: bytes, payload: bytes, *, allowed: bool) -> None:
         raise CounterError(INVALID)
 
 
-def count(end: LogEnd, subject: bytes, header: bytes) -> tuple[bytes, bytes, bytes]:
+def count(end: LogTail, subject: bytes, header: bytes) -> tuple[bytes, bytes, bytes]:
     """Header and payload to be stored, and what the acknowledgement says.
 
     Raises:
@@ -78,7 +78,7 @@ def count(end: LogEnd, subject: bytes, header: bytes) -> tuple[bytes, bytes, byt
 
 
 def count_taken(
-    end: LogEnd, subject: bytes, header: bytes, payload: bytes, source: str, from_subject: str
+    end: LogTail, subject: bytes, header: bytes, payload: bytes, source: str, from_subject: str
 ) -> tuple[bytes, bytes]:
     """The same for what a source's counter says: header and payload to be stored. `source` is how the source is called, and
     `from_subject` the subject there.

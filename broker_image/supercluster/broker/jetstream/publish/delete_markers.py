@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from supercluster.broker.jetstream.config.stream import StreamConfig
-from supercluster.broker.jetstream.publish.log_tail import LogEnd
+from supercluster.broker.jetstream.publish.log_tail import LogTail
 from supercluster.broker.jetstream.state.message_ttl import TTL
 from supercluster.broker.protocol.durations import SECOND_NS, format_seconds
 from supercluster.broker.protocol.headers import build
@@ -38,7 +38,7 @@ def marker_header(config: StreamConfig) -> bytes:
     )
 
 
-def markers_for(end: LogEnd, seqs: Iterable[int]) -> list[bytes]:
+def markers_for(end: LogTail, seqs: Iterable[int]) -> list[bytes]:
     """The markers for an entry that removes these messages, in this order: subject, header, payload, subject, …"""
     state, header = end.state, marker_header(end.state.config)
     left: dict[bytes, int] = {}

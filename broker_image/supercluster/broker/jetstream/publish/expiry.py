@@ -12,7 +12,7 @@ from array import array
 from supercluster.broker.jetstream.encoding.codec import u64
 from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.jetstream.publish.delete_markers import markers_for
-from supercluster.broker.jetstream.publish.log_tail import LogEnd
+from supercluster.broker.jetstream.publish.log_tail import LogTail
 from supercluster.broker.jetstream.publish.proposal import Proposal
 from supercluster.broker.jetstream.state.log_reader import DecodedEntry
 from supercluster.broker.jetstream.state.stream import StreamState
@@ -51,7 +51,7 @@ class Expiry:
             return False
         return bool(state.config.max_age_ns or state.ttls.next_ns() is not None)
 
-    def put(self, end: LogEnd, leader_time_ns: int, now_ms: int, proposal: Proposal) -> None:
+    def put(self, end: LogTail, leader_time_ns: int, now_ms: int, proposal: Proposal) -> None:
         """Look now: what is to go becomes a part of this turn's entry."""
         state = end.state
         if not state.config.allow_msg_ttl:

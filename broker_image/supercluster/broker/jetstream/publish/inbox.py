@@ -17,7 +17,7 @@ from supercluster.broker.jetstream.encoding.sections import (
     encode_session,
 )
 from supercluster.broker.jetstream.links.frames import Forward, Frame, encode_numbered
-from supercluster.broker.jetstream.publish.admission import Answer, Judge
+from supercluster.broker.jetstream.publish.admission import Admission, Answer
 from supercluster.broker.jetstream.publish.host import StreamHost
 from supercluster.broker.jetstream.publish.proposal import Append, Proposal
 from supercluster.broker.jetstream.state.stream import Applied, StreamState
@@ -37,7 +37,7 @@ def _block(forward: Forward) -> _Block:
     return forward.session, forward.first_number, forward.config_version, len(forward.block)
 
 
-class Intake:
+class PublishInbox:
     """See the module."""
 
     def __init__(self, group: str, host: StreamHost) -> None:
@@ -77,7 +77,7 @@ class Intake:
 
     # ---- proposing ------------------------------------------------------------------------------------------------
 
-    def put_sessions(self, judge: Judge, state: StreamState, proposal: Proposal) -> None:
+    def put_sessions(self, judge: Admission, state: StreamState, proposal: Proposal) -> None:
         """Openings of sessions."""
         opens, self._opens = self._opens, []
         for key in opens:
@@ -91,7 +91,7 @@ class Intake:
 
     def put_messages(
         self,
-        judge: Judge,
+        judge: Admission,
         state: StreamState,
         proposal: Proposal,
         log: StreamLog,

@@ -56,7 +56,7 @@ class SessionEnd:
     """Incarnations of the broker before this one's, of which the state may not know yet."""
 
 
-class LogEnd:
+class LogTail:
     """See the module. One per term of leadership."""
 
     def __init__(self, state: StreamState, uncommitted: Iterable[Entry]) -> None:

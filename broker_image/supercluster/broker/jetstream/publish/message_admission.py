@@ -13,7 +13,7 @@ from supercluster.broker.jetstream.encoding.sections import Exceptional, Verdict
 from supercluster.broker.jetstream.publish import counters as counting
 from supercluster.broker.jetstream.publish.atomic_batches import DUPLICATE_ID, UNSUPPORTED_HEADER, Candidate
 from supercluster.broker.jetstream.publish.counters import CounterError
-from supercluster.broker.jetstream.publish.log_tail import LogEnd
+from supercluster.broker.jetstream.publish.log_tail import LogTail
 from supercluster.broker.jetstream.publish.scheduling import ScheduleError, check_schedule
 from supercluster.broker.jetstream.publish.source_rewrite import SOURCE
 from supercluster.broker.jetstream.state.log_reader import logical_bytes
@@ -63,7 +63,7 @@ def refused(code: int, detail: int = 0, text: bytes = b"") -> Exceptional:
 class MessageJudge:
     """Judges messages at the end of a leader's log."""
 
-    def __init__(self, end: LogEnd) -> None:
+    def __init__(self, end: LogTail) -> None:
         self.end = end
         self._transform: TransformConfig | None = None
         self._subjects = SubjectMap(None)

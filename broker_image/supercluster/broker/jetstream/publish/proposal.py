@@ -13,7 +13,7 @@ from supercluster.broker.jetstream.encoding.sections import (
     encode_block,
     section,
 )
-from supercluster.broker.jetstream.publish.log_tail import LogEnd
+from supercluster.broker.jetstream.publish.log_tail import LogTail
 
 # An entry is closed when its payload has grown past this; the turn goes on with another one.
 ENTRY_BYTES_MAX = 2 * 1024 * 1024
@@ -62,7 +62,7 @@ class Proposal:
         self.payload += found
         self.size += sum(map(len, found))
 
-    def add_own(self, end: LogEnd, parts: Sequence[bytes]) -> None:
+    def add_own(self, end: LogTail, parts: Sequence[bytes]) -> None:
         """Messages that the leader itself writes: a flat list of subject, header, payload per message."""
         first_seq = end.next_seq
         end.note_own(parts)

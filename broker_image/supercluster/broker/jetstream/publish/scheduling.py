@@ -11,7 +11,7 @@ from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.encoding.cron import PatternError, ZoneError, check_zone
 from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.jetstream.encoding.timestamps import format_time
-from supercluster.broker.jetstream.publish.log_tail import LogEnd
+from supercluster.broker.jetstream.publish.log_tail import LogTail
 from supercluster.broker.jetstream.publish.proposal import ENTRY_BYTES_MAX, Proposal
 from supercluster.broker.jetstream.state.log_reader import Message
 from supercluster.broker.jetstream.state.message_ttl import TTL, read_ttl
@@ -129,7 +129,7 @@ class Scheduling:
         next_ns = state.schedules.next_ns()
         return next_ns is not None and next_ns <= now_ns
 
-    def put(self, end: LogEnd, now_ns: int, now_ms: int, proposal: Proposal) -> None:
+    def put(self, end: LogTail, now_ns: int, now_ms: int, proposal: Proposal) -> None:
         """What is due becomes a part of this turn's entry; the next one waits until it is applied."""
         self._now_ms, self._check_ms = now_ms, now_ms + MORE_MS
         due = end.state.schedules.due(now_ns, DUE_MAX)
@@ -175,7 +175,7 @@ class Scheduling:
         return max(self._check_ms, now_ms + max(0, -(-(next_ns - now_ns) // 1_000_000)))
 
 
-def _is_full(end: LogEnd) -> bool:
+def _is_full(end: LogTail) -> bool:
     """Of a stream that refuses when full: old messages are not to go for what is sent on."""
     config = end.state.config
     if config.discard != "new":

@@ -19,7 +19,7 @@ from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.encoding.codec import u64
 from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.jetstream.publish.expiry import EXPIRY_CHOSEN_MAX, EXPIRY_MESSAGES_MAX
-from supercluster.broker.jetstream.publish.log_tail import LogEnd
+from supercluster.broker.jetstream.publish.log_tail import LogTail
 from supercluster.broker.jetstream.publish.proposal import Done, Proposal
 from supercluster.broker.jetstream.state.log_reader import logical_bytes
 from supercluster.broker.jetstream.state.stream import StreamState
@@ -208,7 +208,7 @@ class _Purge:
         """The last sequence that was given when the purge had its turn; 0 before."""
         self._trim: Trim | None = None
 
-    def has_begun(self, end: LogEnd) -> bool:
+    def has_begun(self, end: LogTail) -> bool:
         """Is all that was taken in before it applied?"""
         # The end is less than it was, where what was judged is not in the log.
         self._end_seq = min(self._end_seq or end.next_seq - 1, end.next_seq - 1)
@@ -249,7 +249,7 @@ class Trimming:
 
     # ---- purges ---------------------------------------------------------------------------------------------------
 
-    def takes(self, pattern: str, seq: int, keep: int, end: LogEnd, done: Done) -> bool:
+    def takes(self, pattern: str, seq: int, keep: int, end: LogTail, done: Done) -> bool:
         """A purge. False: it is little, or of all, and goes with an entry of its own."""
         state = end.state
         if pattern == ">":
@@ -290,7 +290,7 @@ class Trimming:
 
     # ---- entries --------------------------------------------------------------------------------------------------
 
-    def put(self, end: LogEnd, wanted: StreamConfig | None, proposal: Proposal) -> bool:
+    def put(self, end: LogTail, wanted: StreamConfig | None, proposal: Proposal) -> bool:
         """The next stretch becomes a part of this turn's entry. `wanted` is a configuration that waits to be written. True:
         it may be."""
         if self._is_under_way:

@@ -12,7 +12,7 @@ from supercluster.broker.jetstream.encoding.codec import Reader, WireError, u64
 from supercluster.broker.jetstream.links.frames import Frame
 from supercluster.broker.jetstream.meta.map_recovery import MapSituation
 from supercluster.broker.jetstream.meta.stream_recovery import CopyFacts
-from supercluster.broker.jetstream.meta_leader.replica import MetaGroup
+from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 from supercluster.broker.jetstream.recovery.stream_survey import SURVEY_MS, facts_of_open
 from supercluster.broker.jetstream.replica.lineage import is_meta
 from supercluster.broker.jetstream.replica.replica import APPLY_BYTES_MAX
@@ -78,7 +78,7 @@ def map_copies_here(core: BrokerCore) -> list[CopyFacts]:
             continue
         group = core.groups.get(group_id)
         try:
-            if isinstance(group, MetaGroup):
+            if isinstance(group, MetaReplica):
                 told.append(facts_of_open(core, group))
             elif core.meta is None or core.meta.id != group_id:
                 told.append(_of_closed(core, group_id, member))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from supercluster.broker.jetstream.core.broker import BrokerCore
 
 
-class KeptCopies:
+class OrphanedCopies:
     """See the module."""
 
     def __init__(self, core: BrokerCore) -> None:

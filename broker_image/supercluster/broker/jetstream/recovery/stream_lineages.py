@@ -21,7 +21,7 @@ from supercluster.broker.raft.errors import DiskError
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.core.broker import BrokerCore
-    from supercluster.broker.jetstream.meta_leader.replica import MetaGroup
+    from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 
 # A copy that could not be put aside, for want of room, is tried again at this pace; so is whether one may go.
 RETRY_MS = 5000
@@ -36,7 +36,7 @@ class Lineages:
         """Groups whose copies are kept for a while, and when to look at each again."""
         self._kept: set[str] = set()
         """Those of them whose ends are in files, or that have none."""
-        self._durable_map: tuple[MetaGroup, int] | None = None
+        self._durable_map: tuple[MetaReplica, int] | None = None
         """The map that is durable on this volume, by the index that it is as of."""
 
     def takes(self, group_id: str) -> bool:

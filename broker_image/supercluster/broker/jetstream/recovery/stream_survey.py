@@ -16,9 +16,9 @@ from supercluster.broker.jetstream.links.frames import Frame
 from supercluster.broker.jetstream.meta.state import Assignment
 from supercluster.broker.jetstream.meta.stream_recovery import CopiesTold, CopyFacts
 from supercluster.broker.jetstream.replica.lineage import is_same_stream
-from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.state.stream import StreamState
-from supercluster.broker.jetstream.stream.replica import StreamGroup
+from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import StreamLog
 from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.config import Role
@@ -59,7 +59,7 @@ def last_seq_at(log: StreamLog, index: int, known: tuple[int, int] | None = None
     return StreamState.restore(reader.rest(), log).last_seq
 
 
-def facts_of_open(core: BrokerCore, group: Group) -> CopyFacts:
+def facts_of_open(core: BrokerCore, group: Replica) -> CopyFacts:
     """Of a group whose copy is in use here; what is in its log is left to the caller."""
     raft, log = group.raft, group.log
     hears = group.member if raft.role is Role.LEADER else raft.leader
@@ -81,7 +81,7 @@ def facts_of_open(core: BrokerCore, group: Group) -> CopyFacts:
     )
 
 
-def _of_open(core: BrokerCore, group: StreamGroup) -> CopyFacts:
+def _of_open(core: BrokerCore, group: StreamReplica) -> CopyFacts:
     log = group.log
     # A healthy copy has counted already: behind its last message may be millions of entries that are consumers' alone.
     is_healthy = group.failed is None and log.failed is None
@@ -122,7 +122,7 @@ def copies_here(core: BrokerCore, found: Assignment) -> list[CopyFacts]:
             continue
         group = core.groups.get(group_id)
         try:
-            if isinstance(group, StreamGroup):
+            if isinstance(group, StreamReplica):
                 told.append(_of_open(core, group))
             elif found.config.storage == "file":
                 told.append(_of_closed(core, found, group_id, member))

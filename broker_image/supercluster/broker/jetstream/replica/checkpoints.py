@@ -15,7 +15,7 @@ from supercluster.broker.ports import Ticket
 from supercluster.broker.raft.errors import DiskError
 
 if TYPE_CHECKING:
-    from supercluster.broker.jetstream.replica.replica import Group
+    from supercluster.broker.jetstream.replica.replica import Replica
 
 # One that the disk did not take is tried again at this pace.
 RETRY_MS = 1000
@@ -28,7 +28,7 @@ STAGGER_MS = 2000
 class Checkpointing:
     """Of one group."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: Replica) -> None:
         self._group = group
         self._view: StateView | None = None
         self._job: Job | None = None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.raft.confchange import node_of
 
 
-def is_heard(group: Group, member: str) -> bool:
+def is_heard(group: Replica, member: str) -> bool:
     """Is the member in contact with this leader? A silent group was in contact when it fell silent, and a lost link wakes
     it."""
     if member == group.member:
@@ -18,7 +18,7 @@ def is_heard(group: Group, member: str) -> bool:
     return group.raft.quiesced or silence_ms < group.raft.config.election_timeout_ms
 
 
-def is_current(group: Group, voter: str, now_ms: int) -> bool:
+def is_current(group: Replica, voter: str, now_ms: int) -> bool:
     """Is the voter heard by the group's leader here, with all that is committed? A silent group was heard when it fell silent,
     and a lost link wakes it."""
     raft = group.raft

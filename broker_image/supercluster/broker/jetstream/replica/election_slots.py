@@ -11,7 +11,7 @@ as too few of its voters are linked, takes none; the meta group never waits.
 from __future__ import annotations
 
 from supercluster.broker.jetstream.replica.lineage import is_meta
-from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.raft.config import Role
 
 # So many elections fill a turn of the loop and the disk's next fsync, and are over well before a time-out.
@@ -26,7 +26,7 @@ class Candidacies:
         self._waiting: dict[str, None] = {}
         """In the order in which they were due."""
 
-    def takes(self, group: Group, now_ms: int) -> bool:
+    def takes(self, group: Replica, now_ms: int) -> bool:
         """Would a tick make the group stand? Then it is in line for a place, and `admit` names it when it has one."""
         if is_meta(group.id) or not group.raft.is_due_to_stand(now_ms):
             return False
@@ -50,7 +50,7 @@ class Candidacies:
         """Does somebody wait, and is there a place?"""
         return bool(self._waiting) and len(self._standing) < STANDING_MAX
 
-    def follow(self, group: Group) -> None:
+    def follow(self, group: Replica) -> None:
         """The group was ticked or had a turn: it may stand now, or not any more."""
         if group.failed is None and group.raft.role in (Role.PRECANDIDATE, Role.CANDIDATE):
             if not is_meta(group.id) and group.raft.could_win():

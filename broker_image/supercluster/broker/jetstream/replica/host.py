@@ -9,7 +9,7 @@ from supercluster.broker.ports import Clock, Ticket
 from supercluster.broker.raft.messages import Message
 
 if TYPE_CHECKING:
-    from supercluster.broker.jetstream.replica.replica import Group
+    from supercluster.broker.jetstream.replica.replica import Replica
 
 
 class GroupHost(Protocol):
@@ -27,16 +27,16 @@ class GroupHost(Protocol):
 
     def send_raft(self, group: str, message: Message) -> None: ...
 
-    def serving(self, group: Group) -> None:
+    def serving(self, group: Replica) -> None:
         """The group's leader is this replica, and it serves: tell the others."""
         ...
 
     def save_vote(self, group: str, ticket: Ticket) -> None:
-        """Run the ticket, beside others, and say so to `Group.vote_saved`."""
+        """Run the ticket, beside others, and say so to `Replica.vote_saved`."""
         ...
 
     def save_checkpoint(self, group: str, ticket: Ticket) -> None:
-        """Run the ticket, and say so to `Group.checkpoint_saved`."""
+        """Run the ticket, and say so to `Replica.checkpoint_saved`."""
         ...
 
     def touch(self, group: str) -> None:
@@ -47,7 +47,7 @@ class GroupHost(Protocol):
         """The group has something to do in the next turn, when sockets were served."""
         ...
 
-    def in_slices(self, group: Group, job: Job) -> None:
+    def in_slices(self, group: Replica, job: Job) -> None:
         """Do a long job a slice per turn (`turn/slices.py`)."""
         ...
 
@@ -55,6 +55,6 @@ class GroupHost(Protocol):
         """Something that people should see: a log line, and an event of the resource."""
         ...
 
-    def group_failed(self, group: Group) -> None:
+    def group_failed(self, group: Replica) -> None:
         """The disk took the replica out of its group."""
         ...

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from supercluster.broker.raft.confchange import MembershipChange, node_of
 
 if TYPE_CHECKING:
-    from supercluster.broker.jetstream.replica.replica import Group
+    from supercluster.broker.jetstream.replica.replica import Replica
 
 # How often a leader looks whether members changed their identity and learners have caught up.
 LOOK_MS = 500
@@ -22,7 +22,7 @@ WAITING_MAX = 64
 class Newcomers:
     """Of one group, at its leader."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: Replica) -> None:
         self._group = group
         self.waiting: dict[str, str] = {}
         """Who is about to get a place, by the broker, since its identity changed or it is new."""

@@ -41,7 +41,7 @@ ROUNDS_MAX = 16
 HEAD_PATIENCE_MS = 5000
 
 
-class Group(ABC):
+class Replica(ABC):
     """Base of stream groups and of the meta group."""
 
     takes_learners = False

@@ -15,13 +15,13 @@ from supercluster.broker.raft.confchange import Membership
 from supercluster.broker.raft.config import Snapshot
 
 if TYPE_CHECKING:
-    from supercluster.broker.jetstream.replica.replica import Group
+    from supercluster.broker.jetstream.replica.replica import Replica
 
 
 class StateTransfer:
     """Of one group."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: Replica) -> None:
         self._group = group
         self._recovery: Job | None = None
         self._arrived: Snapshot | None = None

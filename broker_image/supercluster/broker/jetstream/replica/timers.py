@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from supercluster.broker.jetstream.replica.deadlines import Deadlines
 from supercluster.broker.jetstream.replica.election_slots import Candidacies
-from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.ports import Clock
 from supercluster.broker.raft.errors import DiskError
 
@@ -39,12 +39,12 @@ class GroupSchedule:
         self._deadlines.set(group_id, None)
         self._candidacies.end(group_id)
 
-    def follow(self, group: Group) -> None:
+    def follow(self, group: Replica) -> None:
         """Whatever the group waits for may be due at another time now."""
         self._deadlines.set(group.id, group.deadline_ms() if group.failed is None else None)
         self._candidacies.follow(group)
 
-    def tick(self, now_ms: int, groups: Mapping[str, Group]) -> list[str]:
+    def tick(self, now_ms: int, groups: Mapping[str, Replica]) -> list[str]:
         """Tick what is due. Returns the groups that want a turn by it."""
         self._follow_wall_clock(now_ms, groups)
         stirred = []
@@ -60,7 +60,7 @@ class GroupSchedule:
                 stirred.append(group_id)
         return stirred
 
-    def _tick(self, group: Group, now_ms: int) -> bool:
+    def _tick(self, group: Replica, now_ms: int) -> bool:
         """True when the group wants a turn by it."""
         try:
             if group.tick(now_ms):
@@ -83,7 +83,7 @@ class GroupSchedule:
     def _wall_ms(self) -> int:
         return self._clock.now_ns() // 1_000_000
 
-    def _follow_wall_clock(self, now_ms: int, groups: Mapping[str, Group]) -> None:
+    def _follow_wall_clock(self, now_ms: int, groups: Mapping[str, Replica]) -> None:
         """What waits for a time of day (expiry, redelivery) was given a deadline by the monotonic clock: when the one
         has moved against the other, these are wrong."""
         ahead_ms = self._wall_ms() - now_ms

@@ -21,7 +21,7 @@ from supercluster.broker.jetstream.encoding.sections import (
 )
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.links.source_frames import OriginAsk, OriginTold
-from supercluster.broker.jetstream.publish.admission import Judge
+from supercluster.broker.jetstream.publish.admission import Admission
 from supercluster.broker.jetstream.publish.atomic_batches import Candidate
 from supercluster.broker.jetstream.publish.counters import BROKEN
 from supercluster.broker.jetstream.publish.host import StreamHost
@@ -87,7 +87,7 @@ class _Reader:
             self.whole_ms, self.whole_told_ms = self.whole_told_ms, -1
 
 
-class Sourcing:
+class SourcePuller:
     """See the module. One per replica; does something while it leads."""
 
     def __init__(self, group: str, account: str, stream: str, host: StreamHost) -> None:
@@ -131,14 +131,14 @@ class Sourcing:
 
     # ---- asking -----------------------------------------------------------------------------------------------------
 
-    def look(self, judge: Judge, now_ms: int) -> None:
+    def look(self, judge: Admission, now_ms: int) -> None:
         """Ask where nothing is asked, and whoever leads the origin now where another one was asked."""
         for reader in self._readers.values():
             reader.note_whole(judge.end.state.last_seq)
             if reader.told is None:
                 self._look_at(reader, judge, now_ms)
 
-    def _look_at(self, reader: _Reader, judge: Judge, now_ms: int) -> None:
+    def _look_at(self, reader: _Reader, judge: Admission, now_ms: int) -> None:
         found = self._host.origin_of(self._account, reader.origin)
         if found is None or isinstance(found, ApiError):
             if found is not None:
@@ -165,7 +165,7 @@ class Sourcing:
         elif leader != reader.node or now_ms >= reader.again_ms:
             self._ask(reader, judge, leader, now_ms)
 
-    def _ask(self, reader: _Reader, judge: Judge, leader: str, now_ms: int) -> None:
+    def _ask(self, reader: _Reader, judge: Admission, leader: str, now_ms: int) -> None:
         position = judge.end.positions.get(reader.key)
         origin = reader.origin
         if position != reader.asked_with:
@@ -191,7 +191,7 @@ class Sourcing:
         reader.is_asked = self._host.ask_origin(leader, ask)
         reader.again_ms = now_ms + (ASK_AGAIN_MS if reader.is_asked else MISSING_RETRY_MS)
 
-    def _taken(self, reader: _Reader, judge: Judge) -> int:
+    def _taken(self, reader: _Reader, judge: Admission) -> int:
         """What is committed here, and the origin need not keep any longer."""
         position = judge.end.state.origins.get(reader.key)
         return position.up_to if position is not None and position.origin == base_of(reader.group) else 0
@@ -222,7 +222,9 @@ class Sourcing:
 
     # ---- taking -----------------------------------------------------------------------------------------------------
 
-    def put(self, judge: Judge, proposal: Proposal, propose: Append, now_ns: int, now_ms: int) -> Proposal:
+    def put(
+        self, judge: Admission, proposal: Proposal, propose: Append, now_ns: int, now_ms: int
+    ) -> Proposal:
         """Write down what was told. `propose` appends an entry, and is False when that failed. Returns the entry that is being
         put together."""
         for reader in self._readers.values():
@@ -296,7 +298,7 @@ class _Writer:
         self,
         reader: _Reader,
         told: OriginTold,
-        judge: Judge,
+        judge: Admission,
         proposal: Proposal,
         propose: Append,
     ) -> None:

@@ -23,7 +23,7 @@ _FEW = 8
 _SPREAD = 0x9E3779B1
 
 
-class WantedBy:
+class InterestRetention:
     """For one stream's consumers."""
 
     def __init__(self, states: ConsumerStates) -> None:

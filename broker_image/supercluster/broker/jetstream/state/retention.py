@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from supercluster.broker.jetstream.config.stream import ConsumerConfig, StreamConfig
 from supercluster.broker.jetstream.state.consumer import ConsumerState
 from supercluster.broker.jetstream.state.consumers import ConsumerStates, keep_up
-from supercluster.broker.jetstream.state.interest_retention import WantedBy
+from supercluster.broker.jetstream.state.interest_retention import InterestRetention
 from supercluster.broker.jetstream.state.log_reader import Message
 from supercluster.broker.jetstream.state.messages import StoredMessages
 from supercluster.broker.jetstream.state.source_readers import OriginReader, OriginReaders
@@ -34,7 +34,7 @@ class RetainedMessages(StoredMessages):
         self.readers = OriginReaders()
         """Other streams that take messages from this one, which keeps only what is wanted."""
         self.consumers = ConsumerStates()
-        self._wanted_by: WantedBy | None = None
+        self._wanted_by: InterestRetention | None = None
         """Under interest retention, from when it is first asked."""
         self.on_removed: Removed | None = None
         """For the leader's volatile side."""
@@ -96,7 +96,7 @@ class RetainedMessages(StoredMessages):
         if message is None:
             return False
         if self._wanted_by is None:
-            self._wanted_by = WantedBy(self.consumers)
+            self._wanted_by = InterestRetention(self.consumers)
         return self._wanted_by.wants(seq, message.subject) or self.readers.wants(seq, message.subject)
 
     def _reader_took(self, name: str, reader: OriginReader) -> None:
@@ -141,7 +141,7 @@ class RetainedMessages(StoredMessages):
     def _remove_undecided(self, last: int) -> None:
         """Up to there, what nobody waits for: entry by entry, and a subject is asked about once."""
         if self._wanted_by is None:
-            self._wanted_by = WantedBy(self.consumers)
+            self._wanted_by = InterestRetention(self.consumers)
         wanted_from = self._wanted_by.positions()
         pending: set[int] = set().union(*(state.pending for state in self.consumers.values()))
         seq = self.first_seq
@@ -172,7 +172,7 @@ class RetainedMessages(StoredMessages):
             self._wanted_by.all_removed()
 
     def empty(self) -> Job:
-        """Take out every message without touching what else the state knows (`Group.emptied_state`)."""
+        """Take out every message without touching what else the state knows (`Replica.emptied_state`)."""
         self._remove_all()
         for name in self.consumers:
             consumer = self.consumers.to_change(name)

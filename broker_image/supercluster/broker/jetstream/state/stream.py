@@ -89,7 +89,7 @@ class StreamState(RetainedMessages):
         self.origins: dict[str, OriginPosition] = {}
         """Up to where messages of other streams are taken, by the origin's key (`config/sources.py`)."""
         self.late: tuple[int, StreamState] | None = None
-        """Of a state without messages: the one that counts from that entry on (`StreamGroup.emptied_state`)."""
+        """Of a state without messages: the one that counts from that entry on (`StreamReplica.emptied_state`)."""
 
     # ---- applying -------------------------------------------------------------------------------------------------
 
@@ -180,7 +180,7 @@ class StreamState(RetainedMessages):
 
     def _skip_to(self, last_seq: int) -> None:
         """There are no messages up to there. Whatever messages there are: a replay from a base without the old ones has to
-        end in the same place (Group.emptied_state)."""
+        end in the same place (Replica.emptied_state)."""
         if last_seq <= self.last_seq:
             return
         if self.messages:

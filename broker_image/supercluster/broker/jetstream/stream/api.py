@@ -29,11 +29,11 @@ from supercluster.broker.jetstream.stream import step_down as stepping_down
 from supercluster.broker.jetstream.stream.call import Handler, Respond, deleted_seqs, info, is_alone
 
 if TYPE_CHECKING:
-    from supercluster.broker.jetstream.stream.replica import StreamGroup
+    from supercluster.broker.jetstream.stream.replica import StreamReplica
 
 
 def handle(
-    group: StreamGroup,
+    group: StreamReplica,
     request: Request,
     respond: Respond,
     retry: Callable[[], None],

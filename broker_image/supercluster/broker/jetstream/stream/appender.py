@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from supercluster.broker.jetstream.encoding.ack_subjects import Ack, again
 from supercluster.broker.jetstream.encoding.codec import Reader
 from supercluster.broker.jetstream.encoding.sections import Section, packed, sections
-from supercluster.broker.jetstream.publish.admission import Judge
+from supercluster.broker.jetstream.publish.admission import Admission
 from supercluster.broker.jetstream.publish.proposal import Proposal
 from supercluster.broker.jetstream.stream.waiters import Waiting
 from supercluster.broker.raft.entry import Entry, EntryKind
 
 if TYPE_CHECKING:
-    from supercluster.broker.jetstream.stream.replica import StreamGroup
+    from supercluster.broker.jetstream.stream.replica import StreamReplica
 
 # So many frames of acknowledgements wait for the end of a hand-over; those behind go back to the brokers that sent them.
 ACKS_MAX = 4096
@@ -28,10 +28,10 @@ ACKS_MAX = 4096
 class Appending:
     """Of one stream's replica, while it leads."""
 
-    def __init__(self, group: StreamGroup, waiting: Waiting) -> None:
+    def __init__(self, group: StreamReplica, waiting: Waiting) -> None:
         self._group = group
         self._waiting = waiting
-        self.judge: Judge | None = None
+        self.judge: Admission | None = None
         """None: this replica does not lead."""
         self.config_sent = 0
         """The newest configuration that is in the log, or in the entry that is being put together."""
@@ -42,7 +42,7 @@ class Appending:
 
     def begin(self) -> None:
         """This replica leads, and what it judges comes behind the log's end."""
-        self.judge = Judge(self._group.state, self._uncommitted())
+        self.judge = Admission(self._group.state, self._uncommitted())
         self.config_sent = self._group.state.config_version
         self.judge.batches.room = self._group.host.batch_room
 

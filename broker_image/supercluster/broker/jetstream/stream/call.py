@@ -20,7 +20,7 @@ from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.errors import DiskError
 
 if TYPE_CHECKING:
-    from supercluster.broker.jetstream.stream.replica import StreamGroup
+    from supercluster.broker.jetstream.stream.replica import StreamReplica
 
 Respond = Callable[[bytes | None], None]
 """Answers a request; None: it is taken and needs no answer (a pull)."""
@@ -34,7 +34,7 @@ class Handler:
 
     def __init__(
         self,
-        group: StreamGroup,
+        group: StreamReplica,
         request: Request,
         respond: Respond,
         retry: Callable[[], None],
@@ -104,7 +104,7 @@ class Handler:
             raise
 
 
-def is_alone(group: StreamGroup) -> bool:
+def is_alone(group: StreamReplica) -> bool:
     """Is the stream's one replica on a broker that knows of no other?"""
     return len(group.raft.membership.members) == 1 and len(group.host.brokers_in_contact()) == 1
 
@@ -135,7 +135,7 @@ def state_info(state: StreamState) -> StreamStateInfo:
     )
 
 
-def cluster_info(group: StreamGroup) -> ClusterInfo:
+def cluster_info(group: StreamReplica) -> ClusterInfo:
     """The membership in force, and how far each replica is (MV-7)."""
     members = map(node_of, group.raft.membership.members)
     unusable = {node for node in members if group.host.is_unusable(group.id, node)}
@@ -145,7 +145,7 @@ def cluster_info(group: StreamGroup) -> ClusterInfo:
     return ClusterInfo(cluster, group.host.node if group.serves else "", replicas, group.id)
 
 
-def info(group: StreamGroup, *, with_details: bool = False) -> dict[str, Any]:
+def info(group: StreamReplica, *, with_details: bool = False) -> dict[str, Any]:
     """STREAM.INFO's body. Details (the running move, failed copies, compression) are fields that NATS does not have:
     strict clients refuse an answer with any other field, so they are told to those who ask for them only."""
     state = group.state

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Container
 
 from supercluster.broker.jetstream.api.answers import ReplicaInfo
-from supercluster.broker.jetstream.replica.replica import Group
+from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.config import Role
 
 
-def replicas_of(group: Group, contact: Container[str], unusable: Container[str] = ()) -> list[ReplicaInfo]:
+def replicas_of(group: Replica, contact: Container[str], unusable: Container[str] = ()) -> list[ReplicaInfo]:
     """All members but this one; `contact` are the brokers in contact, `unusable` those that can do nothing with their copies."""
     raft = group.raft
     replicas: list[ReplicaInfo] = []
@@ -39,7 +39,7 @@ def replicas_of(group: Group, contact: Container[str], unusable: Container[str] 
     return replicas
 
 
-def _seen(group: Group, member: str) -> tuple[bool, int, int]:
+def _seen(group: Replica, member: str) -> tuple[bool, int, int]:
     """Is it current, for how long was it not heard of, and how many entries does it lack?"""
     raft, now_ms = group.raft, group.host.clock.monotonic_ms()
     progress = raft.progress.get(member) if raft.role is Role.LEADER else None

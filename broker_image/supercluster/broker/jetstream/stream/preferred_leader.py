@@ -12,7 +12,7 @@ from supercluster.broker.jetstream.replica.contact import is_current
 from supercluster.broker.raft.confchange import node_of
 
 if TYPE_CHECKING:
-    from supercluster.broker.jetstream.stream.replica import StreamGroup
+    from supercluster.broker.jetstream.stream.replica import StreamReplica
 
 PREFERRED_CHECK_MS = 2000
 PREFERRED_WAIT_MS_MAX = 64_000
@@ -22,7 +22,7 @@ PREFERRED_WAIT_MS_MAX = 64_000
 class Preference:
     """What the leader of one stream does about it, while it leads."""
 
-    def __init__(self, group: StreamGroup) -> None:
+    def __init__(self, group: StreamReplica) -> None:
         self._group = group
         self._check_ms = 0
         self._tried_ms: int | None = None

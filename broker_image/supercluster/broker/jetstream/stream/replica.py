@@ -27,19 +27,19 @@ from supercluster.broker.jetstream.links.frames import Request
 from supercluster.broker.jetstream.meta.restoring import is_bare
 from supercluster.broker.jetstream.meta.state import Assignment
 from supercluster.broker.jetstream.moves.current import CurrentMove
-from supercluster.broker.jetstream.moves.range_hasher import Auditor
-from supercluster.broker.jetstream.publish.admission import Judge
+from supercluster.broker.jetstream.moves.range_hasher import RangeHasher
+from supercluster.broker.jetstream.publish.admission import Admission
 from supercluster.broker.jetstream.publish.carrying import Carrying
 from supercluster.broker.jetstream.publish.expiry import Expiry
 from supercluster.broker.jetstream.publish.host import StreamHost
-from supercluster.broker.jetstream.publish.inbox import Intake
+from supercluster.broker.jetstream.publish.inbox import PublishInbox
 from supercluster.broker.jetstream.publish.interest_switch import put_interest
 from supercluster.broker.jetstream.publish.proposal import Done, Proposal
 from supercluster.broker.jetstream.publish.republish import Republisher
 from supercluster.broker.jetstream.publish.scheduling import Scheduling
 from supercluster.broker.jetstream.publish.trimming import Trimming
-from supercluster.broker.jetstream.replica.replica import Group
-from supercluster.broker.jetstream.sources.puller import Sourcing
+from supercluster.broker.jetstream.replica.replica import Replica
+from supercluster.broker.jetstream.sources.puller import SourcePuller
 from supercluster.broker.jetstream.sources.server import OriginReads
 from supercluster.broker.jetstream.state.snapshot import StreamView, late_part
 from supercluster.broker.jetstream.state.source_readers import account_and_stream
@@ -78,7 +78,7 @@ _FREEING = (
 )
 
 
-class StreamGroup(Group):
+class StreamReplica(Replica):
     """See the module."""
 
     host: StreamHost
@@ -91,10 +91,10 @@ class StreamGroup(Group):
         self.state = StreamState(assignment.config, assignment.created_ns, log)
         self.consumers = ConsumerLeaders(assignment.group, assignment.account, assignment.name, host)
         self.source = StreamSource(self.state)
-        self.intake = Intake(assignment.group, host)
-        self.sourcing = Sourcing(assignment.group, assignment.account, assignment.name, host)
+        self.intake = PublishInbox(assignment.group, host)
+        self.sourcing = SourcePuller(assignment.group, assignment.account, assignment.name, host)
         self.origin_reads = OriginReads(host.tell_target, self._command_soon, self._takes_from_here)
-        self.auditor = Auditor(log)
+        self.auditor = RangeHasher(log)
         self.move = CurrentMove(self)
         self.coming: dict[str, list[ConsumerConfig | None]] = {}
         """Consumers that were asked for (None: to go) and are not applied yet, as the requests have them one behind the other:
@@ -527,7 +527,7 @@ class StreamGroup(Group):
         if self._confirmation in failed and self.raft.role is Role.LEADER and self.serves:
             self._confirm_leadership()
 
-    def _tell_abandoned(self, judge: Judge) -> None:
+    def _tell_abandoned(self, judge: Admission) -> None:
         if judge.batches.abandoned:
             for batch, reason in judge.batches.take_abandoned():
                 self.consumers.advisories.batch_abandoned(batch, reason)

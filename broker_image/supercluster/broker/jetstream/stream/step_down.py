@@ -10,11 +10,11 @@ from supercluster.broker.jetstream.replica.contact import is_heard
 from supercluster.broker.raft.confchange import node_of
 
 if TYPE_CHECKING:
-    from supercluster.broker.jetstream.meta_leader.replica import MetaGroup
-    from supercluster.broker.jetstream.stream.replica import StreamGroup
+    from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
+    from supercluster.broker.jetstream.stream.replica import StreamReplica
 
 
-def step_down(group: StreamGroup | MetaGroup, wanted: Placement) -> None:
+def step_down(group: StreamReplica | MetaReplica, wanted: Placement) -> None:
     """Begin to hand the leadership over; nothing happens where there is nobody else, or where it is on its way already.
 
     Raises:
@@ -38,7 +38,7 @@ def step_down(group: StreamGroup | MetaGroup, wanted: Placement) -> None:
     raise errors.no_suitable_peers(f"nobody can take the leadership over: {names} {state}")
 
 
-def _is_wanted(group: StreamGroup | MetaGroup, node: str, wanted: Placement) -> bool:
+def _is_wanted(group: StreamReplica | MetaReplica, node: str, wanted: Placement) -> bool:
     """Tags and cluster are known of brokers in contact."""
     if wanted.preferred and node != wanted.preferred:
         return False

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from supercluster.broker.jetstream.turn.slices import UNITS_PER_TURN, Job, Slices
 
 if TYPE_CHECKING:
-    from supercluster.broker.jetstream.replica.replica import Group
+    from supercluster.broker.jetstream.replica.replica import Replica
 
 LEAST_UNITS = 50
 """Of a question that is answered at once."""
@@ -26,7 +26,7 @@ class Questions:
 
     def __init__(self, slices: Slices) -> None:
         self._slices = slices
-        self._lines: dict[str, deque[tuple[Group, Job]]] = {}
+        self._lines: dict[str, deque[tuple[Replica, Job]]] = {}
         """By account: what waits behind the question that is under way."""
         self._units_left = UNITS_PER_TURN
 
@@ -34,7 +34,7 @@ class Questions:
         """Another turn."""
         self._units_left = UNITS_PER_TURN
 
-    def ask(self, account: str, group: Group, question: Job) -> bool:
+    def ask(self, account: str, group: Replica, question: Job) -> bool:
         """Have a question answered. False: too many of the account wait.
 
         Raises:
@@ -55,7 +55,7 @@ class Questions:
         self._begin(account, group, question)
         return True
 
-    def _begin(self, account: str, group: Group, question: Job) -> None:
+    def _begin(self, account: str, group: Replica, question: Job) -> None:
         job = self._watched(account, question)
         next(job)  # From here on its end is noticed, also when it is closed.
         self._slices.begin(group, job)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from supercluster.broker.raft.errors import DiskError
 
 if TYPE_CHECKING:
-    from supercluster.broker.jetstream.replica.replica import Group
+    from supercluster.broker.jetstream.replica.replica import Replica
 
 Job = Generator[int, None, None]
 T = TypeVar("T")
@@ -32,18 +32,18 @@ class Slices:
     """The jobs of one broker's groups."""
 
     def __init__(self) -> None:
-        self._jobs: deque[tuple[Group | _Nobody, Job]] = deque()
+        self._jobs: deque[tuple[Replica | _Nobody, Job]] = deque()
         self.units_per_turn = UNITS_PER_TURN
 
     def __bool__(self) -> bool:
         return bool(self._jobs)
 
-    def begin(self, group: Group, job: Job) -> None:
+    def begin(self, group: Replica, job: Job) -> None:
         """Do the job from the end of this turn on. The generator is closed early when the group fails or goes, so its `finally`
         is the place to clean up. Whoever began a job may close it, too."""
         self._jobs.append((group, job))
 
-    def end(self, group: Group) -> None:
+    def end(self, group: Replica) -> None:
         """The broker holds the group no more."""
         for found, job in list(self._jobs):
             if found is group:
@@ -65,7 +65,7 @@ class Slices:
                 left -= max(units, 1)
 
 
-def _slice(group: Group | _Nobody, job: Job) -> int | None:
+def _slice(group: Replica | _Nobody, job: Job) -> int | None:
     """Do the next slice; None: there is none. An error is that of the group (SF-25)."""
     if group.failed is not None:
         job.close()

@@ -437,7 +437,7 @@ def test_what_somebody_declares_of_an_account_is_stored_as_it_was(rng: random.Ra
         return
     state = Accounts()
     told = accounts.put_account("A", record)
-    state.told("A", json.loads(told)["record"], has_streams=False)
+    state.set_totals("A", json.loads(told)["record"], has_streams=False)
     assert state.limits_of("A") == record.limits
     assert Accounts.from_json(stored_again({"it": state.to_json()})["it"], ()).to_json() == state.to_json()
 

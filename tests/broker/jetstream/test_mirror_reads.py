@@ -242,7 +242,9 @@ def test_a_mirror_is_as_new_as_the_last_answer_of_which_all_is_applied() -> None
     def told(now_ms: int, up_to: int, last_seq: int, *seqs: int) -> None:
         reader.is_asked = True
         parts = [b"", b"", b""] * len(seqs)
-        sourcing.told(OriginTold("S.$G.M.1", "mirror", 0, up_to, last_seq, seqs, seqs, parts), now_ms)
+        sourcing.on_origin_told(
+            OriginTold("S.$G.M.1", "mirror", 0, up_to, last_seq, seqs, seqs, parts), now_ms
+        )
 
     told(100, 3, 9, 1, 2, 3)
     state.last_seq = 3

@@ -48,7 +48,7 @@ class Group:
 
     def look(self) -> None:
         self.now_ms += LOOK_MS
-        self.newcomers.look(self.now_ms)
+        self.newcomers.advance(self.now_ms)
 
 
 def test_it_learns_first_and_takes_the_place_when_it_has_all_that_is_committed() -> None:
@@ -87,7 +87,7 @@ def test_nothing_is_looked_at_before_its_time() -> None:
     group.newcomers.asked("c@2")
     group.look()
     group.learned("c@2", group.commit_index)
-    group.newcomers.look(group.now_ms + LOOK_MS - 1)
+    group.newcomers.advance(group.now_ms + LOOK_MS - 1)
     assert len(group.proposed) == 1
     assert group.newcomers.look_ms == group.now_ms + LOOK_MS
 

@@ -51,7 +51,7 @@ def survey(core: Core) -> Survey:
 
 def answer(found: Survey, *nodes: str) -> None:
     for node in nodes:
-        found.told(node, memoryview(u64(1) + b"[]"))
+        found.on_answer(node, memoryview(u64(1) + b"[]"))
 
 
 @pytest.mark.covers("SF-4", "RP-8")

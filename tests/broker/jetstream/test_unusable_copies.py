@@ -19,7 +19,7 @@ WHY = "the disk refuses the log"
 def tell(leader: Meta, node: str, *groups: str) -> None:
     """The broker reports which of its copies are of no use."""
     assert leader.group.upkeep is not None
-    leader.group.upkeep.copies.told(node, dict.fromkeys(groups, WHY), leader.host.now_ms)
+    leader.group.upkeep.copies.on_failed_copies(node, dict.fromkeys(groups, WHY), leader.host.now_ms)
 
 
 def report(leader: Meta, total_ms: int, node: str, *groups: str) -> None:

@@ -24,7 +24,7 @@ def addresses(found: AddressBook, node: str) -> tuple[str, ...]:
 
 def test_brokers_of_other_clusters_are_learnt_and_own_ones_passed_over() -> None:
     found = book()
-    found.told(
+    found.on_addresses(
         "west-0",
         [entry("west-1", "w1:7222"), entry("east-1", "e1:7222", "east"), entry("east-0", "x:1", "north")],
     )
@@ -49,7 +49,7 @@ def test_the_newest_address_is_tried_first_and_a_failing_one_last() -> None:
 
 def test_an_address_that_nobody_vouches_for_is_forgotten_after_the_bound() -> None:
     found = book()
-    found.told("west-1", [entry("west-0", "w0:7222")])
+    found.on_addresses("west-1", [entry("west-0", "w0:7222")])
     found.failed("west-0", "w0:7222", "refused", 0)
     found.failed("west-0", "w0:7222", "refused", 2 * FORGET_MS)
     assert addresses(found, "west-0") == ("w0:7222",), "west-1 is linked with it right now"
@@ -72,8 +72,8 @@ def test_an_address_that_works_in_between_is_kept() -> None:
 
 def test_what_a_teller_says_replaces_what_it_said_before() -> None:
     found = book()
-    found.told("west-1", [entry("west-0", "w0:7222")])
-    found.told("west-1", [])
+    found.on_addresses("west-1", [entry("west-0", "w0:7222")])
+    found.on_addresses("west-1", [])
     found.failed("west-0", "w0:7222", "refused", 0)
     found.failed("west-0", "w0:7222", "refused", FORGET_MS)
     assert found.nodes == []
@@ -82,29 +82,29 @@ def test_what_a_teller_says_replaces_what_it_said_before() -> None:
 def test_two_claims_on_a_name_are_shown_and_the_broker_itself_has_the_last_word() -> None:
     found = book()
     found.said_itself("b-0", "west", "w:7222")
-    found.told("north-0", [entry("b-0", "n:7222", "north")])
+    found.on_addresses("north-0", [entry("b-0", "n:7222", "north")])
     assert "north-0 says that b-0 is of cluster north" in found.conflicts["b-0"]
     assert addresses(found, "b-0") == ("w:7222",)
-    found.told("north-0", [])
+    found.on_addresses("north-0", [])
     assert found.conflicts == {}, "it does not say so any more"
-    found.told("north-0", [entry("b-0", "n:7222", "north")])
+    found.on_addresses("north-0", [entry("b-0", "n:7222", "north")])
     found.said_itself("b-0", "north", "n:7222")
     assert (found.cluster_of("b-0"), addresses(found, "b-0"), found.conflicts) == ("north", ("n:7222",), {})
 
 
 def test_nonsense_is_counted_and_ignored() -> None:
     found = book()
-    found.told("west-1", [entry("w 0", "w:7222"), entry("w0", "nowhere"), entry("w0", "w:1", "a.b")])
+    found.on_addresses("west-1", [entry("w 0", "w:7222"), entry("w0", "nowhere"), entry("w0", "w:1", "a.b")])
     found.said_itself("west-0", "west", "")
     assert (found.nodes, found.ignored) == ([], 3)
 
 
 def test_no_more_brokers_and_addresses_are_kept_than_the_bounds() -> None:
     found = book()
-    found.told("west-1", [entry(f"n-{number}", "w:7222") for number in range(BROKERS_MAX + 5)])
+    found.on_addresses("west-1", [entry(f"n-{number}", "w:7222") for number in range(BROKERS_MAX + 5)])
     assert (len(found.nodes), found.ignored) == (BROKERS_MAX, 5)
     found = book()
-    found.told("west-1", [entry("w", "told:7222")])
+    found.on_addresses("west-1", [entry("w", "told:7222")])
     for number in range(ADDRESSES_MAX + 3):
         found.said_itself("w", "west", f"w:{7000 + number}")
     kept = addresses(found, "w")
@@ -135,7 +135,7 @@ def test_whatever_is_said_the_book_stays_bounded_and_every_broker_has_an_address
     now_ms = 0
     for what, node, told in steps:
         if what == "told":
-            found.told(node, told)
+            found.on_addresses(node, told)
         elif what == "lost":
             found.teller_lost(node)
         elif what == "itself":

@@ -95,7 +95,7 @@ class Leading(Sending):
         except DiskError as error:
             self._disk_failed(error)
             return None
-        self._stir()
+        self._wake()
         return entry
 
     def _append_membership(self, membership: Membership, time_ns: int) -> bool:
@@ -108,7 +108,7 @@ class Leading(Sending):
         self._sync_progress()
         return True
 
-    def _stir(self) -> None:
+    def _wake(self) -> None:
         """Something happened: a silent group speaks again (SF-7)."""
         self._active_ms = self._now_ms
         if self.quiesced:
@@ -225,7 +225,7 @@ class Leading(Sending):
 
     def _add_read(self, context: int, origin: str) -> bool:
         """Queue a read; it starts a heartbeat round of its own, which also wakes a silent group."""
-        self._stir()
+        self._wake()
         index = self.commit_index if self.commit_index >= self._term_start else None
         return self._reads.add(context, origin, index, self._round + 1)
 

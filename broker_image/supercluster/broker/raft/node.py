@@ -179,7 +179,7 @@ class Raft(Election):
             for member, progress in self.progress.items():
                 if node_of(member) == lost_node:
                     progress.probe(progress.match + 1)
-            self._stir()
+            self._wake()
             self._beat_wanted = True
         elif self.leader is not None and node_of(self.leader) == lost_node:
             self._become_follower(self.term, None)
@@ -221,7 +221,7 @@ class Raft(Election):
 
     def _unquiesce(self) -> None:
         if self.role is Role.LEADER:
-            self._stir()
+            self._wake()
             self._beat_wanted = True
             return
         self.quiesced = False
@@ -287,7 +287,7 @@ class Raft(Election):
             return False
         if not self.membership.is_voter(to) or progress.doubtful:
             return False
-        self._stir()
+        self._wake()
         self._transfer = (to, self._now_ms + self.config.election_timeout_ms)
         self._hand_over_if_equal(progress)
         return True

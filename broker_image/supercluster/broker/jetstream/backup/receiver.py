@@ -173,7 +173,7 @@ class Restores:
         data = bytes(request.payload)
         chunk = _Chunk(data, bool(request.reply), respond)
         if now.error is not None:
-            self._tell(now, chunk)
+            self._notify(now, chunk)
             return
         if now.phase is not _Phase.TAKING:
             respond(_refusal(errors.error(errors.RESTORE_FAILED, "a chunk came behind the last one")))
@@ -184,7 +184,7 @@ class Restores:
             why = f"more than {WAITING_BYTES_MAX} bytes were sent without waiting for answers"
             self._fail(now, errors.error(errors.RESTORE_FAILED, why))
 
-    def _tell(self, now: _Restore, chunk: _Chunk) -> None:
+    def _notify(self, now: _Restore, chunk: _Chunk) -> None:
         """What went wrong; who says that it has sent all is told when nothing of it is left."""
         assert now.error is not None
         if chunk.data or now.phase is _Phase.OVER:
@@ -342,7 +342,7 @@ class Restores:
         now.chunks.clear()
         now.waiting_bytes = 0
         for chunk in chunks:
-            self._tell(now, chunk)
+            self._notify(now, chunk)
         self._group.host.touch(self._group.id)
 
     def _tell_end(self, now: _Restore) -> None:

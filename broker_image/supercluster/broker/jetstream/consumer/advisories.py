@@ -80,7 +80,7 @@ class Advisories:
         self._host = host
         self._number = 0
 
-    def tell(self, consumer: str, told: Told) -> None:
+    def notify(self, consumer: str, told: Told) -> None:
         """Of a consumer."""
         head: dict[str, Any] = {"stream": self._stream, "consumer": consumer}
         if "group" in told.fields:

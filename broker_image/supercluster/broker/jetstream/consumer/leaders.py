@@ -119,7 +119,7 @@ class ConsumerLeaders:
         self._handing_out.take_back()
         for name, leader in self._leaders.items():
             self._deliver(leader.close(409, reason))
-            self.advisories.tell(name, advisories.action("delete"))
+            self.advisories.notify(name, advisories.action("delete"))
         self._forget()
 
     def give_back(self, applied_index: int) -> None:
@@ -156,7 +156,7 @@ class ConsumerLeaders:
                 leader = None
             if leader is None:
                 self._begin(name, consumer, now_ns)
-                self.advisories.tell(name, advisories.action("create"))
+                self.advisories.notify(name, advisories.action("create"))
             elif leader.state.config != consumer.config:
                 before = leader.target
                 if leader.state.config.filter_subjects != consumer.config.filter_subjects:
@@ -178,7 +178,7 @@ class ConsumerLeaders:
         self._listen_no_more(name, gone.target)
         self._handing_out.take_back(gone)
         self._deliver(gone.close(409, "Consumer Deleted"))
-        self.advisories.tell(name, advisories.action("delete"))
+        self.advisories.notify(name, advisories.action("delete"))
 
     def _listen(self, name: str, leader: ConsumerLeader) -> None:
         """A push consumer delivers while somebody listens."""
@@ -208,13 +208,13 @@ class ConsumerLeaders:
         news = leader.pause_news(now_ns)
         if news is not None:
             told = advisories.paused(leader.state.config.pause_until_ns, is_paused=news)
-            self.advisories.tell(name, told)
+            self.advisories.notify(name, told)
 
     def _tell_pins(self, name: str, leader: ConsumerLeader) -> None:
         for pin_id, why in leader.priority.take_news():
             group = leader.state.config.priority_groups[0]
             told = advisories.pinned(group, pin_id) if pin_id else advisories.unpinned(group, why)
-            self.advisories.tell(name, told)
+            self.advisories.notify(name, told)
 
     def unpin(self, name: str) -> None:
         """The next client that asks is pinned."""
@@ -335,7 +335,7 @@ class ConsumerLeaders:
 
     def _told(self, name: str, told: advisories.Told, result: int | None) -> None:
         if result is not None:
-            self.advisories.tell(name, told)
+            self.advisories.notify(name, told)
 
     def stored(self, subjects: Collection[bytes] | None) -> None:
         """Messages of these subjects were stored; None: of any. Who waits for them is served in the next pump."""

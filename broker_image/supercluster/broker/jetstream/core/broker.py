@@ -401,7 +401,7 @@ class BrokerCore:
         return self.origin_links.ask(node, ask)
 
     def tell_target(self, node: str, told: OriginTold) -> bool:
-        return self.origin_links.tell(node, told)
+        return self.origin_links.notify(node, told)
 
     def raft_config(self, group_id: str, member: str) -> RaftConfig:
         return RaftConfig(
@@ -511,7 +511,7 @@ class BrokerCore:
         before = self.peers.get(peer.node)
         self.peers[peer.node] = peer
         now_ms = self.clock.monotonic_ms()
-        self.leaderships.tell((group for group in self.groups.values() if group.serves), peer.node)
+        self.leaderships.notify((group for group in self.groups.values() if group.serves), peer.node)
         is_new = before is None or before.process != peer.process
         self.aside.link_up(peer, is_new=is_new)
         if is_new:

@@ -85,9 +85,9 @@ def _dispatch_rare(core: BrokerCore, node: str, frame: int, body: memoryview, no
         (group_id,) = frames.decode_texts(body, 1)
         group = core.groups.get(group_id)
         if group is not None and group.serves:
-            core.leaderships.tell((group,), node)
+            core.leaderships.notify((group,), node)
     elif frame == Frame.MAP_APPLIED:
-        core.map.told(node, frames.decode_number(body))
+        core.map.on_map_index(node, frames.decode_number(body))
         core.touch(core.meta_id)
     elif frame == Frame.JOIN:
         group_id, member = frames.decode_texts(body, 2)
@@ -104,7 +104,7 @@ def _dispatch_rare(core: BrokerCore, node: str, frame: int, body: memoryview, no
             core.touch(core.meta_id)
     elif frame == Frame.UNUSABLE:
         if core.meta is not None and core.meta.upkeep is not None:
-            core.meta.upkeep.copies.told(node, frames.decode_unusable(body), now_ms)
+            core.meta.upkeep.copies.on_failed_copies(node, frames.decode_unusable(body), now_ms)
             core.touch(core.meta_id)
     elif frame == Frame.PULL_BACK:
         left = frames.decode_request(body)
@@ -127,29 +127,29 @@ def _dispatch_rare(core: BrokerCore, node: str, frame: int, body: memoryview, no
         told = move_frames.decode_told(body)
         group = core.groups.get(told.group)
         if isinstance(group, StreamReplica) and group.move.mover is not None:
-            group.guarded(partial(group.move.mover.told, told))
+            group.guarded(partial(group.move.mover.on_hashes, told))
             core.touch(told.group)
     elif frame == Frame.COPY_ASK:
         copy_facts.asked(core, node, body)
     elif frame == Frame.COPY_TOLD:
-        core.survey.told(node, body)
+        core.survey.on_answer(node, body)
     elif frame == Frame.TAGS:
         core.tags_told(node, frames.decode_tags(body))
     elif frame == Frame.ASIDE:
-        core.aside.told(node, decode_aside(body))
+        core.aside.on_drain(node, decode_aside(body))
     elif frame == Frame.META_LINEAGE:
         core.meta_lineages.heard(node, *frames.decode_lineage(body))
     elif frame == Frame.MAP_ASK:
         map_survey.asked(core, node, body)
     elif frame == Frame.MAP_TOLD:
-        core.map_survey.told(node, body)
+        core.map_survey.on_answer(node, body)
     elif frame == Frame.ORIGIN_ASK:
         asked = OriginAsk.decode(body)
         group = _serving_stream(core, asked.group, node)
         if group is not None:
             group.guarded(partial(group.origin_reads.asked, node, asked, now_ms))
     elif frame == Frame.ORIGIN_TOLD:
-        core.origin_links.told(body)
+        core.origin_links.on_origin_told(body)
     elif frame == Frame.BOOTSTRAP:
         core.founding.bootstrap_received(bytes(body))
     else:

@@ -296,7 +296,7 @@ class Accounts(dict[str, AccountRecord]):
         if account in self and not self[account].is_declared:
             del self[account]
 
-    def told(self, account: str, told: Mapping[str, Any], *, has_streams: bool) -> None:
+    def set_totals(self, account: str, told: Mapping[str, Any], *, has_streams: bool) -> None:
         """Somebody declares or withdraws it."""
         if not told.get("gone"):
             self[account] = AccountRecord(

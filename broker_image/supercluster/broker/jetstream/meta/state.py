@@ -148,7 +148,9 @@ class MetaState:
             self._put_cordon(op)
             return []
         if "record" in op:
-            self.accounts.told(op["account"], op["record"], has_streams=self._has_streams(op["account"]))
+            self.accounts.set_totals(
+                op["account"], op["record"], has_streams=self._has_streams(op["account"])
+            )
             return []
         key = (op["account"], op["name"])
         present = self.streams.get(key)

@@ -44,7 +44,7 @@ class CopyReports:
         """Is there anything that changes with time?"""
         return bool(self._first_ms or self._group.end.unusable)
 
-    def told(self, node: str, copies: Mapping[str, str], now_ms: int) -> None:
+    def on_failed_copies(self, node: str, copies: Mapping[str, str], now_ms: int) -> None:
         """A broker's report: of those that it does not name it says that they are usable."""
         before = self._first_ms.pop(node, {})
         named = dict(islice(copies.items(), COPIES_MAX))
@@ -56,7 +56,7 @@ class CopyReports:
         """What the broker said of its copy; empty: nothing, or this leader has not heard it yet."""
         return self._why.get(node, {}).get(group, "")
 
-    def look(self, now_ms: int, contact: Collection[str]) -> None:
+    def advance(self, now_ms: int, contact: Collection[str]) -> None:
         """Write down what has been so for long enough, and strike what is not so any more. Of a broker that is out of contact
         everything stands as it was."""
         for node in self._there_ms.keys() - set(contact):

@@ -90,7 +90,7 @@ class MemoryLoss:
         ):
             held.clear()
 
-    def told(self, node: str, group_id: str, now_ms: int) -> None:
+    def on_copy_lost(self, node: str, group_id: str, now_ms: int) -> None:
         """A broker says, again and again, that its copy of a stream in memory is gone."""
         if len(self._reports) < REPORTS_MAX or group_id in self._reports:
             self._reports.setdefault(group_id, {})[node] = now_ms

@@ -214,7 +214,7 @@ class MetaReplica(Replica):
         """A broker says, again and again, that its copy of a stream in memory is gone, or one that was to join."""
         if self.upkeep is not None:
             self.upkeep.copy_lost(group, member)
-        self.memory.told(node, group, now_ms)
+        self.memory.on_copy_lost(node, group, now_ms)
 
     def propose_turn(self, now_ms: int) -> None:
         self.memory.turn(now_ms)
@@ -236,7 +236,7 @@ class MetaReplica(Replica):
                 request.respond(None)
             except FactsNeededError as needed:
                 self._ask(request, needed.assignment)
-        self.newcomers.look(now_ms)
+        self.newcomers.advance(now_ms)
         if self.upkeep is not None:
             self.upkeep.turn(now_ms)
 

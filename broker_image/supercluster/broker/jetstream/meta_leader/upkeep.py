@@ -102,7 +102,7 @@ class Upkeep:
             return
         self._due_ms = now_ms + UPKEEP_EVERY_MS
         self._note_away(now_ms, contact)
-        self.copies.look(now_ms, contact)
+        self.copies.advance(now_ms, contact)
         self._keep_voters(now_ms, contact)
         moving = [state.streams[key] for key in sorted(state.moving)]
         ids = {found.move.id for found in moving if found.move is not None}

@@ -155,9 +155,9 @@ class MoveCompare:
         if not again:
             self._own_since_ms = now_ms
         ask = self._ask(self._group.member, self._own_from)
-        self._group.auditor.ask(ask, self.told, now_ms)
+        self._group.auditor.ask(ask, self.on_hashes, now_ms)
 
-    def told(self, told: HashesTold) -> None:
+    def on_hashes(self, told: HashesTold) -> None:
         """Hashes of a member, or of this replica."""
         found = self._comparison
         if found is None or told.number != found.number:

@@ -38,10 +38,10 @@ class CurrentMove:
             self.mover.set_move(move)
         group.host.touch(group.id)
 
-    def stir(self) -> None:
+    def wake(self) -> None:
         """What the move may have waited for is applied."""
         if self.mover is not None:
-            self.mover.stir()
+            self.mover.wake()
             self._group.host.touch(self._group.id)
 
     def takes_in(self, member: str) -> bool:
@@ -51,7 +51,7 @@ class CurrentMove:
         self.mover.asked_to_join(member)
         return True
 
-    def look(self, now_ms: int) -> None:
+    def advance(self, now_ms: int) -> None:
         """In the turn of a serving leader: take the move's next step. Is there something of one that the map does not know?"""
         group = self._group
         fresh = group.host.map_is_fresh
@@ -59,7 +59,7 @@ class CurrentMove:
             self._tell_leftover()
             self.follow(now_ms)
         if self.mover is not None:
-            self.mover.look(now_ms)
+            self.mover.advance(now_ms)
 
     def stop(self) -> None:
         """This replica does not lead any more."""

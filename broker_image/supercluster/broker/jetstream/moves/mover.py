@@ -101,12 +101,12 @@ class StreamMove:
             self._waiting.add(member)
             self._look_ms = 0
 
-    def told(self, told: HashesTold) -> None:
+    def on_hashes(self, told: HashesTold) -> None:
         """A copy's hashes."""
-        self._compare.told(told)
+        self._compare.on_hashes(told)
         self._look_ms = 0
 
-    def stir(self) -> None:
+    def wake(self) -> None:
         """The membership, or what is applied, changed."""
         self._look_ms = 0
 
@@ -169,7 +169,7 @@ class StreamMove:
             rests=now_ms < self._rests_until_ms,
         )
 
-    def look(self, now_ms: int) -> None:
+    def advance(self, now_ms: int) -> None:
         """Take the next step, if it is time to look for one."""
         if now_ms < self._look_ms:
             return

@@ -185,7 +185,7 @@ class RangeHasher:
                 self._lacks_head(work, state.carried.last_seq + 1)
                 return
             if start > state.last_seq:
-                self._tell(work, Answered.END)
+                self._answer(work, Answered.END)
                 return
             index = self._log.index_of_seq(start)
             if index is None:
@@ -197,10 +197,10 @@ class RangeHasher:
             return
         is_end = work.read_all and len(work.found) <= PAGE_RANGES
         if is_end or len(work.found) >= PAGE_RANGES:
-            self._tell(work, Answered.END if is_end else Answered.PAGE)
+            self._answer(work, Answered.END if is_end else Answered.PAGE)
 
     def _lacks_head(self, work: _Work, first_seq: int) -> None:
-        self._tell(work, Answered.LACKS_HEAD, first_seq=first_seq)
+        self._answer(work, Answered.LACKS_HEAD, first_seq=first_seq)
         self._work = None
 
     def _read_on(self, work: _Work) -> bool:
@@ -214,7 +214,7 @@ class RangeHasher:
             work.read_all = True
         return bool(entries) or work.read_all
 
-    def _tell(self, work: _Work, status: Answered, first_seq: int = 0) -> None:
+    def _answer(self, work: _Work, status: Answered, first_seq: int = 0) -> None:
         page, work.found = work.found[:PAGE_RANGES], work.found[PAGE_RANGES:]
         state = (
             self.state_at(work.ask.mark, with_contents=work.ask.with_contents)

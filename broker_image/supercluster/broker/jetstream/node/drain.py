@@ -55,7 +55,7 @@ class LeadershipDrain:
         hold_ms = min(hold_ms, HOLD_MS_MAX)
         self._until_ms, self._avoid = now_ms + hold_ms, frozenset(avoid)
         for peer in self._core.peers.values():
-            self._tell(peer, hold_ms)
+            self._notify(peer, hold_ms)
         self._step(now_ms)
 
     def end(self) -> None:
@@ -63,7 +63,7 @@ class LeadershipDrain:
         if self._until_ms:
             self._until_ms = 0
             for peer in self._core.peers.values():
-                self._tell(peer, 0)
+                self._notify(peer, 0)
 
     @property
     def is_active(self) -> bool:
@@ -132,7 +132,7 @@ class LeadershipDrain:
         del self._others[node]
         return False
 
-    def told(self, node: str, hold_ms: int) -> None:
+    def on_drain(self, node: str, hold_ms: int) -> None:
         """Another broker steps aside for so long; 0: not any more."""
         if hold_ms:
             self._others[node] = self._core.clock.monotonic_ms() + min(hold_ms, HOLD_MS_MAX)
@@ -145,9 +145,9 @@ class LeadershipDrain:
             self._others.pop(peer.node, None)
         left_ms = self._until_ms - self._core.clock.monotonic_ms()
         if left_ms > 0:
-            self._tell(peer, left_ms)
+            self._notify(peer, left_ms)
 
-    def _tell(self, peer: PeerInfo, hold_ms: int) -> None:
+    def _notify(self, peer: PeerInfo, hold_ms: int) -> None:
         if peer.version >= VERSION_NEEDED:
             self._core.post(peer.node, Frame.ASIDE, encode_aside(hold_ms))
 

@@ -79,16 +79,16 @@ class Leaderships:
         """Tell all brokers what began since the last time."""
         if self._news:
             news, self._news = self._news, []
-            self._tell(news, self._core.peers)
+            self._notify(news, self._core.peers)
 
-    def tell(self, groups: Iterable[Replica], node: str) -> None:
+    def notify(self, groups: Iterable[Replica], node: str) -> None:
         """Say to a broker that this one serves as these groups' leader."""
-        self._tell([self._of(group) for group in groups], [node])
+        self._notify([self._of(group) for group in groups], [node])
 
     def _of(self, group: Replica) -> Leadership:
         return Leadership(group.id, group.raft.term, self._core.node, group.raft.membership.encode())
 
-    def _tell(self, news: list[Leadership], nodes: Iterable[str]) -> None:
+    def _notify(self, news: list[Leadership], nodes: Iterable[str]) -> None:
         """As few frames as possible: after a broker was lost, or linked, there may be thousands of leaderships."""
         bodies = [
             frames.encode_leaderships(news[start : start + LEADERSHIPS_PER_FRAME])

@@ -73,7 +73,7 @@ class MapReader:
     def _tell_index(self, leader: str) -> None:
         self._core.post(leader, Frame.MAP_APPLIED, frames.encode_number(self.index))
 
-    def told(self, node: str, index: int) -> None:
+    def on_map_index(self, node: str, index: int) -> None:
         """A broker has applied the map up to there."""
         self._index_of[node] = max(self._index_of.get(node, 0), index)
 

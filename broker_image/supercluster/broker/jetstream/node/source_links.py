@@ -87,17 +87,17 @@ class OriginLinks:
             return False
         return core.post(node, Frame.ORIGIN_ASK, ask.encode())
 
-    def tell(self, node: str, told: OriginTold) -> bool:
+    def notify(self, node: str, told: OriginTold) -> bool:
         """Answer: messages go the way of bulk copies, behind which no heartbeat waits."""
         core = self._core
         if node == core.node or not told.seqs:
             return core.post(node, Frame.ORIGIN_TOLD, told.encode())
         return core.network.send(node, Frame.ORIGIN_TOLD, told.encode(), Channel.BULK)
 
-    def told(self, body: memoryview) -> None:
+    def on_origin_told(self, body: memoryview) -> None:
         """An origin's leader answered."""
         told = OriginTold.decode(body)
         group = self._core.groups.get(told.target)
         if isinstance(group, StreamReplica) and group.serves:
-            group.sourcing.told(told, self._core.clock.monotonic_ms())
+            group.sourcing.on_origin_told(told, self._core.clock.monotonic_ms())
             self._core.touch(group.id)

@@ -149,7 +149,7 @@ class FastBatches:
             self._ack(reply, batch)
             return Fate.DROP
         if said.sequence != batch.expected:
-            self._tell(reply, {"type": "gap", "last_seq": batch.expected, "seq": said.sequence})
+            self._notify(reply, {"type": "gap", "last_seq": batch.expected, "seq": said.sequence})
             if batch.must_not_fail or said.sequence < batch.expected:
                 self._end(said.key, batch, reply)
                 return Fate.DROP
@@ -221,7 +221,7 @@ class FastBatches:
             batch.settled = said.sequence
             batch.stream_seq = max(batch.stream_seq, seq)
         else:
-            self._tell(reply, {"type": "err", "seq": said.sequence, "error": refusal.to_json()})
+            self._notify(reply, {"type": "err", "seq": said.sequence, "error": refusal.to_json()})
             if batch.must_not_fail and not batch.end:
                 batch.end = reply
         is_last = said.operation is Operation.COMMIT or refusal is not None
@@ -256,7 +256,7 @@ class FastBatches:
         if batch.outstanding:
             return
         del self._batches[key]
-        self._tell(
+        self._notify(
             reply,
             {
                 "stream": self._stream,
@@ -274,12 +274,12 @@ class FastBatches:
                 publisher.resume(self._stream)
 
     def _ack(self, reply: bytes, batch: FastBatch) -> None:
-        self._tell(reply, {"type": "ack", "seq": batch.acked, "msgs": batch.flow})
+        self._notify(reply, {"type": "ack", "seq": batch.acked, "msgs": batch.flow})
 
     def _refuse(self, reply: bytes, code: int) -> Fate:
         error = errors.error(code).to_json()
-        self._tell(reply, {"error": error, "stream": self._stream, "seq": 0})
+        self._notify(reply, {"error": error, "stream": self._stream, "seq": 0})
         return Fate.DROP
 
-    def _tell(self, reply: bytes, what: dict[str, object]) -> None:
+    def _notify(self, reply: bytes, what: dict[str, object]) -> None:
         self._answer(reply, json.dumps(what, separators=(",", ":"), ensure_ascii=False).encode())

@@ -344,7 +344,7 @@ class Ingest:
             return
         for run in runs:
             outcome = window.appended(run) if appended else window.verdicts(run, now_ms)
-            self._tell(window, outcome)
+            self._notify(window, outcome)
             if outcome.rerouted:
                 self._send_on(window, outcome.rerouted, now_ms)
             if outcome.ask_again:
@@ -364,7 +364,7 @@ class Ingest:
     def _answer(self, account: str, reply: bytes, payload: bytes) -> None:
         self._network.publish(account, reply, b"", b"", payload)
 
-    def _tell(self, window: Window, outcome: Outcome) -> None:
+    def _notify(self, window: Window, outcome: Outcome) -> None:
         if window.fast is not None and window.fast.is_busy:
             window.fast.settle(outcome, refusals.of_publish)
         if outcome.acks:

@@ -67,7 +67,7 @@ class MetaLineages:
         self._rivals[peer.node] = peer
         reason = "RivalMap" if self._begun_apart(peer) else "RivalLineage"
         self._core.event(self.name, reason, f"{peer.node} counts as out of contact: {self._words(peer)}")
-        self._tell(peer.node)
+        self._notify(peer.node)
         return False
 
     def lost_link(self, node: str) -> bool:
@@ -139,16 +139,16 @@ class MetaLineages:
             return
         self._look_at_peers()
         if not self._following and (follows(own, other) or believed not in (None, own)):
-            self._tell(node)
+            self._notify(node)
 
-    def _tell(self, node: str) -> None:
+    def _notify(self, node: str) -> None:
         core = self._core
         told = encode_texts(self.name, self._said.get(node, ""), core.founding_id)
         core.network.send(node, Frame.META_LINEAGE, told, Channel.CONTROL)
 
     def _tell_all(self) -> None:
         for node in (*self._core.peers, *self._rivals):
-            self._tell(node)
+            self._notify(node)
 
     def map_changed(self) -> None:
         """Which beginning it goes back to may be known now."""
@@ -336,7 +336,7 @@ class MetaLineages:
         if self._behind() and now_ms >= self._tell_ms:
             self._tell_ms = now_ms + RETRY_MS
             for node in self._behind():
-                self._tell(node)
+                self._notify(node)
         if self._has_older and now_ms >= self._older_ms:
             self._older_ms = now_ms + OLDER_CHECK_MS
             self._let_older_go(now_ms)

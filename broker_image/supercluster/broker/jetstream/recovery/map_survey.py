@@ -137,7 +137,7 @@ class MapSurvey:
         for node in sorted(nodes):
             core.post(node, Frame.MAP_ASK, [u64(self._number)])
 
-    def told(self, node: str, body: memoryview) -> None:
+    def on_answer(self, node: str, body: memoryview) -> None:
         """Frame.MAP_TOLD.
 
         Raises:

@@ -184,7 +184,7 @@ class Survey:
         for node in sorted(nodes):
             core.post(node, Frame.COPY_ASK, [u64(number) + text(found.group)])
 
-    def told(self, node: str, body: memoryview) -> None:
+    def on_answer(self, node: str, body: memoryview) -> None:
         """Frame.COPY_TOLD.
 
         Raises:

@@ -34,7 +34,7 @@ class Newcomers:
         if len(self.waiting) < WAITING_MAX:
             self.waiting[node_of(member)] = member
 
-    def look(self, now_ms: int) -> None:
+    def advance(self, now_ms: int) -> None:
         """Take the next step of replacing members that came back as somebody else: learn, then swap in one change."""
         if not self.waiting or now_ms < self.look_ms:
             return

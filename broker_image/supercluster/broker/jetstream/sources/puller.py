@@ -131,7 +131,7 @@ class SourcePuller:
 
     # ---- asking -----------------------------------------------------------------------------------------------------
 
-    def look(self, judge: Admission, now_ms: int) -> None:
+    def advance(self, judge: Admission, now_ms: int) -> None:
         """Ask where nothing is asked, and whoever leads the origin now where another one was asked."""
         for reader in self._readers.values():
             reader.note_whole(judge.end.state.last_seq)
@@ -196,7 +196,7 @@ class SourcePuller:
         position = judge.end.state.origins.get(reader.key)
         return position.up_to if position is not None and position.origin == base_of(reader.group) else 0
 
-    def told(self, told: OriginTold, now_ms: int) -> None:
+    def on_origin_told(self, told: OriginTold, now_ms: int) -> None:
         """An answer; one to an ask that another one followed is dropped."""
         reader = self._readers.get(told.key)
         if reader is None or told.number != reader.number or not reader.is_asked:
@@ -304,7 +304,7 @@ class _Writer:
     ) -> None:
         assert reader.conversion is not None
         self.reader = reader
-        self.told = told
+        self.on_origin_told = told
         self.judge = judge
         self.end = judge.end
         self.proposal = proposal
@@ -331,8 +331,8 @@ class _Writer:
         self.end.taken(self.reader.key, position)
 
     def candidate(self, at: int) -> Candidate:
-        subject, header, payload = (bytes(part) for part in self.told.parts[3 * at : 3 * at + 3])
-        seq = self.told.seqs[at]
+        subject, header, payload = (bytes(part) for part in self.on_origin_told.parts[3 * at : 3 * at + 3])
+        seq = self.on_origin_told.seqs[at]
         return Candidate(
             self.conversion.subject(subject, seq), self.conversion.header(header, subject, seq), payload
         )
@@ -340,7 +340,7 @@ class _Writer:
     def is_quiet(self) -> bool:
         """Did the position move on, without a message, so far that it has to be written down?"""
         before = self.reader.asked_with.up_to if self.reader.asked_with is not None else 0
-        return self.told.up_to - before >= QUIET_SEQS
+        return self.on_origin_told.up_to - before >= QUIET_SEQS
 
 
 def _is_held(found: Exceptional) -> bool:
@@ -353,8 +353,8 @@ class _SourceWriter(_Writer):
 
     def write(self, now_ns: int) -> bool:
         end, parts = self.end, list[bytes]()
-        first_seq, up_to, is_whole = end.next_seq, self.told.up_to, True
-        for at, seq in enumerate(self.told.seqs):
+        first_seq, up_to, is_whole = end.next_seq, self.on_origin_told.up_to, True
+        for at, seq in enumerate(self.on_origin_told.seqs):
             message = self.candidate(at)
             found = self.judge.messages.judge_taken(message, end.next_seq, now_ns)
             if found is not None and _is_held(found):
@@ -370,7 +370,7 @@ class _SourceWriter(_Writer):
             self.proposal.count_from(first_seq, len(parts) // 3)
             self.proposal.add(Section.OWN_MESSAGES, [encode_block(parts)])
         before = self.reader.asked_with.up_to if self.reader.asked_with is not None else 0
-        if parts or (self.told.seqs and up_to > before) or self.is_quiet():
+        if parts or (self.on_origin_told.seqs and up_to > before) or self.is_quiet():
             self.taken(up_to)
         if self.proposal.is_full:
             self.propose()
@@ -387,8 +387,8 @@ class _MirrorWriter(_Writer):
         self._first_seq = 0
 
     def write(self, now_ns: int) -> bool:
-        up_to, is_whole = self.told.up_to, True
-        for at, seq in enumerate(self.told.seqs):
+        up_to, is_whole = self.on_origin_told.up_to, True
+        for at, seq in enumerate(self.on_origin_told.seqs):
             if seq < max(self.end.next_seq, self._next_seq if self._times else 0):
                 continue  # The origin is another one, which has not come so far (or was recovered, SF-9).
             message = self.candidate(at)
@@ -396,7 +396,7 @@ class _MirrorWriter(_Writer):
             if found is not None and _is_held(found):
                 up_to, is_whole = seq - 1, False
                 break
-            if found is None and not self._add(seq, self.told.times_ns[at], message):
+            if found is None and not self._add(seq, self.on_origin_told.times_ns[at], message):
                 return True
         if not self._flush():
             return True

@@ -28,7 +28,7 @@ class Preference:
         self._tried_ms: int | None = None
         self._wait_ms = PREFERRED_CHECK_MS
 
-    def look(self, now_ms: int) -> bool:
+    def advance(self, now_ms: int) -> bool:
         """Hand over where that is due; True when a hand-over began."""
         voter = self._voter()
         if voter is None or now_ms < self._check_ms:

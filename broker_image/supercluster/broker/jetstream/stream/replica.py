@@ -153,7 +153,7 @@ class StreamReplica(Replica):
         if done.marked:
             self.host.in_slices(self, self.auditor.marked(entry.index, self.state))
         if done.marked or entry.kind == EntryKind.CONFIG:
-            self.move.stir()
+            self.move.wake()
         if self.consumers.in_doubt:
             clock = self.host.clock
             self.consumers.in_doubt.applied(entry.index, entry.term, clock.machine_ms(), clock.now_ns())
@@ -170,7 +170,7 @@ class StreamReplica(Replica):
         else:
             self.take_state(late)
         if entry.kind == EntryKind.CONFIG:
-            self.move.stir()
+            self.move.wake()
 
     def recovered(self, commit_index: int) -> None:
         self._bare_until = commit_index if self._is_bare else 0
@@ -483,9 +483,9 @@ class StreamReplica(Replica):
         proposal = self.consumers.put_ops(proposal, self.appending.append)
         self.appending.propose(proposal)
         if self.appending.judge is not None:
-            self.sourcing.look(self.appending.judge, now_ms)
-        self.move.look(now_ms)
-        self.newcomers.look(now_ms)
+            self.sourcing.advance(self.appending.judge, now_ms)
+        self.move.advance(now_ms)
+        self.newcomers.advance(now_ms)
 
     def frees_room(self, entry: Entry) -> bool:
         """Raft's own are among them: without a leader nothing is purged."""
@@ -598,7 +598,7 @@ class StreamReplica(Replica):
         move_ms = self.move.deadline_ms()
         if move_ms is not None and now_ms >= move_ms:
             due = True
-        due |= self._preference.look(now_ms)
+        due |= self._preference.advance(now_ms)
         due |= any(at <= now_ms for at in self._origin_deadlines_ms())
         if self.is_hidden:
             return due

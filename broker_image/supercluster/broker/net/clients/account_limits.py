@@ -45,9 +45,9 @@ class Allowance:
             self._client.limit_payload(self.payload_bytes_max)
             self._owes_info = True
             if self._client.has_come:
-                self.tell()
+                self.notify()
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Send INFO, if what it was told is not true any more."""
         client = self._client
         if self._owes_info and client.wants_info and not client.closed:

@@ -543,7 +543,7 @@ class ClientConnection(asyncio.Protocol):
         match event:
             case Ping():
                 self.push(b"PONG\r\n")
-                self.allowance.tell()
+                self.allowance.notify()
             case Pong():
                 pass
             case Connect(options):

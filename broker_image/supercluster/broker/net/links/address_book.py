@@ -86,7 +86,7 @@ class AddressBook:
         if address is not None:
             address.failures, address.failing_since_ms, address.error = 0, None, ""
 
-    def told(self, teller: str, entries: Iterable[GatewayAddress]) -> None:
+    def on_addresses(self, teller: str, entries: Iterable[GatewayAddress]) -> None:
         """What a linked broker knows replaces what it knew before."""
         self.teller_lost(teller)
         for entry in entries:

@@ -144,16 +144,16 @@ class Gateways:
         if frame_type != FrameType.GATEWAYS or hello is None or not connection.dialled:
             raise FrameError(f"type {frame_type} has no place in an introduction")
         if hello.node not in self._mesh.links:
-            self.book.told(hello.node, frames.decode_gateways(body))
+            self.book.on_addresses(hello.node, frames.decode_gateways(body))
             self.book.teller_lost(hello.node)  # Without a link nobody hears when it is no longer true.
             self._keep_all()
         if not connection.told.done():
             connection.told.set_result(None)
 
-    def told(self, link: Link, body: memoryview) -> None:
+    def on_addresses(self, link: Link, body: memoryview) -> None:
         """GATEWAYS of a linked broker."""
         entries = frames.decode_gateways(body)
-        self.book.told(link.peer.node, entries)
+        self.book.on_addresses(link.peer.node, entries)
         if self._mesh.routes is not None and link.peer.cluster != self._facts.cluster:
             own = (entry.node for entry in entries if entry.cluster == self._facts.cluster)
             self._mesh.routes.heard(link.peer.node, own)

@@ -262,7 +262,7 @@ class Mesh:
             link.leaving = True
             self._tell_urls()
         elif frame_type == FrameType.GATEWAYS:
-            self.gateways.told(link, body)
+            self.gateways.on_addresses(link, body)
         elif frame_type == FrameType.LOAD:
             link.clients = frames.decode_load(body)
             self.server.set_load(link.peer.client_url, link.clients)

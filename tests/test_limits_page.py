@@ -12,7 +12,7 @@ import pytest
 
 from supercluster.api.accounts import AccountLimits
 from supercluster.broker.ports import Channel
-from supercluster.broker.runtime import settings
+from supercluster.broker.settings import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs/limits.md").read_text()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from supercluster.broker.auth.credentials import Login
 from supercluster.broker.dropin import flags, main
 from supercluster.broker.dropin.addresses import Remote
 from supercluster.broker.dropin.cluster_options import ClusterOption
@@ -14,8 +15,7 @@ from supercluster.broker.dropin.credentials import links_of
 from supercluster.broker.dropin.flags import FlagError
 from supercluster.broker.dropin.options import Options, read
 from supercluster.broker.dropin.placing import settings_of
-from supercluster.broker.runtime.credentials import Login
-from supercluster.broker.runtime.settings import GatewayTls
+from supercluster.broker.settings.settings import GatewayTls
 
 ROUTES = 'routes: ["nats-route://r:p%40ss@a:1", "nats://r:p%40ss@[::1]:2", "nats-route://r:p%40ss@c"]'
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from supercluster.broker.auth.credentials import Login
 from supercluster.broker.dropin import main
 from supercluster.broker.dropin.conf import ConfError, parse
 from supercluster.broker.dropin.credentials import NamedUsers
 from supercluster.broker.dropin.options import Options, read
 from supercluster.broker.dropin.placing import place_of, settings_of
-from supercluster.broker.runtime.credentials import Login
-from supercluster.broker.runtime.settings import GatewayTls, Settings
+from supercluster.broker.settings.settings import GatewayTls, Settings
 
 LIST = """[
   {name: B, urls: ["nats://g:p%40ss@b1:1", "nats://g:p%40ss@[::1]"]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from supercluster.broker.auth.credentials import Shown
 from supercluster.broker.dropin import flags, main
 from supercluster.broker.dropin.account_options import JetStreamLimits
 from supercluster.broker.dropin.addresses import Address
@@ -16,7 +17,6 @@ from supercluster.broker.dropin.user_options import UserOption
 from supercluster.broker.protocol.permissions import Permissions, Responses, Rules
 from supercluster.broker.protocol.web_origins import WebOrigins
 from supercluster.broker.protocol.websocket import WebRules
-from supercluster.broker.runtime.credentials import Shown
 
 
 def options(text: str) -> Options:

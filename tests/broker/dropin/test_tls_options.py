@@ -16,7 +16,7 @@ from supercluster.broker.dropin.credentials import users_of
 from supercluster.broker.dropin.flags import FlagError
 from supercluster.broker.dropin.loading import by_name_alone
 from supercluster.broker.dropin.options import Options, read
-from supercluster.broker.runtime.settings import ClientTls
+from supercluster.broker.settings.settings import ClientTls
 
 PAIR = 'cert_file: "c.pem", key_file: "k.pem"'
 HASH = "$2a$04$FHxS9YPi/Yu8a7Ut.5afLuRYxPp6IDgTjjLsxuElMd/ZQBDYwOd66"

@@ -14,11 +14,11 @@ import pytest
 from nats.aio.client import Client
 from tests.support.local_clusters import Fleet
 
+from supercluster.broker.auth.credentials import Credentials, CredentialsError
 from supercluster.broker.monitor import shares, system_documents
-from supercluster.broker.runtime import settings
-from supercluster.broker.runtime.credentials import Credentials, CredentialsError
 from supercluster.broker.runtime.place import Place
 from supercluster.broker.runtime.process import BrokerProcess
+from supercluster.broker.settings import settings
 
 USERS = {
     "users": [

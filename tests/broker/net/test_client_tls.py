@@ -13,7 +13,7 @@ from tests.compat.raw import RawClient
 from tests.support.certificates import Authority, Certificate
 
 from supercluster.broker.net.clients.certificates import ClientCertificates
-from supercluster.broker.runtime.settings import ClientTls, SettingsError
+from supercluster.broker.settings.settings import ClientTls, SettingsError
 
 
 @pytest.fixture

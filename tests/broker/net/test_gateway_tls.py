@@ -13,7 +13,7 @@ from tests.support.certificates import Authority
 
 from supercluster.broker.monitor import views
 from supercluster.broker.net.clients.certificates import GatewayCertificates
-from supercluster.broker.runtime.settings import GatewayTls, SettingsError
+from supercluster.broker.settings.settings import GatewayTls, SettingsError
 
 
 @pytest.fixture

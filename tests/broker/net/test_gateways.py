@@ -18,8 +18,8 @@ from supercluster.broker.net.links.mesh import CHECK_S, FAR_SILENCE_MAX_MS, HEAR
 from supercluster.broker.ports import Channel
 from supercluster.broker.protocol import frames
 from supercluster.broker.protocol.frames import FrameType, Hello
-from supercluster.broker.runtime import settings
 from supercluster.broker.runtime.process import BrokerProcess
+from supercluster.broker.settings import settings
 
 GATEWAY = {"user": "gateway", "password": "g4te"}
 ROUTE = {"user": "route", "password": "r0ute"}

@@ -14,9 +14,9 @@ import aiohttp
 import bcrypt
 import pytest
 
+from supercluster.broker.auth.credentials import KNOWN_MAX, Credentials, Shown, User
 from supercluster.broker.monitor import app
 from supercluster.broker.net.clients.comparisons import ATTEMPTS_BURST, THREADS, Comparisons
-from supercluster.broker.runtime.credentials import KNOWN_MAX, Credentials, Shown, User
 
 HASHED = bcrypt.hashpw(b"right", bcrypt.gensalt(4)).decode()
 USERS = {

@@ -10,10 +10,10 @@ import nats
 import pytest
 from tests.support.local_clusters import fresh_address
 
-from supercluster.broker.runtime import settings
 from supercluster.broker.runtime.jetstream import make_core
 from supercluster.broker.runtime.place import Place
 from supercluster.broker.runtime.process import BrokerProcess
+from supercluster.broker.settings import settings
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from tests.simulator.disk import SimDisk, _SimSyncHandle
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.runtime import settings as settings_module
 from supercluster.broker.runtime.jetstream import VOTE_THREADS, ProcessCore
+from supercluster.broker.settings import settings as settings_module
 from supercluster.broker.storage.log import FileLog
 from supercluster.broker.storage.options import LogOptions
 from supercluster.broker.storage.store import VolumeStore

@@ -17,7 +17,7 @@ from tests.reconcilers.handlers.test_rounds import CLUSTER, SC, KilledError, Wor
 from tests.support.certificates import Authority
 
 from supercluster.broker.net.clients.certificates import GatewayCertificates
-from supercluster.broker.runtime import settings
+from supercluster.broker.settings import settings
 from supercluster.reconcilers.execute import certificates
 from supercluster.reconcilers.execute.executor import Executor
 from supercluster.reconcilers.planners.cluster.manifests import TLS_FOLDER

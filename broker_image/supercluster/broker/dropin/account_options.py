@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from supercluster.broker.auth.credentials import NO_CLIENT_LIMITS, ClientLimits
 from supercluster.broker.dropin.conf import ConfError, Value
 from supercluster.broker.dropin.fields import Fields, shown
 from supercluster.broker.protocol.durations import parse_duration_ns
 from supercluster.broker.protocol.imports import AccountBook, AccountSpec, Path, WrongImportError
 from supercluster.broker.protocol.imports_file import KEYS, read_account
-from supercluster.broker.runtime.credentials import NO_CLIENT_LIMITS, ClientLimits
 
 _WITHOUT_EFFECT = ("latency", "allow_trace")
 """Of one export or import: what only measures."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from supercluster.broker.dropin.addresses import REMOTES_MAX, Address, Remote, read_listen, read_remote
 from supercluster.broker.dropin.fields import Fields
 from supercluster.broker.dropin.link_options import read_link_tls, read_login
-from supercluster.broker.runtime.settings import GatewayTls
+from supercluster.broker.settings.settings import GatewayTls
 
 DEFAULT_PORT = 6222
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from supercluster.broker.dropin.addresses import Remote
-from supercluster.broker.dropin.cluster_options import ClusterOption
-from supercluster.broker.dropin.gateway_options import GatewayOption
-from supercluster.broker.dropin.options import Options
-from supercluster.broker.runtime.credentials import (
+from supercluster.broker.auth.credentials import (
     STANDARD,
     WEBSOCKET,
     Credentials,
@@ -14,6 +10,10 @@ from supercluster.broker.runtime.credentials import (
     Login,
     User,
 )
+from supercluster.broker.dropin.addresses import Remote
+from supercluster.broker.dropin.cluster_options import ClusterOption
+from supercluster.broker.dropin.gateway_options import GatewayOption
+from supercluster.broker.dropin.options import Options
 
 
 class NamedUsers(Credentials):

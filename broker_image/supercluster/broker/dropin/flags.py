@@ -11,7 +11,7 @@ from supercluster.broker.dropin.addresses import address_of, parse_remote, parse
 from supercluster.broker.dropin.cluster_options import DEFAULT_PORT, ClusterOption
 from supercluster.broker.dropin.options import Options
 from supercluster.broker.dropin.user_options import UserOption
-from supercluster.broker.runtime.settings import ClientTls
+from supercluster.broker.settings.settings import ClientTls
 
 _SWITCHES = {
     "js": "jetstream",

@@ -20,7 +20,7 @@ from supercluster.broker.dropin.addresses import (
 from supercluster.broker.dropin.conf import Value
 from supercluster.broker.dropin.fields import Fields, shown
 from supercluster.broker.dropin.link_options import read_link_tls, read_login
-from supercluster.broker.runtime.settings import SEEDS_MAX, GatewayTls
+from supercluster.broker.settings.settings import SEEDS_MAX, GatewayTls
 
 DEFAULT_PORT = 7222
 

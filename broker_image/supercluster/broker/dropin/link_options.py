@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from supercluster.broker.dropin.fields import Fields
-from supercluster.broker.runtime.settings import GatewayTls
+from supercluster.broker.settings.settings import GatewayTls
 
 
 def read_login(found: Fields, block: str) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from supercluster.broker.dropin import conf, flags, options
 from supercluster.broker.dropin.flags import Flags
 from supercluster.broker.dropin.options import Options
 from supercluster.broker.net.clients.certificates import ClientCertificates
-from supercluster.broker.runtime.settings import SettingsError
+from supercluster.broker.settings.settings import SettingsError
 
 FILE_BYTES_MAX = 16 << 20
 

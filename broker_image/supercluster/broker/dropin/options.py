@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from supercluster.broker.auth.credentials import ClientLimits
 from supercluster.broker.bounds import MESSAGE_BYTES_MAX, TEXT_BYTES_MAX
 from supercluster.broker.dropin.account_options import JetStreamLimits
 from supercluster.broker.dropin.addresses import Address, read_address, read_listen, read_port
@@ -27,8 +28,7 @@ from supercluster.broker.dropin.user_options import (
 from supercluster.broker.jetstream.config.limits import NO_SERVER_LIMITS, ServerLimits
 from supercluster.broker.protocol.imports import NO_ACCOUNTS, AccountBook
 from supercluster.broker.protocol.websocket import NO_RULES, WebRules
-from supercluster.broker.runtime.credentials import ClientLimits
-from supercluster.broker.runtime.settings import ClientTls
+from supercluster.broker.settings.settings import ClientTls
 
 DEFAULT_PORT = 4222
 CLIENTS = Address("0.0.0.0", DEFAULT_PORT)

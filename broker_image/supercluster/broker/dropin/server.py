@@ -26,7 +26,7 @@ from supercluster.broker.runtime import reload
 from supercluster.broker.runtime.collector import Collector
 from supercluster.broker.runtime.jetstream import make_core
 from supercluster.broker.runtime.process import BrokerProcess
-from supercluster.broker.runtime.settings import SettingsError
+from supercluster.broker.settings.settings import SettingsError
 from supercluster.broker.version import NATS_VERSION, VERSION
 
 log = logging.getLogger(__name__)

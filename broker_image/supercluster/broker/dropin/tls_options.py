@@ -10,7 +10,7 @@ from supercluster.broker.dropin.fields import Fields, shown, text_of
 from supercluster.broker.protocol.durations import parse_duration_ns
 from supercluster.broker.protocol.web_origins import Origin, WebOrigins, read_origin
 from supercluster.broker.protocol.websocket import WebRules
-from supercluster.broker.runtime.settings import ClientTls
+from supercluster.broker.settings.settings import ClientTls
 
 FIRST_WAIT_MS = 50
 """What `handshake_first: auto` means in nats-server."""

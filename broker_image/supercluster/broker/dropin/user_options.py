@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from supercluster.broker.auth.credentials import STANDARD, WEBSOCKET, ClientLimits
+from supercluster.broker.auth.nkeys import NkeyError, public_key
+from supercluster.broker.auth.passwords import PasswordError, check_hash
 from supercluster.broker.dropin.account_options import (
     AccountReader,
     JetStreamLimits,
@@ -17,9 +20,6 @@ from supercluster.broker.dropin.fields import Fields, shown, text_of
 from supercluster.broker.dropin.permission_options import read_permissions
 from supercluster.broker.protocol.imports import AccountBook
 from supercluster.broker.protocol.permissions import Permissions
-from supercluster.broker.runtime.credentials import STANDARD, WEBSOCKET, ClientLimits
-from supercluster.broker.runtime.nkeys import NkeyError, public_key
-from supercluster.broker.runtime.passwords import PasswordError, check_hash
 
 DEFAULT_ACCOUNT = "$G"
 SYSTEM_ACCOUNT = "$SYS"

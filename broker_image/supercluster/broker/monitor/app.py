@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aiohttp import web
 
+from supercluster.broker.auth.credentials import Shown, User
 from supercluster.broker.bounds import read_json
 from supercluster.broker.monitor import guard, health, nats_pages, same_site, views
 from supercluster.broker.monitor.options import Options, WrongOptionsError
@@ -25,7 +26,6 @@ from supercluster.broker.monitor.slices import encode_rows
 from supercluster.broker.net.clients.certificates import ClientCertificates, renewed
 from supercluster.broker.net.clients.strangers import Rationed
 from supercluster.broker.net.listening import where
-from supercluster.broker.runtime.credentials import Shown, User
 
 if TYPE_CHECKING:
     from supercluster.broker.runtime.process import BrokerProcess

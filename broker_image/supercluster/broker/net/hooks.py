@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from supercluster.broker.ports import ClientInfo, PeerInfo, Publisher
 from supercluster.broker.protocol.frames import RemoteMessage
 from supercluster.broker.protocol.imports import AccountBook
-from supercluster.broker.runtime.settings import Settings
+from supercluster.broker.settings.settings import Settings
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.admin.health import Ailment

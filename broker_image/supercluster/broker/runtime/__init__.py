@@ -1,1 +1,1 @@
-"""The process of a broker: settings, credentials, names, logs, start and stop."""
+"""The process of a broker: core, listeners, logs, reloads, start and stop."""

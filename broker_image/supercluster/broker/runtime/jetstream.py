@@ -26,7 +26,7 @@ from supercluster.broker.ports import Ticket
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.runtime import descriptors
 from supercluster.broker.runtime.process import BrokerProcess
-from supercluster.broker.runtime.settings import Settings
+from supercluster.broker.settings.settings import Settings
 from supercluster.broker.storage.ballast import Ballast
 from supercluster.broker.storage.checkpoint import CheckpointTicket
 from supercluster.broker.storage.disk import Disk

@@ -14,16 +14,16 @@ from pathlib import Path
 
 import uvloop
 
+from supercluster.broker.auth.credentials import CredentialsError
 from supercluster.broker.dropin import main as dropin
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.runtime import descriptors, entry_command, logs, salvage_command
-from supercluster.broker.runtime import settings as settings_module
 from supercluster.broker.runtime.collector import Collector
-from supercluster.broker.runtime.credentials import CredentialsError
 from supercluster.broker.runtime.jetstream import make_core
 from supercluster.broker.runtime.place import Place
 from supercluster.broker.runtime.process import BrokerProcess
-from supercluster.broker.runtime.settings import Settings, SettingsError
+from supercluster.broker.settings import settings as settings_module
+from supercluster.broker.settings.settings import Settings, SettingsError
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supercluster.broker.protocol.websocket import NO_RULES, WebRules
-from supercluster.broker.runtime.settings import ClientTls
+from supercluster.broker.settings.settings import ClientTls
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from supercluster.broker.auth.credentials import Credentials
 from supercluster.broker.monitor import accounts, brokers, clients, moves, recoveries, restarts
 from supercluster.broker.monitor.app import Monitor
 from supercluster.broker.monitor.system import SystemRequests
@@ -36,11 +37,10 @@ from supercluster.broker.net.routing.turn import Turn
 from supercluster.broker.runtime import founders
 from supercluster.broker.runtime.clock import SystemClock
 from supercluster.broker.runtime.collector import Collector
-from supercluster.broker.runtime.credentials import Credentials
 from supercluster.broker.runtime.place import Place
 from supercluster.broker.runtime.reload import Reload
 from supercluster.broker.runtime.resolver import Resolver
-from supercluster.broker.runtime.settings import ClientTls, GatewayTls, Settings, SettingsError
+from supercluster.broker.settings.settings import ClientTls, GatewayTls, Settings, SettingsError
 
 log = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from supercluster.broker.runtime import settings as settings_module
-from supercluster.broker.runtime.settings import Settings, SettingsError
-from supercluster.broker.runtime.stamps import Stamp, stamp_of
+from supercluster.broker.settings import settings as settings_module
+from supercluster.broker.settings.settings import Settings, SettingsError
+from supercluster.broker.settings.stamps import Stamp, stamp_of
 
 log = logging.getLogger(__name__)
 

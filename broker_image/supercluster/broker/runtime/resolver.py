@@ -7,7 +7,7 @@ import ipaddress
 import socket
 from pathlib import Path
 
-from supercluster.broker.runtime.stamps import Stamp, stamp_of
+from supercluster.broker.settings.stamps import Stamp, stamp_of
 
 
 class Resolver:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from supercluster.broker.auth.credentials import NO_CLIENT_LIMITS, ClientLimits
 from supercluster.broker.protocol.parser import Publishes
-from supercluster.broker.runtime.credentials import NO_CLIENT_LIMITS, ClientLimits
 
 if TYPE_CHECKING:
     from supercluster.broker.net.clients.connection import ClientConnection

@@ -7,13 +7,13 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from supercluster.broker.auth.credentials import Credentials, Shown, User
 from supercluster.broker.net.clients.comparisons import Comparisons
 from supercluster.broker.net.clients.reauthorization import Reauthorization
 from supercluster.broker.net.clients.strangers import Rationed
 from supercluster.broker.net.routing.router import DEFAULT_ACCOUNT
 from supercluster.broker.ports import ClientInfo, Clock
 from supercluster.broker.protocol.permissions import Gate
-from supercluster.broker.runtime.credentials import Credentials, Shown, User
 
 if TYPE_CHECKING:
     from supercluster.broker.net.clients.connection import ClientConnection

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from supercluster.broker.runtime.settings import ClientTls, GatewayTls, SettingsError
-from supercluster.broker.runtime.stamps import Stamp, stamp_of
+from supercluster.broker.settings.settings import ClientTls, GatewayTls, SettingsError
+from supercluster.broker.settings.stamps import Stamp, stamp_of
 
 _BEGIN_OF_CERTIFICATE, _END_OF_CERTIFICATE = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 

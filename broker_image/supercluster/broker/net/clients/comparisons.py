@@ -2,7 +2,7 @@
 
 An address has a few attempts at once, and one more each second; an attempt that was right does not count. Addresses take
 turns, so that nobody waits for all the wrong passwords of somebody else. Credentials that were right once are known
-(`runtime/credentials.py`) and wait for nothing.
+(`auth/credentials.py`) and wait for nothing.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
+from supercluster.broker.auth.credentials import Credentials, Shown, User
 from supercluster.broker.net.clients.strangers import Attempts, network_of
 from supercluster.broker.ports import Clock
-from supercluster.broker.runtime.credentials import Credentials, Shown, User
 
 THREADS = 2
 """Enough that one hash does not hold up all, and not so many that they take the broker's time."""

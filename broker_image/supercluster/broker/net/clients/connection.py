@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from supercluster.broker.auth.credentials import STANDARD, WEBSOCKET, User
 from supercluster.broker.net.clients.account_limits import Allowance
 from supercluster.broker.net.clients.keep_alive import KeepAlive
 from supercluster.broker.net.clients.login import Login
@@ -40,7 +41,6 @@ from supercluster.broker.protocol.parser import (
 )
 from supercluster.broker.protocol.permissions import Gate
 from supercluster.broker.protocol.subjects import is_valid_filter
-from supercluster.broker.runtime.credentials import STANDARD, WEBSOCKET, User
 
 if TYPE_CHECKING:
     from supercluster.broker.net.clients.listener import ClientServer

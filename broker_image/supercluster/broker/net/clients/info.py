@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from supercluster.broker.jetstream.config.api_level import LEVEL
-from supercluster.broker.runtime.settings import ClientTls
+from supercluster.broker.settings.settings import ClientTls
 from supercluster.broker.version import NATS_VERSION, VERSION
 
 RUNTIME = f"{platform.python_implementation().lower()}{platform.python_version()}"

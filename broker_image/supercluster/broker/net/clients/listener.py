@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from supercluster.broker.auth.credentials import Credentials
 from supercluster.broker.net.clients.account_limits import AccountLimits
 from supercluster.broker.net.clients.admission import Admission
 from supercluster.broker.net.clients.certificates import ClientCertificates
@@ -25,8 +26,7 @@ from supercluster.broker.net.routing.router import DEFAULT_ACCOUNT, Router
 from supercluster.broker.net.routing.turn import Turn
 from supercluster.broker.ports import Clock
 from supercluster.broker.protocol.websocket import NO_RULES
-from supercluster.broker.runtime.credentials import Credentials
-from supercluster.broker.runtime.settings import Limits
+from supercluster.broker.settings.settings import Limits
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from supercluster.broker.auth.credentials import Credentials, User
 from supercluster.broker.protocol.permissions import Gate, Permissions
-from supercluster.broker.runtime.credentials import Credentials, User
 
 if TYPE_CHECKING:
     from supercluster.broker.net.clients.connection import ClientConnection

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from supercluster.broker.protocol.frames import GatewayAddress
-from supercluster.broker.runtime.settings import SettingsError, check_name, split_address
+from supercluster.broker.settings.settings import SettingsError, check_name, split_address
 
 BROKERS_MAX = 1024
 ADDRESSES_MAX = 4

@@ -19,7 +19,7 @@ from supercluster.broker.net.links.self_description import Door
 from supercluster.broker.ports import Channel
 from supercluster.broker.protocol.frames import FrameError, Hello
 from supercluster.broker.runtime.resolver import Resolver
-from supercluster.broker.runtime.settings import split_address
+from supercluster.broker.settings.settings import split_address
 
 if TYPE_CHECKING:
     from supercluster.broker.net.clients.certificates import GatewayCertificates

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from supercluster.broker.auth.credentials import Credentials, LinkCredentials
 from supercluster.broker.net.clients.strangers import Unfinished
 from supercluster.broker.net.links.link import LinkConnection
 from supercluster.broker.net.links.self_description import BrokerFacts, Door
@@ -17,7 +18,6 @@ from supercluster.broker.net.listening import where
 from supercluster.broker.ports import Channel
 from supercluster.broker.protocol import frames
 from supercluster.broker.protocol.frames import Hello
-from supercluster.broker.runtime.credentials import Credentials, LinkCredentials
 
 if TYPE_CHECKING:
     import asyncio

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ParamSpec
 
+from supercluster.broker.auth.credentials import Credentials
 from supercluster.broker.net.clients.connection import CONGESTED_BYTES, ClientConnection
 from supercluster.broker.net.clients.listener import ClientServer
 from supercluster.broker.net.clients.strangers import Rationed
@@ -32,7 +33,6 @@ from supercluster.broker.own_time import OwnTime, patience_ms
 from supercluster.broker.ports import Channel, PeerInfo
 from supercluster.broker.protocol import frames
 from supercluster.broker.protocol.frames import CORE_TYPES_FROM, FrameError, FrameType
-from supercluster.broker.runtime.credentials import Credentials
 from supercluster.broker.runtime.resolver import Resolver
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from supercluster.broker.net.links.self_description import Door
 from supercluster.broker.protocol import frames
 from supercluster.broker.protocol.frames import FrameError, FrameType, GatewayAddress, Hello
 from supercluster.broker.runtime.resolver import Resolver
-from supercluster.broker.runtime.settings import SettingsError, check_name, split_address
+from supercluster.broker.settings.settings import SettingsError, check_name, split_address
 
 if TYPE_CHECKING:
     from supercluster.broker.net.links.mesh import Mesh

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.support.nkeys import Nkey
 
-from supercluster.broker.runtime.credentials import Credentials, CredentialsError, Shown, User
+from supercluster.broker.auth.credentials import Credentials, CredentialsError, Shown, User
 from supercluster.broker.runtime.resolver import Resolver, parse_hosts
 
 OLD = {"user": "app", "password": "old-secret"}

@@ -15,6 +15,10 @@ from pathlib import Path
 from secrets import token_bytes
 from typing import Any
 
+from supercluster.broker.auth import passwords
+from supercluster.broker.auth.certificate_names import user_of
+from supercluster.broker.auth.nkeys import NkeyError, has_signed, public_key
+from supercluster.broker.auth.passwords import PasswordError
 from supercluster.broker.bounds import TEXT_BYTES_MAX, read_json
 from supercluster.broker.protocol.durations import parse_duration_ns
 from supercluster.broker.protocol.imports import NO_ACCOUNTS, AccountBook, WrongImportError
@@ -28,11 +32,7 @@ from supercluster.broker.protocol.permissions import (
     Rules,
     is_pattern,
 )
-from supercluster.broker.runtime import passwords
-from supercluster.broker.runtime.certificate_names import user_of
-from supercluster.broker.runtime.nkeys import NkeyError, has_signed, public_key
-from supercluster.broker.runtime.passwords import PasswordError
-from supercluster.broker.runtime.stamps import Stamp, stamp_of
+from supercluster.broker.settings.stamps import Stamp, stamp_of
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from supercluster.broker.runtime import settings
-from supercluster.broker.runtime.settings import SettingsError
+from supercluster.broker.settings import settings
+from supercluster.broker.settings.settings import SettingsError
 
 MINIMAL: dict[str, Any] = {
     "superCluster": "demo",

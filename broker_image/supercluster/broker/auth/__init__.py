@@ -1,0 +1,1 @@
+"""Users of a broker: their logins, passwords, nkeys and certificates, and what each account may do."""

@@ -283,7 +283,7 @@ class SuperclusterBrokers(Fleet):
         return [
             sys.executable,
             "-m",
-            "supercluster.broker.runtime.main",
+            "supercluster.broker.main",
             "--config",
             str(path),
             "--data-dir",

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
-BROKER = "supercluster.broker.runtime.main"
+BROKER = "supercluster.broker.main"
 
 
 @functools.cache
@@ -31,7 +31,7 @@ def _forks() -> ForkServerContext:
 
 
 def _run(arguments: list[str], log: str, environment: dict[str, str], constants: dict[str, int]) -> None:
-    """In the fork: what `python -m supercluster.broker.runtime.main` does."""
+    """In the fork: what `python -m supercluster.broker.main` does."""
     for path, value in constants.items():
         module, _, name = path.rpartition(".")
         assert hasattr(importlib.import_module(module), name), path
@@ -44,7 +44,7 @@ def _run(arguments: list[str], log: str, environment: dict[str, str], constants:
     os.environ.update(environment)
     sys.argv[:] = ["supercluster-broker", *arguments]
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    from supercluster.broker.runtime.main import main
+    from supercluster.broker.main import main
 
     sys.exit(main(arguments))
 

@@ -17,7 +17,7 @@ def run(words: list[str]) -> int:
     # Before the modules that take the values over by name are imported.
     frames.VERSION = level
     version.VERSION = f"0.0.{level}"
-    from supercluster.broker.runtime.main import main
+    from supercluster.broker.main import main
 
     return main(words[1:])
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support.nkeys import Nkey
 
 from supercluster.broker.auth.credentials import Credentials, CredentialsError, Shown, User
-from supercluster.broker.runtime.resolver import Resolver, parse_hosts
+from supercluster.broker.net.links.resolver import Resolver, parse_hosts
 
 OLD = {"user": "app", "password": "old-secret"}
 NEW = {"user": "app", "password": "new-secret", "role": "operator"}

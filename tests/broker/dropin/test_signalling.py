@@ -11,7 +11,7 @@ from supercluster.broker.dropin import main
 from supercluster.broker.dropin.signalling import SignalError, is_server, send, servers
 
 BY_SCRIPT = ("/usr/bin/python3.11", "/venv/bin/supercluster-broker", "-c", "a.conf")
-BY_MODULE = ("python3", "-X", "dev", "-u", "-m", "supercluster.broker.runtime.main", "-js")
+BY_MODULE = ("python3", "-X", "dev", "-u", "-m", "supercluster.broker.main", "-js")
 
 
 @pytest.mark.parametrize("words", [BY_SCRIPT, BY_MODULE, BY_MODULE[:-1]])

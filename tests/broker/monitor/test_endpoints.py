@@ -13,9 +13,9 @@ import nats
 import pytest
 
 from supercluster.broker.monitor import app
-from supercluster.broker.runtime.place import Place
 from supercluster.broker.runtime.process import BrokerProcess
 from supercluster.broker.settings import settings
+from supercluster.broker.settings.place import Place
 
 USERS = {
     "users": [

@@ -16,9 +16,9 @@ from tests.support.local_clusters import Fleet
 
 from supercluster.broker.auth.credentials import Credentials, CredentialsError
 from supercluster.broker.monitor import shares, system_documents
-from supercluster.broker.runtime.place import Place
 from supercluster.broker.runtime.process import BrokerProcess
 from supercluster.broker.settings import settings
+from supercluster.broker.settings.place import Place
 
 USERS = {
     "users": [

@@ -16,9 +16,9 @@ from tests.support.local_clusters import fresh_address
 
 from supercluster.broker.net.links import mesh
 from supercluster.broker.runtime import process as process_module
-from supercluster.broker.runtime.place import Place
 from supercluster.broker.runtime.process import BrokerProcess
 from supercluster.broker.settings import settings as settings_module
+from supercluster.broker.settings.place import Place
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:

@@ -11,9 +11,9 @@ import pytest
 from tests.support.local_clusters import fresh_address
 
 from supercluster.broker.runtime.jetstream import make_core
-from supercluster.broker.runtime.place import Place
 from supercluster.broker.runtime.process import BrokerProcess
 from supercluster.broker.settings import settings
+from supercluster.broker.settings.place import Place
 
 
 @pytest.fixture

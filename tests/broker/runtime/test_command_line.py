@@ -19,7 +19,7 @@ from tests.support.broker_forks import BrokerFork
 
 from supercluster.broker.version import NATS_VERSION
 
-COMMAND = [sys.executable, "-m", "supercluster.broker.runtime.main"]
+COMMAND = [sys.executable, "-m", "supercluster.broker.main"]
 
 
 def environment() -> dict[str, str]:

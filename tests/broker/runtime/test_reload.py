@@ -14,10 +14,10 @@ from supercluster.broker.jetstream.node import map_reader
 from supercluster.broker.monitor import views
 from supercluster.broker.runtime import process as process_module
 from supercluster.broker.runtime.jetstream import ProcessCore, make_core
-from supercluster.broker.runtime.place import Place
 from supercluster.broker.runtime.process import BrokerProcess
-from supercluster.broker.runtime.reload import Reload, digest_of, merged, waiting
 from supercluster.broker.settings import settings
+from supercluster.broker.settings.place import Place
+from supercluster.broker.settings.reload import Reload, digest_of, merged, waiting
 
 BASE: dict[str, Any] = {
     "superCluster": "demo",

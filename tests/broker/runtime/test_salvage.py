@@ -11,11 +11,11 @@ import pytest
 from tests.broker.jetstream.stream_story import StreamStory, config, message
 from tests.broker.jetstream.test_backups import Restored
 
+from supercluster.broker import main as broker
 from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.encoding.codec import blob, u64
 from supercluster.broker.jetstream.encoding.sections import Section
 from supercluster.broker.raft.confchange import Membership
-from supercluster.broker.runtime import main as broker
 from supercluster.broker.runtime.salvage_command import main
 from supercluster.broker.storage.options import LogOptions, Stop
 from supercluster.broker.storage.osdisk import OsDisk

@@ -180,7 +180,7 @@ def test_registry_tag_and_digest_are_ignored(image: str, name: str) -> None:
 
 def test_a_command_replaces_the_entry_point_and_arguments_follow_it() -> None:
     own = images.argv("ghcr.io/x/supercluster/broker:9", [], ["--help"], "/bin")
-    assert own[1:] == ["-m", "supercluster.broker.runtime.main", "--help"]
+    assert own[1:] == ["-m", "supercluster.broker.main", "--help"]
     assert images.argv("localplane/sh", ["sleep"], ["1"], "/bin:/usr/bin")[1:] == ["1"]
     with pytest.raises(FileNotFoundError, match="'no-such-thing'"):
         images.argv("localplane/sh", ["no-such-thing"], [], "/bin")
@@ -194,7 +194,7 @@ def test_an_image_that_was_brought_along_comes_first_and_no_other_tag_does(tmp_p
     older = images.argv("supercluster/broker:0.0.9", [], ["--help"], "/bin", brought)
     assert older == [sys.executable, "/opt/older.py", "--help"]
     newer = images.argv("supercluster/broker:0.1.0", [], ["--help"], "/bin", brought)
-    assert newer[1:] == ["-m", "supercluster.broker.runtime.main", "--help"]
+    assert newer[1:] == ["-m", "supercluster.broker.main", "--help"]
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"a": []}', '{"a": "word"}', '{"a": [1]}'])

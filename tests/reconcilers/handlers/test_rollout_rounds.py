@@ -11,7 +11,7 @@ from tests.reconcilers.builders import condition
 from tests.reconcilers.handlers.test_rounds import CLUSTER, NS, KilledError, World
 from tests.support.tiers import every
 
-from supercluster.broker.runtime.reload import digest_of
+from supercluster.broker.settings.reload import digest_of
 from supercluster.reconcilers.observe.rollouts import look_at_reports, reports_of
 from supercluster.reconcilers.observe.targets import broker_target
 from supercluster.reconcilers.planners.cluster.restart_order import GroupTrouble

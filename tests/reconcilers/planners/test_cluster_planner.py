@@ -26,8 +26,7 @@ from tests.reconcilers.builders import (
 
 from supercluster.api import Cluster, SuperCluster
 from supercluster.api.conditions import EventReason, Reason
-from supercluster.broker.runtime import reload
-from supercluster.broker.settings import settings
+from supercluster.broker.settings import reload, settings
 from supercluster.reconcilers.observe.views import pod_view
 from supercluster.reconcilers.planners.cluster.broker_config import BOUNDS, HOT, HOT_IN, broker_config
 from supercluster.reconcilers.planners.cluster.cluster import OPEN_AFTER, ClusterObserved, plan_cluster

@@ -11,7 +11,7 @@ from pathlib import Path
 from supercluster.broker.dropin.addresses import Address
 from supercluster.broker.dropin.loading import StartError
 from supercluster.broker.dropin.options import Options
-from supercluster.broker.runtime.place import Place
+from supercluster.broker.settings.place import Place
 from supercluster.broker.settings.settings import Limits, Ports, Settings, Storage
 
 SUBSCRIPTIONS_MAX = 10_000_000

@@ -22,10 +22,10 @@ from supercluster.broker.dropin.placing import name_of, place_of, reachable, set
 from supercluster.broker.monitor.asking import ask_core
 from supercluster.broker.net.listening import shown
 from supercluster.broker.raft.errors import DiskError
-from supercluster.broker.runtime import reload
 from supercluster.broker.runtime.collector import Collector
 from supercluster.broker.runtime.jetstream import make_core
 from supercluster.broker.runtime.process import BrokerProcess
+from supercluster.broker.settings import reload
 from supercluster.broker.settings.settings import SettingsError
 from supercluster.broker.version import NATS_VERSION, VERSION
 

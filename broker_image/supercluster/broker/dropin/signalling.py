@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 PROGRAM = "supercluster-broker"
-MODULE = "supercluster.broker.runtime.main"
+MODULE = "supercluster.broker.main"
 SIGNALS = {
     "stop": signal.SIGKILL,
     "quit": signal.SIGINT,

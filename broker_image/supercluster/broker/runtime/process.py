@@ -29,6 +29,7 @@ from supercluster.broker.net.clients.listener import ClientServer
 from supercluster.broker.net.clients.rebalance import Rebalance
 from supercluster.broker.net.hooks import Core
 from supercluster.broker.net.links.mesh import Mesh
+from supercluster.broker.net.links.resolver import Resolver
 from supercluster.broker.net.links.routes import Routes
 from supercluster.broker.net.links.self_description import BrokerFacts, Door
 from supercluster.broker.net.listening import opened, shown
@@ -37,9 +38,8 @@ from supercluster.broker.net.routing.turn import Turn
 from supercluster.broker.runtime import founders
 from supercluster.broker.runtime.clock import SystemClock
 from supercluster.broker.runtime.collector import Collector
-from supercluster.broker.runtime.place import Place
-from supercluster.broker.runtime.reload import Reload
-from supercluster.broker.runtime.resolver import Resolver
+from supercluster.broker.settings.place import Place
+from supercluster.broker.settings.reload import Reload
 from supercluster.broker.settings.settings import ClientTls, GatewayTls, Settings, SettingsError
 
 log = logging.getLogger(__name__)
@@ -382,7 +382,7 @@ class BrokerProcess:
                 log.error("certificates stay as they were: %s", error)
 
     def take_over(self, changed: Settings) -> None:
-        """What a running broker takes over of changed settings (`runtime/reload.py`)."""
+        """What a running broker takes over of changed settings (`settings/reload.py`)."""
         before, self.settings = self.settings, self._with_certificates(changed)
         if changed.limits != before.limits:
             self.server.change_limits(changed.limits)

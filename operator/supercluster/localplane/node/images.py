@@ -18,7 +18,7 @@ LOADED_FILE = "images.json"
 
 ENTRY_POINTS: Mapping[str, Sequence[str]] = MappingProxyType(
     {
-        "supercluster/broker": (sys.executable, "-m", "supercluster.broker.runtime.main"),
+        "supercluster/broker": (sys.executable, "-m", "supercluster.broker.main"),
         "supercluster/operator": (sys.executable, "-m", "supercluster.app.main"),
         "supercluster/spark": (sys.executable,),
         "localplane/python": (sys.executable,),

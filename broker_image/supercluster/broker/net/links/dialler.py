@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from supercluster.broker.net.links.link import Link, LinkConnection
+from supercluster.broker.net.links.resolver import Resolver
 from supercluster.broker.net.links.self_description import Door
 from supercluster.broker.ports import Channel
 from supercluster.broker.protocol.frames import FrameError, Hello
-from supercluster.broker.runtime.resolver import Resolver
 from supercluster.broker.settings.settings import split_address
 
 if TYPE_CHECKING:

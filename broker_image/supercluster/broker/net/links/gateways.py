@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING
 from supercluster.broker.net.links.address_book import AddressBook
 from supercluster.broker.net.links.dialler import dial, introduce
 from supercluster.broker.net.links.link import Link, LinkConnection
+from supercluster.broker.net.links.resolver import Resolver
 from supercluster.broker.net.links.self_description import BrokerFacts, Door
 from supercluster.broker.ports import Channel
 from supercluster.broker.protocol import frames
 from supercluster.broker.protocol.frames import FrameError, FrameType, GatewayAddress, Hello
-from supercluster.broker.runtime.resolver import Resolver
 
 if TYPE_CHECKING:
     from supercluster.broker.net.clients.certificates import GatewayCertificates

@@ -25,6 +25,7 @@ from supercluster.broker.net.links.gateways import Gateways
 from supercluster.broker.net.links.handshake import Handshakes
 from supercluster.broker.net.links.link import Link, LinkConnection
 from supercluster.broker.net.links.open_sockets import OpenSockets
+from supercluster.broker.net.links.resolver import Resolver
 from supercluster.broker.net.links.routes import Routes
 from supercluster.broker.net.links.self_description import BrokerFacts
 from supercluster.broker.net.routing.router import Router
@@ -33,7 +34,6 @@ from supercluster.broker.own_time import OwnTime, patience_ms
 from supercluster.broker.ports import Channel, PeerInfo
 from supercluster.broker.protocol import frames
 from supercluster.broker.protocol.frames import CORE_TYPES_FROM, FrameError, FrameType
-from supercluster.broker.runtime.resolver import Resolver
 
 if TYPE_CHECKING:
     from supercluster.broker.net.clients.certificates import GatewayCertificates

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 
 from supercluster.broker.net.links.dialler import introduce
 from supercluster.broker.net.links.link import LinkConnection
+from supercluster.broker.net.links.resolver import Resolver
 from supercluster.broker.net.links.self_description import Door
 from supercluster.broker.protocol import frames
 from supercluster.broker.protocol.frames import FrameError, FrameType, GatewayAddress, Hello
-from supercluster.broker.runtime.resolver import Resolver
 from supercluster.broker.settings.settings import SettingsError, check_name, split_address
 
 if TYPE_CHECKING:

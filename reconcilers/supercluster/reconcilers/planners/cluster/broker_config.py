@@ -123,7 +123,7 @@ def _seeds(cluster: Cluster) -> list[str]:
 
 def restart_worthy(config: dict[str, Any]) -> dict[str, Any]:
     """What brokers must be restarted to take over: all that is not in their own list of what they take over while they run
-    (`runtime/reload.py`; a test compares the two)."""
+    (`settings/reload.py`; a test compares the two)."""
     return {
         section: {key: part for key, part in value.items() if key not in HOT_IN.get(section, ())}
         if section in HOT_IN

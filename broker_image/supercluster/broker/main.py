@@ -20,9 +20,9 @@ from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.runtime import descriptors, entry_command, logs, salvage_command
 from supercluster.broker.runtime.collector import Collector
 from supercluster.broker.runtime.jetstream import make_core
-from supercluster.broker.runtime.place import Place
 from supercluster.broker.runtime.process import BrokerProcess
 from supercluster.broker.settings import settings as settings_module
+from supercluster.broker.settings.place import Place
 from supercluster.broker.settings.settings import Settings, SettingsError
 
 log = logging.getLogger(__name__)

@@ -150,7 +150,7 @@ class Brokers(Protocol):
         ...
 
     async def recovery_state(self, target: BrokerTarget, name: str) -> Json:
-        """What copies of a stream there are, and how its last forced recovery was (ARCHITECTURE.md, "recover")."""
+        """What copies of a stream there are, and how its last forced recovery was (docs/admin.md)."""
         ...
 
     async def recover_stream(

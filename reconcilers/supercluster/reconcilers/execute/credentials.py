@@ -1,4 +1,4 @@
-"""The content of a credentials Secret: what is missing is made, what is there stays (ARCHITECTURE.md names the files)."""
+"""The content of a credentials Secret: what is missing is made, what is there stays (docs/broker-process.md names the files)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""broker.json: what every broker of a cluster is told (ARCHITECTURE.md, "a broker's process")."""
+"""broker.json: what every broker of a cluster is told (docs/broker-process.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Between a Stream's spec and NATS's stream configuration (ARCHITECTURE.md, "a stream beyond NATS's own configuration").
+"""Between a Stream's spec and NATS's stream configuration (docs/streams.md).
 
 Only what the spec declares is compared and set. Other fields of the configuration, and metadata of others, stay as
 they are on the brokers.

@@ -112,8 +112,8 @@ class Ledger:
         self.oracle.on_sent = self.maps.sends
         serving = core.serving
 
-        def on_serving(group: Replica) -> None:
-            self._leader(node, group)
+        def on_serving(group: str) -> None:
+            self._leader(node, core.groups[group])
             serving(group)
 
         core.serving = on_serving  # type: ignore[method-assign]

@@ -260,7 +260,7 @@ INGEST_MUTANTS: tuple[Mutant, ...] = (
         "SF-13",
         "A leader stamps entries with its clock, even if the leader before it was ahead.",
         (
-            "jetstream/replica/replica.py",
+            "jetstream/replica/replicated_state.py",
             "return max(floor, self.host.clock.now_ns())",
             "return self.host.clock.now_ns()",
         ),

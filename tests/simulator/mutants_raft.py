@@ -30,7 +30,7 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
         "SF-5",
         "A copy that is opened takes the membership at the end of its log for the committed one.",
         (
-            "jetstream/replica/replica.py",
+            "jetstream/replica/replicated_state.py",
             "        self.membership_applied = raft.committed_membership\n",
             "        self.membership_applied = raft.membership\n",
         ),
@@ -198,12 +198,12 @@ RAFT_MUTANTS: tuple[Mutant, ...] = (
             "if (stranger := None) is not None:",
         ),
         (
-            "jetstream/replica/rejoining.py",
+            "jetstream/replica/newcomers.py",
             "            if member not in membership.learners:\n",
             "            if member not in membership.learners and not old:\n",
         ),
         (
-            "jetstream/replica/rejoining.py",
+            "jetstream/replica/newcomers.py",
             "            elif self._caught_up(member):\n",
             "            elif old:\n",
         ),

@@ -16,8 +16,7 @@ from supercluster.broker.jetstream.meta_leader.requests import Decided, StreamRe
 from supercluster.broker.jetstream.placement.dry_run import MovePlan
 from supercluster.broker.jetstream.placement.room import Room
 from supercluster.broker.jetstream.placement.stream_facts import MemberFacts, StreamFacts
-from supercluster.broker.jetstream.replica.replica import Replica
-from supercluster.broker.jetstream.turn.slices import Job, at_once
+from supercluster.broker.jetstream.turn.slices import Job, JobOwner, at_once
 from supercluster.broker.ports import ClientInfo, Ticket
 from supercluster.broker.protocol.frames import VERSION
 from supercluster.broker.raft.confchange import membership_of
@@ -79,7 +78,7 @@ class Host:
 
     def send_raft(self, group: str, message: Message) -> None: ...
 
-    def serving(self, group: Replica) -> None: ...
+    def serving(self, group: str) -> None: ...
 
     def save_vote(self, group: str, ticket: Ticket) -> None:
         raise AssertionError(f"{group} is kept in memory")
@@ -91,7 +90,7 @@ class Host:
     def save_checkpoint(self, group: str, ticket: Ticket) -> None:
         raise AssertionError("a log in memory has no tickets")
 
-    def in_slices(self, group: Replica, job: Job) -> None:
+    def in_slices(self, owner: JobOwner, job: Job) -> None:
         at_once(job)
 
     def event(self, group: str, reason: str, text: str) -> None:
@@ -139,7 +138,7 @@ class Host:
 
     def meta_leadership_lost(self) -> None: ...
 
-    def group_failed(self, group: Replica) -> None: ...
+    def group_failed(self, group: str) -> None: ...
 
     def new_token(self) -> str:
         self.tokens += 1

@@ -6,7 +6,7 @@ import pytest
 from tests.broker.jetstream.many_streams import STREAMS, Brokers
 
 from supercluster.broker.jetstream.links.frames import Frame, decode_leaderships, decode_raft
-from supercluster.broker.jetstream.replica import election_slots as candidacies
+from supercluster.broker.jetstream.replica import election_slots
 from supercluster.broker.jetstream.replica.lineage import META_GROUP
 from supercluster.broker.ports import PeerInfo
 from supercluster.broker.raft.config import Role
@@ -61,7 +61,7 @@ def test_each_lost_leader_costs_one_election_and_few_stand_at_once(monkeypatch: 
     led = {name for name in names if any(g.serves and g.host.node == "n1" for g in brokers.copies(name))}
     assert len(led) > 1
     terms = {name: max(group.raft.term for group in brokers.copies(name)) for name in names}
-    monkeypatch.setattr(candidacies, "STANDING_MAX", 1)
+    monkeypatch.setattr(election_slots, "STANDING_MAX", 1)
     most = 0
 
     def all_lead() -> bool:
@@ -84,7 +84,7 @@ def test_groups_without_a_majority_take_no_place_from_others(monkeypatch: pytest
         brokers.world.stop(name, power=False)
     brokers.let_pass(5_000)
     (core,) = brokers.cores
-    standing = core.turns._schedule._candidacies
+    standing = core.turns._schedule._slots
     assert not standing._standing
     assert not standing.could_admit
 

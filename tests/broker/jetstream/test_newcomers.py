@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from supercluster.broker.jetstream.replica.rejoining import LOOK_MS, WAITING_MAX, Newcomers
+from supercluster.broker.jetstream.replica.newcomers import LOOK_MS, WAITING_MAX, Newcomers
 from supercluster.broker.raft.confchange import Membership, MembershipChange
 
 pytestmark = pytest.mark.covers("SF-4")

@@ -6,8 +6,7 @@ import pytest
 from tests.broker.jetstream.test_stream_group import ORIGIN, Broker, Replicas, forward
 
 from supercluster.broker.jetstream.encoding.codec import blob
-from supercluster.broker.jetstream.replica.replica import Replica
-from supercluster.broker.jetstream.turn.slices import Job, at_once
+from supercluster.broker.jetstream.turn.slices import Job, JobOwner, at_once
 from supercluster.broker.raft.config import Snapshot
 from supercluster.broker.raft.errors import DiskError
 
@@ -39,7 +38,7 @@ class Late:
         self.late.group.raft._installing = self.snapshot
         self.late.group.transfer.arrived(self.snapshot)
 
-    def hold(self, group: Replica, job: Job) -> None:
+    def hold(self, owner: JobOwner, job: Job) -> None:
         self.jobs.append(job)
 
     def publish(self, first: int, count: int) -> None:
@@ -69,7 +68,7 @@ def test_log_and_state_are_those_of_before_until_all_is_there() -> None:
     assert (group.log.base_index, group.applied_index) == (story.snapshot.base_index,) * 2
     assert group.raft.commit_index == story.snapshot.base_index
     assert story.is_level()
-    story.late.in_slices = lambda group, job: at_once(job)  # type: ignore[method-assign]
+    story.late.in_slices = lambda owner, job: at_once(job)  # type: ignore[method-assign]
     story.replicas.lost = set()
     story.publish(4, 2)
     assert story.is_level()

@@ -24,14 +24,13 @@ from supercluster.broker.jetstream.meta.state import Assignment
 from supercluster.broker.jetstream.publish import proposal
 from supercluster.broker.jetstream.publish.atomic_batches import batch_room
 from supercluster.broker.jetstream.replica import replica as group
-from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.state import consumer_ops
 from supercluster.broker.jetstream.stream import appender as appending
 from supercluster.broker.jetstream.stream.replica import StreamReplica
 from supercluster.broker.jetstream.subjects.interest_watch import Interests
 from supercluster.broker.jetstream.turn.questions import Questions
 from supercluster.broker.jetstream.turn.share import TurnShare
-from supercluster.broker.jetstream.turn.slices import Job, Slices, at_once
+from supercluster.broker.jetstream.turn.slices import Job, JobOwner, Slices, at_once
 from supercluster.broker.ports import ClientInfo, Ticket
 from supercluster.broker.protocol.frames import VERSION
 from supercluster.broker.raft.confchange import membership_of, node_of
@@ -188,7 +187,7 @@ class Broker:
     def verdicts(self, group: str, key: SessionKey, runs: list[VerdictRun], *, appended: bool) -> None:
         self.stored += runs
 
-    def serving(self, group: Replica) -> None: ...
+    def serving(self, group: str) -> None: ...
 
     def save_vote(self, group: str, ticket: Ticket) -> None:
         raise AssertionError(f"{group} is kept in memory")
@@ -202,13 +201,13 @@ class Broker:
     def save_checkpoint(self, group: str, ticket: Ticket) -> None:
         raise AssertionError("a log in memory has no tickets")
 
-    def in_slices(self, group: Replica, job: Job) -> None:
+    def in_slices(self, owner: JobOwner, job: Job) -> None:
         at_once(job)
 
     def event(self, group: str, reason: str, text: str) -> None:
         self.events.append(reason)
 
-    def group_failed(self, group: Replica) -> None: ...
+    def group_failed(self, group: str) -> None: ...
 
     def new_token(self) -> str:
         return "t"

@@ -174,9 +174,10 @@ class MoveWorld(World):
         core.event = told  # type: ignore[method-assign]
         serving = core.serving
 
-        def serves(group: Replica) -> None:
-            if isinstance(group, StreamReplica):
-                told(group.id, "Leads", f"{group.member} leads in term {group.raft.term}")
+        def serves(group: str) -> None:
+            replica = core.groups[group]
+            if isinstance(replica, StreamReplica):
+                told(group, "Leads", f"{replica.member} leads in term {replica.raft.term}")
             serving(group)
 
         core.serving = serves  # type: ignore[method-assign]

@@ -66,7 +66,7 @@ from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.subjects.interest_watch import Interests
 from supercluster.broker.jetstream.turn.questions import Questions
 from supercluster.broker.jetstream.turn.share import TurnShare
-from supercluster.broker.jetstream.turn.slices import Job
+from supercluster.broker.jetstream.turn.slices import Job, JobOwner
 from supercluster.broker.own_time import patience_ms
 from supercluster.broker.ports import (
     Channel,
@@ -227,15 +227,17 @@ class BrokerCore:
             group.checkpoint_saved(ticket)
             self.touch(group_id)
 
-    def serving(self, group: Replica) -> None:
-        self.leader_news(self.leaderships.begin(group))
+    def serving(self, group: str) -> None:
+        self.leader_news(self.leaderships.begin(self.groups[group]))
 
     def event(self, group: str, reason: str, text: str) -> None:
         self._on_event(group, reason, text)
 
-    def group_failed(self, group: Replica) -> None:
-        self.leaderships.resign(group.id)
-        self.life.copy_failed(group)
+    def group_failed(self, group: str) -> None:
+        self.leaderships.resign(group)
+        found = self.groups.get(group)
+        if found is not None:
+            self.life.copy_failed(found)
 
     @property
     def meta_id(self) -> str:
@@ -615,9 +617,9 @@ class BrokerCore:
         """What consumers may still be handed out in this turn."""
         return self.turns.share
 
-    def in_slices(self, group: Replica, job: Job) -> None:
+    def in_slices(self, owner: JobOwner, job: Job) -> None:
         """The group has a job that is more than is good for one turn."""
-        self.turns.slices.begin(group, job)
+        self.turns.slices.begin(owner, job)
 
     def turn(self) -> None:
         """Everything that was taken in since the last turn takes effect, and leaves in as few frames as there are

@@ -13,7 +13,7 @@ from supercluster.broker.jetstream.core.dispatch import dispatch
 from supercluster.broker.jetstream.links.frames import Body
 from supercluster.broker.jetstream.links.raft_outbox import RaftMail
 from supercluster.broker.jetstream.replica.replica import Replica
-from supercluster.broker.jetstream.replica.timers import GroupSchedule
+from supercluster.broker.jetstream.replica.timers import GroupTimers
 from supercluster.broker.jetstream.turn.questions import Questions
 from supercluster.broker.jetstream.turn.share import TurnShare
 from supercluster.broker.jetstream.turn.slices import Slices
@@ -52,7 +52,7 @@ class Turns:
         self._local: deque[tuple[int, memoryview]] = deque()
         self._dirty: dict[str, None] = {}
         self._next: dict[str, None] = {}
-        self._schedule = GroupSchedule(core.clock)
+        self._schedule = GroupTimers(core.clock)
         self.slices = Slices()
         """Long jobs of groups; they go on at the end of each turn."""
         self.share = TurnShare()

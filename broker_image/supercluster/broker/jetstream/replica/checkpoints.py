@@ -6,16 +6,12 @@ is dropped that the one before needs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from supercluster.broker.jetstream.encoding.codec import blob
+from supercluster.broker.jetstream.replica.replicated_state import ReplicatedState
 from supercluster.broker.jetstream.turn.slices import Job
 from supercluster.broker.jetstream.turn.state_view import StateView
 from supercluster.broker.ports import Ticket
 from supercluster.broker.raft.errors import DiskError
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.replica.replica import Replica
 
 # One that the disk did not take is tried again at this pace.
 RETRY_MS = 1000
@@ -25,10 +21,10 @@ ENTRIES_MAX = 100_000
 STAGGER_MS = 2000
 
 
-class Checkpointing:
+class Checkpoints:
     """Of one group."""
 
-    def __init__(self, group: Replica) -> None:
+    def __init__(self, group: ReplicatedState) -> None:
         self._group = group
         self._view: StateView | None = None
         self._job: Job | None = None
@@ -38,6 +34,8 @@ class Checkpointing:
         self._begun_index = 0
         """Of the newest one, whatever became of it."""
         self._due_ms: int | None = None
+        self.is_held = False
+        """Is another state about to take the place of this one?"""
         self.deferred: DiskError | None = None
         """Why the last one was not taken, until one is."""
         self.needs_from = 0
@@ -50,7 +48,7 @@ class Checkpointing:
 
     @property
     def _must_wait(self) -> bool:
-        return self.is_under_way or self._group.transfer.is_arriving
+        return self.is_under_way or self.is_held
 
     def restored(self, index: int) -> None:
         """The state of the newest checkpoint was read."""

@@ -18,7 +18,7 @@ from supercluster.broker.raft.config import Role
 STANDING_MAX = 32
 
 
-class Candidacies:
+class ElectionSlots:
     """See the module."""
 
     def __init__(self) -> None:

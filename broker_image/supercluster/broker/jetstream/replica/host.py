@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from supercluster.broker.jetstream.turn.slices import Job
+from supercluster.broker.jetstream.turn.slices import Job, JobOwner
 from supercluster.broker.ports import Clock, Ticket
 from supercluster.broker.raft.messages import Message
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.replica.replica import Replica
 
 
 class GroupHost(Protocol):
@@ -27,7 +24,7 @@ class GroupHost(Protocol):
 
     def send_raft(self, group: str, message: Message) -> None: ...
 
-    def serving(self, group: Replica) -> None:
+    def serving(self, group: str) -> None:
         """The group's leader is this replica, and it serves: tell the others."""
         ...
 
@@ -47,7 +44,7 @@ class GroupHost(Protocol):
         """The group has something to do in the next turn, when sockets were served."""
         ...
 
-    def in_slices(self, group: Replica, job: Job) -> None:
+    def in_slices(self, owner: JobOwner, job: Job) -> None:
         """Do a long job a slice per turn (`turn/slices.py`)."""
         ...
 
@@ -55,6 +52,6 @@ class GroupHost(Protocol):
         """Something that people should see: a log line, and an event of the resource."""
         ...
 
-    def group_failed(self, group: Replica) -> None:
+    def group_failed(self, group: str) -> None:
         """The disk took the replica out of its group."""
         ...

@@ -7,18 +7,18 @@ its group's majority: it stays silent until it is opened again, and what it coul
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from hashlib import blake2b
 
 from supercluster.broker.jetstream.encoding.codec import WireError
-from supercluster.broker.jetstream.replica.checkpoints import Checkpointing
+from supercluster.broker.jetstream.replica.checkpoints import Checkpoints
 from supercluster.broker.jetstream.replica.host import GroupHost
-from supercluster.broker.jetstream.replica.rejoining import Newcomers
+from supercluster.broker.jetstream.replica.newcomers import Newcomers
+from supercluster.broker.jetstream.replica.replicated_state import ReplicatedState
 from supercluster.broker.jetstream.replica.state_transfer import StateTransfer
 from supercluster.broker.jetstream.turn.slices import Job, at_once
-from supercluster.broker.jetstream.turn.state_view import StateView
 from supercluster.broker.ports import StreamLog, Ticket
 from supercluster.broker.raft.confchange import Membership
 from supercluster.broker.raft.config import NEVER_MS, ReadState, Ready, Role
@@ -41,67 +41,34 @@ ROUNDS_MAX = 16
 HEAD_PATIENCE_MS = 5000
 
 
-class Replica(ABC):
+class Replica(ReplicatedState):
     """Base of stream groups and of the meta group."""
 
-    takes_learners = False
-    """Do brokers without a vote follow the group? The meta group's map has to be known to every broker (SF-14)."""
     recovers_at_once = False
     """Can the broker do nothing before it has the group's state?"""
 
     def __init__(self, group: str, member: str, log: StreamLog, raft: Raft, host: GroupHost) -> None:
-        self.id = group
-        self.member = member
-        self.log = log
-        log.frees_room = self.frees_room
-        self.raft = raft
-        self.host = host
-        self.applied_index = log.base_index
+        super().__init__(group, member, log, raft, host)
         self._to_apply = 0
         self._is_recovered = False
         """Was the state on the disk read? Before, nothing is applied."""
         self._ahead: list[Entry] = []
         """Committed entries that were read and wait to be applied, the next one last."""
-        self.membership_applied = raft.committed_membership
-        """The newest committed one: one that is only in force may yet be truncated, and a checkpoint keeps this one (SF-5)."""
-        self.failed: ReplicaError | None = None
         self.removed_by_entry = 0
         """Messages that the entry applied last took away: they take as long as those that it brought."""
         self._applying: Entry | None = None
         """The entry that is being applied."""
-        self.serves = False
         self._serving_term = 0
         self._doubtful = raft.doubtful
         self._vote: Ticket | None = None
         self._held: Ready | None = None
         """What Raft said with a term or a vote that is not durable yet: nothing of it is done, and Raft is not asked on."""
-        self._head_is_due = True
         self._head_waits = False
-        self.checkpoints = Checkpointing(self)
-        self.transfer = StateTransfer(self)
+        self.checkpoints = Checkpoints(self)
+        self.transfer = StateTransfer(self, self.checkpoints)
         self.newcomers = Newcomers(self)
 
     # ---- what a state machine adds --------------------------------------------------------------------------------
-
-    @abstractmethod
-    def apply_entry(self, entry: Entry) -> None:
-        """Apply a committed BATCH entry."""
-
-    @abstractmethod
-    def state_view(self) -> StateView:
-        """The state machine's state as it is now."""
-
-    @abstractmethod
-    def restoring(self, data: memoryview) -> Generator[int, None, object]:
-        """A job that returns the state that a snapshot is of."""
-
-    @abstractmethod
-    def take_state(self, state: object) -> None:
-        """Go on with such a state in place of one's own."""
-
-    @abstractmethod
-    def let_go(self, state: object) -> None:
-        """Nobody uses such a state any more."""
 
     def discarding(self) -> Job:
         """A job that frees the state: the broker holds the group no more."""
@@ -136,7 +103,6 @@ class Replica(ABC):
             self.host.in_slices(self, job)
 
     def recovered(self, commit_index: int) -> None:
-        """The state is there, of `applied_index`; entries up to `commit_index` are to be applied."""
         self._is_recovered = True
         self._ahead = []
         self._to_apply = max(self._to_apply, commit_index)
@@ -172,8 +138,6 @@ class Replica(ABC):
             self.halt(error)
 
     def fail(self, error: ReplicaError) -> None:
-        """The disk did not take a vote, a checkpoint or a snapshot, or the code raised: be silent until the log is opened
-        anew."""
         self.failed = error
         if self.serves:
             self.serves = False
@@ -184,13 +148,9 @@ class Replica(ABC):
                 self.host.event(self.id, "CopyHalted", f"{self.member} could not stop serving: {again!r}")
         reason = "DiskFailed" if isinstance(error, DiskError) else "CopyHalted"
         self.host.event(self.id, reason, f"replica {self.member} left its majority: {error}")
-        self.host.group_failed(self)
+        self.host.group_failed(self.id)
 
     def halt(self, cause: Exception) -> None:
-        """The code raised: this copy is of no use until its log is opened anew. The process and all other groups go on (SF-25).
-
-        A committed entry that cannot be applied halts every replica at that entry: opened anew, they come to it again.
-        """
         if self.failed is not None:
             return
         if isinstance(cause, ReplicaError):
@@ -202,7 +162,7 @@ class Replica(ABC):
             self.fail(fault)
         except Exception as again:
             self.host.event(self.id, "CopyHalted", f"{self.member} could not stop: {again!r}")
-            self.host.group_failed(self)
+            self.host.group_failed(self.id)
 
     def fault(self, cause: Exception) -> FaultError:
         """The error, with the entry that was being applied."""
@@ -325,7 +285,7 @@ class Replica(ABC):
             self.serves = True
             self._serving_term = self.raft.term
             self.start_serving(now_ms)
-            self.host.serving(self)
+            self.host.serving(self.id)
 
     def _apply_on(self, now_ms: int) -> None:
         """The next stretch of what is committed; the rest is for the next turn."""
@@ -360,46 +320,6 @@ class Replica(ABC):
             if not self._ahead:
                 raise AssertionError(f"{self.id}: entry {index} is committed and not in the log")
         return self._ahead.pop()
-
-    def frees_room(self, entry: Entry) -> bool:
-        """Must the entry be written however full the disk is, since it frees room, or leads to one that does (SF-18)?"""
-        return True
-
-    @abstractmethod
-    def keep_from_index(self) -> int:
-        """The first entry that the state machine still reads; those before it may go with their segments."""
-
-    @property
-    def may_checkpoint(self) -> bool:
-        """Is the state one that recovery may start from?"""
-        return True
-
-    def checkpointed(self, index: int, needs_from: int) -> None:  # noqa: B027 (few groups mind)
-        """A checkpoint is on the disk, which needs the entries from `needs_from` on."""
-
-    def kept_durably(self) -> int:
-        """The first entry that has to stay because what is behind it may be in memory only."""
-        return 1 << 62
-
-    @property
-    def waits_for_disk(self) -> bool:
-        """Is something about to become durable that lets the log's beginning go?"""
-        return False
-
-    @abstractmethod
-    def holds_its_head(self) -> bool:
-        """Is what the state says is there, from its beginning on, in the log?"""
-
-    @abstractmethod
-    def emptied_state(self, data: memoryview, *, for_member: bool) -> Generator[int, None, list[bytes]]:
-        """A job that returns the pieces of a snapshot as of the log's base, without what is before the base: every entry up to
-        there was dropped because nothing of it is alive at the log's end, so a replay of all that follows ends in the
-        same state."""
-
-    def head_may_go(self) -> None:
-        """Something happened that may let the log's beginning go."""
-        self._head_is_due = True
-        self.host.touch(self.id)
 
     def drop_head(self) -> None:
         """Give back the disk space of segments that nobody reads any more. A follower that is further behind gets the
@@ -467,19 +387,6 @@ class Replica(ABC):
         if checkpoint_ms is not None:
             due.append(checkpoint_ms)
         return min(due, default=None)
-
-    # ---- leader time and entries ----------------------------------------------------------------------------------
-
-    def leader_time_ns(self) -> int:
-        """The larger of the last entry's time and the clock (SF-13)."""
-        last = self.log.entry(self.log.last_index) if self.log.last_index > self.log.base_index else None
-        # Raft's own entry may be the first behind a snapshot: then only the state knows the time before it.
-        floor = max(last.time_ns if last is not None else 0, self.applied_time_ns())
-        return max(floor, self.host.clock.now_ns())
-
-    @abstractmethod
-    def applied_time_ns(self) -> int:
-        """Leader time of the newest applied entry."""
 
     # ---- membership -----------------------------------------------------------------------------------------------
 

@@ -6,23 +6,22 @@ A state is read on the side. The group changes from the one that it has to the o
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream.encoding.codec import Reader, blob
+from supercluster.broker.jetstream.replica.checkpoints import Checkpoints
+from supercluster.broker.jetstream.replica.replicated_state import ReplicatedState
 from supercluster.broker.jetstream.turn.slices import Job
 from supercluster.broker.ports import Ticket
 from supercluster.broker.raft.confchange import Membership
 from supercluster.broker.raft.config import Snapshot
 
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.replica.replica import Replica
-
 
 class StateTransfer:
     """Of one group."""
 
-    def __init__(self, group: Replica) -> None:
+    def __init__(self, group: ReplicatedState, checkpoints: Checkpoints) -> None:
         self._group = group
+        self._checkpoints = checkpoints
         self._recovery: Job | None = None
         self._arrived: Snapshot | None = None
         self._membership: Membership | None = None
@@ -71,7 +70,7 @@ class StateTransfer:
         group = self._group
         group.applied_index, group.membership_applied = index, membership
         group.take_state(state)
-        group.checkpoints.restored(index)
+        self._checkpoints.restored(index)
 
     # ---- from a leader --------------------------------------------------------------------------------------------
 
@@ -83,8 +82,8 @@ class StateTransfer:
     def arrived(self, snapshot: Snapshot) -> None:
         """A snapshot is here as a whole."""
         group = self._group
-        group.checkpoints.give_up()
-        self._arrived = snapshot
+        self._checkpoints.give_up()
+        self._arrived, self._checkpoints.is_held = snapshot, True
         group.host.in_slices(group, self._install(snapshot))
 
     def _install(self, snapshot: Snapshot) -> Job:
@@ -105,6 +104,7 @@ class StateTransfer:
             group.host.save_checkpoint(group.id, ticket)
             return
         snapshot, self._arrived = self._arrived, None
+        self._checkpoints.is_held = False
         state, self._state = self._state, None
         assert snapshot is not None
         assert self._membership is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from supercluster.broker.jetstream.replica.deadlines import Deadlines
-from supercluster.broker.jetstream.replica.election_slots import Candidacies
+from supercluster.broker.jetstream.replica.election_slots import ElectionSlots
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.ports import Clock
 from supercluster.broker.raft.errors import DiskError
@@ -20,13 +20,13 @@ CLOCK_MOVED_MS = 50
 CLOCK_LOOK_MS = 1000
 
 
-class GroupSchedule:
+class GroupTimers:
     """See the module."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._deadlines = Deadlines()
-        self._candidacies = Candidacies()
+        self._slots = ElectionSlots()
         self._wall_ahead_ms = self._wall_ms() - clock.monotonic_ms()
         self._followed_ms = -CLOCK_LOOK_MS
 
@@ -37,12 +37,12 @@ class GroupSchedule:
     def end(self, group_id: str) -> None:
         """The group is gone."""
         self._deadlines.set(group_id, None)
-        self._candidacies.end(group_id)
+        self._slots.end(group_id)
 
     def follow(self, group: Replica) -> None:
         """Whatever the group waits for may be due at another time now."""
         self._deadlines.set(group.id, group.deadline_ms() if group.failed is None else None)
-        self._candidacies.follow(group)
+        self._slots.follow(group)
 
     def tick(self, now_ms: int, groups: Mapping[str, Replica]) -> list[str]:
         """Tick what is due. Returns the groups that want a turn by it."""
@@ -50,11 +50,11 @@ class GroupSchedule:
         stirred = []
         for group_id in self._deadlines.due(now_ms):
             group = groups.get(group_id)
-            if group is None or group.failed is not None or self._candidacies.takes(group, now_ms):
+            if group is None or group.failed is not None or self._slots.takes(group, now_ms):
                 continue
             if self._tick(group, now_ms):
                 stirred.append(group_id)
-        for group_id in self._candidacies.admit():
+        for group_id in self._slots.admit():
             group = groups.get(group_id)
             if group is not None and group.failed is None and self._tick(group, now_ms):
                 stirred.append(group_id)
@@ -64,7 +64,7 @@ class GroupSchedule:
         """True when the group wants a turn by it."""
         try:
             if group.tick(now_ms):
-                self._candidacies.follow(group)
+                self._slots.follow(group)
                 return True
         except DiskError as error:
             # One group's disk error is that group's alone.
@@ -78,7 +78,7 @@ class GroupSchedule:
 
     def next_ms(self) -> int | None:
         """When the next group is due."""
-        return self._clock.monotonic_ms() if self._candidacies.could_admit else self._deadlines.next_ms()
+        return self._clock.monotonic_ms() if self._slots.could_admit else self._deadlines.next_ms()
 
     def _wall_ms(self) -> int:
         return self._clock.now_ns() // 1_000_000

@@ -8,12 +8,8 @@ same share.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
-from supercluster.broker.jetstream.turn.slices import UNITS_PER_TURN, Job, Slices
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.replica.replica import Replica
+from supercluster.broker.jetstream.turn.slices import UNITS_PER_TURN, Job, JobOwner, Slices
 
 LEAST_UNITS = 50
 """Of a question that is answered at once."""
@@ -26,7 +22,7 @@ class Questions:
 
     def __init__(self, slices: Slices) -> None:
         self._slices = slices
-        self._lines: dict[str, deque[tuple[Replica, Job]]] = {}
+        self._lines: dict[str, deque[tuple[JobOwner, Job]]] = {}
         """By account: what waits behind the question that is under way."""
         self._units_left = UNITS_PER_TURN
 
@@ -34,7 +30,7 @@ class Questions:
         """Another turn."""
         self._units_left = UNITS_PER_TURN
 
-    def ask(self, account: str, group: Replica, question: Job) -> bool:
+    def ask(self, account: str, owner: JobOwner, question: Job) -> bool:
         """Have a question answered. False: too many of the account wait.
 
         Raises:
@@ -44,7 +40,7 @@ class Questions:
         if line is not None:
             if len(line) >= LINE_MAX:
                 return False
-            line.append((group, question))
+            line.append((owner, question))
             return True
         if self._units_left > 0:
             units = next(question, None)
@@ -52,13 +48,13 @@ class Questions:
             if units is None:
                 return True
         self._lines[account] = deque()
-        self._begin(account, group, question)
+        self._begin(account, owner, question)
         return True
 
-    def _begin(self, account: str, group: Replica, question: Job) -> None:
+    def _begin(self, account: str, owner: JobOwner, question: Job) -> None:
         job = self._watched(account, question)
         next(job)  # From here on its end is noticed, also when it is closed.
-        self._slices.begin(group, job)
+        self._slices.begin(owner, job)
 
     def _watched(self, account: str, question: Job) -> Job:
         try:

@@ -11,12 +11,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from supercluster.broker.raft.errors import DiskError
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.replica.replica import Replica
+from supercluster.broker.raft.errors import DiskError, ReplicaError
 
 Job = Generator[int, None, None]
 T = TypeVar("T")
@@ -28,25 +25,36 @@ UNITS_PER_TURN = 4000
 _FREED = 8192
 
 
+class JobOwner(Protocol):
+    """The group that a job is done for, which an error of the job takes down (SF-25)."""
+
+    @property
+    def failed(self) -> ReplicaError | None: ...
+
+    def fail(self, error: ReplicaError) -> None: ...
+
+    def halt(self, cause: Exception) -> None: ...
+
+
 class Slices:
     """The jobs of one broker's groups."""
 
     def __init__(self) -> None:
-        self._jobs: deque[tuple[Replica | _Nobody, Job]] = deque()
+        self._jobs: deque[tuple[JobOwner, Job]] = deque()
         self.units_per_turn = UNITS_PER_TURN
 
     def __bool__(self) -> bool:
         return bool(self._jobs)
 
-    def begin(self, group: Replica, job: Job) -> None:
+    def begin(self, owner: JobOwner, job: Job) -> None:
         """Do the job from the end of this turn on. The generator is closed early when the group fails or goes, so its `finally`
         is the place to clean up. Whoever began a job may close it, too."""
-        self._jobs.append((group, job))
+        self._jobs.append((owner, job))
 
-    def end(self, group: Replica) -> None:
+    def end(self, owner: JobOwner) -> None:
         """The broker holds the group no more."""
         for found, job in list(self._jobs):
-            if found is group:
+            if found is owner:
                 self._jobs.remove((found, job))
                 job.close()
 
@@ -58,24 +66,24 @@ class Slices:
         """Do what one turn has time for."""
         left = self.units_per_turn
         while self._jobs and left > 0:
-            group, job = self._jobs.popleft()
-            units = _slice(group, job)
+            owner, job = self._jobs.popleft()
+            units = _slice(owner, job)
             if units is not None:
-                self._jobs.append((group, job))
+                self._jobs.append((owner, job))
                 left -= max(units, 1)
 
 
-def _slice(group: Replica | _Nobody, job: Job) -> int | None:
+def _slice(owner: JobOwner, job: Job) -> int | None:
     """Do the next slice; None: there is none. An error is that of the group (SF-25)."""
-    if group.failed is not None:
+    if owner.failed is not None:
         job.close()
         return None
     try:
         return next(job, None)
     except DiskError as error:
-        group.fail(error)
+        owner.fail(error)
     except Exception as error:
-        group.halt(error)
+        owner.halt(error)
     return None
 
 
@@ -97,7 +105,8 @@ class _Nobody:
     def fail(self, error: Exception) -> None:
         raise error
 
-    halt = fail
+    def halt(self, cause: Exception) -> None:
+        raise cause
 
 
 def at_once(job: Generator[int, None, T]) -> T:

@@ -6,12 +6,8 @@ Only a leader that serves is asked, and only it looks.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from supercluster.broker.jetstream.replica.replicated_state import ReplicatedState
 from supercluster.broker.raft.confchange import MembershipChange, node_of
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.replica.replica import Replica
 
 # How often a leader looks whether members changed their identity and learners have caught up.
 LOOK_MS = 500
@@ -22,7 +18,7 @@ WAITING_MAX = 64
 class Newcomers:
     """Of one group, at its leader."""
 
-    def __init__(self, group: Replica) -> None:
+    def __init__(self, group: ReplicatedState) -> None:
         self._group = group
         self.waiting: dict[str, str] = {}
         """Who is about to get a place, by the broker, since its identity changed or it is new."""

@@ -261,7 +261,7 @@ def test_a_record_that_is_so_already_is_written_once_and_the_number_of_records_h
     assert declare(leader, streams_max=1)["limits"]["streamsMax"] == 1
     assert leader.group.log.last_index == index
     assert leader.host.events.count("AccountDeclared") == 1
-    leader.group.end.accounts.update((f"a{number}", AccountRecord()) for number in range(ACCOUNTS_MAX))
+    leader.group.tail.state.accounts.update((f"a{number}", AccountRecord()) for number in range(ACCOUNTS_MAX))
     assert declare(leader, "one-more").err_code == 10023
 
 

@@ -26,7 +26,7 @@ def four() -> Meta:
 
 def cordon(story: Meta, node: str, why: Cordon | None = RACK) -> ApiError | None:
     answers: list[ApiError | None] = []
-    story.group.people.cordon(node, why, answers.append, lambda: answers.append(None))
+    story.group.brokers.cordon(node, why, answers.append, lambda: answers.append(None))
     story.turn()
     (answer,) = answers
     return answer
@@ -120,9 +120,9 @@ def test_cordons_and_level_are_in_the_checkpoint_and_go_with_their_broker() -> N
     index = state.applied_index
     assert cordon(story, "east-1") is None
     assert state.applied_index == index, "what is so already is no entry"
-    story.group.propose(forget_broker(state.brokers["east-2"]))
+    story.group.tail.propose(forget_broker(state.brokers["east-2"]))
     story.turn()
-    assert "east-2" not in story.group.end.cordoned
+    assert "east-2" not in story.group.tail.state.cordoned
     unknown = cordon(story, "east-9")
     assert unknown is not None
     assert unknown.err_code == 10040

@@ -10,7 +10,8 @@ from tests.broker.jetstream.meta_story import OPERATOR, Meta, facts_of, meta
 from supercluster.broker.jetstream.admin.moves import read_call
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.state import MetaState
-from supercluster.broker.jetstream.meta_leader.upkeep import AWAY_NOTED_MS, UPKEEP_EVERY_MS
+from supercluster.broker.jetstream.meta_leader.absences import AWAY_NOTED_MS
+from supercluster.broker.jetstream.meta_leader.upkeep import UPKEEP_EVERY_MS
 from supercluster.broker.jetstream.placement.dry_run import MovePlan
 from supercluster.broker.jetstream.placement.stream_facts import MemberFacts
 
@@ -85,7 +86,7 @@ def test_saying_that_an_absent_broker_goes_for_good_does_not_begin_its_time_anew
     leader = five()
     lose(leader, "east-2")
     pass_time(leader, 40_000)
-    leader.group.people.ask("east-2", lambda refused: None, lambda: None, leaves=True)
+    leader.group.brokers.ask("east-2", lambda refused: None, lambda: None, leaves=True)
     pass_time(leader, 1000)
     assert leader.group.state.leaving == {"east-2"}
     assert away_ms(leader, "east-2") >= 40_000

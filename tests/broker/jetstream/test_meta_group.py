@@ -245,4 +245,4 @@ def test_the_leaders_own_limit_holds_for_duplicate_windows() -> None:
     assert leader.refused("create", duplicate_window=long_ns).err_code == 10052
     assert leader.done("create").assignment.config.duplicate_window_ns == allowed_ns
     assert leader.refused("update", duplicate_window=long_ns).err_code == 10052
-    assert leader.group.end.streams[APP.account, "OLD"].config.duplicate_window_ns == long_ns
+    assert leader.group.tail.state.streams[APP.account, "OLD"].config.duplicate_window_ns == long_ns

@@ -158,7 +158,7 @@ def test_other_fields_may_change_while_a_stream_moves_and_it_may_be_deleted() ->
     assert leader.refused("update", num_replicas=5, placement=WEST).err_code == 10124
     leader.done("delete")
     assert leader.group.state.streams == {}
-    assert leader.group.end.moving == set()
+    assert leader.group.tail.state.moving == set()
 
 
 def test_a_stream_without_a_leader_does_not_move() -> None:

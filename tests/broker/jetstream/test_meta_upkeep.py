@@ -6,14 +6,14 @@ import pytest
 from tests.broker.jetstream.meta_story import OPERATOR, Meta, facts_of, meta
 
 from supercluster.broker.jetstream.meta.move_record import Move
-from supercluster.broker.jetstream.meta_leader.upkeep import (
+from supercluster.broker.jetstream.meta_leader.move_targets import (
     GIVE_UP_MS,
     MOVE_LOOK_MS,
     SAME_NODE_MAX,
     TARGET_PATIENCE_MS,
     TOLD_MAX,
-    UPKEEP_EVERY_MS,
 )
+from supercluster.broker.jetstream.meta_leader.upkeep import UPKEEP_EVERY_MS
 from supercluster.broker.jetstream.placement.room import Room
 from supercluster.broker.jetstream.placement.stream_facts import MemberFacts
 
@@ -125,7 +125,7 @@ def test_what_was_said_of_moves_that_ended_does_not_keep_later_ones_from_being_t
     leader = moving(west=3)
     upkeep = leader.group.upkeep
     assert upkeep is not None
-    upkeep._told.update((f"ended-{number}", "west-1") for number in range(TOLD_MAX))
+    upkeep.targets._told.update((f"ended-{number}", "west-1") for number in range(TOLD_MAX))
     del leader.host.contact["west-1"]
     pass_time(leader, TARGET_PATIENCE_MS + 10_000)
     assert leader.host.events.count("MoveWaits") == 1
@@ -336,7 +336,7 @@ def test_a_moving_stream_that_nobody_leads_is_told_of_once_though_all_brokers_ar
 def leave(leader: Meta, node: str) -> None:
     """DELETE /admin/brokers/<node>."""
     asked: list[object] = []
-    leader.group.people.ask(node, asked.append, lambda: asked.append("undecided"), leaves=True)
+    leader.group.brokers.ask(node, asked.append, lambda: asked.append("undecided"), leaves=True)
     leader.turn()
     assert asked == [None]
 

@@ -132,7 +132,7 @@ def test_a_restore_takes_the_place_of_another_where_a_leader_of_an_older_version
     first = story.stream()
     assert first.restoring is not None
     newer = dataclasses.replace(first.restoring, id="r2")
-    story.group.propose(begin_restore(first.account, "S", "S.newer", newer, first.members))
+    story.group.tail.propose(begin_restore(first.account, "S", "S.newer", newer, first.members))
     story.turn()
     for verb in ("restored", "abandon"):
         late = end(story, verb, "r1", first.group)
@@ -184,7 +184,7 @@ def test_one_in_memory_whose_copies_are_all_gone_stays_hidden() -> None:
     story = meta()
     restore(story, storage="memory")
     hidden = story.stream()
-    story.group.propose(renew_stream(hidden, "S.new", ("east-0@vol-0.x",)))
+    story.group.tail.propose(renew_stream(hidden, "S.new", ("east-0@vol-0.x",)))
     story.turn()
     assert story.stream().group == "S.new"
     assert story.stream().restoring == hidden.restoring

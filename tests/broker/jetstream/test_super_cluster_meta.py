@@ -13,7 +13,7 @@ from tests.simulator.world import World
 from supercluster.broker.jetstream.admin import moves as move_calls
 from supercluster.broker.jetstream.core.broker import BrokerCore
 from supercluster.broker.jetstream.meta_leader import brokers as meta_brokers
-from supercluster.broker.jetstream.meta_leader.upkeep import SETTLE_MS, VOTER_PATIENCE_MS
+from supercluster.broker.jetstream.meta_leader.voter_upkeep import SETTLE_MS, VOTER_PATIENCE_MS
 from supercluster.broker.jetstream.replica.lineage import META_GROUP
 from supercluster.broker.ports import ClientInfo
 from supercluster.broker.raft.confchange import node_of
@@ -430,7 +430,7 @@ def test_a_refusal_is_told_when_what_it_was_judged_by_is_committed() -> None:
     meta = found.core(leader).meta
     assert meta is not None
     assert meta.serves
-    assert ("$G", "FIRST") in meta.end.streams
+    assert ("$G", "FIRST") in meta.tail.state.streams
     assert answers == {}, "the cut-off leader knows nothing for sure"
     found.world.mend()
     assert found.world.run_until(lambda: len(answers) == 2, 8000)

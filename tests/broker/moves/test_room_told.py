@@ -46,7 +46,7 @@ def test_room_is_told_less_what_copies_on_their_way_will_take_for_each_kind_of_s
     world.run_ms(500)
     leader, after = brokers(world)
     assert leader.meta is not None
-    reserved = leader.meta.nodes("file")["west-0"].reserved_bytes
+    reserved = leader.meta.candidates.facts("file")["west-0"].reserved_bytes
     room = leader.room_of("west-0")
     assert room is not None
     assert reserved > 0

@@ -287,7 +287,7 @@ class MoveWorld(World):
         leader = self.meta_leader()
         assert leader is not None
         assert leader.meta is not None
-        leader.meta.propose(body)
+        leader.meta.tail.propose(body)
         leader.touch("meta")
         self.want_turn(leader.node)
 
@@ -359,9 +359,11 @@ class MoveWorld(World):
         """The map is as if the move had never begun: the one that knew of it is gone, as behind a forced recovery."""
         for node in self.nodes.values():
             meta = node.core.meta if node.core is not None else None
-            for state in (meta.state, meta._end) if meta is not None else ():
-                found = state.streams.get((ACCOUNT, STREAM)) if state is not None else None
-                if state is not None and found is not None and found.move is not None:
+            if meta is None:
+                continue
+            for state in (meta.state, *([meta.tail.state] if meta.serves else ())):
+                found = state.streams.get((ACCOUNT, STREAM))
+                if found is not None and found.move is not None:
                     config = replace(found.config, placement=found.move.origin_placement)
                     state.streams[ACCOUNT, STREAM] = replace(found, config=config, move=None)
                     state.moving.discard((ACCOUNT, STREAM))

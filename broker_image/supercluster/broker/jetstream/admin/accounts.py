@@ -15,7 +15,7 @@ from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta import accounts
 from supercluster.broker.jetstream.meta.accounts import AccountLimits, AccountRecord
 from supercluster.broker.jetstream.meta_leader.accounts import all_shown, shown
-from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
+from supercluster.broker.jetstream.meta_leader.map_leader import MapLeader
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.core.broker import BrokerCore
@@ -56,7 +56,7 @@ def is_internal(subject: bytes) -> bool:
     return subject == SUBJECT
 
 
-def answer(meta: MetaReplica, call: MetaCall) -> None:
+def answer(meta: MapLeader, call: MetaCall) -> None:
     """Another broker's call, at the meta group's leader."""
 
     def done(outcome: ApiError | dict[str, Any] | None) -> None:

@@ -16,7 +16,7 @@ from supercluster.broker.jetstream.admin.call import MetaCall, Then, ask_meta_le
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta_leader.brokers import holders
-from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
+from supercluster.broker.jetstream.meta_leader.map_leader import MapLeader
 from supercluster.broker.raft.confchange import node_of
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _all(core: BrokerCore) -> tuple[int, dict[str, Any]]:
         "lostClusters": core.surroundings.troubles,
         "beyondTarget": _beyond_target(core.meta.state),
         "timeNs": core.clock.now_ns(),
-        "knowsRoom": core.meta.upkeep is not None,
+        "knowsRoom": core.meta.serves,
         "mapIsFresh": core.map.is_fresh,
     }
 
@@ -71,13 +71,13 @@ def _one(core: BrokerCore, node: str) -> tuple[int, dict[str, Any]]:
     return 200, _state(core, core.meta, node, holders(core.meta.state), _rooms(core.meta))
 
 
-def _rooms(meta: MetaReplica) -> Rooms:
+def _rooms(meta: MapLeader) -> Rooms:
     """Only the map's leader knows how much room there is."""
-    return {storage: meta.rooms(storage) if meta.upkeep is not None else {} for storage in ("file", "memory")}
+    return {storage: meta.rooms(storage) for storage in ("file", "memory")}
 
 
 def _state(
-    core: BrokerCore, meta: MetaReplica, node: str, copies: Mapping[str, int], rooms: Rooms
+    core: BrokerCore, meta: MapLeader, node: str, copies: Mapping[str, int], rooms: Rooms
 ) -> dict[str, Any]:
     """As this broker's map has it."""
     state, membership = meta.state, meta.raft.membership
@@ -109,18 +109,17 @@ def _beyond_target(state: MetaState) -> list[dict[str, str]]:
     return list(islice(beyond, BEYOND_MAX))
 
 
-def _unusable(meta: MetaReplica, node: str) -> list[dict[str, Any]]:
+def _unusable(meta: MapLeader, node: str) -> list[dict[str, Any]]:
     """Copies that the broker says it can do nothing with. Why is known at the map's leader alone."""
     since = meta.state.unusable.get(node)
     if not since:
         return []
-    reports = meta.upkeep.copies if meta.upkeep is not None else None
     return [
         {
             "account": found.account,
             "name": found.name,
             "sinceNs": since[found.group],
-            "why": reports.why(node, found.group) if reports is not None else "",
+            "why": meta.why_unusable(node, found.group),
         }
         for found in meta.state.streams.values()
         if found.group in since
@@ -131,7 +130,7 @@ def is_internal(subject: bytes) -> bool:
     return subject.startswith(PREFIX)
 
 
-def answer(meta: MetaReplica, call: MetaCall) -> None:
+def answer(meta: MapLeader, call: MetaCall) -> None:
     """Another broker's call, at the meta group's leader."""
     node = call.request.payload.decode("utf-8", "replace")
 
@@ -142,4 +141,4 @@ def answer(meta: MetaReplica, call: MetaCall) -> None:
             body = {"error": refused.description, "err_code": refused.err_code}
         call.respond(status, body)
 
-    meta.people.ask(node, respond, call.undecided, leaves=call.request.subject == _LEAVE)
+    meta.brokers.ask(node, respond, call.undecided, leaves=call.request.subject == _LEAVE)

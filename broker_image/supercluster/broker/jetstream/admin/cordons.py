@@ -15,7 +15,7 @@ from supercluster.broker.jetstream.meta.cordons import REASON_CHARACTERS_MAX, Co
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.core.broker import BrokerCore
-    from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
+    from supercluster.broker.jetstream.meta_leader.map_leader import MapLeader
 
 SUBJECT = b"$SC.CORDON"
 DECLARED_BY_CHARACTERS_MAX = 512
@@ -62,7 +62,7 @@ def is_internal(subject: bytes) -> bool:
     return subject == SUBJECT
 
 
-def answer(meta: MetaReplica, call: MetaCall) -> None:
+def answer(meta: MapLeader, call: MetaCall) -> None:
     """Another broker's call, at the meta group's leader."""
     try:
         told = read_json(call.request.payload)
@@ -79,4 +79,4 @@ def answer(meta: MetaReplica, call: MetaCall) -> None:
             status = 404 if refused.err_code == errors.PEER_NOT_MEMBER else refused.code
             call.respond(status, {"error": refused.description, "err_code": refused.err_code})
 
-    meta.people.cordon(node, cordon, answered, call.undecided)
+    meta.brokers.cordon(node, cordon, answered, call.undecided)

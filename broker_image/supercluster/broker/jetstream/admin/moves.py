@@ -27,7 +27,7 @@ from supercluster.broker.jetstream.config.stream import REPLICAS_MAX, Placement,
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.leaderless_moves import taking_part
 from supercluster.broker.jetstream.meta.state import Assignment
-from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
+from supercluster.broker.jetstream.meta_leader.map_leader import MapLeader
 from supercluster.broker.jetstream.meta_leader.requests import Decided, StreamRequest
 from supercluster.broker.jetstream.placement.dry_run import MovePlan
 from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
@@ -273,7 +273,7 @@ def is_internal(subject: bytes) -> bool:
     return subject.startswith(PREFIX)
 
 
-def answer(meta: MetaReplica, call: MetaCall) -> None:
+def answer(meta: MapLeader, call: MetaCall) -> None:
     """Another broker's call, at the meta group's leader."""
 
     def respond(outcome: Decided | MovePlan | ApiError | None) -> None:

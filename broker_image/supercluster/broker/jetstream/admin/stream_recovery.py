@@ -17,8 +17,8 @@ from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.admin.call import NO_CALL, MetaCall, Then, ask_meta_leader, refusal
 from supercluster.broker.jetstream.config.stream import check_name
 from supercluster.broker.jetstream.errors import ApiError
+from supercluster.broker.jetstream.meta_leader.map_leader import MapLeader
 from supercluster.broker.jetstream.meta_leader.recoveries import RecoverCall
-from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.core.broker import BrokerCore
@@ -65,7 +65,7 @@ def is_internal(subject: bytes) -> bool:
     return subject == SUBJECT
 
 
-def answer(meta: MetaReplica, call: MetaCall) -> None:
+def answer(meta: MapLeader, call: MetaCall) -> None:
     """Another broker's call, at the meta group's leader."""
     try:
         account, name, node, accepted, act, dry_run = read_json(call.request.payload)

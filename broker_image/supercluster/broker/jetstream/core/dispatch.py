@@ -103,8 +103,8 @@ def _dispatch_rare(core: BrokerCore, node: str, frame: int, body: memoryview, no
             core.meta.copy_lost(node, group_id, member, now_ms)
             core.touch(core.meta_id)
     elif frame == Frame.UNUSABLE:
-        if core.meta is not None and core.meta.upkeep is not None:
-            core.meta.upkeep.copies.on_failed_copies(node, frames.decode_unusable(body), now_ms)
+        if core.meta is not None and core.meta.serves:
+            core.meta.on_failed_copies(node, frames.decode_unusable(body), now_ms)
             core.touch(core.meta_id)
     elif frame == Frame.PULL_BACK:
         left = frames.decode_request(body)

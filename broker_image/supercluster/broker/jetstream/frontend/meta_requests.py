@@ -20,7 +20,7 @@ from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.frontend import restore_chunks as restore_calls
 from supercluster.broker.jetstream.frontend.pending_requests import continue_payload
 from supercluster.broker.jetstream.links.frames import ResponseStatus
-from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
+from supercluster.broker.jetstream.meta_leader.map_leader import MapLeader
 from supercluster.broker.jetstream.meta_leader.requests import Decided, StreamRequest
 from supercluster.broker.jetstream.placement.dry_run import MovePlan
 from supercluster.broker.jetstream.stream import step_down as stepping_down
@@ -31,7 +31,7 @@ class _Internal(Protocol):
 
     def is_internal(self, subject: bytes) -> bool: ...
 
-    def answer(self, meta: MetaReplica, call: MetaCall) -> None: ...
+    def answer(self, meta: MapLeader, call: MetaCall) -> None: ...
 
 
 _INTERNAL: tuple[_Internal, ...] = (
@@ -52,7 +52,7 @@ _META_VERBS = {
 }
 
 
-def answer(meta: MetaReplica, call: MetaCall, move_bytes_per_s: int) -> None:
+def answer(meta: MapLeader, call: MetaCall, move_bytes_per_s: int) -> None:
     """Answer it, once, here or when it is decided. `move_bytes_per_s` holds for moves that it begins."""
     for module in _INTERNAL:
         if module.is_internal(call.request.subject):
@@ -61,7 +61,7 @@ def answer(meta: MetaReplica, call: MetaCall, move_bytes_per_s: int) -> None:
     _change(meta, call, move_bytes_per_s)
 
 
-def _change(meta: MetaReplica, call: MetaCall, move_bytes_per_s: int) -> None:
+def _change(meta: MapLeader, call: MetaCall, move_bytes_per_s: int) -> None:
     """A client's call that changes the map."""
     kind = api.answer_kind(call.request.subject)
 
@@ -112,7 +112,7 @@ def _change(meta: MetaReplica, call: MetaCall, move_bytes_per_s: int) -> None:
     )
 
 
-def _step_down(meta: MetaReplica, call: api.MetaStepDownRequest) -> None:
+def _step_down(meta: MapLeader, call: api.MetaStepDownRequest) -> None:
     if len(meta.host.brokers_in_contact()) == 1:
         raise errors.error(errors.CLUSTER_REQUIRED)
-    stepping_down.step_down(meta, call.successor)
+    stepping_down.step_down(meta, meta.host.tags_of, call.successor)

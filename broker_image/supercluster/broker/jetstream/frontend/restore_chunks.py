@@ -23,7 +23,7 @@ from supercluster.broker.protocol.headers import no_responders
 
 if TYPE_CHECKING:
     from supercluster.broker.jetstream.core.broker import BrokerCore
-    from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
+    from supercluster.broker.jetstream.meta_leader.map_leader import MapLeader
     from supercluster.broker.jetstream.placement.dry_run import MovePlan
 
 SUBJECT = b"$SC.RESTORE"
@@ -102,7 +102,7 @@ def is_internal(subject: bytes) -> bool:
     return subject == SUBJECT
 
 
-def answer(meta: MetaReplica, call: MetaCall) -> None:
+def answer(meta: MapLeader, call: MetaCall) -> None:
     """Another broker's call, at the meta group's leader."""
 
     def respond(outcome: Decided | MovePlan | ApiError | None) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.config.stream import StreamConfig
@@ -16,10 +16,9 @@ from supercluster.broker.jetstream.meta import accounts
 from supercluster.broker.jetstream.meta.accounts import AccountRecord
 from supercluster.broker.jetstream.meta.state import MetaState
 from supercluster.broker.jetstream.meta_leader.barriers import MapWaits
+from supercluster.broker.jetstream.meta_leader.host import MetaHost
+from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
 from supercluster.broker.jetstream.meta_leader.requests import NotAppendedError
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 
 # Requests that wait for a turn or for their commit.
 WAITING_MAX = 256
@@ -62,10 +61,11 @@ def all_shown(state: MetaState) -> list[dict[str, Any]]:
 class AccountRequests:
     """See the module."""
 
-    def __init__(self, group: MetaReplica) -> None:
-        self._group = group
+    def __init__(self, tail: MapTail, host: MetaHost, applied: Callable[[], MetaState]) -> None:
+        self._tail = tail
+        self._applied = applied
         self._queue: deque[_Asked] = deque()
-        self._waits = MapWaits(group.host)
+        self._waits = MapWaits(host)
 
     def ask(
         self, account: str, record: AccountRecord | None, answer: Answer, undecided: Callable[[], None]
@@ -90,28 +90,28 @@ class AccountRequests:
                 self._waits.add(index, now_ms, lambda asked=asked: self._done(asked), asked.undecided)  # type: ignore[misc]
 
     def _judge(self, asked: _Asked) -> int:
-        group, account, wanted = self._group, asked.account, asked.record
-        present = group.end.accounts.get(account)
+        tail, account, wanted = self._tail, asked.account, asked.record
+        present = tail.state.accounts.get(account)
         if wanted is None:
             if present is None or not present.is_declared:
-                return group.end.applied_index
-            index = group.propose(accounts.withdraw_account(account)).index
-            group.host.event(group.id, "AccountWithdrawn", f"account {account} is not declared any more")
+                return tail.state.applied_index
+            index = tail.propose(accounts.withdraw_account(account)).index
+            tail.event("AccountWithdrawn", f"account {account} is not declared any more")
             return index
         if wanted == present:
-            return group.end.applied_index
-        if present is None and len(group.end.accounts) >= ACCOUNTS_MAX:
+            return tail.state.applied_index
+        if present is None and len(tail.state.accounts) >= ACCOUNTS_MAX:
             raise errors.detailed(
                 errors.INSUFFICIENT_RESOURCES,
-                f"there are {len(group.end.accounts)} accounts of at most {ACCOUNTS_MAX}",
+                f"there are {len(tail.state.accounts)} accounts of at most {ACCOUNTS_MAX}",
             )
-        index = group.propose(accounts.put_account(account, wanted)).index
+        index = tail.propose(accounts.put_account(account, wanted)).index
         limits = ", ".join(f"{name} {value}" for name, value in wanted.limits.to_json().items())
-        group.host.event(group.id, "AccountDeclared", f"account {account}: {limits or 'no limits'}")
+        tail.event("AccountDeclared", f"account {account}: {limits or 'no limits'}")
         return index
 
     def _done(self, asked: _Asked) -> None:
-        asked.answer(shown(self._group.state, asked.account))
+        asked.answer(shown(self._applied(), asked.account))
 
     def after_turn(self, applied_index: int, now_ms: int) -> None:
         self._waits.after_turn(applied_index, now_ms)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.errors import ApiError
@@ -17,11 +16,9 @@ from supercluster.broker.jetstream.meta.cordons import Cordon, put_cordon
 from supercluster.broker.jetstream.meta.level import CORDONS
 from supercluster.broker.jetstream.meta.operations import forget_broker, put_broker
 from supercluster.broker.jetstream.meta.state import MetaState
+from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
 from supercluster.broker.jetstream.meta_leader.requests import NotAppendedError
-from supercluster.broker.raft.confchange import Membership, MembershipChange, node_of
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
+from supercluster.broker.raft.confchange import MembershipChange, node_of
 
 # Requests that wait for a turn or for their commit.
 WAITING_MAX = 256
@@ -39,8 +36,8 @@ Answer = Callable[[ApiError | None], None]
 class BrokerRequests:
     """What people say of brokers: judged by the meta group's leader, answered when it is committed."""
 
-    def __init__(self, group: MetaReplica) -> None:
-        self._group = group
+    def __init__(self, tail: MapTail) -> None:
+        self._tail = tail
         self._queue: deque[tuple[Callable[[], int], Answer, Callable[[], None]]] = deque()
         self._waiting: deque[tuple[int, Answer, Callable[[], None]]] = deque()
 
@@ -76,7 +73,7 @@ class BrokerRequests:
                 self._waiting.append((index, answer, undecided))
 
     def _judge(self, node: str, *, leaves: bool) -> int:
-        state = self._group.end
+        state = self._tail.state
         record = state.brokers.get(node)
         if record is None:
             if leaves:
@@ -89,28 +86,28 @@ class BrokerRequests:
                 10052, f"broker {node} is the last one that does not leave; somebody has to stay"
             )
         told = (record.cluster, record.incarnation, record.tags)
-        index = self._group.propose(put_broker(node, *told, leaving=leaves)).index
+        index = self._tail.propose(put_broker(node, *told, leaving=leaves)).index
         text = "leaves for good: it gets no copies, and votes no more" if leaves else "stays after all"
-        self._group.host.event(self._group.id, "BrokerLeaves" if leaves else "BrokerStays", f"{node} {text}")
+        self._tail.event("BrokerLeaves" if leaves else "BrokerStays", f"{node} {text}")
         return index
 
     def _judge_cordon(self, node: str, cordon: Cordon | None) -> int:
-        group = self._group
-        state = group.end
+        tail = self._tail
+        state = tail.state
         if node not in state.brokers:
             if cordon is None:
                 return state.applied_index
             raise errors.error(errors.PEER_NOT_MEMBER)
         if state.cordoned.get(node) == cordon:
             return state.applied_index
-        group.need_level(CORDONS, "a cordon")
-        index = group.propose(put_cordon(node, cordon)).index
+        tail.need_level(CORDONS, "a cordon")
+        index = tail.propose(put_cordon(node, cordon)).index
         reason, text = (
             ("BrokerCordoned", cordon.text)
             if cordon is not None
             else ("BrokerUncordoned", "gets copies again")
         )
-        group.host.event(group.id, reason, f"{node} {text}")
+        tail.event(reason, f"{node} {text}")
         return index
 
     def applied(self, index: int) -> None:
@@ -150,20 +147,21 @@ def forgettable(state: MetaState, going: Collection[str], absent_ms: Mapping[str
     return gone - holders(state).keys() if gone else gone
 
 
-def forget(group: MetaReplica, membership: Membership, nodes: Collection[str]) -> None:
+def forget(tail: MapTail, nodes: Collection[str]) -> None:
     """Strike nodes from the group: from its learners first, then from the map. A voter is the voters' plan's to replace.
 
     Raises:
         NotAppendedError: Raft did not take it; the next look tries again.
     """
+    membership = tail.raft.membership
     voting = {node_of(voter) for voter in membership.all_voters}
     learning = {node_of(member) for member in membership.members} - voting
     struck = [node for node in sorted(nodes) if node in learning]
     if struck:
         learners = tuple(member for member in membership.learners if node_of(member) not in struck)
         change = MembershipChange(membership.index, membership.voters, learners)
-        group.raft.propose_membership(change, group.leader_time_ns())
+        tail.raft.propose_membership(change, tail.time_ns())
         return
     for node in sorted(set(nodes) - voting):
-        group.propose(forget_broker(group.end.brokers[node]))
-        group.host.event(group.id, "BrokerForgotten", f"{node} is gone for good, and holds nothing any more")
+        tail.propose(forget_broker(tail.state.brokers[node]))
+        tail.event("BrokerForgotten", f"{node} is gone for good, and holds nothing any more")

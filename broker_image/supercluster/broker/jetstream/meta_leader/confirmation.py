@@ -5,17 +5,15 @@ stream's own leader has said so.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream.config.stream import StreamConfig
 from supercluster.broker.jetstream.meta.operations import confirm_stream
 from supercluster.broker.jetstream.meta.state import Assignment, MetaState
+from supercluster.broker.jetstream.meta_leader.host import MetaHost
+from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
 from supercluster.broker.jetstream.meta_leader.requests import NotAppendedError
 from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
 from supercluster.broker.jetstream.subjects.overlap import OverlapTree
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 
 # Streams whose leaders are asked at a time; the others have their turn with the next look.
 ASKED_MAX = 64
@@ -24,8 +22,9 @@ ASKED_MAX = 64
 class Confirming:
     """See the module."""
 
-    def __init__(self, group: MetaReplica) -> None:
-        self._group = group
+    def __init__(self, tail: MapTail, host: MetaHost) -> None:
+        self._tail = tail
+        self._host = host
         self._asking: set[str] = set()
 
     def look(self, found: Assignment) -> None:
@@ -36,26 +35,25 @@ class Confirming:
 
         def answered(facts: StreamFacts | None) -> None:
             self._asking.discard(found.group)
-            if facts is not None and self._group.serves:
+            if facts is not None and self._tail.serves:
                 self._confirm(found.group, facts)
-                self._group.host.touch(self._group.id)
+                self._tail.touch()
 
-        self._group.host.ask_stream(found, answered)
+        self._host.ask_stream(found, answered)
 
     def _confirm(self, group_id: str, facts: StreamFacts) -> None:
-        group = self._group
-        found = group.end.by_group(group_id)
+        found = self._tail.state.by_group(group_id)
         # A membership on its way may yet be another one: it comes to an end first, by itself.
         if found is None or not found.is_unconfirmed or not facts.is_settled or not facts.voters:
             return
-        config = _newer_config(found, facts, group.end)
+        config = _newer_config(found, facts, self._tail.state)
         try:
-            group.propose(confirm_stream(found, facts.voters, config))
+            self._tail.propose(confirm_stream(found, facts.voters, config))
         except NotAppendedError:
             return  # The next look tries again.
         members = ", ".join(facts.voters)
         of_config = ", and has a newer configuration than the map had" if config is not None else ""
-        group.host.event(
+        self._host.event(
             group_id, "StreamConfirmed", f"stream {found.name} has the members {members}{of_config}"
         )
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream.meta.operations import note_unusable
+from supercluster.broker.jetstream.meta_leader.host import MetaHost
+from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
 from supercluster.broker.jetstream.meta_leader.requests import NotAppendedError
 from supercluster.broker.raft.confchange import node_of
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 
 # Told in one frame, and kept in the map of one broker; further ones come when those are exchanged or well.
 COPIES_MAX = 1024
@@ -29,8 +27,9 @@ SILENT_MS = 10_000
 class CopyReports:
     """What all brokers say of their copies, at the meta group's leader: made when it begins to serve."""
 
-    def __init__(self, group: MetaReplica, now_ms: int) -> None:
-        self._group = group
+    def __init__(self, tail: MapTail, host: MetaHost, now_ms: int) -> None:
+        self._tail = tail
+        self._host = host
         self._began_ms = now_ms
         self._first_ms: dict[str, dict[str, int]] = {}
         """Node → group → when it was first told of, in a row."""
@@ -42,7 +41,7 @@ class CopyReports:
     @property
     def is_needed(self) -> bool:
         """Is there anything that changes with time?"""
-        return bool(self._first_ms or self._group.end.unusable)
+        return bool(self._first_ms or self._tail.state.unusable)
 
     def on_failed_copies(self, node: str, copies: Mapping[str, str], now_ms: int) -> None:
         """A broker's report: of those that it does not name it says that they are usable."""
@@ -66,7 +65,7 @@ class CopyReports:
             self._there_ms.setdefault(node, now_ms)
         if not self.is_needed:
             return
-        end = self._group.end
+        end = self._tail.state
         held = {found.group: found for found in end.streams.values()}
         for node, record in list(end.brokers.items()):
             if node not in contact:
@@ -80,11 +79,11 @@ class CopyReports:
             if not changes:
                 continue
             try:
-                self._group.propose(note_unusable(record, end.away.get(node, 0), changes))
+                self._tail.propose(note_unusable(record, end.away.get(node, 0), changes))
             except NotAppendedError:
                 return  # The next look tries again.
             for group in (group for group, since_ns in changes.items() if since_ns):
-                self._group.host.event(
+                self._host.event(
                     group,
                     "CopyUnusable",
                     f"the copy of stream {held[group].name} on {node} is of no use: {self._why[node][group]}",
@@ -92,7 +91,7 @@ class CopyReports:
 
     def _changes(self, node: str, mine: Collection[str], now_ms: int) -> dict[str, int]:
         """Group → since when, or 0 for one that is struck. `mine`: the groups that the node is a member of."""
-        noted, first = self._group.end.unusable.get(node, {}), self._first_ms.get(node, {})
+        noted, first = self._tail.state.unusable.get(node, {}), self._first_ms.get(node, {})
         heard_ms = self._heard_ms.get(node)
         is_silent = now_ms - max(self._began_ms, self._there_ms[node], heard_ms or 0) >= SILENT_MS
         if is_silent:
@@ -102,7 +101,7 @@ class CopyReports:
             (group for group in noted if group not in mine or is_silent or (is_told and group not in first)),
             0,
         )
-        time_ns = self._group.leader_time_ns()
+        time_ns = self._tail.time_ns()
         new = {
             group: max(1, time_ns - (now_ms - since_ms) * 1_000_000)
             for group, since_ms in first.items()

@@ -11,16 +11,14 @@ between.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from supercluster.broker.jetstream.meta.operations import renew_stream
 from supercluster.broker.jetstream.meta.state import Assignment
 from supercluster.broker.jetstream.meta.stream_recovery import CopyFacts
+from supercluster.broker.jetstream.meta_leader.host import MetaHost
+from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
 from supercluster.broker.jetstream.meta_leader.requests import NotAppendedError
 from supercluster.broker.raft.confchange import node_of
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 
 # A broker's word that its copy is gone starts nothing any more after so long: it is said once a second.
 LOST_REPORT_MS = 3000
@@ -67,8 +65,9 @@ def held_by_targets(found: Assignment, copies: Sequence[CopyFacts]) -> str:
 class MemoryLoss:
     """The leader's; forgets everything when it stops to serve."""
 
-    def __init__(self, group: MetaReplica) -> None:
-        self._group = group
+    def __init__(self, tail: MapTail, host: MetaHost) -> None:
+        self._tail = tail
+        self._host = host
         self._reports: dict[str, dict[str, int]] = {}
         """Group → broker → when it said that its copy is gone."""
         self._surveying: dict[str, object] = {}
@@ -110,7 +109,7 @@ class MemoryLoss:
     def _all_lost(self, now_ms: int) -> list[Assignment]:
         lost = []
         for group_id, reports in list(self._reports.items()):
-            found = self._group.end.by_group(group_id)
+            found = self._tail.state.by_group(group_id)
             fresh = {node: at_ms for node, at_ms in reports.items() if now_ms - at_ms < LOST_REPORT_MS}
             # In a recovered map the members may be old ones (SF-5): others may hold what nobody here knows of.
             if found is None or found.config.storage != "memory" or not fresh or found.is_unconfirmed:
@@ -133,15 +132,15 @@ class MemoryLoss:
             if self._surveying.get(found.group) is token:
                 del self._surveying[found.group]
                 self._surveyed.append((found.group, copies, silent))
-                self._group.host.touch(self._group.id)
+                self._tail.touch()
 
-        self._group.host.ask_copies(found, told)
+        self._host.ask_copies(found, told)
 
     def _judge(self, now_ms: int) -> None:
         surveyed, self._surveyed = self._surveyed, []
-        contact = self._group.host.brokers_in_contact()
+        contact = self._host.brokers_in_contact()
         for group_id, copies, silent in surveyed:
-            found = self._group.end.by_group(group_id)
+            found = self._tail.state.by_group(group_id)
             if found is None:
                 continue
             left = nobody_votes(found, copies, silent, contact)
@@ -159,7 +158,7 @@ class MemoryLoss:
     def _say_held(self, found: Assignment, held: str) -> None:
         if found.group not in self._said:
             self._said.add(found.group)
-            self._group.host.event(
+            self._host.event(
                 found.group,
                 "VotersLost",
                 f"the copies of stream {found.name} with a vote were in memory and are gone; {held}, copied for the move, "
@@ -167,17 +166,16 @@ class MemoryLoss:
             )
 
     def _renew(self, found: Assignment, contact: Mapping[str, tuple[str, str]]) -> None:
-        group = self._group
-        token = group.host.new_token()
+        token = self._host.new_token()
         members = tuple(
-            f"{node}@{contact[node][1]}.{group.host.new_token()}" for node in map(node_of, found.members)
+            f"{node}@{contact[node][1]}.{self._host.new_token()}" for node in map(node_of, found.members)
         )
         try:
-            group.propose(renew_stream(found, f"S.{found.account}.{found.name}.{token}", members))
+            self._tail.propose(renew_stream(found, f"S.{found.account}.{found.name}.{token}", members))
         except NotAppendedError:
             return
         self._forget(found.group)
-        group.host.event(
+        self._host.event(
             found.group,
             "MemoryLost",
             f"all copies of stream {found.name} were in memory and are gone: it begins anew, empty and without consumers",

@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.errors import ApiError
 from supercluster.broker.jetstream.meta.operations import recover_stream
-from supercluster.broker.jetstream.meta.state import Assignment
+from supercluster.broker.jetstream.meta.state import Assignment, MetaState
 from supercluster.broker.jetstream.meta.stream_recovery import (
     CopyFacts,
     Recovery,
@@ -20,12 +20,11 @@ from supercluster.broker.jetstream.meta.stream_recovery import (
     judge,
     why_alive,
 )
+from supercluster.broker.jetstream.meta_leader.host import MetaHost
+from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
 from supercluster.broker.jetstream.meta_leader.requests import NotAppendedError
 from supercluster.broker.jetstream.replica.lineage import lineage_of
 from supercluster.broker.raft.confchange import node_of
-
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
 
 # Recoveries that wait for a survey, for a turn or for their commit.
 WAITING_MAX = 64
@@ -58,15 +57,16 @@ class _Asked:
 class Recoveries:
     """See the module."""
 
-    def __init__(self, group: MetaReplica) -> None:
-        self._group = group
+    def __init__(self, tail: MapTail, host: MetaHost) -> None:
+        self._tail = tail
+        self._host = host
         self._asking: set[_Asked] = set()
         self._surveyed: deque[tuple[_Asked, str, list[CopyFacts], frozenset[str]]] = deque()
         self._waiting: deque[tuple[int, _Asked]] = deque()
 
     def ask(self, call: RecoverCall, answer: Answer, undecided: Callable[[], None]) -> None:
         """The caller knows that this replica serves."""
-        found = self._group.end.streams.get((call.account, call.name))
+        found = self._tail.state.streams.get((call.account, call.name))
         if found is None:
             _refuse(answer, errors.error(10059))
         elif len(self._asking) + len(self._surveyed) + len(self._waiting) >= WAITING_MAX:
@@ -83,9 +83,9 @@ class Recoveries:
             if asked in self._asking:
                 self._asking.discard(asked)
                 self._surveyed.append((asked, found.group, copies, silent))
-                self._group.host.touch(self._group.id)
+                self._tail.touch()
 
-        self._group.host.ask_copies(found, told)
+        self._host.ask_copies(found, told)
 
     def turn(self) -> None:
         """Judge what was surveyed."""
@@ -100,8 +100,8 @@ class Recoveries:
                 asked.undecided()
 
     def _decide(self, asked: _Asked, group_id: str, copies: list[CopyFacts], silent: frozenset[str]) -> None:
-        call, group = asked.call, self._group
-        found = group.end.streams.get((call.account, call.name))
+        call, tail, host = asked.call, self._tail, self._host
+        found = tail.state.streams.get((call.account, call.name))
         if found is None:
             raise errors.error(10059)
         if call.node and not call.dry_run and _is_known(found, call.id):
@@ -109,7 +109,7 @@ class Recoveries:
             return
         if found.group != group_id:
             raise errors.recovery_refused(found.name, "another recovery came first")
-        contact = group.host.brokers_in_contact()
+        contact = host.brokers_in_contact()
         situation = Situation(
             found.name,
             found.group,
@@ -118,7 +118,7 @@ class Recoveries:
             found.recovery,
             contact,
             copies,
-            group.leader_time_ns(),
+            tail.time_ns(),
         )
         if call.dry_run or not call.node:
             asked.answer(200, {**_show(found), **_dry(situation, call)})
@@ -128,12 +128,12 @@ class Recoveries:
             raise errors.recovery_refused(
                 found.name, f"{who}, in contact, did not say which copies are there: ask again"
             )
-        token = group.host.new_token() if group.end.recovery is not None else ""
+        token = host.new_token() if tail.state.recovery is not None else ""
         verdict = judge(situation, call.node, call.accepted_seq, token)
         copy = verdict.copy
         recovery = Recovery(
-            call.id or group.host.new_token(),
-            f"{call.node}@{contact[call.node][1]}.{group.host.new_token()}",
+            call.id or host.new_token(),
+            f"{call.node}@{contact[call.node][1]}.{host.new_token()}",
             copy.group,
             call.accepted_seq,
             copy.last_seq,
@@ -141,22 +141,22 @@ class Recoveries:
             copy.commit_index,
             verdict.may_lose,
         )
-        index = group.propose(recover_stream(found, verdict.group, recovery)).index
+        index = tail.propose(recover_stream(found, verdict.group, recovery)).index
         self._waiting.append((index, asked))
-        group.host.event(
+        host.event(
             verdict.group, "RecoveryForced", f"recovery {recovery.id} by a person: {recovery.may_lose}"
         )
 
     def _say_refused(self, call: RecoverCall, refused: ApiError) -> None:
-        found = self._group.end.streams.get((call.account, call.name))
+        found = self._tail.state.streams.get((call.account, call.name))
         if found is not None and not call.dry_run:
-            self._group.host.event(found.group, "RecoveryRefused", refused.description)
+            self._host.event(found.group, "RecoveryRefused", refused.description)
 
-    def applied(self, index: int) -> None:
-        """Everything up to there is committed and applied."""
+    def applied(self, index: int, state: MetaState) -> None:
+        """Everything up to there is committed and applied, with this state."""
         while self._waiting and self._waiting[0][0] <= index:
             _, asked = self._waiting.popleft()
-            found = self._group.state.streams.get((asked.call.account, asked.call.name))
+            found = state.streams.get((asked.call.account, asked.call.name))
             if found is None:
                 _refuse(asked.answer, errors.error(10059))
             else:

@@ -8,29 +8,23 @@ change is answered when it is committed and every broker in contact has the new 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from itertools import count
 
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.config.sources import counts_sources, has_external
-from supercluster.broker.jetstream.encoding.sections import Section, section
 from supercluster.broker.jetstream.errors import ApiError
-from supercluster.broker.jetstream.meta.level import (
-    COUNTED_SOURCES,
-    EXTERNAL,
-    RESTORES,
-    needs_raise,
-    raise_level,
-)
-from supercluster.broker.jetstream.meta.move_record import Move, MoveEnd
+from supercluster.broker.jetstream.meta.level import COUNTED_SOURCES, EXTERNAL, RESTORES
+from supercluster.broker.jetstream.meta.move_record import MoveEnd
 from supercluster.broker.jetstream.meta.operations import end_move, put_broker
 from supercluster.broker.jetstream.meta.state import Assignment, MetaState
-from supercluster.broker.jetstream.meta_leader import candidates as meta_nodes
 from supercluster.broker.jetstream.meta_leader.accounts import AccountRequests
 from supercluster.broker.jetstream.meta_leader.barriers import MapWaits
 from supercluster.broker.jetstream.meta_leader.brokers import BrokerRequests
+from supercluster.broker.jetstream.meta_leader.candidates import Candidates
 from supercluster.broker.jetstream.meta_leader.decisions import StreamDecisions
 from supercluster.broker.jetstream.meta_leader.host import MetaHost
+from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
 from supercluster.broker.jetstream.meta_leader.memory_loss import MemoryLoss
 from supercluster.broker.jetstream.meta_leader.recoveries import Recoveries
 from supercluster.broker.jetstream.meta_leader.requests import (
@@ -41,14 +35,12 @@ from supercluster.broker.jetstream.meta_leader.requests import (
     StreamRequest,
 )
 from supercluster.broker.jetstream.meta_leader.upkeep import Upkeep
-from supercluster.broker.jetstream.placement.choice import NodeFacts
 from supercluster.broker.jetstream.placement.dry_run import MovePlan
 from supercluster.broker.jetstream.placement.stream_facts import StreamFacts
 from supercluster.broker.jetstream.replica.lineage import META_GROUP
 from supercluster.broker.jetstream.replica.replica import Replica
 from supercluster.broker.jetstream.turn.state_view import WholeState
 from supercluster.broker.ports import StreamLog
-from supercluster.broker.raft.confchange import node_of
 from supercluster.broker.raft.config import ReadState
 from supercluster.broker.raft.entry import Entry
 from supercluster.broker.raft.node import Raft
@@ -78,7 +70,8 @@ class MetaReplica(Replica):
         super().__init__(name, member, log, raft, host)
         self._state = MetaState()
         self._shown = shown
-        self._end: MetaState | None = None
+        self.tail = MapTail(name, raft, host, self.leader_time_ns)
+        self.candidates = Candidates(self.tail, host)
         self.upkeep: Upkeep | None = None
         self._requests: deque[tuple[StreamRequest, Asked | None]] = deque()
         self._asking: dict[int, StreamRequest] = {}
@@ -89,10 +82,10 @@ class MetaReplica(Replica):
         """Refusals with the index of what they were judged by: told when that is committed, for it may never be."""
         self._touched: list[str] = []
         self._changed = False
-        self.people = BrokerRequests(self)
-        self.accounts = AccountRequests(self)
-        self.recoveries = Recoveries(self)
-        self.memory = MemoryLoss(self)
+        self.brokers = BrokerRequests(self.tail)
+        self.accounts = AccountRequests(self.tail, host, lambda: self.state)
+        self.recoveries = Recoveries(self.tail, host)
+        self.memory_loss = MemoryLoss(self.tail, host)
         self._read: int | None = None
         """The read that counts: what was asked before says nothing about a later contact."""
         self._read_target: int | None = None
@@ -167,29 +160,26 @@ class MetaReplica(Replica):
 
     def start_serving(self, now_ms: int) -> None:
         self._show_own()
-        self._end = MetaState.restore(self._state.snapshot())
+        end = MetaState.restore(self._state.snapshot())
         if self.log.last_index > self.applied_index:
             for entry in self.log.entries(self.applied_index + 1, self.log.last_index, 1 << 40):
-                self._end.apply(entry)
-        self.upkeep = Upkeep(self, now_ms)
-        self.host.touch(
-            self.id
-        )  # Brokers are recorded at once: the first record says which map this is (SF-26).
-
-    @property
-    def end(self) -> MetaState:
-        """The state at the end of the log; only a serving leader has it."""
-        assert self._end is not None
-        return self._end
+                end.apply(entry)
+        self.tail.begin(end)
+        self.upkeep = Upkeep(self.tail, self.host, self.newcomers, self.brokers, self.candidates, now_ms)
+        self.tail.touch()  # Brokers are recorded at once: the first record says which map this is (SF-26).
 
     def stop_serving(self) -> None:
-        self._end = self.upkeep = None
-        self.memory.clear()
+        self.tail.clear()
+        if self.upkeep is not None:
+            self.upkeep.targets.close()
+            self.upkeep = None
+        self.candidates.forget_moves()
+        self.memory_loss.clear()
         self._ends.clear()
         requests = [*self._asking.values(), *(request for request, _ in self._requests)]
         self._requests.clear()
         self._asking.clear()
-        self.people.clear()
+        self.brokers.clear()
         self.accounts.clear()
         self.recoveries.clear()
         refused, self._refused = self._refused, deque()
@@ -213,17 +203,30 @@ class MetaReplica(Replica):
     def copy_lost(self, node: str, group: str, member: str, now_ms: int) -> None:
         """A broker says, again and again, that its copy of a stream in memory is gone, or one that was to join."""
         if self.upkeep is not None:
-            self.upkeep.copy_lost(group, member)
-        self.memory.on_copy_lost(node, group, now_ms)
+            self.upkeep.targets.copy_lost(group, member)
+        self.memory_loss.on_copy_lost(node, group, now_ms)
+
+    def on_failed_copies(self, node: str, copies: Mapping[str, str], now_ms: int) -> None:
+        """A broker's report: of those that it does not name it says that they are usable."""
+        if self.upkeep is not None:
+            self.upkeep.copies.on_failed_copies(node, copies, now_ms)
+
+    def why_unusable(self, node: str, group: str) -> str:
+        """What the broker said of its copy; empty: nothing, or it is not known here."""
+        return self.upkeep.copies.why(node, group) if self.upkeep is not None else ""
+
+    def rooms(self, storage: str) -> dict[str, int]:
+        """Node → room for streams of that storage; of others nothing is known, and of all where this replica does not serve."""
+        return self.candidates.rooms(storage) if self.serves else {}
 
     def propose_turn(self, now_ms: int) -> None:
-        self.memory.turn(now_ms)
+        self.memory_loss.turn(now_ms)
         try:
             self._record_brokers()
             self._end_moves()
         except NotAppendedError:
             pass  # What is still so with the next turn is appended then.
-        self.people.turn()
+        self.brokers.turn()
         self.accounts.turn(now_ms)
         self.recoveries.turn()
         while self._requests:
@@ -231,7 +234,7 @@ class MetaReplica(Replica):
             try:
                 self._decide(request, asked, now_ms)
             except ApiError as refused:
-                self._refused.append((self.end.applied_index, request, refused))
+                self._refused.append((self.tail.state.applied_index, request, refused))
             except NotAppendedError:
                 request.respond(None)
             except FactsNeededError as needed:
@@ -240,44 +243,20 @@ class MetaReplica(Replica):
         if self.upkeep is not None:
             self.upkeep.turn(now_ms)
 
-    def propose(self, body: bytes) -> Entry:
-        """Append an operation.
-
-        Raises:
-            NotAppendedError: Raft did not take it.
-        """
-        entry = self.raft.propose(b"".join(section(Section.META, [body])), time_ns=self.leader_time_ns())
-        if entry is None:
-            raise NotAppendedError
-        self.end.apply(entry)
-        return entry
-
     def _record_brokers(self) -> None:
         """Who came with which volume and which tags."""
         for node, (cluster, incarnation) in sorted(self.host.brokers_in_contact().items()):
-            tags, record = self.host.tags_of(node), self.end.brokers.get(node)
+            tags, record = self.host.tags_of(node), self.tail.state.brokers.get(node)
             told = (cluster, incarnation, tags)
             if record is None or (record.cluster, record.incarnation, record.tags) != told:
-                self.propose(put_broker(node, *told))
+                self.tail.propose(put_broker(node, *told))
 
     def _end_moves(self) -> None:
         for group, end in list(self._ends.items()):
-            found = self.end.by_group(group)
+            found = self.tail.state.by_group(group)
             if found is not None and found.move is not None and found.move.id == end.report.id:
-                self.propose(end_move(found, end))
+                self.tail.propose(end_move(found, end))
             del self._ends[group]
-
-    def nodes(self, storage: str, without: str = "") -> dict[str, NodeFacts]:
-        """Every broker that is known, as placement looks at it for a stream of that storage: its room is what copies under
-        way, except those of one group, leave of it."""
-        return meta_nodes.facts(self.end, self.host, self._still_to_come, storage, without)
-
-    def rooms(self, storage: str) -> dict[str, int]:
-        """Node → room for streams of that storage, as placement counts with it; of others nothing is known."""
-        return meta_nodes.rooms(self.end, self.host, self._still_to_come, storage)
-
-    def _still_to_come(self, move: Move, target: str) -> int:
-        return self.upkeep.still_to_come(move, target) if self.upkeep else move.copy_bytes
 
     def _ask(self, request: StreamRequest, found: Assignment) -> None:
         """The decision waits for what the stream's leader says, within a bound that the host keeps."""
@@ -288,16 +267,16 @@ class MetaReplica(Replica):
             waiting = self._asking.pop(number, None)
             if waiting is not None:
                 self._requests.append((waiting, Asked(found.group, facts)))
-                self.host.touch(self.id)
+                self.tail.touch()
 
         self.host.ask_stream(found, answered)
 
     def _decide(self, request: StreamRequest, asked: Asked | None, now_ms: int) -> None:
-        present = self.end.streams.get(request.key)
+        present = self.tail.state.streams.get(request.key)
         now_ns = self.leader_time_ns()
         decisions = StreamDecisions(
-            self.end,
-            self.nodes,
+            self.tail.state,
+            self.candidates.facts,
             self.host.new_token,
             request,
             asked,
@@ -310,28 +289,17 @@ class MetaReplica(Replica):
             request.respond(decided)
             return
         if decided is not None and request.verb == "restore":
-            self.need_level(RESTORES, "a restore")
+            self.tail.need_level(RESTORES, "a restore")
         if decided is not None and request.config is not None and has_external(request.config):
-            self.need_level(EXTERNAL, f"stream {request.name} with an external origin")
+            self.tail.need_level(EXTERNAL, f"stream {request.name} with an external origin")
         if decided is not None and request.config is not None and counts_sources(request.config):
-            self.need_level(COUNTED_SOURCES, f"stream {request.name}, which counts over sources,")
-        index = self.propose(decided).index if decided is not None else self.end.applied_index
-        found = self.end.streams.get(request.key) or present
+            self.tail.need_level(COUNTED_SOURCES, f"stream {request.name}, which counts over sources,")
+        index = self.tail.propose(decided).index if decided is not None else self.tail.state.applied_index
+        found = self.tail.state.streams.get(request.key) or present
         assert found is not None
         if found.move is not None and (present is None or present.move is None):
             self._say_move(found)
         self._wait(found, index, request, now_ms)
-
-    def need_level(self, level: int, what: str) -> None:
-        """Before an operation that came with a version: raise the map's level, or refuse.
-
-        Raises:
-            ApiError: not all brokers can read it.
-        """
-        contact = self.host.brokers_in_contact()
-        known = {*self.end.brokers, *map(node_of, self.raft.membership.members), *contact}
-        if needs_raise(self.end.level, level, known, self.host.version_of, what):
-            self.propose(raise_level(level))
 
     def _say_move(self, found: Assignment) -> None:
         assert found.move is not None
@@ -344,8 +312,8 @@ class MetaReplica(Replica):
 
     def after_turn(self, now_ms: int) -> None:
         self._tell_changed()
-        self.people.applied(self.applied_index)
-        self.recoveries.applied(self.applied_index)
+        self.brokers.applied(self.applied_index)
+        self.recoveries.applied(self.applied_index, self.state)
         self._finish_read()
         if self._heard_leader != self.raft.leader:
             self._heard_leader = self.raft.leader

@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
-from supercluster.broker.jetstream.replica.replica import Replica
+from typing import Protocol
+
+from supercluster.broker.jetstream.replica.host import GroupHost
 from supercluster.broker.raft.confchange import node_of
+from supercluster.broker.raft.node import Raft
 
 
-def is_heard(group: Replica, member: str) -> bool:
+class Member(Protocol):
+    """A member of a group, on this broker."""
+
+    @property
+    def member(self) -> str: ...
+
+    @property
+    def raft(self) -> Raft: ...
+
+    @property
+    def host(self) -> GroupHost: ...
+
+
+def is_heard(own: Member, member: str) -> bool:
     """Is the member in contact with this leader? A silent group was in contact when it fell silent, and a lost link wakes
     it."""
-    if member == group.member:
+    if member == own.member:
         return True
-    progress = group.raft.progress.get(member)
-    if progress is None or node_of(member) not in group.host.brokers_in_contact():
+    progress = own.raft.progress.get(member)
+    if progress is None or node_of(member) not in own.host.brokers_in_contact():
         return False
-    silence_ms = group.host.clock.monotonic_ms() - progress.heard_ms
-    return group.raft.quiesced or silence_ms < group.raft.config.election_timeout_ms
+    silence_ms = own.host.clock.monotonic_ms() - progress.heard_ms
+    return own.raft.quiesced or silence_ms < own.raft.config.election_timeout_ms
 
 
-def is_current(group: Replica, voter: str, now_ms: int) -> bool:
+def is_current(own: Member, voter: str, now_ms: int) -> bool:
     """Is the voter heard by the group's leader here, with all that is committed? A silent group was heard when it fell silent,
     and a lost link wakes it."""
-    raft = group.raft
+    raft = own.raft
     progress = raft.progress.get(voter)
     if progress is None or progress.match < raft.commit_index:
         return False

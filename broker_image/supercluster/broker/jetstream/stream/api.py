@@ -166,5 +166,5 @@ class _Calls(Handler):
         """Who is alone has nobody to step down for."""
         if is_alone(self.group):
             raise errors.error(errors.CLUSTER_REQUIRED)
-        stepping_down.step_down(self.group, successor)
+        stepping_down.step_down(self.group, self.group.host.tags_of, successor)
         self.respond(api_answers.success_answer(self.kind))

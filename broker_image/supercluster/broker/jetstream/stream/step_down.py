@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from supercluster.broker.jetstream import errors
 from supercluster.broker.jetstream.config.stream import ANYWHERE, Placement
-from supercluster.broker.jetstream.replica.contact import is_heard
+from supercluster.broker.jetstream.replica.contact import Member, is_heard
 from supercluster.broker.raft.confchange import node_of
 
-if TYPE_CHECKING:
-    from supercluster.broker.jetstream.meta_leader.replica import MetaReplica
-    from supercluster.broker.jetstream.stream.replica import StreamReplica
+TagsOf = Callable[[str], tuple[str, ...]]
 
 
-def step_down(group: StreamReplica | MetaReplica, wanted: Placement) -> None:
+def step_down(own: Member, tags_of: TagsOf, wanted: Placement) -> None:
     """Begin to hand the leadership over; nothing happens where there is nobody else, or where it is on its way already.
 
     Raises:
         ApiError: nobody who may lead can take it now, or none of them is as `wanted` says.
     """
-    raft = group.raft
-    others = [voter for voter in raft.membership.voters if voter != group.member]
+    raft = own.raft
+    others = [voter for voter in raft.membership.voters if voter != own.member]
     if wanted != ANYWHERE:
-        others = [voter for voter in others if _is_wanted(group, node_of(voter), wanted)]
+        others = [voter for voter in others if _is_wanted(own, tags_of, node_of(voter), wanted)]
         if not others:
             raise errors.no_suitable_peers(f"{_told(wanted)} is no other voter of the group")
-    now_ms = group.host.clock.monotonic_ms()
+    now_ms = own.host.clock.monotonic_ms()
     # The follower that lacks least takes over soonest.
     others.sort(key=lambda voter: -raft.progress[voter].match if voter in raft.progress else 0)
-    well = [voter for voter in others if is_heard(group, voter)]
+    well = [voter for voter in others if is_heard(own, voter)]
     is_on_its_way = raft.is_handing_over and wanted == ANYWHERE
     if not others or is_on_its_way or any(raft.transfer_leadership(voter, now_ms) for voter in well):
         return
@@ -38,16 +36,16 @@ def step_down(group: StreamReplica | MetaReplica, wanted: Placement) -> None:
     raise errors.no_suitable_peers(f"nobody can take the leadership over: {names} {state}")
 
 
-def _is_wanted(group: StreamReplica | MetaReplica, node: str, wanted: Placement) -> bool:
+def _is_wanted(own: Member, tags_of: TagsOf, node: str, wanted: Placement) -> bool:
     """Tags and cluster are known of brokers in contact."""
     if wanted.preferred and node != wanted.preferred:
         return False
     if not (wanted.cluster or wanted.tags):
         return True
-    contact = group.host.brokers_in_contact().get(node)
+    contact = own.host.brokers_in_contact().get(node)
     if contact is None or (wanted.cluster and contact[0] != wanted.cluster):
         return False
-    return set(wanted.tags) <= set(group.host.tags_of(node))
+    return set(wanted.tags) <= set(tags_of(node))
 
 
 def _told(wanted: Placement) -> str:

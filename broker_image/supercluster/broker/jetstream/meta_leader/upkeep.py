@@ -14,7 +14,7 @@ from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
 from supercluster.broker.jetstream.meta_leader.move_targets import MoveTargets
 from supercluster.broker.jetstream.meta_leader.regrow import Regrow
 from supercluster.broker.jetstream.meta_leader.voter_upkeep import VoterUpkeep
-from supercluster.broker.jetstream.replica.rejoining import Newcomers
+from supercluster.broker.jetstream.replica.newcomers import Newcomers
 
 UPKEEP_EVERY_MS = 1000
 

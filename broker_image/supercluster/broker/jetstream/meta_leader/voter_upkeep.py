@@ -11,7 +11,7 @@ from supercluster.broker.jetstream.meta_leader.brokers import forget, forgettabl
 from supercluster.broker.jetstream.meta_leader.map_tail import MapTail
 from supercluster.broker.jetstream.meta_leader.requests import NotAppendedError
 from supercluster.broker.jetstream.meta_leader.voters import VoterPlan, VoterView, of_one_cluster, plan_voters
-from supercluster.broker.jetstream.replica.rejoining import Newcomers
+from supercluster.broker.jetstream.replica.newcomers import Newcomers
 from supercluster.broker.raft.confchange import MembershipChange
 
 # A voter that is out of contact is not replaced for so long: restarts and short cuts of the network change nothing.

@@ -18,7 +18,7 @@ from supercluster.broker.dropin import flags
 from supercluster.broker.jetstream.api import parser as api
 from supercluster.broker.jetstream.config import consumer as consumer_config
 from supercluster.broker.jetstream.config import stream as config
-from supercluster.broker.monitor import shares, system
+from supercluster.broker.monitor import shares, system_requests
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "compatibility.md"
@@ -205,11 +205,11 @@ CORE = {
     "leaf nodes, MQTT, JWT": ("no", ""),
     **{
         f"$SYS.REQ.SERVER.PING.{kind} and $SYS.REQ.SERVER.<id>.{kind}": (
-            *(("no", "") if kind in system.NOT_HERE else ("yes", "system")),
+            *(("no", "") if kind in system_requests.NOT_HERE else ("yes", "system")),
         )
-        for kind in (*system.OF_SERVER, *system.NOT_HERE)
+        for kind in (*system_requests.OF_SERVER, *system_requests.NOT_HERE)
     },
-    **{f"$SYS.REQ.ACCOUNT.<account>.{kind}": ("yes", "system") for kind in system.OF_ACCOUNT},
+    **{f"$SYS.REQ.ACCOUNT.<account>.{kind}": ("yes", "system") for kind in system_requests.OF_ACCOUNT},
     f"$SYS.REQ.ACCOUNT.PING.STATZ and .CONNZ (of the own account), $SYS.REQ.USER.INFO; "
     f"{shares.ACCOUNT_PER_S_MAX} a second and account": ("yes", "system"),
     "$SYS.ACCOUNT.<account>.CONNECT, .DISCONNECT, .SERVER.CONNS; $SYS.SERVER.<id>.STATSZ, .CLIENT.AUTH.ERR, .LAMEDUCK": (
@@ -287,7 +287,7 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 def _source() -> str:
     broker = ROOT / "broker_image" / "supercluster" / "broker"
-    files = [*sorted((broker / "jetstream").rglob("*.py")), broker / "monitor" / "tracing.py"]
+    files = [*sorted((broker / "jetstream").rglob("*.py")), broker / "monitor" / "tracer.py"]
     return "".join(path.read_text(encoding="utf-8") for path in files)
 
 

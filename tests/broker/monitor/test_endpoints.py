@@ -12,7 +12,7 @@ import aiohttp
 import nats
 import pytest
 
-from supercluster.broker.monitor import app
+from supercluster.broker.monitor import monitor
 from supercluster.broker.runtime.process import BrokerProcess
 from supercluster.broker.settings import settings
 from supercluster.broker.settings.place import Place
@@ -130,7 +130,7 @@ async def test_admin_needs_the_operator(broker: BrokerProcess) -> None:
 async def test_more_requests_than_the_bound_are_turned_away(
     broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "REQUESTS_MAX", 0)
+    monkeypatch.setattr(monitor, "REQUESTS_MAX", 0)
     assert (await get(broker, "/varz"))[0] == 503
-    monkeypatch.setattr(app, "REQUESTS_MAX", 1)
+    monkeypatch.setattr(monitor, "REQUESTS_MAX", 1)
     assert (await get(broker, "/varz"))[0] == 200

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from tests.broker.net.conftest import brokers, pytest_asyncio_loop_factories, until
 
-from supercluster.broker.monitor import app, guard
+from supercluster.broker.monitor import guard, monitor
 
 __all__ = ["brokers", "pytest_asyncio_loop_factories"]
 
@@ -103,7 +103,7 @@ async def test_answers_that_nobody_takes_end_their_connections_and_no_more_are_m
     brokers: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (broker,) = await brokers.start()
-    monkeypatch.setattr(app, "UNSENT_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(monitor, "UNSENT_BYTES_MAX", 1 << 20)
     monkeypatch.setattr(guard, "SEND_S", 0.5)
 
     async def large(query: dict[str, str], body: Any) -> tuple[int, Any]:

@@ -15,7 +15,7 @@ import bcrypt
 import pytest
 
 from supercluster.broker.auth.credentials import KNOWN_MAX, Credentials, Shown, User
-from supercluster.broker.monitor import app
+from supercluster.broker.monitor import monitor
 from supercluster.broker.net.clients.comparisons import ATTEMPTS_BURST, THREADS, Comparisons
 
 HASHED = bcrypt.hashpw(b"right", bcrypt.gensalt(4)).decode()
@@ -221,7 +221,7 @@ async def test_probes_are_outside_of_the_bound_of_requests(
     brokers: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (broker,) = await brokers.start()
-    monkeypatch.setattr(app, "REQUESTS_MAX", 0)
+    monkeypatch.setattr(monitor, "REQUESTS_MAX", 0)
     url = f"http://{broker.place.host}:{broker.monitor_port}"
     async with aiohttp.ClientSession() as session:
         async with session.get(f"{url}/varz") as answer:

@@ -8,9 +8,10 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from supercluster.broker.dropin.account_options import JetStreamLimits
 from supercluster.broker.dropin.conf import ConfError
@@ -19,7 +20,7 @@ from supercluster.broker.dropin.flags import FlagError, Flags
 from supercluster.broker.dropin.loading import StartError, load
 from supercluster.broker.dropin.options import Options
 from supercluster.broker.dropin.placing import name_of, place_of, reachable, settings_of
-from supercluster.broker.monitor.asking import ask_core
+from supercluster.broker.monitor.admin_calls import Answer, CoreCall, ask_core
 from supercluster.broker.net.listening import shown
 from supercluster.broker.raft.errors import DiskError
 from supercluster.broker.runtime.collector import Collector
@@ -140,28 +141,17 @@ class Server:
         """
         if process.core is None:
             return
+        ask = partial(ask_core, process.core, process.turn)
         for account, limits in self._options.account_limits:
             if limits is None:
                 continue  # The book says so.
-            status, answer = await self._declare(process, account, limits)
+            status, answer = await _declare(ask, account, limits)
             while status == 503 and not process.place.is_alone:
-                status, answer = await self._declare(process, account, limits)
+                status, answer = await _declare(ask, account, limits)
             if status != 200 and not process.place.is_alone:
                 log.error("account %s: its limits can't be declared: %s", account, answer.get("error"))
             elif status != 200:
                 raise StartError(f"account {account}: its limits can't be declared: {answer.get('error')}")
-
-    async def _declare(
-        self, process: BrokerProcess, account: str, limits: JetStreamLimits
-    ) -> tuple[int, Any]:
-        """Status and answer of the call; asked again while nobody leads the map."""
-        body = _limits_json(limits)
-        for _ in range(ACCOUNT_TRIES):
-            found = await ask_core(process, lambda core, then: core.calls.account("PUT", account, body, then))
-            if found[0] != 503:
-                break
-            await asyncio.sleep(ACCOUNT_RETRY_S)
-        return found
 
     def _write_ports(self, process: BrokerProcess, directory: Path) -> None:
         host = self._options.listen.host
@@ -229,6 +219,19 @@ class Server:
         for warning in changed.warnings:
             log.warning("%s", warning)
         log.info("Reloaded server configuration")
+
+
+async def _declare(
+    ask: Callable[[CoreCall], Awaitable[Answer]], account: str, limits: JetStreamLimits
+) -> Answer:
+    """Status and answer of the call; asked again while nobody leads the map."""
+    body = _limits_json(limits)
+    for _ in range(ACCOUNT_TRIES):
+        found = await ask(lambda calls, then: calls.account("PUT", account, body, then))
+        if found[0] != 503:
+            break
+        await asyncio.sleep(ACCOUNT_RETRY_S)
+    return found
 
 
 def _limits_json(limits: JetStreamLimits) -> dict[str, int | bool]:

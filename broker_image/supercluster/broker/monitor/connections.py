@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.monitor import views
+from supercluster.broker.monitor.broker import Network
 from supercluster.broker.monitor.options import Options, WrongOptionsError
 from supercluster.broker.net.routing.router import BROKERS_ACCOUNT
 from supercluster.broker.protocol.subjects import matches
@@ -13,7 +14,6 @@ from supercluster.broker.protocol.subjects import matches
 if TYPE_CHECKING:
     from supercluster.broker.net.clients.connection import ClientConnection
     from supercluster.broker.net.routing.subscription import Subscription
-    from supercluster.broker.runtime.process import BrokerProcess
 
 Json = dict[str, Any]
 
@@ -24,13 +24,13 @@ _CLOSED = 1
 class Connections:
     """Of one broker. `now` gives the time as answers have it."""
 
-    def __init__(self, process: BrokerProcess, now: Callable[[], str]) -> None:
-        self._process = process
+    def __init__(self, network: Network, now: Callable[[], str]) -> None:
+        self._network = network
         self._now = now
 
     def connz(self, options: Options, account: str = "") -> Json:
         """The clients: all, or those of an account."""
-        process = self._process
+        network = self._network
         wanted = account or options.text("acc")
         sort = _sort_of(options.text("sort"))
         offset, limit = options.page()
@@ -38,7 +38,7 @@ class Connections:
         state = options.number("state")
         found = [
             client
-            for client in process.server.clients.values()
+            for client in network.server.clients.values()
             if client.authenticated and state != _CLOSED and (not wanted or client.account.name == wanted)
         ]
         total = len(found)
@@ -53,7 +53,7 @@ class Connections:
             found.sort(key=sort, reverse=True)
         shown = found[offset : offset + limit]
         return {
-            "server_id": process.process_id,
+            "server_id": network.process_id,
             "now": self._now(),
             "num_connections": len(shown),
             "total": total,
@@ -63,7 +63,7 @@ class Connections:
         }
 
     def _connection(self, client: ClientConnection, options: Options) -> Json:
-        clock = self._process.clock
+        clock = self._network.clock
         now_ns, now_ms = clock.now_ns(), clock.machine_ms()
         told: Json = {
             "cid": client.id,
@@ -101,16 +101,16 @@ class Connections:
 
     def subsz(self, options: Options, account: str = "") -> Json:
         """Subscriptions of clients: all, or those of an account."""
-        process = self._process
+        network = self._network
         wanted, test = account or options.text("account"), options.text("test")
         offset, limit = options.page()
         accounts = [
             found
-            for name, found in process.router.accounts.items()
+            for name, found in network.router.accounts.items()
             if name != BROKERS_ACCOUNT and (not wanted or name == wanted)
         ]
         told: Json = {
-            "server_id": process.process_id,
+            "server_id": network.process_id,
             "now": self._now(),
             "num_subscriptions": sum(found.sublist.local_count for found in accounts),
             "num_cache": sum(len(found.sublist.cache) for found in accounts),
@@ -121,7 +121,7 @@ class Connections:
             return {**told, "total": 0}
         found = [
             (client.account.name, each)
-            for client in process.server.clients.values()
+            for client in network.server.clients.values()
             if not wanted or client.account.name == wanted
             for each in client.subscriptions.values()
             if not test or matches(test.encode(), each.subject)

@@ -6,13 +6,11 @@ Without them it is the probe of `views.health`, which the operator and Kubernete
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from supercluster.broker.monitor import views
+from supercluster.broker.monitor.broker import Broker
 from supercluster.broker.monitor.options import Options
-
-if TYPE_CHECKING:
-    from supercluster.broker.runtime.process import BrokerProcess
 
 FLAGS = ("details", "js-enabled", "js-enabled-only", "js-server-only", "js-meta-only")
 """The options that are true or false; the first of JetStream's is an older name of the second."""
@@ -23,7 +21,7 @@ _SERVER_ALONE = FLAGS[1:4]
 
 
 def health(
-    process: BrokerProcess, options: Options, probe: str, accounts: Collection[str]
+    broker: Broker, options: Options, probe: str, accounts: Collection[str]
 ) -> tuple[int, dict[str, Any]]:
     """HTTP's status and the document; `accounts` are those that this broker knows of.
 
@@ -42,15 +40,15 @@ def health(
         return _told(
             400, "BAD_REQUEST", '"account" must not be empty when checking stream health', {}, details
         )
-    code, told = views.health(process, probe)
-    core = process.core
+    code, told = views.health(broker, probe)
+    core = broker.core
     if code != 200 or core is None or not account or any(flags[name] for name in _SERVER_ALONE):
         return code, told
     if flags["js-meta-only"] and core.totals().meta_voters > 1:
         return code, told
     if (
         account not in accounts
-        or account == process.credentials.system_account
+        or account == broker.credentials.system_account
         or account in core.book.without_jetstream
     ):
         text = f'JetStream account "{account}" not found'

@@ -16,7 +16,7 @@ from supercluster.broker.monitor.options import Options, WrongOptionsError
 from supercluster.broker.monitor.slices import encode_jsz
 
 if TYPE_CHECKING:
-    from supercluster.broker.monitor.system_documents import Documents
+    from supercluster.broker.monitor.system_documents import SystemDocuments
     from supercluster.broker.ports import Clock
 
 _STATES = {"": "0", "open": "0", "closed": "1", "any": "2", "all": "2"}
@@ -27,7 +27,7 @@ _WRONG = 400
 class Page:
     """What a page's query may say, by the names that the fields of a request under `$SYS` have; and what is shown."""
 
-    make: Callable[[Documents, Options], dict[str, Any]]
+    make: Callable[[SystemDocuments, Options], dict[str, Any]]
     flags: Mapping[str, str]
     texts: Mapping[str, str]
     numbers: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class Page:
         )
 
 
-def _accstatz(documents: Documents, options: Options) -> dict[str, Any]:
+def _accstatz(documents: SystemDocuments, options: Options) -> dict[str, Any]:
     found = documents.account_statz(documents.accounts(), with_unused=options.flag("include_unused"))
     return found or {**documents.head(), "account_statz": []}
 
@@ -93,7 +93,7 @@ PAGES: dict[str, Page] = {
 OTHERS = ("/jsz", "/healthz", "/metrics")
 
 
-def add(router: web.UrlDispatcher, documents: Documents, clock: Clock) -> None:
+def add(router: web.UrlDispatcher, documents: SystemDocuments, clock: Clock) -> None:
     """Serve them."""
     for path, page in PAGES.items():
         router.add_get(path, _serve(documents, page))
@@ -104,7 +104,7 @@ def add(router: web.UrlDispatcher, documents: Documents, clock: Clock) -> None:
 Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
-def _serve(documents: Documents, page: Page) -> Handler:
+def _serve(documents: SystemDocuments, page: Page) -> Handler:
     async def serve(request: web.Request) -> web.Response:
         try:
             told = page.make(documents, page.read(_query_of(request)))
@@ -115,7 +115,7 @@ def _serve(documents: Documents, page: Page) -> Handler:
     return serve
 
 
-def _jsz(documents: Documents, clock: Clock) -> Handler:
+def _jsz(documents: SystemDocuments, clock: Clock) -> Handler:
     async def serve(request: web.Request) -> web.Response:
         try:
             options = JSZ.read(_query_of(request))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from supercluster.broker.runtime.process import BrokerProcess
+from supercluster.broker.monitor.broker import Identity
 
 SHOWN_MAX = 1024
 """Connections, subscriptions or accounts in one answer, as NATS has it."""
@@ -109,16 +108,16 @@ class Options:
         limit = int(self._typed("limit", int, "a whole number", 0))
         return self.number("offset"), min(limit, SHOWN_MAX) if limit > 0 else SHOWN_MAX
 
-    def mean(self, process: BrokerProcess) -> bool:
+    def mean(self, broker: Identity) -> bool:
         """Is this broker meant? By parts of its names, or the whole ones."""
         exactly = self.flag("exact_match")
         own = {
-            "server_name": process.place.name,
-            "host": process.place.host,
-            "cluster": process.settings.cluster,
+            "server_name": broker.place.name,
+            "host": broker.place.host,
+            "cluster": broker.settings.cluster,
         }
         for field, value in own.items():
             wanted = self.text(field)
             if wanted and (wanted != value if exactly else wanted not in value):
                 return False
-        return not self.text("domain") and set(self.texts("tags")) <= set(process.settings.tags)
+        return not self.text("domain") and set(self.texts("tags")) <= set(broker.settings.tags)

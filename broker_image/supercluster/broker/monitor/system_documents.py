@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import resource
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.jetstream.config.api_level import LEVEL
 from supercluster.broker.monitor import health, varz, views
+from supercluster.broker.monitor.broker import Broker
 from supercluster.broker.monitor.connections import Connections
 from supercluster.broker.monitor.options import Options, WrongOptionsError
 from supercluster.broker.net.clients.listener import Traffic
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from supercluster.broker.jetstream.admin.totals import Held, Totals
     from supercluster.broker.net.clients.connection import ClientConnection
     from supercluster.broker.net.links.link import Link
-    from supercluster.broker.runtime.process import BrokerProcess
 
 Json = dict[str, Any]
 
@@ -31,57 +32,59 @@ _JETSTREAM = 1
 """The flag of a server that has JetStream."""
 
 
-class Documents:
+class SystemDocuments:
     """Of one broker."""
 
-    def __init__(self, process: BrokerProcess) -> None:
-        self._process = process
-        self.connections: Connections = Connections(process, self.now)
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.connections: Connections = Connections(broker, self.now)
+        self.page_requests: Counter[str] = Counter()
+        """Of the monitoring port, by page."""
         self._seq = 0
-        self._cpu_at = (process.clock.machine_ms(), 0.0)
+        self._cpu_at = (broker.clock.machine_ms(), 0.0)
         self._cpu = 0.0
 
     # ---- the broker -----------------------------------------------------------------------------------------------
 
     def server(self) -> Json:
         """The block that every answer and event has."""
-        process = self._process
+        broker = self._broker
         self._seq += 1
         told: Json = {
-            "name": process.place.name,
-            "host": process.place.host,
-            "id": process.process_id,
-            "cluster": process.settings.cluster,
+            "name": broker.place.name,
+            "host": broker.place.host,
+            "id": broker.process_id,
+            "cluster": broker.settings.cluster,
             "ver": NATS_VERSION,
-            "jetstream": process.core is not None,
-            "flags": _JETSTREAM if process.core is not None else 0,
+            "jetstream": broker.core is not None,
+            "flags": _JETSTREAM if broker.core is not None else 0,
             "seq": self._seq,
             "time": self.now(),
         }
-        if process.settings.tags:
-            told["tags"] = list(process.settings.tags)
+        if broker.settings.tags:
+            told["tags"] = list(broker.settings.tags)
         return told
 
     def now(self) -> str:
         """As events and answers have it."""
-        return views.time_of(self._process.clock.now_ns())
+        return views.time_of(self._broker.clock.now_ns())
 
     def idz(self) -> Json:
         """Who this is."""
-        process = self._process
-        return {"name": process.place.name, "host": process.place.host, "id": process.process_id}
+        broker = self._broker
+        return {"name": broker.place.name, "host": broker.place.host, "id": broker.process_id}
 
     def head(self) -> Json:
         """What many documents begin with."""
-        return {"server_id": self._process.process_id, "now": self.now()}
+        return {"server_id": self._broker.process_id, "now": self.now()}
 
     def statsz(self) -> Json:
         """The broker's figures."""
-        process = self._process
-        told = views.varz(process, {})
+        broker = self._broker
+        told = views.varz(broker, {})
         sent = {"msgs": told["out_msgs"], "bytes": told["out_bytes"]}
         received = {"msgs": told["in_msgs"], "bytes": told["in_bytes"]}
-        routes, gateways = (views.links_of(process, far=far) for far in (False, True))
+        routes, gateways = (views.links_of(broker, far=far) for far in (False, True))
         stats: Json = {
             "start": told["start"],
             "mem": told["mem"],
@@ -89,7 +92,7 @@ class Documents:
             "cpu": self._cpu_percent(),
             "connections": told["connections"],
             "total_connections": told["total_connections"],
-            "active_accounts": len({client.account.name for client in process.server.clients.values()}),
+            "active_accounts": len({client.account.name for client in broker.server.clients.values()}),
             "subscriptions": told["subscriptions"],
             "sent": sent,
             "sent_to_clients": sent,
@@ -104,23 +107,23 @@ class Documents:
             stats["routes"] = [_link(link, number, "rid") for number, link in enumerate(routes, 1)]
         if gateways:
             stats["gateways"] = [_link(link, number, "gwid") for number, link in enumerate(gateways, 1)]
-        if process.core is not None:
-            stats["jetstream"] = self._jetstream(process.core.totals())
+        if broker.core is not None:
+            stats["jetstream"] = self._jetstream(broker.core.totals())
         return stats
 
     def varz(self) -> Json:
         """The broker at a glance."""
-        return varz.of(self._process, self._cpu_percent(), self.jetstream())
+        return varz.of(self._broker, self._cpu_percent(), self.jetstream(), self.page_requests)
 
     def healthz(self, options: Options) -> Json:
         """Does the broker serve clients; is what is named there?"""
-        code, told = health.health(self._process, options, "ready", self.accounts())
+        code, told = health.health(self._broker, options, "ready", self.accounts())
         return {**told, "status_code": code}
 
     def _cpu_percent(self) -> float:
         """Of one core, since it was last asked for, and over a second at least."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        now_ms, used_s = self._process.clock.machine_ms(), usage.ru_utime + usage.ru_stime
+        now_ms, used_s = self._broker.clock.machine_ms(), usage.ru_utime + usage.ru_stime
         before_ms, used_before_s = self._cpu_at
         if now_ms - before_ms >= 1000:
             self._cpu = round((used_s - used_before_s) * 100_000 / (now_ms - before_ms), 1)
@@ -131,11 +134,11 @@ class Documents:
 
     def jetstream(self) -> Json:
         """What VARZ says of streams; empty: there are none."""
-        core = self._process.core
+        core = self._broker.core
         if core is None:
             return {}
         told = self._jetstream(core.totals())
-        store_dir = str(self._process.place.data_dir)
+        store_dir = str(self._broker.place.data_dir)
         return {**told, "config": {**told["config"], "store_dir": store_dir}}
 
     def _jetstream(self, totals: Totals) -> Json:
@@ -147,7 +150,7 @@ class Documents:
         return found
 
     def _jetstream_config(self, totals: Totals) -> Json:
-        storage = self._process.settings.storage
+        storage = self._broker.settings.storage
         told: Json = {
             "max_memory": totals.max_memory_bytes,
             "max_storage": totals.max_storage_bytes,
@@ -170,7 +173,7 @@ class Documents:
         }
 
     def _meta(self, totals: Totals) -> Json:
-        told: Json = {"name": self._process.settings.cluster}
+        told: Json = {"name": self._broker.settings.cluster}
         if totals.meta_leader:
             told |= {"leader": totals.meta_leader, "peer": totals.meta_leader}
         return {
@@ -183,13 +186,13 @@ class Documents:
 
     def leads_meta(self) -> bool:
         """Does this broker lead the meta group?"""
-        core = self._process.core
-        return core is not None and core.totals().meta_leader == self._process.place.name
+        core = self._broker.core
+        return core is not None and core.totals().meta_leader == self._broker.place.name
 
     def jsz(self, options: Options) -> tuple[Json, dict[str, Iterator[Json]]]:
         """Streams in sum; of the accounts that are asked for also one by one, to be put into their `stream_detail`."""
-        process, core = self._process, self._process.core
-        head: Json = {"server_id": process.process_id, "now": self.now()}
+        broker, core = self._broker, self._broker.core
+        head: Json = {"server_id": broker.process_id, "now": self.now()}
         if core is None:
             return {**head, "disabled": True}, {}
         totals = core.totals()
@@ -197,7 +200,7 @@ class Documents:
         found: Json = {
             **self._jetstream_stats(totals),
             **head,
-            "config": {**self._jetstream_config(totals), "store_dir": str(process.place.data_dir)},
+            "config": {**self._jetstream_config(totals), "store_dir": str(broker.place.data_dir)},
             "streams": totals.sum("streams"),
             "streams_leader": totals.sum("streams_led"),
             "consumers": totals.sum("consumers"),
@@ -230,7 +233,7 @@ class Documents:
 
     def account_jsz(self, account: str) -> Json:
         """What an account has here."""
-        core = self._process.core
+        core = self._broker.core
         self.check_account(account, f'account "{account}" not found')
         held = core.totals().by_account.get(account) if core is not None else None
         return account_jsz(account, held)
@@ -239,12 +242,12 @@ class Documents:
 
     def accounts(self) -> list[str]:
         """Those that this broker knows of."""
-        process = self._process
-        names = {user.account for user in process.credentials.users} or {process.server.default_account}
-        names.add(process.credentials.system_account)
-        names.update(name for name, found in process.router.accounts.items() if found.sublist.local_count)
-        if process.core is not None:
-            names.update(process.core.totals().by_account)
+        broker = self._broker
+        names = {user.account for user in broker.credentials.users} or {broker.server.default_account}
+        names.add(broker.credentials.system_account)
+        names.update(name for name, found in broker.router.accounts.items() if found.sublist.local_count)
+        if broker.core is not None:
+            names.update(broker.core.totals().by_account)
         return sorted(names - {BROKERS_ACCOUNT})
 
     def check_account(self, account: str, text: str) -> None:
@@ -258,11 +261,11 @@ class Documents:
 
     def accountz(self, options: Options) -> Json:
         """The accounts, or one of them."""
-        process = self._process
+        broker = self._broker
         told: Json = {
-            "server_id": process.process_id,
+            "server_id": broker.process_id,
             "now": self.now(),
-            "system_account": process.credentials.system_account,
+            "system_account": broker.credentials.system_account,
         }
         account = options.text("account")
         if account:
@@ -271,15 +274,15 @@ class Documents:
 
     def account_info(self, account: str) -> Json:
         """One account."""
-        process = self._process
+        broker = self._broker
         self.check_account(account, f"Account {account} does not exist")
-        found = process.router.accounts.get(account)
+        found = broker.router.accounts.get(account)
         return {
             "account_name": account,
             "name_tag": account,
             "expired": False,
             "complete": True,
-            "jetstream_enabled": process.core is not None and account != process.credentials.system_account,
+            "jetstream_enabled": broker.core is not None and account != broker.credentials.system_account,
             "leafnode_connections": 0,
             "client_connections": len(self._clients(account)),
             "subscriptions": found.sublist.local_count if found is not None else 0,
@@ -288,16 +291,16 @@ class Documents:
     def _clients(self, account: str) -> list[ClientConnection]:
         return [
             client
-            for client in self._process.server.clients.values()
+            for client in self._broker.server.clients.values()
             if client.has_come and client.account.name == account
         ]
 
     def account_stats(self, account: str) -> Json:
         """Connections and traffic of an account."""
-        process = self._process
+        broker = self._broker
         clients = self._clients(account)
-        found = process.router.accounts.get(account)
-        traffic = Traffic(**asdict(process.server.gone.get(account, Traffic())))
+        found = broker.router.accounts.get(account)
+        traffic = Traffic(**asdict(broker.server.gone.get(account, Traffic())))
         for client in clients:
             traffic.add(client)
         return {
@@ -318,22 +321,22 @@ class Documents:
         told = [each for each in told if with_unused or each["conns"]]
         if not told:
             return None
-        return {"server_id": self._process.process_id, "now": self.now(), "account_statz": told}
+        return {"server_id": self._broker.process_id, "now": self.now(), "account_statz": told}
 
     def routez(self) -> Json:
         """The links within the cluster."""
-        process = self._process
-        links = views.links_of(process, far=False)
+        broker = self._broker
+        links = views.links_of(broker, far=False)
         return {
-            "server_id": process.process_id,
-            "server_name": process.place.name,
+            "server_id": broker.process_id,
+            "server_name": broker.place.name,
             "now": self.now(),
             "num_routes": len(links),
             "routes": [self._route(link, number) for number, link in enumerate(links, 1)],
         }
 
     def _route(self, link: Link, number: int) -> Json:
-        clock, control = self._process.clock, link.control
+        clock, control = self._broker.clock, link.control
         now_ns, now_ms = clock.now_ns(), clock.monotonic_ms()
         told = views.link_view(link)
         return {
@@ -357,10 +360,10 @@ class Documents:
 
     def gatewayz(self) -> Json:
         """The links with other clusters. NATS has one outbound per cluster: the first that was dialled here stands for it."""
-        process = self._process
+        broker = self._broker
         outbound: dict[str, Json] = {}
         inbound: dict[str, list[Json]] = {}
-        for number, link in enumerate(views.links_of(process, far=True), 1):
+        for number, link in enumerate(views.links_of(broker, far=True), 1):
             told = views.link_view(link)
             connection = {
                 "configured": link.control.dialled,
@@ -379,21 +382,21 @@ class Documents:
             else:
                 inbound.setdefault(link.peer.cluster, []).append(connection)
         there = {
-            "name": process.settings.cluster,
-            "host": process.place.gateway_host or process.place.host,
-            "port": process.gateway_port,
+            "name": broker.settings.cluster,
+            "host": broker.place.gateway_host or broker.place.host,
+            "port": broker.gateway_port,
         }
         return {
-            "server_id": process.process_id,
+            "server_id": broker.process_id,
             "now": self.now(),
-            **(there if process.gateway_port else {}),
+            **(there if broker.gateway_port else {}),
             "outbound_gateways": outbound,
             "inbound_gateways": inbound,
         }
 
     def leafz(self) -> Json:
         """There are no leaf nodes."""
-        return {"server_id": self._process.process_id, "now": self.now(), "leafnodes": 0, "leafs": []}
+        return {"server_id": self._broker.process_id, "now": self.now(), "leafnodes": 0, "leafs": []}
 
 
 def account_jsz(account: str, held: Held | None) -> Json:

@@ -11,11 +11,11 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from supercluster.broker.monitor import views
-from supercluster.broker.monitor.system_documents import Documents, Json
+from supercluster.broker.monitor.broker import Network
+from supercluster.broker.monitor.system_documents import Json, SystemDocuments
 
 if TYPE_CHECKING:
     from supercluster.broker.net.clients.connection import ClientConnection
-    from supercluster.broker.runtime.process import BrokerProcess
 
 STATS_EVERY_S = 10.0
 
@@ -23,15 +23,15 @@ STATS_EVERY_S = 10.0
 class SystemEvents:
     """Of one broker."""
 
-    def __init__(self, process: BrokerProcess, documents: Documents) -> None:
-        self._process = process
+    def __init__(self, network: Network, documents: SystemDocuments) -> None:
+        self._network = network
         self._documents = documents
         self._number = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Tell the broker's figures from now on."""
-        self._timer = self._process.loop.call_later(STATS_EVERY_S, self._tell_stats)
+        self._timer = asyncio.get_running_loop().call_later(STATS_EVERY_S, self._tell_stats)
 
     def stop(self) -> None:
         """Say goodbye."""
@@ -59,20 +59,20 @@ class SystemEvents:
 
     def leaves(self) -> None:
         """The broker is about to ask its clients to go elsewhere."""
-        subject = f"$SYS.SERVER.{self._process.process_id}.LAMEDUCK"
+        subject = f"$SYS.SERVER.{self._network.process_id}.LAMEDUCK"
         if self._is_watched() and self._has_listeners(subject):
             self._tell(subject, self._documents.server())
 
     def refused(self, client: ClientConnection, user: str) -> None:
         """A client had wrong credentials."""
         if self._is_watched():
-            subject = f"$SYS.SERVER.{self._process.process_id}.CLIENT.AUTH.ERR"
+            subject = f"$SYS.SERVER.{self._network.process_id}.CLIENT.AUTH.ERR"
             self._tell_end(subject, client, "Authentication Failure", user)
 
     def event(self, kind: str, body: Json) -> Json:
         """With NATS's head."""
         self._number += 1
-        seed = f"{self._process.process_id} {self._number}"
+        seed = f"{self._network.process_id} {self._number}"
         return {
             "type": f"io.nats.server.advisory.v1.{kind}",
             "id": blake2b(seed.encode(), digest_size=11).hexdigest(),
@@ -104,14 +104,14 @@ class SystemEvents:
                 self._tell(subject, body)
 
     def _tell_stats(self) -> None:
-        self._timer = self._process.loop.call_later(STATS_EVERY_S, self._tell_stats)
-        subject = f"$SYS.SERVER.{self._process.process_id}.STATSZ"
+        self._timer = asyncio.get_running_loop().call_later(STATS_EVERY_S, self._tell_stats)
+        subject = f"$SYS.SERVER.{self._network.process_id}.STATSZ"
         if self._has_listeners(subject):
             documents = self._documents
             self._tell(subject, {"server": documents.server(), "statsz": documents.statsz()})
 
     def _client(self, client: ClientConnection) -> Json:
-        clock = self._process.clock
+        clock = self._network.clock
         began_ns = clock.now_ns() - (clock.machine_ms() - client.started_ms) * 1_000_000
         account = client.account.name
         told: Json = {
@@ -131,13 +131,13 @@ class SystemEvents:
 
     def _is_watched(self) -> bool:
         """Is anybody in the system account, here or at another broker?"""
-        return self._process.credentials.system_account in self._process.router.accounts
+        return self._network.credentials.system_account in self._network.router.accounts
 
     def _has_listeners(self, subject: str) -> bool:
-        account = self._process.router.accounts.get(self._process.credentials.system_account)
+        account = self._network.router.accounts.get(self._network.credentials.system_account)
         return account is not None and account.sublist.lookup(subject.encode()).anyone
 
     def _tell(self, subject: str, body: Json) -> None:
-        account = self._process.credentials.system_account
+        account = self._network.credentials.system_account
         text = json.dumps(body, separators=(",", ":"))
-        self._process.router.publish(account, subject.encode(), b"", b"", text.encode())
+        self._network.router.publish(account, subject.encode(), b"", b"", text.encode())

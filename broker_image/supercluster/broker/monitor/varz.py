@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from supercluster.broker.monitor import views
+from supercluster.broker.monitor.broker import Broker
 from supercluster.broker.net.clients.info import RUNTIME
 from supercluster.broker.version import NATS_VERSION, VERSION
-
-if TYPE_CHECKING:
-    from supercluster.broker.runtime.process import BrokerProcess
 
 Json = dict[str, Any]
 
 
-def of(process: BrokerProcess, cpu_percent: float, jetstream: Json) -> Json:
-    """One broker. What is false, or that it does not have, is left out where nats-server leaves it out."""
-    told = views.varz(process, {})
-    place, settings = process.place, process.settings
+def of(broker: Broker, cpu_percent: float, jetstream: Json, page_requests: Mapping[str, int]) -> Json:
+    """One broker; `page_requests` are those for each page. What is false, or that it does not have, is left out where nats-server leaves it out."""
+    told = views.varz(broker, {})
+    place, settings = broker.place, broker.settings
     slow, stale = told["slow_consumers"], told["stale_connections"]
-    tls, limits = settings.client_tls, process.server.limits
+    tls, limits = settings.client_tls, broker.server.limits
     found: Json = {
         "server_id": told["server_id"],
         "server_name": told["server_name"],
@@ -30,29 +29,29 @@ def of(process: BrokerProcess, cpu_percent: float, jetstream: Json) -> Json:
         "go": RUNTIME,
         "host": told["host"],
         "port": told["port"],
-        "connect_urls": list(process.server.urls),
+        "connect_urls": list(broker.server.urls),
         "max_connections": told["max_connections"],
         "ping_interval": told["ping_interval"],
         "ping_max": told["ping_max"],
         "http_host": place.monitor_host or place.host,
-        "http_port": 0 if place.monitor_tls is not None else process.monitor_port,
+        "http_port": 0 if place.monitor_tls is not None else broker.monitor_port,
         "http_base_path": "",
-        "https_port": process.monitor_port if place.monitor_tls is not None else 0,
+        "https_port": broker.monitor_port if place.monitor_tls is not None else 0,
         "auth_timeout": limits.auth_timeout_ms / 1000,
         "max_control_line": told["max_control_line"],
         "max_payload": told["max_payload"],
         "max_pending": told["max_pending"],
-        "cluster": _cluster(process),
-        "gateway": _gateway(process),
+        "cluster": _cluster(broker),
+        "gateway": _gateway(broker),
         "leaf": {},
         "mqtt": {},
-        "websocket": _websocket(process),
+        "websocket": _websocket(broker),
         "jetstream": jetstream,
         "tls_timeout": tls.timeout_ms / 1000 if tls is not None else 0,
         "write_deadline": limits.write_deadline_ms * 1_000_000,
         "start": told["start"],
         "now": told["now"],
-        "uptime": views.span_of((process.clock.now_ns() - process.started_ns) // 1_000_000),
+        "uptime": views.span_of((broker.clock.now_ns() - broker.started_ns) // 1_000_000),
         "mem": told["mem"],
         "cores": os.cpu_count() or 1,
         "cpu": cpu_percent,
@@ -73,10 +72,10 @@ def of(process: BrokerProcess, cpu_percent: float, jetstream: Json) -> Json:
         "stale_connections": stale,
         "stalled_clients": told["reading_paused"],
         "subscriptions": told["subscriptions"],
-        "http_req_stats": dict(process.monitor.requests),
-        "config_load_time": views.time_of(process.started_ns),
-        "config_digest": process.reload.digest,
-        "system_account": process.credentials.system_account,
+        "http_req_stats": dict(page_requests),
+        "config_load_time": views.time_of(broker.started_ns),
+        "config_digest": broker.reload.digest,
+        "system_account": broker.credentials.system_account,
         "slow_consumer_stats": {"clients": slow, "routes": 0, "gateways": 0, "leafs": 0},
         "stale_connection_stats": {"clients": stale, "routes": 0, "gateways": 0, "leafs": 0},
     }
@@ -85,29 +84,29 @@ def of(process: BrokerProcess, cpu_percent: float, jetstream: Json) -> Json:
     return found | {name: value for name, value in optional.items() if value}
 
 
-def _cluster(process: BrokerProcess) -> Json:
-    if process.place.is_alone:
+def _cluster(broker: Broker) -> Json:
+    if broker.place.is_alone:
         return {}
     return {
-        "name": process.settings.cluster,
-        "addr": process.place.cluster_host or process.place.host,
-        "cluster_port": process.cluster_port,
-        **({"tls_required": True} if process.settings.cluster_tls is not None else {}),
+        "name": broker.settings.cluster,
+        "addr": broker.place.cluster_host or broker.place.host,
+        "cluster_port": broker.cluster_port,
+        **({"tls_required": True} if broker.settings.cluster_tls is not None else {}),
     }
 
 
-def _gateway(process: BrokerProcess) -> Json:
-    if not process.gateway_port:
+def _gateway(broker: Broker) -> Json:
+    if not broker.gateway_port:
         return {}
     return {
-        "name": process.settings.cluster,
-        "host": process.place.gateway_host or process.place.host,
-        "port": process.gateway_port,
-        **({"tls_required": True} if process.settings.gateway_tls is not None else {}),
+        "name": broker.settings.cluster,
+        "host": broker.place.gateway_host or broker.place.host,
+        "port": broker.gateway_port,
+        **({"tls_required": True} if broker.settings.gateway_tls is not None else {}),
     }
 
 
-def _websocket(process: BrokerProcess) -> Json:
-    if not process.websocket_port:
+def _websocket(broker: Broker) -> Json:
+    if not broker.websocket_port:
         return {}
-    return {"host": process.place.websocket_host or process.place.host, "port": process.websocket_port}
+    return {"host": broker.place.websocket_host or broker.place.host, "port": broker.websocket_port}

@@ -8,53 +8,53 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from supercluster.broker.monitor.broker import Broker, Network
 from supercluster.broker.version import NATS_VERSION, VERSION
 
 if TYPE_CHECKING:
     from supercluster.broker.net.clients.connection import ClientConnection
     from supercluster.broker.net.links.link import Link
-    from supercluster.broker.runtime.process import BrokerProcess
 
-View: TypeAlias = Callable[["BrokerProcess", dict[str, str]], Any]
+View: TypeAlias = Callable[[Broker, dict[str, str]], Any]
 
 PROBES = ("live", "startup", "ready")
 CONNECTIONS_SHOWN = 1024
 _PAGE_BYTES = resource.getpagesize()
 
 
-def health(process: BrokerProcess, probe: str) -> tuple[int, dict[str, Any]]:
+def health(broker: Broker, probe: str) -> tuple[int, dict[str, Any]]:
     """live: the loop answers; startup: clients were let in; ready: they are let in now.
 
     What is wrong with single streams is a warning: a restart or a missing endpoint would not help them.
     """
     if probe not in PROBES:
         return 400, {"status": "error", "error": f"probe is {probe}; it has to be one of {', '.join(PROBES)}"}
-    if probe == "live" or (probe == "startup" and process.server.lame_duck):
+    if probe == "live" or (probe == "startup" and broker.server.lame_duck):
         return 200, {"status": "ok"}
-    if not process.accepting:
-        text = "the broker is leaving" if process.server.lame_duck else "the broker is starting"
+    if not broker.accepting:
+        text = "the broker is leaving" if broker.server.lame_duck else "the broker is starting"
         return 503, {"status": "unavailable", "error": text}
-    troubles = process.mesh.gateways.troubles if process.mesh is not None else []
-    if process.core is not None:
-        troubles += process.core.troubles
+    troubles = broker.mesh.gateways.troubles if broker.mesh is not None else []
+    if broker.core is not None:
+        troubles += broker.core.troubles
     return 200, {"status": "ok", **({"warnings": troubles} if troubles else {})}
 
 
-def varz(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
+def varz(broker: Broker, query: dict[str, str]) -> dict[str, Any]:
     """The broker at a glance."""
-    server = process.server
+    server = broker.server
     counts = server.counts
     clients = server.clients.values()
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    routes, gateways = links_of(process, far=False), links_of(process, far=True)
+    routes, gateways = links_of(broker, far=False), links_of(broker, far=True)
     return {
-        "server_id": process.process_id,
-        "server_name": process.place.name,
+        "server_id": broker.process_id,
+        "server_name": broker.place.name,
         "version": NATS_VERSION,
         "git_commit": f"supercluster-{VERSION}",
         "proto": 1,
-        "host": process.place.host,
-        "port": process.client_port,
+        "host": broker.place.host,
+        "port": broker.client_port,
         "auth_required": server.auth_required,
         "tls_required": server.tls is not None and not server.tls.settings.allow_plain,
         "tls_verify": server.tls is not None and server.tls.settings.asks_certificate,
@@ -64,12 +64,12 @@ def varz(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
         "max_pending": server.limits.max_pending_bytes,
         "ping_interval": server.limits.ping_interval_ms * 1_000_000,
         "ping_max": server.limits.pings_out_max,
-        "cluster": {"name": process.settings.cluster, "cluster_port": process.cluster_port},
-        "gateway": {"name": process.settings.cluster, "port": process.gateway_port},
-        "super_cluster": {"name": process.settings.super_cluster, "identity": process.settings.identity},
-        "start": time_of(process.started_ns),
-        "now": time_of(process.clock.now_ns()),
-        "uptime": f"{(process.clock.now_ns() - process.started_ns) // 1_000_000_000}s",
+        "cluster": {"name": broker.settings.cluster, "cluster_port": broker.cluster_port},
+        "gateway": {"name": broker.settings.cluster, "port": broker.gateway_port},
+        "super_cluster": {"name": broker.settings.super_cluster, "identity": broker.settings.identity},
+        "start": time_of(broker.started_ns),
+        "now": time_of(broker.clock.now_ns()),
+        "uptime": f"{(broker.clock.now_ns() - broker.started_ns) // 1_000_000_000}s",
         "mem": resident_bytes(),
         "cpu_seconds": usage.ru_utime + usage.ru_stime,
         "connections": len(server.clients),
@@ -77,7 +77,7 @@ def varz(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
         "routes": len(routes),
         "gateways": len(gateways),
         "remotes": len(routes) + len(gateways),
-        "links_refused": process.mesh.refused_total if process.mesh is not None else 0,
+        "links_refused": broker.mesh.refused_total if broker.mesh is not None else 0,
         "in_msgs": counts.in_messages + sum(client.in_messages for client in clients),
         "out_msgs": counts.out_messages + sum(client.out_messages for client in clients),
         "in_bytes": counts.in_bytes + sum(client.in_bytes for client in clients),
@@ -92,31 +92,31 @@ def varz(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
         "reading_paused": counts.reading_paused,
         "held_bytes": server.held_bytes,
         "held_refused": counts.held_refused,
-        "deliveries_dropped": process.router.lanes.dropped,
-        "subscriptions": sum(account.sublist.local_count for account in process.router.accounts.values()),
+        "deliveries_dropped": broker.router.lanes.dropped,
+        "subscriptions": sum(account.sublist.local_count for account in broker.router.accounts.values()),
         "lame_duck": server.lame_duck,
-        "config": config(process),
+        "config": config(broker),
     }
 
 
-def config(process: BrokerProcess) -> dict[str, Any]:
+def config(broker: Broker) -> dict[str, Any]:
     """Which settings are in force: the digest of the file that was taken over last, why the present one was not, and what
     of it is taken over at the next start."""
-    reload = process.reload
+    reload = broker.reload
     return {"digest": reload.digest, "refused": reload.refused, "atNextStart": list(reload.waiting)}
 
 
-def certificates(process: BrokerProcess) -> dict[str, Any]:
+def certificates(broker: Broker) -> dict[str, Any]:
     """What new links with brokers are made with: fingerprints (SHA-256) of the certificate shown and of the authorities trusted."""
     return {
         name: {"certificate": loaded.certificate, "authorities": list(loaded.authorities)}
-        for name, loaded in process.loaded_certificates.items()
+        for name, loaded in broker.loaded_certificates.items()
     }
 
 
-def connz(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
+def connz(broker: Network, query: dict[str, str]) -> dict[str, Any]:
     """The clients."""
-    server = process.server
+    server = broker.server
     try:
         offset = max(0, int(query.get("offset", "0")))
         limit = min(max(1, int(query.get("limit", str(CONNECTIONS_SHOWN)))), CONNECTIONS_SHOWN)
@@ -124,24 +124,24 @@ def connz(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
         offset, limit = 0, CONNECTIONS_SHOWN
     shown = list(server.clients.values())[offset : offset + limit]
     return {
-        "server_id": process.process_id,
-        "now": time_of(process.clock.now_ns()),
+        "server_id": broker.process_id,
+        "now": time_of(broker.clock.now_ns()),
         "num_connections": len(shown),
         "total": len(server.clients),
         "offset": offset,
         "limit": limit,
-        "connections": [_connection(process, client) for client in shown],
+        "connections": [_connection(broker, client) for client in shown],
     }
 
 
-def _connection(process: BrokerProcess, client: ClientConnection) -> dict[str, Any]:
+def _connection(broker: Network, client: ClientConnection) -> dict[str, Any]:
     return {
         "cid": client.id,
         "kind": "Client",
         "type": "nats",
         "ip": client.peer[0],
         "port": client.peer[1],
-        "uptime": f"{(process.clock.machine_ms() - client.started_ms) // 1000}s",
+        "uptime": f"{(broker.clock.machine_ms() - client.started_ms) // 1000}s",
         "account": client.account.name,
         "name": client.name,
         "lang": client.language,
@@ -157,38 +157,38 @@ def _connection(process: BrokerProcess, client: ClientConnection) -> dict[str, A
     }
 
 
-def routez(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
+def routez(broker: Network, query: dict[str, str]) -> dict[str, Any]:
     """The links within the cluster."""
-    links = links_of(process, far=False)
+    links = links_of(broker, far=False)
     return {
-        "server_id": process.process_id,
-        "server_name": process.place.name,
-        "now": time_of(process.clock.now_ns()),
+        "server_id": broker.process_id,
+        "server_name": broker.place.name,
+        "now": time_of(broker.clock.now_ns()),
         "num_routes": len(links),
         "routes": [link_view(link) for link in links],
     }
 
 
-def gatewayz(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
+def gatewayz(broker: Broker, query: dict[str, str]) -> dict[str, Any]:
     """The links with brokers of other clusters, and how they are found: there is one with every broker, dialled here
     (outbound) or there (inbound); messages cross it both ways."""
-    links = links_of(process, far=True)
+    links = links_of(broker, far=True)
     outbound: dict[str, list[dict[str, Any]]] = {}
     inbound: dict[str, list[dict[str, Any]]] = {}
     for link in links:
         (outbound if link.control.dialled else inbound).setdefault(link.peer.cluster, []).append(
             link_view(link)
         )
-    gateways = process.mesh.gateways if process.mesh is not None else None
+    gateways = broker.mesh.gateways if broker.mesh is not None else None
     linked = {link.peer.node for link in links}
     return {
-        "server_id": process.process_id,
-        "server_name": process.place.name,
-        "now": time_of(process.clock.now_ns()),
-        "name": process.settings.cluster,
-        "host": process.place.gateway_host or process.place.host,
-        "port": process.gateway_port,
-        "tls_required": process.settings.gateway_tls is not None,
+        "server_id": broker.process_id,
+        "server_name": broker.place.name,
+        "now": time_of(broker.clock.now_ns()),
+        "name": broker.settings.cluster,
+        "host": broker.place.gateway_host or broker.place.host,
+        "port": broker.gateway_port,
+        "tls_required": broker.settings.gateway_tls is not None,
         "num_gateways": len(links),
         "outbound_gateways": outbound,
         "inbound_gateways": inbound,
@@ -210,10 +210,10 @@ def gatewayz(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def links_of(process: BrokerProcess, *, far: bool) -> list[Link]:
+def links_of(broker: Network, *, far: bool) -> list[Link]:
     """Those with brokers of other clusters, or of the own one."""
-    links = process.mesh.links.values() if process.mesh is not None else ()
-    return [link for link in links if (link.peer.cluster != process.settings.cluster) is far]
+    links = broker.mesh.links.values() if broker.mesh is not None else ()
+    return [link for link in links if (link.peer.cluster != broker.settings.cluster) is far]
 
 
 def link_view(link: Link) -> dict[str, Any]:
@@ -241,28 +241,28 @@ def link_view(link: Link) -> dict[str, Any]:
     }
 
 
-def jsz(process: BrokerProcess, query: dict[str, str]) -> dict[str, Any]:
+def jsz(broker: Broker, query: dict[str, str]) -> dict[str, Any]:
     """Streams and groups, as the core tells it."""
     told = {
-        "server_id": process.process_id,
-        "server_name": process.place.name,
-        "now": time_of(process.clock.now_ns()),
+        "server_id": broker.process_id,
+        "server_name": broker.place.name,
+        "now": time_of(broker.clock.now_ns()),
     }
-    if process.core is None:
+    if broker.core is None:
         return {**told, "disabled": True}
-    return {**told, **process.core.jsz()}
+    return {**told, **broker.core.jsz()}
 
 
-def jsz_streams(process: BrokerProcess, query: dict[str, str]) -> Iterator[dict[str, Any]]:
+def jsz_streams(broker: Broker, query: dict[str, str]) -> Iterator[dict[str, Any]]:
     """Its streams: all, or `limit` of them from `offset` on."""
-    if process.core is None:
+    if broker.core is None:
         return iter(())
     try:
         offset = max(0, int(query.get("offset", "0")))
         end = offset + max(0, int(query["limit"])) if "limit" in query else None
     except ValueError:
         offset, end = 0, None
-    return islice(process.core.jsz_streams(), offset, end)
+    return islice(broker.core.jsz_streams(), offset, end)
 
 
 VIEWS: dict[str, View] = {
@@ -295,10 +295,10 @@ _COUNTERS = (
 )
 
 
-def metrics(process: BrokerProcess) -> str:
+def metrics(broker: Broker) -> str:
     """The same for Prometheus."""
-    values = varz(process, {}) | _of_copies(process)
-    labels = f'{{broker="{process.place.name}",cluster="{process.settings.cluster}"}}'
+    values = varz(broker, {}) | _of_copies(broker)
+    labels = f'{{broker="{broker.place.name}",cluster="{broker.settings.cluster}"}}'
     lines: list[str] = []
     for kind, names in (("gauge", _GAUGES), ("counter", _COUNTERS)):
         for name in names:
@@ -309,8 +309,8 @@ def metrics(process: BrokerProcess) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _of_copies(process: BrokerProcess) -> dict[str, int]:
-    told = process.core.jsz() if process.core is not None else {}
+def _of_copies(broker: Broker) -> dict[str, int]:
+    told = broker.core.jsz() if broker.core is not None else {}
     return {
         "unusable_copies": len(told.get("unusable_copies", ())),
         "group_faults": told.get("group_faults", 0),

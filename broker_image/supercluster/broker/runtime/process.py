@@ -15,9 +15,12 @@ from dataclasses import replace
 from typing import Any
 
 from supercluster.broker.auth.credentials import Credentials
-from supercluster.broker.monitor import accounts, brokers, clients, moves, recoveries, restarts
-from supercluster.broker.monitor.app import Monitor
-from supercluster.broker.monitor.system import SystemRequests
+from supercluster.broker.monitor import views
+from supercluster.broker.monitor.admin_calls import AdminCalls
+from supercluster.broker.monitor.monitor import Monitor
+from supercluster.broker.monitor.rebalance_calls import RebalanceCalls
+from supercluster.broker.monitor.system_documents import SystemDocuments
+from supercluster.broker.monitor.system_requests import SystemRequests
 from supercluster.broker.net.clients.certificates import (
     ClientCertificates,
     GatewayCertificates,
@@ -77,11 +80,12 @@ class BrokerProcess:
         )
         self.resolver = Resolver(place.hosts_file)
         self.process_id = f"{random.SystemRandom().getrandbits(128):032x}"
-        self.monitor = Monitor(self)
+        documents = SystemDocuments(self)
+        self.monitor = Monitor(self, documents)
         self.rebalance = Rebalance(
             self.server, lambda asked: self.core.awaiting_answers(asked) if self.core is not None else set()
         )
-        self.system = SystemRequests(self)
+        self.system = SystemRequests(self, self.turn, documents)
         self.core: Core | None = None
         self._make_core = make_core
         self.mesh: Mesh | None = None
@@ -139,15 +143,11 @@ class BrokerProcess:
             monitor_tls = self._client_certificates("monitorTls", self.place.monitor_tls)
             at = self.place.monitor_host or host, ports.monitor
             self.monitor_port = await opened("monitoring", *at, self.monitor.start(*at, monitor_tls))
-        clients.register(self.monitor, self)
+        self.monitor.register_routes(RebalanceCalls(self, self.rebalance).routes())
         if self._make_core is not None:
-            moves.register(self.monitor, self)
-            brokers.register(self.monitor, self)
-            recoveries.register(self.monitor, self)
-            restarts.register(self.monitor, self)
-            accounts.register(self.monitor, self)
             core = self.core = self._make_core(self)
             core.invalidate_captures = self.router.invalidate_captures
+            self.monitor.register_routes(AdminCalls(core, self.turn, self._security).routes())
         await self._open_mesh(host)
         self.router.attach(self.core)
         self.router.serve_domain(self.settings.domain)
@@ -212,6 +212,9 @@ class BrokerProcess:
             for name, found in self._certificates.items()
             if isinstance(found, GatewayCertificates)
         }
+
+    def _security(self) -> dict[str, Any]:
+        return {"config": views.config(self), "tls": views.certificates(self)}
 
     async def _open_mesh(self, host: str) -> None:
         """Bind the ports for brokers."""

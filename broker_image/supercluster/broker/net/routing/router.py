@@ -54,7 +54,7 @@ _CORE_PREFIXES = (API_PREFIX, ACK_PREFIX, FLOW_PREFIX, SNAPSHOT_PREFIX)
 
 SYSTEM_PREFIX = b"$SYS.REQ."
 TRACED = b"\r\nNats-Trace-Dest:"
-"""Of a message whose ways somebody wants to know (`monitor/tracing.py`)."""
+"""Of a message whose ways somebody wants to know (`monitor/tracer.py`)."""
 BROKERS_ACCOUNT = " brokers"
 """Brokers ask each other in it: no client is in an account whose name begins with a space."""
 

@@ -11,24 +11,22 @@ import base64
 import binascii
 import json
 import logging
-from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from aiohttp import web
 
 from supercluster.broker.auth.credentials import Shown, User
 from supercluster.broker.bounds import read_json
 from supercluster.broker.monitor import guard, health, nats_pages, same_site, views
+from supercluster.broker.monitor.broker import Broker
 from supercluster.broker.monitor.options import Options, WrongOptionsError
 from supercluster.broker.monitor.slices import encode_rows
+from supercluster.broker.monitor.system_documents import SystemDocuments
 from supercluster.broker.net.clients.certificates import ClientCertificates, renewed
 from supercluster.broker.net.clients.strangers import Rationed
 from supercluster.broker.net.listening import where
-
-if TYPE_CHECKING:
-    from supercluster.broker.runtime.process import BrokerProcess
 
 log = logging.getLogger(__name__)
 
@@ -60,20 +58,24 @@ class Who(Enum):
 class Monitor:
     """The monitoring port."""
 
-    def __init__(self, process: BrokerProcess) -> None:
-        self._process = process
+    def __init__(self, broker: Broker, documents: SystemDocuments) -> None:
+        self._broker = broker
+        self._documents = documents
         self._runner: web.AppRunner | None = None
         self._listener: asyncio.Server | None = None
-        self._guards = guard.Guards(process.loop)
+        self._guards = guard.Guards(asyncio.get_running_loop())
         self._admin: dict[tuple[str, str], AdminHandler] = {}
         self._active = 0
-        self.requests: Counter[str] = Counter()
-        """By page."""
-        self._log_refused = Rationed(log.warning, process.clock.monotonic_ms)
+        self._log_refused = Rationed(log.warning, broker.clock.monotonic_ms)
 
     def register_admin(self, method: str, path: str, handler: AdminHandler) -> None:
         """Serve `/admin/<path>`; may be called at any time. A part of the path like `{name}` stands for any text."""
         self._admin[method.upper(), path.strip("/")] = handler
+
+    def register_routes(self, routes: Iterable[tuple[str, str, AdminHandler]]) -> None:
+        """Serve several."""
+        for method, path, handler in routes:
+            self.register_admin(method, path, handler)
 
     async def start(self, host: str, port: int, certificates: ClientCertificates | None = None) -> int:
         """Bind and serve, over TLS where there are certificates; returns the port.
@@ -82,13 +84,13 @@ class Monitor:
             OSError: the address is in use or not ours.
         """
         app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[self._bounded])
-        is_nats = self._process.place.shows_nats_pages
+        is_nats = self._broker.place.shows_nats_pages
         if is_nats:
-            nats_pages.add(app.router, self._process.system.documents, self._process.clock)
+            nats_pages.add(app.router, self._documents, self._broker.clock)
         else:
             app.router.add_get("/jsz", self._jsz)
         pages = nats_pages.PAGES if is_nats else views.VIEWS
-        self.requests.update(dict.fromkeys((*pages, *nats_pages.OTHERS), 0))
+        self._documents.page_requests.update(dict.fromkeys((*pages, *nats_pages.OTHERS), 0))
         for path, view in views.VIEWS.items():
             if not (is_nats and path in nats_pages.PAGES):
                 app.router.add_get(path, self._json(view))
@@ -99,7 +101,7 @@ class Monitor:
         await self._runner.setup()
         serve, guards = self._runner.server, self._guards
         assert serve is not None
-        self._listener = await self._process.loop.create_server(
+        self._listener = await asyncio.get_running_loop().create_server(
             lambda: guards.guard(serve()),
             **where(host, port),
             backlog=128,
@@ -121,8 +123,8 @@ class Monitor:
     @web.middleware
     async def _bounded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         self._guards.begins(request.protocol)
-        if request.path in self.requests:
-            self.requests[request.path] += 1
+        if request.path in self._documents.page_requests:
+            self._documents.page_requests[request.path] += 1
         try:
             if request.path == PROBES:  # Answered at once, so it counts for nothing.
                 return await handler(request)
@@ -138,14 +140,14 @@ class Monitor:
 
     def _json(self, view: views.View) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def serve(request: web.Request) -> web.Response:
-            return _answer(200, view(self._process, dict(request.query)))
+            return _answer(200, view(self._broker, dict(request.query)))
 
         return serve
 
     async def _jsz(self, request: web.Request) -> web.Response:
-        head = json.dumps(views.jsz(self._process, dict(request.query)), indent=2)
-        rows = views.jsz_streams(self._process, dict(request.query))
-        streams = await encode_rows(rows, self._process.clock)
+        head = json.dumps(views.jsz(self._broker, dict(request.query)), indent=2)
+        rows = views.jsz_streams(self._broker, dict(request.query))
+        streams = await encode_rows(rows, self._broker.clock)
         text = f'{head.removesuffix("}").rstrip()},\n  "streams": {streams}\n}}\n'
         return web.Response(text=text, content_type="application/json")
 
@@ -153,14 +155,14 @@ class Monitor:
         query = request.query
         try:
             options = Options.of_query(query, flags=health.FLAGS, texts=health.TEXTS)
-            accounts = self._process.system.documents.accounts() if query.get("account") else ()
-            status, document = health.health(self._process, options, query.get("probe", "ready"), accounts)
+            accounts = self._documents.accounts() if query.get("account") else ()
+            status, document = health.health(self._broker, options, query.get("probe", "ready"), accounts)
         except WrongOptionsError as error:
             status, document = error.code, {"status": "error", "error": str(error)}
         return _answer(status, document)
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        return web.Response(text=views.metrics(self._process), content_type="text/plain")
+        return web.Response(text=views.metrics(self._broker), content_type="text/plain")
 
     async def _serve_admin(self, request: web.Request) -> web.Response:
         headers = request.headers
@@ -170,7 +172,7 @@ class Monitor:
             headers.get("Origin", ""),
             request.content_type,
             self._own_names(),
-            is_open=not self._process.credentials.users,
+            is_open=not self._broker.credentials.users,
             is_secure=request.secure,
         )
         if foreign is not None:
@@ -213,10 +215,10 @@ class Monitor:
 
     def _own_names(self) -> set[str]:
         """By which this broker and its peers are known."""
-        process = self._process
-        addresses = [process.place.advertise, *process.settings.peers.values()]
+        broker = self._broker
+        addresses = [broker.place.advertise, *broker.settings.peers.values()]
         hosts = {address.rpartition(":")[0] or address for address in addresses}
-        return {name.lower() for name in (*hosts, process.place.name) if name}
+        return {name.lower() for name in (*hosts, broker.place.name) if name}
 
     def _find_admin(self, method: str, path: str) -> tuple[AdminHandler, dict[str, str]] | None:
         """The handler of a path, and what its blanks stand for."""
@@ -236,7 +238,7 @@ class Monitor:
         return None
 
     async def _who(self, address: str, authorization: str) -> Who:
-        credentials = self._process.credentials
+        credentials = self._broker.credentials
         if not credentials.users:
             return Who.OPERATOR
         scheme, _, encoded = authorization.partition(" ")
@@ -250,8 +252,8 @@ class Monitor:
             return Who.NOBODY
         shown = Shown(user, password)
         if credentials.takes_long(shown):
-            answer: asyncio.Future[User | None] = self._process.loop.create_future()
-            comparisons = self._process.server.admission.comparisons
+            answer: asyncio.Future[User | None] = asyncio.get_running_loop().create_future()
+            comparisons = self._broker.server.admission.comparisons
             if not comparisons.compare(address, shown, lambda: not answer.done(), answer.set_result):
                 return Who.LATER
             found = await answer

@@ -15,20 +15,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from supercluster.broker.bounds import read_json
+from supercluster.broker.monitor.broker import Network
 from supercluster.broker.monitor.options import Options, WrongOptionsError
 from supercluster.broker.monitor.shares import SYSTEM, Shares, Verdict
 from supercluster.broker.monitor.slices import encode_jsz
-from supercluster.broker.monitor.system_documents import Documents, Json
+from supercluster.broker.monitor.system_documents import Json, SystemDocuments
 from supercluster.broker.monitor.system_events import SystemEvents
-from supercluster.broker.monitor.tracing import Tracer
+from supercluster.broker.monitor.tracer import Tracer
 from supercluster.broker.net.routing.cross_account_origin import Foreign
 from supercluster.broker.net.routing.router import BROKERS_ACCOUNT, SYSTEM_PREFIX
+from supercluster.broker.net.routing.turn import Turn
 from supercluster.broker.ports import Publisher
 from supercluster.broker.protocol.frames import RemoteMessage
 
 if TYPE_CHECKING:
     from supercluster.broker.net.clients.connection import ClientConnection
-    from supercluster.broker.runtime.process import BrokerProcess
 
 log = logging.getLogger(__name__)
 
@@ -66,17 +67,18 @@ class SystemRequests:
     stream = " system"
     """As a window: no stream is called so."""
 
-    def __init__(self, process: BrokerProcess) -> None:
-        self._process = process
-        self.documents = Documents(process)
-        self._events = SystemEvents(process, self.documents)
-        self.trace = Tracer(process.router, self.documents, process.settings.cluster).trace
+    def __init__(self, network: Network, turn: Turn, documents: SystemDocuments) -> None:
+        self._network = network
+        self._turn = turn
+        self._documents = documents
+        self._events = SystemEvents(network, documents)
+        self.trace = Tracer(network.router, documents, network.settings.cluster).trace
         """See `SystemHooks`."""
         self._long: set[asyncio.Task[None]] = set()
         self._shares = Shares()
         # The others are told that requests are taken here: those of older versions are not asked.
-        process.router.account(BROKERS_ACCOUNT).interest[SYSTEM_PREFIX + b">", b""] = 1
-        process.router.system = process.server.system = self
+        network.router.account(BROKERS_ACCOUNT).interest[SYSTEM_PREFIX + b">", b""] = 1
+        network.router.system = network.server.system = self
 
     def start(self) -> None:
         """Clients are let in."""
@@ -116,7 +118,7 @@ class SystemRequests:
         asked = self._judged(client, words, reply, payload)
         if asked is None:
             if reply and client.no_responders:
-                self._process.router.no_responders(client, subject, reply)
+                self._network.router.no_responders(client, subject, reply)
         elif reply and self._may_ask(asked):
             if words == USER_INFO:
                 self._answer(asked.account, reply, {"data": _user(_asker(client))})
@@ -155,10 +157,10 @@ class SystemRequests:
 
     def _node_of(self, server_id: str) -> str | None:
         """The broker of that id; an empty name is this one."""
-        process = self._process
-        if server_id == process.process_id:
+        network = self._network
+        if server_id == network.process_id:
             return ""
-        links = process.mesh.links.values() if process.mesh is not None else ()
+        links = network.mesh.links.values() if network.mesh is not None else ()
         return next((link.peer.node for link in links if link.peer.process == server_id), None)
 
     def _pass_on(self, asked: Asked, subject: bytes) -> None:
@@ -167,7 +169,7 @@ class SystemRequests:
         node = self._node_of(asked.words[1]) if one else None
         if not one or node == "":
             self._take(asked)
-        router, mesh = self._process.router, self._process.mesh
+        router, mesh = self._network.router, self._network.mesh
         if mesh is None or node == "":
             return
         names = ("account", "words", "within", "by")
@@ -177,7 +179,7 @@ class SystemRequests:
             if node is None or other == node:
                 message = (SYSTEM_PREFIX + b"PASSED", asked.reply, asker, asked.payload)
                 mesh.send_message(other, BROKERS_ACCOUNT, True, (), message, None)
-        self._process.turn.want()
+        self._turn.want()
 
     def forwarded(self, messages: Sequence[RemoteMessage]) -> None:
         """Other brokers' clients ask."""
@@ -203,7 +205,7 @@ class SystemRequests:
 
     def _may_ask(self, asked: Asked) -> bool:
         """Is there room for it in the asker's share? Who asks too much is told so, within a bound of its own."""
-        verdict = self._shares.judge(asked.by, self._process.clock.monotonic_ms())
+        verdict = self._shares.judge(asked.by, self._network.clock.monotonic_ms())
         if verdict is Verdict.REFUSE:
             self._refuse(asked, 503, "too many requests in one second")
         return verdict is Verdict.ANSWER
@@ -212,18 +214,18 @@ class SystemRequests:
         kind = asked.words[-1]
         try:
             options = Options(asked.payload)
-            if kind != "IDZ" and not options.mean(self._process):
+            if kind != "IDZ" and not options.mean(self._network):
                 return
             if asked.words[0] == "ACCOUNT":
                 account = asked.within or asked.words[1]
-                body = OF_ACCOUNT[kind](self.documents, options, account)
+                body = OF_ACCOUNT[kind](self._documents, options, account)
             elif kind in NOT_HERE:
                 raise WrongOptionsError(f"these brokers do not have $SYS.REQ.SERVER.<id>.{kind}", 501)
             elif kind == "JSZ":
                 self._jsz(asked, options)
                 return
             else:
-                body = OF_SERVER[kind if len(asked.words) == 3 else "STATSZ"](self.documents, options)
+                body = OF_SERVER[kind if len(asked.words) == 3 else "STATSZ"](self._documents, options)
         except WrongOptionsError as error:
             self._refuse(asked, error.code, str(error))
             return
@@ -244,18 +246,18 @@ class SystemRequests:
         self._answer(asked.account, asked.reply, error)
 
     def _answer(self, account: str, reply: bytes, body: Json) -> None:
-        self._publish(account, reply, {"server": self.documents.server(), **body})
+        self._publish(account, reply, {"server": self._documents.server(), **body})
 
     def _publish(self, account: str, reply: bytes, body: Json) -> None:
         self._send(account, reply, json.dumps(body, separators=(",", ":")))
 
     def _send(self, account: str, reply: bytes, text: str) -> None:
-        self._process.router.publish(account, reply, b"", b"", text.encode())
+        self._network.router.publish(account, reply, b"", b"", text.encode())
 
     # ---- streams, of which there may be thousands -----------------------------------------------------------------
 
     def _jsz(self, asked: Asked, options: Options) -> None:
-        documents = self.documents
+        documents = self._documents
         if options.flag("leader_only") and not documents.leads_meta():
             return
         head, rows = documents.jsz(options)
@@ -264,14 +266,14 @@ class SystemRequests:
         elif len(self._long) >= LONG_ANSWERS_MAX:
             self._refuse(asked, 503, "too many requests about all streams at once")
         else:
-            task = self._process.loop.create_task(self._jsz_slowly(asked, head, rows))
+            task = asyncio.create_task(self._jsz_slowly(asked, head, rows))
             self._long.add(task)
             task.add_done_callback(self._long.discard)
 
     async def _jsz_slowly(self, asked: Asked, head: Json, rows: dict[str, Iterator[Json]]) -> None:
         """With every stream of these accounts; a slice at a time."""
-        data = await encode_jsz(head, rows, self._process.clock)
-        server = json.dumps(self.documents.server())
+        data = await encode_jsz(head, rows, self._network.clock)
+        server = json.dumps(self._documents.server())
         self._send(asked.account, asked.reply, f'{{"server":{server},"data":{data}}}')
 
 
@@ -305,7 +307,7 @@ def _user(client: ClientConnection) -> Json:
     return {**told, "permissions": shown}
 
 
-OF_SERVER: dict[str, Callable[[Documents, Options], Json]] = {
+OF_SERVER: dict[str, Callable[[SystemDocuments, Options], Json]] = {
     "STATSZ": lambda documents, options: documents.statsz(),
     "VARZ": lambda documents, options: documents.varz(),
     "CONNZ": lambda documents, options: documents.connections.connz(options),
@@ -320,7 +322,7 @@ OF_SERVER: dict[str, Callable[[Documents, Options], Json]] = {
 }
 
 
-def _statz(documents: Documents, options: Options, account: str) -> Json | None:
+def _statz(documents: SystemDocuments, options: Options, account: str) -> Json | None:
     wanted = options.texts("accounts")
     names = documents.accounts() if account == "PING" else [account]
     if account == "PING" and wanted:
@@ -328,12 +330,12 @@ def _statz(documents: Documents, options: Options, account: str) -> Json | None:
     return documents.account_statz(names, with_unused=options.flag("include_unused"))
 
 
-def _conns(documents: Documents, options: Options, account: str) -> Json | None:
+def _conns(documents: SystemDocuments, options: Options, account: str) -> Json | None:
     found = documents.account_stats(account)
     return found if found["conns"] else None
 
 
-OF_ACCOUNT: dict[str, Callable[[Documents, Options, str], Json | None]] = {
+OF_ACCOUNT: dict[str, Callable[[SystemDocuments, Options, str], Json | None]] = {
     "CONNZ": lambda documents, options, account: documents.connections.connz(options, account),
     "SUBSZ": lambda documents, options, account: documents.connections.subsz(options, account),
     "INFO": lambda documents, options, account: documents.account_info(account),

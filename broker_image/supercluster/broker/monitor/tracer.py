@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from supercluster.broker.monitor.system_documents import Documents, Json
+from supercluster.broker.monitor.system_documents import Json, SystemDocuments
 from supercluster.broker.net.routing.cross_account_origin import BETWEEN
 from supercluster.broker.net.routing.subscription import Subscription
 from supercluster.broker.protocol import headers
@@ -35,7 +35,7 @@ CLIENT, ROUTER, GATEWAY = 0, 1, 2
 class Tracer:
     """Of one broker."""
 
-    def __init__(self, router: Router, documents: Documents, cluster: str) -> None:
+    def __init__(self, router: Router, documents: SystemDocuments, cluster: str) -> None:
         self._router = router
         self._documents = documents
         self._cluster = cluster

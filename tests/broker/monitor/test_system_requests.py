@@ -125,7 +125,7 @@ async def test_the_share_of_the_processor_is_reckoned_by_the_clock_that_is_hande
     monkeypatch.setattr("resource.getrusage", usage)
     clock = Standing()
     process: Any = SimpleNamespace(clock=clock)
-    documents = system_documents.Documents(process)
+    documents = system_documents.SystemDocuments(process)
     clock.now_ms += 20_000
     assert documents._cpu_percent() == 50.0
     used[0] += 1.0

@@ -6,7 +6,7 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
-from supercluster.broker.monitor.tracing import GATEWAY, ROUTER, WAYS_MAX, Tracer
+from supercluster.broker.monitor.tracer import GATEWAY, ROUTER, WAYS_MAX, Tracer
 from supercluster.broker.protocol.sublist import GroupMatch, Match
 
 HEADER = b"NATS/1.0\r\nNats-Trace-Dest: told\r\n\r\n"

@@ -1,0 +1,59 @@
+"""A broker as the monitoring pages and the answers under `$SYS` see it. The process that wires these parts is a `Broker`; a
+module asks for the least of the three that it needs."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from supercluster.broker.auth.credentials import Credentials
+from supercluster.broker.net.clients.certificates import Loaded
+from supercluster.broker.net.clients.listener import ClientServer
+from supercluster.broker.net.hooks import Core
+from supercluster.broker.net.links.mesh import Mesh
+from supercluster.broker.net.routing.router import Router
+from supercluster.broker.ports import Clock
+from supercluster.broker.settings.place import Place
+from supercluster.broker.settings.reload import Reload
+from supercluster.broker.settings.settings import Settings
+
+
+class Identity(Protocol):
+    """Its names, and since when it runs."""
+
+    place: Place
+    settings: Settings
+    """Those in force."""
+    process_id: str
+    started_ns: int
+
+    @property
+    def clock(self) -> Clock: ...
+
+
+class Network(Identity, Protocol):
+    """Its clients, and its links with other brokers."""
+
+    credentials: Credentials
+    router: Router
+    server: ClientServer
+    mesh: Mesh | None
+    """None: no port was opened yet."""
+
+
+class Broker(Network, Protocol):
+    """All of it."""
+
+    core: Core | None
+    """None: it has no streams, or is about to start."""
+    reload: Reload
+    accepting: bool
+    client_port: int
+    websocket_port: int
+    cluster_port: int
+    gateway_port: int
+    monitor_port: int
+
+    @property
+    def loaded_certificates(self) -> dict[str, Loaded]:
+        """What new links are made with, by the names of the settings."""
+        ...
